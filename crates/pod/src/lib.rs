@@ -1,0 +1,44 @@
+//! v1.Pod in, validated [`Pod`] out.
+//!
+//! This crate is where pods enter keelet. It is pure: no files, no clock, no network.
+//!
+//! ```text
+//! bytes --tree::parse--> Node     YAML or JSON with line and column of everything, aliases expanded in a budget
+//!       --normalise----> Node     repeated keys reported, onExit.exitCodes rewritten to exitCodes
+//!       --tree::decode-> v1::Pod  the API's type; wrong types and unknown fields are noted, all of them, in one pass
+//! v1::Pod --defaults---> v1::Pod  every default filled in, fields of switched-off gates dropped
+//!         --validate---> Pod      every rule of the API checked, the model built on the way
+//! ```
+//!
+//! What comes in: manifests ([`read_manifest`]), pods of an API server ([`Pod::from_api`]), and the texts of feature
+//! gates ([`Features::resolve`]). What goes out: [`Pod`]s in which every default is resolved and nothing has to be
+//! checked again, and [`Problem`]s that name file, line, field, value and what is allowed. Errors are lists: a manifest
+//! with five mistakes yields five problems. How much of the API's strictness applies is [`Strictness`].
+//!
+//! The rules live where their names say: probes in `validate::probe`, restart policy and rules in `validate::rules`,
+//! hooks in `validate::hook`, names in `names`, amounts in `quantity`. The state belongs to nobody: everything here is
+//! a function.
+
+mod defaults;
+mod features;
+mod from_api;
+mod hash;
+mod model;
+mod names;
+mod normalise;
+mod path;
+mod problem;
+mod quantity;
+mod read;
+mod review;
+mod tree;
+mod validate;
+
+pub use self::{
+    features::{AgentRestart, Features, GateError, GateWarning, Resolution, Switch},
+    from_api::review_api_pod,
+    model::*,
+    problem::{Kind, Origin, Problem, Report, Severity},
+    read::{MAX_MANIFEST_BYTES, parse_one, read_manifest},
+    review::Strictness,
+};

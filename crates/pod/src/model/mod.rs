@@ -1,0 +1,78 @@
+//! The validated pod: what the rest of keelet works with.
+//!
+//! Every default is resolved and every reference that can be checked was checked, so nothing behind this type asks
+//! again. What the rules never look at (volumes, environment, security contexts, resources) stays in
+//! [`Pod::source`], in the API's own form, for the runtime side.
+
+mod container;
+mod probe;
+
+use std::{sync::Arc, time::Duration};
+
+use k8s_openapi::api::core::v1;
+
+pub use self::{
+    container::{Action, Container, ExitCodes, Hook, Operator, Port, PullPolicy, RestartPolicy, Role, Rule},
+    probe::{GrpcProbe, Handler, HttpGet, HttpProtocol, PortError, PortRef, Probe, ProbeKind, Scheme, TcpSocket},
+};
+
+/// A pod that passed validation, with every default resolved.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pod {
+    /// `metadata.namespace`, `default` where the manifest is silent.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.uid`; derived from the manifest's content and origin for pods that no API server numbered.
+    pub uid: String,
+    /// `metadata.generation`, echoed as `observedGeneration`.
+    pub generation: Option<i64>,
+    /// The pod-level restart policy. Each [`Container::restart_policy`] already has it folded in.
+    pub restart_policy: RestartPolicy,
+    /// `spec.terminationGracePeriodSeconds`.
+    pub termination_grace: Duration,
+    /// How long a restart of all containers lets them react to SIGTERM: the annotation
+    /// `keelet.dev/restart-all-grace-period-seconds`, zero (SIGKILL at once) by default.
+    pub restart_all_grace: Duration,
+    /// Whether the pod uses the node's network namespace.
+    pub host_network: bool,
+    /// `spec.readinessGates[].conditionType`, in order.
+    pub readiness_gates: Vec<String>,
+    /// Ordinary init containers and sidecars, in spec order.
+    pub init_containers: Vec<Container>,
+    /// Regular containers, in spec order.
+    pub containers: Vec<Container>,
+    /// Ephemeral containers, in spec order.
+    pub ephemeral_containers: Vec<Container>,
+    /// The pod in the API's form, defaults filled in and aliases rewritten.
+    pub source: Arc<v1::Pod>,
+}
+
+// === impl Pod ===
+
+impl Pod {
+    /// Init containers and sidecars, then regular, then ephemeral containers.
+    pub fn all_containers(&self) -> impl Iterator<Item = &Container> {
+        self.init_containers.iter().chain(&self.containers).chain(&self.ephemeral_containers)
+    }
+
+    /// The containers a restart-all concerns: all but the ephemeral ones.
+    pub fn lasting_containers(&self) -> impl DoubleEndedIterator<Item = &Container> {
+        self.init_containers.iter().chain(&self.containers)
+    }
+
+    /// The container of that name, of whatever kind.
+    pub fn container(&self, name: &str) -> Option<&Container> {
+        self.all_containers().find(|container| container.name == name)
+    }
+
+    /// Whether some container asks for all containers to be restarted on some exit code.
+    pub fn has_restart_all_rule(&self) -> bool {
+        self.lasting_containers().any(|c| c.rules.iter().any(|rule| rule.action == Action::RestartAllContainers))
+    }
+
+    /// Whether the pod has a sidecar, that is an init container with restart policy Always.
+    pub fn has_sidecar(&self) -> bool {
+        self.init_containers.iter().any(|c| c.role == Role::Sidecar)
+    }
+}

@@ -1,0 +1,52 @@
+//! `metadata`: names, labels, annotation keys.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use crate::{
+    names,
+    path::FieldPath,
+    problem::{invalid, quoted, required},
+    review::Review,
+};
+
+use super::name;
+
+/// All annotations of an object together, keys and values.
+const MAX_ANNOTATIONS: usize = 256 << 10;
+
+/// Checks what the API server checks of a pod's metadata.
+pub(super) fn check(metadata: &ObjectMeta, review: &mut Review<'_>) {
+    let path = FieldPath::root().field("metadata");
+    let named = path.field("name");
+    match metadata.name.as_deref().unwrap_or_default() {
+        "" if metadata.generate_name.is_some() => {
+            review.refuse(&named, required("generateName is for API servers; a pod on a node needs a name"));
+        }
+        "" => review.refuse(&named, required("")),
+        given => name(review, &named, given, names::dns_subdomain),
+    }
+    if let Some(namespace) = &metadata.namespace {
+        name(review, &path.field("namespace"), namespace, names::dns_label);
+    }
+    for (key, value) in metadata.labels.iter().flatten() {
+        let path = path.field("labels").key(key);
+        if let Err(fault) = names::qualified(key) {
+            review.object(&path, invalid(quoted(key), fault));
+        }
+        if let Err(fault) = names::label_value(value) {
+            review.object(&path, invalid(quoted(value), fault));
+        }
+    }
+    let mut size = 0;
+    for (key, value) in metadata.annotations.iter().flatten() {
+        // The prefix may be in upper case here, for old times' sake.
+        if let Err(fault) = names::qualified(&key.to_lowercase()) {
+            review.object(&path.field("annotations").key(key), invalid(quoted(key), fault));
+        }
+        size += key.len() + value.len();
+    }
+    if size > MAX_ANNOTATIONS {
+        let message = format!("all annotations together must have at most {MAX_ANNOTATIONS} bytes");
+        review.object(&path.field("annotations"), invalid(size, message));
+    }
+}

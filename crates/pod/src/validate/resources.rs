@@ -1,0 +1,52 @@
+//! `resources`: amounts that parse, requests that fit below limits.
+
+use k8s_openapi::{api::core::v1, apimachinery::pkg::api::resource};
+
+use crate::{
+    names,
+    path::FieldPath,
+    problem::{invalid, quoted},
+    quantity::{Quantity, SYNTAX},
+    review::Review,
+};
+
+/// Checks the resources of a container or a pod.
+pub(super) fn check(requirements: &v1::ResourceRequirements, path: &FieldPath, review: &mut Review<'_>) {
+    for (field, amounts) in [("limits", &requirements.limits), ("requests", &requirements.requests)] {
+        for (resource, quantity) in amounts.iter().flatten() {
+            // A request that only repeats the limit was filled in from it, mistakes included.
+            let limit = requirements.limits.as_ref().and_then(|limits| limits.get(resource));
+            if field == "requests" && limit == Some(quantity) {
+                continue;
+            }
+            let path = path.field(field).key(resource);
+            if let Err(fault) = names::qualified(resource) {
+                review.object(&path, invalid(quoted(resource), fault));
+            }
+            amount(quantity, &path, review);
+        }
+    }
+    let limits = requirements.limits.iter().flatten();
+    for (resource, limit) in limits {
+        let Some(request) = requirements.requests.as_ref().and_then(|requests| requests.get(resource)) else {
+            continue;
+        };
+        if let (Some(least), Some(most)) = (Quantity::parse(&request.0), Quantity::parse(&limit.0))
+            && least > most
+        {
+            let message = format!("must be less than or equal to the {resource} limit of {}", limit.0);
+            review.object(&path.field("requests").key(resource), invalid(quoted(&request.0), message));
+        }
+    }
+}
+
+/// An amount that is not less than nothing.
+pub(super) fn amount(quantity: &resource::Quantity, path: &FieldPath, review: &mut Review<'_>) {
+    match Quantity::parse(&quantity.0) {
+        None => review.object(path, invalid(quoted(&quantity.0), SYNTAX)),
+        Some(amount) if amount.is_negative() => {
+            review.object(path, invalid(quoted(&quantity.0), "must be greater than or equal to 0"));
+        }
+        Some(_) => {}
+    }
+}

@@ -1,0 +1,147 @@
+//! Volumes and where containers mount them.
+
+use k8s_openapi::api::core::v1;
+
+use crate::{
+    names,
+    path::FieldPath,
+    problem::{forbidden, invalid, not_found, quoted, required},
+    review::Review,
+};
+
+use super::{Unique, name, one_of, present, resources, within};
+
+/// The highest file mode.
+const MODE_MAX: i64 = 0o777;
+
+const HOST_PATH_TYPES: [&str; 8] =
+    ["", "DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket", "CharDevice", "BlockDevice"];
+
+/// Checks the volumes of a pod and returns their names.
+pub(super) fn check(volumes: &[v1::Volume], path: &FieldPath, review: &mut Review<'_>) -> Unique {
+    let mut known = Unique::default();
+    for (index, volume) in volumes.iter().enumerate() {
+        let path = path.index(index);
+        name(review, &path.field("name"), &volume.name, names::dns_label);
+        known.claim(review, &path.field("name"), &volume.name);
+        let given = sources(volume);
+        for source in given.iter().skip(1) {
+            let message = format!("may not specify more than one volume source, {} is given", given[0]);
+            review.object(&path.field(source.clone()), forbidden(message));
+        }
+        check_source(volume, &path, review);
+    }
+    known
+}
+
+/// Checks where a container mounts what.
+pub(super) fn check_mounts(raw: &v1::Container, volumes: &Unique, path: &FieldPath, review: &mut Review<'_>) {
+    let mut paths = Unique::default();
+    for (index, mount) in raw.volume_mounts.iter().flatten().enumerate() {
+        let path = path.field("volumeMounts").index(index);
+        volume_name(&mount.name, volumes, &path.field("name"), review);
+        let target = path.field("mountPath");
+        present(review, &target, &mount.mount_path);
+        if mount.mount_path.contains(':') {
+            review.object(&target, invalid(quoted(&mount.mount_path), "must not contain ':'"));
+        }
+        paths.claim(review, &target, &mount.mount_path);
+        if let Some(sub) = mount.sub_path.as_deref().filter(|sub| !sub.is_empty()) {
+            relative(sub, &path.field("subPath"), review);
+            if mount.sub_path_expr.as_deref().is_some_and(|expression| !expression.is_empty()) {
+                review.object(&path.field("subPathExpr"), forbidden("subPath and subPathExpr exclude each other"));
+            }
+        }
+        if let Some(sub) = &mount.sub_path_expr {
+            relative(sub, &path.field("subPathExpr"), review);
+        }
+        let propagation = mount.mount_propagation.as_deref();
+        let spread = path.field("mountPropagation");
+        one_of(review, &spread, propagation, &["None", "HostToContainer", "Bidirectional"]);
+        let privileged = raw.security_context.as_ref().and_then(|context| context.privileged).unwrap_or_default();
+        if propagation == Some("Bidirectional") && !privileged {
+            review.object(&spread, forbidden("Bidirectional is available to privileged containers only"));
+        }
+        let recursive = mount.recursive_read_only.as_deref();
+        let recursive_path = path.field("recursiveReadOnly");
+        one_of(review, &recursive_path, recursive, &["Disabled", "IfPossible", "Enabled"]);
+        if recursive.is_some_and(|word| word != "Disabled") && mount.read_only != Some(true) {
+            review.object(&recursive_path, forbidden("may only be used when readOnly is true"));
+        }
+    }
+    for (index, device) in raw.volume_devices.iter().flatten().enumerate() {
+        let path = path.field("volumeDevices").index(index);
+        volume_name(&device.name, volumes, &path.field("name"), review);
+        present(review, &path.field("devicePath"), &device.device_path);
+    }
+}
+
+fn volume_name(given: &str, volumes: &Unique, path: &FieldPath, review: &mut Review<'_>) {
+    if given.is_empty() {
+        review.object(path, required(""));
+    } else if !volumes.contains(given) {
+        review.object(path, not_found(given, "must be the name of one of spec.volumes"));
+    }
+}
+
+/// The names of the sources a volume has, as the manifest spells them.
+fn sources(volume: &v1::Volume) -> Vec<String> {
+    match serde_json::to_value(volume) {
+        Ok(serde_json::Value::Object(fields)) => {
+            fields.into_iter().map(|(name, _)| name).filter(|name| name != "name").collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn check_source(volume: &v1::Volume, path: &FieldPath, review: &mut Review<'_>) {
+    let mode = |mode: Option<i32>, source: &'static str, review: &mut Review<'_>| {
+        if let Some(mode) = mode {
+            within(review, &path.field(source).field("defaultMode"), mode.into(), 0, MODE_MAX);
+        }
+    };
+    if let Some(source) = &volume.host_path {
+        let path = path.field("hostPath");
+        present(review, &path.field("path"), &source.path);
+        if source.path.split('/').any(|part| part == "..") {
+            review.object(&path.field("path"), invalid(quoted(&source.path), "must not contain '..'"));
+        }
+        one_of(review, &path.field("type"), source.type_.as_deref(), &HOST_PATH_TYPES);
+    }
+    if let Some(source) = &volume.empty_dir {
+        let path = path.field("emptyDir");
+        let medium = source.medium.as_deref().filter(|medium| !medium.starts_with("HugePages"));
+        one_of(review, &path.field("medium"), medium, &["", "Memory", "HugePages", "HugePages-2Mi"]);
+        if let Some(limit) = &source.size_limit {
+            resources::amount(limit, &path.field("sizeLimit"), review);
+        }
+    }
+    if let Some(source) = &volume.config_map {
+        present(review, &path.field("configMap").field("name"), &source.name);
+        mode(source.default_mode, "configMap", review);
+    }
+    if let Some(source) = &volume.secret {
+        let name = source.secret_name.as_deref().unwrap_or_default();
+        present(review, &path.field("secret").field("secretName"), name);
+        mode(source.default_mode, "secret", review);
+    }
+    if let Some(source) = &volume.downward_api {
+        mode(source.default_mode, "downwardAPI", review);
+    }
+    if let Some(source) = &volume.projected {
+        mode(source.default_mode, "projected", review);
+    }
+    if let Some(source) = &volume.persistent_volume_claim {
+        present(review, &path.field("persistentVolumeClaim").field("claimName"), &source.claim_name);
+    }
+}
+
+/// A path that stays where it is put.
+fn relative(sub: &str, path: &FieldPath, review: &mut Review<'_>) {
+    if sub.starts_with('/') {
+        review.object(path, invalid(quoted(sub), "must be a relative path"));
+    }
+    if sub.split('/').any(|part| part == "..") {
+        review.object(path, invalid(quoted(sub), "must not contain '..'"));
+    }
+}
