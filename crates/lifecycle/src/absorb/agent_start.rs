@@ -1,0 +1,284 @@
+//! A new run of the agent (KEEP-*): an agent restart is not evidence of anything but itself.
+//!
+//! What the ledger knows of a container ID stays true. What it does not know is taken from the API server's copy.
+//! Readiness becomes doubtful only if somebody else withdrew it meanwhile, or if nobody watched for too long.
+
+use std::collections::BTreeSet;
+
+use keelet_pod::{AgentRestart, ProbeKind};
+
+use crate::{
+    draft::Draft,
+    evidence::{ContainerRecord, Durable, Exit, ExitCause, ReadyMark, RunningRecord, Volatile},
+    observed::Before,
+    probe::{self, Basis, ProbeMemory, Verdict},
+    restart::{self, Cleanup, RESTARTING_ALL, RestartAllStage, Startup, Trigger},
+    status::{ConditionType, ContainerState, ContainerStatus, PodStatus, Terminated},
+    time::Moment,
+};
+
+/// What a new run of the agent may believe of containers that its ledger does not know.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Inherits {
+    /// Nothing: this run has watched all along.
+    Nothing,
+    /// Each container's own started and ready, as this node last published them.
+    OwnStatus,
+    /// The API server's copy: started by container, ready by the pod's Ready condition.
+    ApiStatus,
+}
+
+/// Notices that another run of the agent, or another boot, has begun.
+pub(crate) fn agent_start(draft: &mut Draft<'_>) {
+    let run = draft.observed.agent.started;
+    let volatile = &mut draft.evidence.volatile;
+    if volatile.agent_started == Some(run) && volatile.boot_id == draft.now.boot_id {
+        if std::mem::take(&mut volatile.reset_owed) {
+            reset(volatile, draft.now);
+        }
+        return;
+    }
+    draft.resuming = true;
+    draft.inherits = if draft.evidence.durable.published.is_some() { Inherits::OwnStatus } else { Inherits::Nothing };
+    begin_run(draft, run);
+    match &draft.observed.agent.before {
+        Before::Cluster(Some(stored)) => compare(draft, stored),
+        Before::Standalone(Some(away)) if *away > draft.rules.node_monitor_grace => {
+            draft.doubt = Some(Basis::Absence { away: *away });
+        }
+        Before::Cluster(None) | Before::Standalone(_) => {}
+    }
+    if let Some(basis) = draft.doubt.clone() {
+        doubt_readiness(draft, &basis);
+    }
+    if draft.rules.agent_restart == AgentRestart::ResetStatus {
+        assume_all_well(draft);
+    }
+    if draft.evidence.durable.first_seen.is_none() {
+        draft.evidence.durable.first_seen = Some(draft.now);
+    }
+}
+
+/// Operations died with the process that ran them; probes are carried over. After a reboot no container is left.
+fn begin_run(draft: &mut Draft<'_>, run: Moment) {
+    let now = draft.now;
+    let volatile = &mut draft.evidence.volatile;
+    if volatile.boot_id != now.boot_id {
+        *volatile = Volatile { boot_id: now.boot_id, next_operation: volatile.next_operation, ..Volatile::default() };
+        each_moment(&mut draft.evidence.durable, |moment| *moment = moment.in_boot_of(&now));
+    }
+    let volatile = &mut draft.evidence.volatile;
+    volatile.agent_started = Some(run);
+    volatile.pending.clear();
+    for (name, life) in &mut volatile.lives {
+        let Some(container) = draft.pod.container(name) else { continue };
+        for kind in ProbeKind::ALL {
+            if let Some(spec) = container.probe(kind) {
+                probe::after_restart(life.probe_mut(kind), spec, now);
+            }
+        }
+    }
+}
+
+/// The moments that waits are counted from.
+fn each_moment(durable: &mut Durable, mut visit: impl FnMut(&mut Moment)) {
+    for record in durable.containers.values_mut() {
+        for exit in [&mut record.last_exit, &mut record.previous_exit].into_iter().flatten() {
+            visit(&mut exit.finished);
+        }
+        if let Some(backoff) = &mut record.backoff {
+            visit(&mut backoff.advanced);
+        }
+    }
+    for backoff in durable.restart_all.backoff.values_mut() {
+        visit(&mut backoff.advanced);
+    }
+    durable.restart_all.stage.each_moment(&mut visit);
+    if let Some(ending) = &mut durable.ending {
+        visit(&mut ending.since);
+    }
+}
+
+/// Compares the API server's copy of the status with what this node last said.
+fn compare(draft: &mut Draft<'_>, stored: &PodStatus) {
+    if draft.evidence.durable.published.is_none() || another_agent_was_in_charge(&draft.evidence.durable, stored) {
+        inherit(draft, stored);
+        return;
+    }
+    // A terminal phase is final, whoever wrote it.
+    if let Some(published) = draft.evidence.durable.published.as_mut().filter(|_| stored.phase.is_terminal()) {
+        published.phase = stored.phase;
+        (published.reason, published.message) = (stored.reason.clone(), stored.message.clone());
+    }
+    if let Some(ready) = stored.condition(&ConditionType::Ready) {
+        let mark = ReadyMark {
+            ready: stored.is_true(&ConditionType::Ready),
+            since: ready.last_transition_time.unwrap_or_default(),
+        };
+        let marks = &mut draft.evidence.durable.ready_marks;
+        if !marks.is_empty() && !marks.contains(&mark) {
+            // Heeded once: the next run of the agent may find it again if ours does not get through before.
+            marks.push(mark);
+            draft.doubt = Some(Basis::ForeignWrite);
+            // Theirs is what readers see, so the next change counts from it.
+            if let Some(published) = &mut draft.evidence.durable.published {
+                published.conditions.retain(|condition| condition.kind != ConditionType::Ready);
+                published.conditions.push(ready.clone());
+            }
+        }
+    }
+}
+
+/// A copy that is merely older than the ledger names lives that the ledger has seen. Lives that it has not seen were
+/// begun by somebody else.
+fn another_agent_was_in_charge(durable: &Durable, stored: &PodStatus) -> bool {
+    stored.all_containers().any(|status| {
+        let record = durable.container(&status.name).cloned().unwrap_or_default();
+        let knows = |id: &String| {
+            let exits = [&record.last_exit, &record.previous_exit];
+            record.newest.as_ref() == Some(id) || exits.into_iter().flatten().any(|exit| exit.id == *id)
+        };
+        let same_count_other_life = || {
+            status.restart_count == record.restart_count && status.container_id.as_ref().is_some_and(|id| !knows(id))
+        };
+        status.restart_count > record.restart_count || same_count_other_life()
+    })
+}
+
+/// Takes over what the API server's copy says.
+fn inherit(draft: &mut Draft<'_>, stored: &PodStatus) {
+    draft.inherits = Inherits::ApiStatus;
+    draft.evidence.volatile.lives.clear();
+    let now = draft.now;
+    let durable = &mut draft.evidence.durable;
+    durable.first_seen = stored.start_time.map(|start| now.dated(start)).or(durable.first_seen);
+    let mut published = stored.clone();
+    published.conditions.retain(|condition| !matches!(condition.kind, ConditionType::Foreign(_)));
+    durable.published = Some(published);
+    for status in stored.all_containers() {
+        let exit = |terminated: &Terminated| exit_from(terminated, now);
+        let mut record = ContainerRecord {
+            restart_count: status.restart_count,
+            newest: status.container_id.clone(),
+            backoff: durable.containers.get(&status.name).and_then(|record| record.backoff.clone()),
+            last_exit: status.last_state.terminated.as_ref().map(exit),
+            ..ContainerRecord::default()
+        };
+        match (&status.state, &status.container_id) {
+            (ContainerState::Running(running), Some(id)) => {
+                record.running =
+                    Some(RunningRecord { id: id.clone(), started_at: running.started_at, sandbox: String::new() });
+            }
+            (ContainerState::Terminated(terminated), _) => {
+                record.ended(exit(terminated));
+                if nothing_newer(draft.observed, status) {
+                    draft.fresh_exits.push(status.name.clone());
+                }
+            }
+            (ContainerState::Running(_) | ContainerState::Waiting(_), _) => {}
+        }
+        durable.containers.insert(status.name.clone(), record);
+    }
+    inherit_restart_all(draft, stored);
+}
+
+/// How far a restart of all containers is, by the API server's copy. Whoever was in charge may have begun one or
+/// finished ours, so the ledger's word counts only where both say that containers are being removed.
+fn inherit_restart_all(draft: &mut Draft<'_>, stored: &PodStatus) {
+    let now = draft.now;
+    let durable = &mut draft.evidence.durable;
+    let condition = stored.condition(&ConditionType::AllContainersRestarting);
+    let message = condition.and_then(|condition| condition.message.clone());
+    let message = message.unwrap_or_else(|| "all containers were restarting".to_owned());
+    if stored.is_true(&ConditionType::AllContainersRestarting) {
+        if matches!(durable.restart_all.stage, RestartAllStage::Terminating(_)) {
+            return;
+        }
+        let triggers = vec![Trigger::Inherited { message, at: now }];
+        let lived = |name: &String| durable.containers.get(name).is_some_and(ContainerRecord::has_lived);
+        let restarted = draft.pod.lasting_containers().map(|c| c.name.clone()).filter(lived).collect();
+        durable.restart_all.stage =
+            RestartAllStage::Terminating(Cleanup { since: now, triggers, announced: None, restarted });
+        return;
+    }
+    let outstanding: BTreeSet<String> = stored
+        .all_containers()
+        .filter(|status| was_removed_to_restart(status))
+        .map(|status| status.name.clone())
+        .collect();
+    // Victims and triggers have been counted already (RALL-14); who waited for its backoff has not (RALL-15).
+    for (name, record) in durable.containers.iter_mut().filter(|(name, _)| outstanding.contains(*name)) {
+        let is_victim = record.last_exit.as_ref().is_some_and(|exit| exit.reason == RESTARTING_ALL);
+        record.counted_ahead = is_victim || restart::names_trigger(&message, name);
+    }
+    if !outstanding.is_empty() {
+        let triggers = vec![Trigger::Inherited { message, at: now }];
+        durable.initialized_in = None;
+        durable.restart_all.stage =
+            RestartAllStage::Starting(Startup { since: now, triggers, released: true, outstanding });
+    } else if durable.restart_all.stage.is_under_way() {
+        durable.restart_all.stage = RestartAllStage::default();
+    }
+}
+
+/// Whether a container waits for its start in a restart of all containers.
+fn was_removed_to_restart(status: &ContainerStatus) -> bool {
+    let ContainerState::Waiting(waiting) = &status.state else { return false };
+    let ended = status.last_state.terminated.as_ref();
+    waiting.reason == RESTARTING_ALL
+        || waiting.message.contains(restart::BACKOFF_OF_ALL)
+        || ended.is_some_and(|ended| ended.reason == RESTARTING_ALL)
+}
+
+/// Whether the runtime knows of no life after the one this status speaks of.
+fn nothing_newer(observed: &crate::observed::Observed, status: &ContainerStatus) -> bool {
+    observed.newest(&status.name).is_none_or(|newest| Some(&newest.id) == status.container_id.as_ref())
+}
+
+fn exit_from(terminated: &Terminated, now: Moment) -> Exit {
+    Exit {
+        id: terminated.container_id.clone().unwrap_or_default(),
+        sandbox: String::new(),
+        exit_code: terminated.exit_code,
+        reason: terminated.reason.clone(),
+        message: terminated.message.clone(),
+        started_at: terminated.started_at,
+        finished: terminated.finished_at.map_or(now, |at| now.dated(at)),
+        cause: ExitCause::Own,
+    }
+}
+
+/// Readiness has to be shown again where a probe can show it; started stays.
+fn doubt_readiness(draft: &mut Draft<'_>, basis: &Basis) {
+    let pod = draft.pod;
+    for (name, life) in &mut draft.evidence.volatile.lives {
+        if pod.container(name).is_some_and(|container| container.readiness.is_some()) {
+            life.readiness.verdict = Verdict::Carried { passed: false, basis: basis.clone() };
+            life.readiness.run = None;
+        }
+    }
+}
+
+/// The first half of the legacy reset: for one status, everything that runs is called started and ready.
+fn assume_all_well(draft: &mut Draft<'_>) {
+    let volatile = &mut draft.evidence.volatile;
+    for life in volatile.lives.values_mut() {
+        assume_well(&mut life.startup);
+        assume_well(&mut life.readiness);
+        volatile.reset_owed = true;
+    }
+}
+
+pub(crate) fn assume_well(memory: &mut ProbeMemory) {
+    memory.verdict = Verdict::Carried { passed: true, basis: Basis::LegacyReset };
+}
+
+/// The second half: every probe starts from its initial value.
+fn reset(volatile: &mut Volatile, now: Moment) {
+    for life in volatile.lives.values_mut() {
+        for kind in ProbeKind::ALL {
+            *life.probe_mut(kind) = ProbeMemory::default();
+        }
+        life.startup.due = Some(now);
+    }
+}

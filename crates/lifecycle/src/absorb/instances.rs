@@ -1,0 +1,285 @@
+//! Lives that began and ended (STAT-2, STAT-3, STAT-5, STAT-8).
+
+use keelet_pod::{AgentRestart, Container, Role};
+
+use super::agent_start::{Inherits, assume_well};
+use crate::{
+    draft::Draft,
+    evidence::{ContainerRecord, Exit, ExitCause, HookProgress, Life, RunningRecord},
+    observed::{Instance, InstanceState},
+    operation::KillReason,
+    probe::{Basis, ProbeMemory, Verdict},
+    restart::{self, RESTARTING_ALL},
+    status::{ConditionType, ContainerState},
+    time::Wall,
+};
+
+/// Containers that neither ledger nor API server knows count as running before the agent only if they are this much
+/// older than it, so that a skew between two clocks cannot pass a new one off as an old one.
+const SKEW_MS: i64 = 10_000;
+
+/// The exit code that stands in where nobody knows it.
+const UNKNOWN_EXIT_CODE: i32 = 137;
+
+/// Notices lives that began and ended.
+pub(crate) fn instances(draft: &mut Draft<'_>) {
+    for container in draft.pod.all_containers() {
+        let mut found: Vec<&Instance> =
+            draft.observed.containers.iter().filter(|instance| instance.name == container.name).collect();
+        found.sort_by_key(|instance| instance.age_key());
+        let Some((newest, older)) = found.split_last() else {
+            absent(draft, container);
+            continue;
+        };
+        for instance in older {
+            missed(draft, container, instance);
+        }
+        seen(draft, container, newest);
+    }
+}
+
+/// An instance that is not the newest: it matters only if its end was not seen.
+fn missed(draft: &mut Draft<'_>, container: &Container, instance: &Instance) {
+    let record = draft.evidence.durable.containers.entry(container.name.clone()).or_default();
+    let was_running = record.running.as_ref().is_some_and(|running| running.id == instance.id);
+    let takeover = record.newest.is_none();
+    if !(was_running || takeover) {
+        return;
+    }
+    if let InstanceState::Exited { .. } = instance.state {
+        if takeover {
+            record.restart_count = record.restart_count.max(instance.attempt);
+        }
+        let exit = exit_of(draft, container, instance);
+        let record = draft.evidence.durable.containers.entry(container.name.clone()).or_default();
+        record.ended(exit);
+        draft.evidence.volatile.lives.remove(&container.name);
+    }
+}
+
+fn seen(draft: &mut Draft<'_>, container: &Container, instance: &Instance) {
+    match &instance.state {
+        // Not a life yet, and perhaps never one.
+        InstanceState::Created => {
+            if draft.evidence.durable.container(&container.name).is_some_and(|record| record.running.is_some()) {
+                absent(draft, container);
+            }
+        }
+        InstanceState::Running { started_at } => running(draft, container, instance, *started_at),
+        InstanceState::Exited { .. } => exited(draft, container, instance),
+        InstanceState::Unknown => unknown(draft, container, instance),
+    }
+}
+
+fn running(draft: &mut Draft<'_>, container: &Container, instance: &Instance, started_at: Wall) {
+    begin(draft, container, instance);
+    let record = draft.evidence.durable.containers.entry(container.name.clone()).or_default();
+    if record.last_exit.as_ref().is_some_and(|exit| exit.id == instance.id) {
+        // The runtime lost track of it, it was given up, and now it is back: it is still given up.
+        return;
+    }
+    if record.running.as_ref().is_none_or(|running| running.id != instance.id || running.sandbox != instance.sandbox) {
+        record.running = Some(RunningRecord { id: instance.id.clone(), started_at, sandbox: instance.sandbox.clone() });
+    }
+    if draft.evidence.volatile.lives.get(&container.name).is_none_or(|life| life.id != instance.id) {
+        let life = new_life(draft, container, instance, started_at);
+        draft.evidence.volatile.lives.insert(container.name.clone(), life);
+    }
+}
+
+fn exited(draft: &mut Draft<'_>, container: &Container, instance: &Instance) {
+    begin(draft, container, instance);
+    let known = draft.evidence.durable.container(&container.name).and_then(|record| record.last_exit.as_ref());
+    match known.filter(|exit| exit.id == instance.id) {
+        Some(exit) if exit.cause != ExitCause::Lost => {
+            note_completion(draft, container, instance);
+            return;
+        }
+        Some(_) => {
+            // Given up earlier without an exit code; now there is one.
+            let cause = ExitCause::Killed(KillReason::StateUnknown);
+            let exit = Exit { cause, ..exit_of(draft, container, instance) };
+            let record = draft.evidence.durable.containers.entry(container.name.clone()).or_default();
+            record.last_exit = Some(exit);
+        }
+        None => {
+            let exit = exit_of(draft, container, instance);
+            let record = draft.evidence.durable.containers.entry(container.name.clone()).or_default();
+            record.ended(exit);
+            draft.fresh_exits.push(container.name.clone());
+        }
+    }
+    draft.evidence.volatile.lives.remove(&container.name);
+    note_completion(draft, container, instance);
+}
+
+fn note_completion(draft: &mut Draft<'_>, container: &Container, instance: &Instance) {
+    let record = draft.evidence.durable.containers.entry(container.name.clone()).or_default();
+    let succeeded = record.last_exit.as_ref().is_some_and(|exit| exit.id == instance.id && exit.is_success());
+    if container.role == Role::Init && succeeded && record.completed_in.as_ref() != Some(&instance.sandbox) {
+        record.completed_in = Some(instance.sandbox.clone());
+    }
+}
+
+/// The runtime cannot tell what it does. It is given up: stopped, and replaced if it may be.
+fn unknown(draft: &mut Draft<'_>, container: &Container, instance: &Instance) {
+    let record = draft.evidence.durable.containers.entry(container.name.clone()).or_default();
+    if record.running.as_ref().is_some_and(|running| running.id == instance.id) {
+        give_up(draft, container);
+    }
+}
+
+/// The runtime has no instance at all.
+fn absent(draft: &mut Draft<'_>, container: &Container) {
+    if draft.evidence.durable.container(&container.name).is_some_and(|record| record.running.is_some()) {
+        give_up(draft, container);
+    }
+    draft.evidence.volatile.lives.remove(&container.name);
+}
+
+/// A container ran when last seen, and nobody can say how it ended.
+fn give_up(draft: &mut Draft<'_>, container: &Container) {
+    let terminating = matches!(draft.evidence.durable.restart_all.stage, restart::RestartAllStage::Terminating(_));
+    let life = draft.evidence.volatile.lives.remove(&container.name);
+    let ending = draft.evidence.durable.ending.is_some() || draft.observed.deletion.is_some();
+    let record = draft.evidence.durable.containers.entry(container.name.clone()).or_default();
+    let Some(running) = record.running.take() else { return };
+    let removed_by_us = life.and_then(|life| life.kill).filter(|kill| kill.reason == KillReason::RestartAll);
+    let (reason, message, cause) = match removed_by_us {
+        Some(kill) => (RESTARTING_ALL, "removed to restart all containers", ExitCause::Killed(kill.reason)),
+        None if terminating => (RESTARTING_ALL, "lost while all containers were being removed", ExitCause::Lost),
+        None => (
+            "ContainerStatusUnknown",
+            "the container was running when last seen and is not in the runtime any more",
+            ExitCause::Lost,
+        ),
+    };
+    record.ended(Exit {
+        id: running.id,
+        sandbox: running.sandbox,
+        exit_code: UNKNOWN_EXIT_CODE,
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        started_at: Some(running.started_at),
+        finished: draft.now,
+        cause,
+    });
+    if !terminating && !ending && container.role != Role::Ephemeral {
+        record.restart_count = record.restart_count.saturating_add(1);
+        record.counted_ahead = true;
+    }
+}
+
+/// Counts a life that was not known before.
+fn begin(draft: &mut Draft<'_>, container: &Container, instance: &Instance) {
+    let record = draft.evidence.durable.containers.entry(container.name.clone()).or_default();
+    if record.image_id.as_deref() != Some(&instance.image_id) {
+        record.image_id = Some(instance.image_id.clone());
+    }
+    if record.newest.as_ref() == Some(&instance.id) {
+        record.restart_count = record.restart_count.max(instance.attempt);
+    } else {
+        if record.running.is_some() {
+            give_up(draft, container);
+        }
+        let record = draft.evidence.durable.containers.entry(container.name.clone()).or_default();
+        record.restart_count = record.next_attempt().max(instance.attempt);
+        record.counted_ahead = false;
+        record.newest = Some(instance.id.clone());
+        draft.evidence.volatile.launches.entry(container.name.clone()).or_default().failure = None;
+        restart::life_began(&mut draft.evidence.durable.restart_all.stage, &container.name);
+    }
+    if container.role == Role::Regular
+        && draft.evidence.durable.initialized_in.as_ref() != Some(&instance.sandbox)
+        && draft.observed.sandboxes.iter().any(|sandbox| sandbox.id == instance.sandbox && sandbox.ready)
+    {
+        draft.evidence.durable.initialized_in = Some(instance.sandbox.clone());
+    }
+}
+
+fn exit_of(draft: &Draft<'_>, container: &Container, instance: &Instance) -> Exit {
+    let InstanceState::Exited { started_at, finished_at, exit_code, reason, message } = &instance.state else {
+        unreachable!("only exited instances have an exit")
+    };
+    let kill = draft
+        .evidence
+        .volatile
+        .lives
+        .get(&container.name)
+        .filter(|life| life.id == instance.id)
+        .and_then(|life| life.kill.as_ref());
+    Exit {
+        id: instance.id.clone(),
+        sandbox: instance.sandbox.clone(),
+        exit_code: *exit_code,
+        reason: reason.clone(),
+        message: message.clone(),
+        started_at: Some(*started_at),
+        finished: draft.now.dated(*finished_at),
+        cause: kill.map_or(ExitCause::Own, |kill| ExitCause::Killed(kill.reason)),
+    }
+}
+
+/// A life that begins under this agent starts from nothing. One that this run of the agent found is believed as far
+/// as somebody vouches for it.
+fn new_life(draft: &mut Draft<'_>, container: &Container, instance: &Instance, started_at: Wall) -> Life {
+    let mut life = Life::new(instance.id.clone(), draft.now.dated(started_at));
+    if container.post_start.is_none() || draft.resuming {
+        life.post_start = HookProgress::Done;
+    }
+    if !draft.resuming {
+        return life;
+    }
+    if draft.rules.agent_restart == AgentRestart::ResetStatus {
+        assume_well(&mut life.startup);
+        assume_well(&mut life.readiness);
+        draft.evidence.volatile.reset_owed = true;
+        return life;
+    }
+    let Some(published) = &draft.evidence.durable.published else { return life };
+    let Some(status) = published.container(&container.name) else { return life };
+    let same = status.container_id.as_ref() == Some(&instance.id);
+    // Where an ID is known and it is another one, this is another life: nothing of it is known, however old it is.
+    let nobody_knows = status.container_id.is_none() && matches!(status.state, ContainerState::Running(_));
+    let older = started_at.as_millis() < draft.observed.agent.started.wall.as_millis() - SKEW_MS;
+    if !(same || nobody_knows && older) {
+        return life;
+    }
+    if status.started == Some(true) {
+        life.startup.verdict = Verdict::Carried { passed: true, basis: Basis::Status };
+        life.startup.on_hold = true;
+    }
+    if status.started != Some(false) {
+        let passed = match draft.inherits {
+            Inherits::ApiStatus => published.is_true(&ConditionType::Ready),
+            Inherits::OwnStatus | Inherits::Nothing => status.ready,
+        };
+        life.readiness = match &draft.doubt {
+            Some(basis) => carried(false, basis.clone()),
+            None => carried(passed, Basis::Status),
+        };
+    }
+    life
+}
+
+fn carried(passed: bool, basis: Basis) -> ProbeMemory {
+    ProbeMemory { verdict: Verdict::Carried { passed, basis }, ..ProbeMemory::default() }
+}
+
+// === impl Exit ===
+
+impl Exit {
+    /// Exit code 0, and not because of the OOM killer.
+    pub fn is_success(&self) -> bool {
+        self.exit_code == 0 && self.reason != "OOMKilled"
+    }
+}
+
+// === impl ContainerRecord ===
+
+impl ContainerRecord {
+    /// Whether the newest life was given up without knowing how it ended.
+    pub fn is_lost(&self) -> bool {
+        self.running.is_none() && self.last_exit.as_ref().is_some_and(|exit| exit.cause == ExitCause::Lost)
+    }
+}

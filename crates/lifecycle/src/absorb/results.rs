@@ -1,0 +1,203 @@
+//! Operations that have finished.
+
+use std::time::Duration;
+
+use keelet_pod::ProbeKind;
+
+use crate::{
+    draft::Draft,
+    evidence::{HookProgress, StartFailure},
+    operation::{OpFailure, OpResult, OpState, Operation, Outcome, Pending, ProbeReport},
+    plan::{ProbeRecord, Severity},
+    probe::{self, Effect},
+    restart::Backoff,
+    time::Moment,
+};
+
+/// Folds in operations that have finished, and forgets those nobody runs any more.
+pub(crate) fn results(draft: &mut Draft<'_>) {
+    let reports = &draft.observed.operations;
+    let mut finished = Vec::new();
+    draft.evidence.volatile.pending.retain(|pending| {
+        match reports.iter().find(|report| report.id == pending.id).map(|report| &report.state) {
+            Some(OpState::InFlight) => true,
+            Some(OpState::Finished { at, result }) => {
+                finished.push((pending.clone(), *at, result));
+                false
+            }
+            None => false,
+        }
+    });
+    for (pending, at, result) in finished {
+        take(draft, &pending, at, result);
+    }
+}
+
+fn take(draft: &mut Draft<'_>, pending: &Pending, at: Moment, result: &OpResult) {
+    let key = pending.operation.key();
+    match result {
+        OpResult::Done => draft.succeeded(&key),
+        OpResult::Failed(failure) if !matches!(pending.operation, Operation::Probe { .. }) => {
+            draft.failed(key, failure.clone());
+        }
+        OpResult::Failed(_) | OpResult::Probed(_) | OpResult::Cancelled => {}
+    }
+    match &pending.operation {
+        Operation::PrepareVolumes => match result {
+            OpResult::Done => draft.evidence.volatile.volumes_ready = true,
+            OpResult::Failed(failure) => warn(draft, None, "FailedMount", failure),
+            OpResult::Probed(_) | OpResult::Cancelled => {}
+        },
+        Operation::CreateSandbox { .. } => {
+            if let OpResult::Failed(failure) = result {
+                warn(draft, None, "FailedCreatePodSandBox", failure);
+            }
+        }
+        Operation::StopSandbox { .. } | Operation::RemoveSandbox { .. } => {
+            if let OpResult::Failed(failure) = result {
+                warn(draft, None, "FailedKillPod", failure);
+            }
+        }
+        Operation::EnsureImage { container, image } => image_result(draft, container, image, at, result),
+        Operation::Launch { container, .. } | Operation::StartCreated { container, .. } => {
+            launch_result(draft, container, at, result);
+        }
+        Operation::PostStart { container, id } => post_start_result(draft, container, id, at, result),
+        Operation::PreStop { container, id, .. } => pre_stop_result(draft, container, id, result),
+        Operation::Stop { container, .. } | Operation::Remove { container, .. } => {
+            if let OpResult::Failed(failure) = result {
+                warn(draft, Some(container), "FailedKillPod", failure);
+            }
+        }
+        Operation::Probe { container, id, probe } => {
+            let report = match result {
+                OpResult::Probed(report) => report.clone(),
+                OpResult::Failed(failure) => non_result(Outcome::Error, &failure.message),
+                OpResult::Done | OpResult::Cancelled => non_result(Outcome::Cancelled, ""),
+            };
+            probe_result(draft, container, id, *probe, at, &report);
+        }
+    }
+}
+
+fn non_result(outcome: Outcome, output: &str) -> ProbeReport {
+    ProbeReport { outcome, latency: Duration::ZERO, output: output.to_owned() }
+}
+
+fn warn(draft: &mut Draft<'_>, container: Option<&str>, reason: &'static str, failure: &OpFailure) {
+    draft.event(container, reason, Severity::Warning, format!("{}: {}", failure.reason, failure.message));
+}
+
+fn image_result(draft: &mut Draft<'_>, container: &str, image: &str, at: Moment, result: &OpResult) {
+    let limits = draft.rules.pull_backoff;
+    let launch = draft.evidence.volatile.launches.entry(container.to_owned()).or_default();
+    match result {
+        OpResult::Done => {
+            launch.image = Some(image.to_owned());
+            // Another failure than that of the pull stays until the container has started (STAT-7).
+            if launch.pull_backoff.take().is_some() {
+                launch.failure = None;
+            }
+        }
+        OpResult::Failed(failure) => {
+            let next = match &launch.pull_backoff {
+                Some(entry) if entry.key == image && !entry.is_idle(at) => (entry.delay * 2).min(limits.cap),
+                _ => limits.initial,
+            };
+            launch.pull_backoff =
+                Some(Backoff { delay: next, advanced: at, key: image.to_owned(), served: String::new() });
+            launch.failure = Some(StartFailure { failure: failure.clone(), at });
+            // The pull backoff alone says when to try again.
+            let key = crate::operation::OpKey::Image(container.to_owned());
+            draft.succeeded(&key);
+            warn(draft, Some(container), "Failed", failure);
+        }
+        OpResult::Probed(_) | OpResult::Cancelled => {}
+    }
+}
+
+fn launch_result(draft: &mut Draft<'_>, container: &str, at: Moment, result: &OpResult) {
+    let launch = draft.evidence.volatile.launches.entry(container.to_owned()).or_default();
+    match result {
+        OpResult::Done => {
+            launch.failure = None;
+            draft.event(Some(container), "Started", Severity::Normal, format!("Started container {container}"));
+        }
+        OpResult::Failed(failure) => {
+            launch.failure = Some(StartFailure { failure: failure.clone(), at });
+            // It may be the image that went away meanwhile.
+            launch.image = None;
+            warn(draft, Some(container), "Failed", failure);
+        }
+        OpResult::Probed(_) | OpResult::Cancelled => {}
+    }
+}
+
+fn post_start_result(draft: &mut Draft<'_>, container: &str, id: &str, at: Moment, result: &OpResult) {
+    let progress = match result {
+        OpResult::Failed(_) => HookProgress::Failed,
+        OpResult::Done | OpResult::Probed(_) => HookProgress::Done,
+        OpResult::Cancelled => return,
+    };
+    let Some(life) = draft.evidence.volatile.lives.get_mut(container).filter(|life| life.id == id) else { return };
+    life.post_start = progress;
+    if let OpResult::Failed(failure) = result {
+        // The hook's own words may hold secrets; they stay out of the event and out of the status.
+        let failure = OpFailure { reason: "PostStartHookError".to_owned(), message: failure.reason.clone() };
+        let launch = draft.evidence.volatile.launches.entry(container.to_owned()).or_default();
+        launch.failure = Some(StartFailure { failure, at });
+        draft.event(Some(container), "FailedPostStartHook", Severity::Warning, "PostStartHook failed".to_owned());
+    }
+}
+
+fn pre_stop_result(draft: &mut Draft<'_>, container: &str, id: &str, result: &OpResult) {
+    if let OpResult::Failed(_) = result {
+        draft.event(Some(container), "FailedPreStopHook", Severity::Warning, "PreStopHook failed".to_owned());
+    }
+    let life = draft.evidence.volatile.lives.get_mut(container).filter(|life| life.id == id);
+    if let Some(kill) = life.and_then(|life| life.kill.as_mut()) {
+        // Failed or cut short, it had its chance: the stop goes on.
+        kill.pre_stop = HookProgress::Done;
+    }
+}
+
+fn probe_result(draft: &mut Draft<'_>, container: &str, id: &str, kind: ProbeKind, at: Moment, report: &ProbeReport) {
+    draft.results.push(ProbeRecord {
+        container: container.to_owned(),
+        id: id.to_owned(),
+        probe: kind,
+        at,
+        outcome: report.outcome,
+        latency: report.latency,
+        output: report.output.clone(),
+    });
+    let Some(spec) = draft.pod.container(container).and_then(|c| c.probe(kind)) else { return };
+    let Some(life) = draft.evidence.volatile.lives.get_mut(container).filter(|life| life.id == id) else { return };
+    let being_killed = life.kill.is_some();
+    let memory = life.probe_mut(kind);
+    // What was asked before a kill was decided does not count towards another one.
+    if memory.on_hold || (being_killed && kind != ProbeKind::Readiness) {
+        return;
+    }
+    let effect = probe::take(memory, kind, spec, report, at);
+    let due = memory.due.unwrap_or(at);
+    memory.due = Some(match effect {
+        Effect::TryAgain => due,
+        Effect::None | Effect::Changed => probe::after_attempt(spec, due, at),
+    });
+    let round_over = effect != Effect::TryAgain;
+    announce(draft, container, kind, report, round_over);
+}
+
+fn announce(draft: &mut Draft<'_>, container: &str, kind: ProbeKind, report: &ProbeReport, round_over: bool) {
+    let (title, output) = (kind.title(), &report.output);
+    let (reason, message) = match report.outcome {
+        Outcome::Failure => ("Unhealthy", format!("{title} probe failed: {output}")),
+        Outcome::Warning => ("ProbeWarning", format!("{title} probe warning: {output}")),
+        Outcome::Error if round_over => {
+            ("Unhealthy", format!("{title} probe errored and resulted in unknown state: {output}"))
+        }
+        Outcome::Error | Outcome::Success | Outcome::Late | Outcome::Cancelled => return,
+    };
+    draft.event(Some(container), reason, Severity::Warning, message);
+}

@@ -1,0 +1,378 @@
+//! What the agent remembers of a pod.
+//!
+//! The durable part survives a reboot and is written only on transitions. The volatile part is about containers that
+//! run now: it changes with every probe result and is worth nothing after a reboot, because they do not survive one
+//! either.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    operation::{KillReason, OpFailure, OpKey, Pending, serde_millis},
+    probe::ProbeMemory,
+    restart::{Backoff, RestartAll},
+    status::PodStatus,
+    time::{BootId, Moment, Wall},
+};
+
+/// Everything that plans rest on besides the spec and the newest observation.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Evidence {
+    /// What survives a reboot.
+    pub durable: Durable,
+    /// What is about running containers.
+    pub volatile: Volatile,
+}
+
+/// Evidence that survives a reboot.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Durable {
+    /// When the agent first saw the pod.
+    pub first_seen: Option<Moment>,
+    /// Whether the pod may run here.
+    pub admission: Admission,
+    /// How many sandboxes were made.
+    pub sandbox_attempts: u32,
+    /// The sandbox in which a regular container has been started: from then on the pod is initialized there.
+    pub initialized_in: Option<String>,
+    /// By container name.
+    pub containers: BTreeMap<String, ContainerRecord>,
+    /// How far a restart of all containers is.
+    pub restart_all: RestartAll,
+    /// Set once the pod is on its way out, for good.
+    pub ending: Option<Ending>,
+    /// The status last planned.
+    pub published: Option<PodStatus>,
+    /// Its number; the next different status gets the next one.
+    pub version: u64,
+    /// The newest values of the Ready condition that were ours, oldest first. One that the API server shows and that
+    /// is not among them was written by somebody else.
+    pub ready_marks: Vec<ReadyMark>,
+}
+
+/// Whether the pod may run here.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Admission {
+    /// Not yet decided.
+    #[default]
+    Undecided,
+    /// It may.
+    Admitted,
+    /// It may not.
+    Rejected {
+        /// In a word.
+        reason: String,
+        /// For people.
+        message: String,
+    },
+}
+
+/// A value that the Ready condition had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadyMark {
+    /// Whether it was True.
+    pub ready: bool,
+    /// Its transition time.
+    pub since: Wall,
+}
+
+/// What is remembered of a container over all its lives.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerRecord {
+    /// How often it was restarted.
+    pub restart_count: u32,
+    /// Whether `restart_count` already counts a life that has not begun: its end was noticed by its absence.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub counted_ahead: bool,
+    /// The newest instance ever seen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub newest: Option<String>,
+    /// The instance that ran when last seen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub running: Option<RunningRecord>,
+    /// How the newest life that ended did so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_exit: Option<Exit>,
+    /// How the one before did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub previous_exit: Option<Exit>,
+    /// Crash backoff.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backoff: Option<Backoff>,
+    /// The sandbox in which this ordinary init container has succeeded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub completed_in: Option<String>,
+    /// The image and its ID, as last seen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image_id: Option<String>,
+}
+
+/// An instance that ran when last seen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunningRecord {
+    /// Its ID.
+    pub id: String,
+    /// Its start.
+    pub started_at: Wall,
+    /// Its sandbox.
+    pub sandbox: String,
+}
+
+/// How a life ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Exit {
+    /// The instance's ID.
+    pub id: String,
+    /// The sandbox it belonged to.
+    pub sandbox: String,
+    /// Its exit code.
+    pub exit_code: i32,
+    /// `Completed`, `Error`, `OOMKilled`, `ContainerStatusUnknown`, `RestartingAllContainers`, ...
+    pub reason: String,
+    /// For people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// Its start, if known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Wall>,
+    /// Its end.
+    pub finished: Moment,
+    /// What ended it.
+    pub cause: ExitCause,
+}
+
+/// What ended a life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ExitCause {
+    /// The container itself.
+    Own,
+    /// The agent stopped it.
+    Killed(KillReason),
+    /// Nobody knows: it is gone, or the runtime lost track of it. The exit code is a stand-in.
+    Lost,
+}
+
+/// A pod on its way out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Ending {
+    /// Why.
+    pub cause: EndingCause,
+    /// Since when.
+    pub since: Moment,
+    /// The grace period, counted from then.
+    #[serde(with = "serde_millis")]
+    pub grace: Duration,
+    /// Whether somebody wants the pod's remains removed.
+    pub deleted: bool,
+}
+
+/// Why a pod is on its way out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum EndingCause {
+    /// Somebody deleted it.
+    Deleted,
+    /// No regular container runs, and none will.
+    Finished,
+    /// An init container failed for good.
+    InitFailed {
+        /// Which one.
+        container: String,
+    },
+    /// Its sandbox is gone and nothing in it may run again.
+    NotRebuilt,
+    /// It may not run here.
+    Rejected,
+}
+
+/// Evidence about running containers; valid for one boot.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Volatile {
+    /// The boot it is valid for.
+    pub boot_id: BootId,
+    /// The agent run that wrote it.
+    pub agent_started: Option<Moment>,
+    /// Running containers, by name.
+    pub lives: BTreeMap<String, Life>,
+    /// Containers on their way to a life, by name.
+    pub launches: BTreeMap<String, Launch>,
+    /// Operations not yet seen finished.
+    pub pending: Vec<Pending>,
+    /// Operations that failed and are to be tried again.
+    pub retries: Vec<Retry>,
+    /// The number of the next operation.
+    pub next_operation: u64,
+    /// Whether volumes and directories are in place.
+    pub volumes_ready: bool,
+    /// Whether the legacy reset of an agent start (the gate `ChangeContainerStatusOnKubeletRestart`) is still owed.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub reset_owed: bool,
+    /// The restart request last taken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restart_request: Option<String>,
+}
+
+/// A container that runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Life {
+    /// The instance.
+    pub id: String,
+    /// Its start.
+    pub started: Moment,
+    /// Its startup probe.
+    #[serde(default)]
+    pub startup: ProbeMemory,
+    /// Its readiness probe.
+    #[serde(default)]
+    pub readiness: ProbeMemory,
+    /// Its liveness probe.
+    #[serde(default)]
+    pub liveness: ProbeMemory,
+    /// Its post-start hook.
+    pub post_start: HookProgress,
+    /// Set once it has to stop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kill: Option<Kill>,
+}
+
+/// How far a hook is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum HookProgress {
+    /// Not finished, perhaps not begun.
+    #[default]
+    Owed,
+    /// Finished, or there is none.
+    Done,
+    /// It failed.
+    Failed,
+}
+
+/// A container that has to stop.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Kill {
+    /// Why.
+    pub reason: KillReason,
+    /// Since when.
+    pub since: Moment,
+    /// The grace period, counted from then.
+    #[serde(with = "serde_millis")]
+    pub grace: Duration,
+    /// Its pre-stop hook.
+    pub pre_stop: HookProgress,
+}
+
+/// A container on its way to a life.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Launch {
+    /// The image that is known to be on the node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// Image pulls that failed in a row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pull_backoff: Option<Backoff>,
+    /// Why the last attempt failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<StartFailure>,
+}
+
+/// Why a container could not be started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StartFailure {
+    /// What failed.
+    #[serde(flatten)]
+    pub failure: OpFailure,
+    /// When.
+    pub at: Moment,
+}
+
+/// An operation that failed and is to be tried again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Retry {
+    /// What it is about.
+    pub key: OpKey,
+    /// How often it failed in a row.
+    pub failures: u32,
+    /// Not to be tried before.
+    pub not_before: Moment,
+    /// How it failed last.
+    pub failure: OpFailure,
+}
+
+// === impl Durable ===
+
+impl Durable {
+    /// What is remembered of the container of that name.
+    pub fn container(&self, name: &str) -> Option<&ContainerRecord> {
+        self.containers.get(name)
+    }
+}
+
+// === impl Life ===
+
+impl Life {
+    /// A life that begins.
+    pub(crate) fn new(id: String, started: Moment) -> Self {
+        Self {
+            id,
+            started,
+            startup: ProbeMemory::default(),
+            readiness: ProbeMemory::default(),
+            liveness: ProbeMemory::default(),
+            post_start: HookProgress::Owed,
+            kill: None,
+        }
+    }
+
+    /// What is remembered of the probe of that kind.
+    pub fn probe(&self, kind: keelet_pod::ProbeKind) -> &ProbeMemory {
+        match kind {
+            keelet_pod::ProbeKind::Startup => &self.startup,
+            keelet_pod::ProbeKind::Readiness => &self.readiness,
+            keelet_pod::ProbeKind::Liveness => &self.liveness,
+        }
+    }
+
+    pub(crate) fn probe_mut(&mut self, kind: keelet_pod::ProbeKind) -> &mut ProbeMemory {
+        match kind {
+            keelet_pod::ProbeKind::Startup => &mut self.startup,
+            keelet_pod::ProbeKind::Readiness => &mut self.readiness,
+            keelet_pod::ProbeKind::Liveness => &mut self.liveness,
+        }
+    }
+}
+
+// === impl ContainerRecord ===
+
+impl ContainerRecord {
+    /// Whether the container ever had a life.
+    pub fn has_lived(&self) -> bool {
+        self.running.is_some() || self.last_exit.is_some()
+    }
+
+    /// Remembers how a life ended.
+    pub(crate) fn ended(&mut self, exit: Exit) {
+        self.running = None;
+        self.previous_exit = self.last_exit.replace(exit);
+    }
+
+    /// The restart count of the next life.
+    pub(crate) fn next_attempt(&self) -> u32 {
+        if self.counted_ahead || !self.has_lived() { self.restart_count } else { self.restart_count.saturating_add(1) }
+    }
+}

@@ -1,0 +1,173 @@
+//! What the agent sees of a pod: the runtime's containers, operations, requests, and the API server's copy.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use crate::{
+    operation::OpReport,
+    status::PodStatus,
+    time::{Moment, Wall},
+};
+
+/// One dated look at a pod. Whoever makes it guarantees that it began after the last operation that it reports as
+/// finished, so nothing that operation did is missing from it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Observed {
+    /// The agent process that looks.
+    pub agent: AgentRun,
+    /// The pod's sandboxes.
+    pub sandboxes: Vec<Sandbox>,
+    /// The pod's containers in the runtime, dead ones included.
+    pub containers: Vec<Instance>,
+    /// Operations in flight, and finished ones whose result no plan has taken yet.
+    pub operations: Vec<OpReport>,
+    /// Set once somebody asked for the pod to go away.
+    pub deletion: Option<Deletion>,
+    /// A request to restart all containers that no plan has taken yet.
+    pub restart_request: Option<RestartRequest>,
+    /// Conditions that others own, by type: whether their status is True.
+    pub foreign_conditions: BTreeMap<String, bool>,
+    /// The newest status version that reached its readers: [`crate::Plan::version`].
+    pub acknowledged: u64,
+    /// For containers neither the runtime nor the evidence knows: the next restart count by their log files.
+    pub log_counts: BTreeMap<String, u32>,
+}
+
+/// The agent process that looks, and what it found when it started.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AgentRun {
+    /// When the process started; it tells two runs of the agent apart.
+    pub started: Moment,
+    /// What it knows of the time before.
+    pub before: Before,
+}
+
+/// Who could have changed the pod's status while the agent was away.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Before {
+    /// In a cluster: the API server's copy of the status, as it was when the agent started.
+    Cluster(Option<Box<PodStatus>>),
+    /// On its own: how long the agent was away, if it ever ran.
+    Standalone(Option<Duration>),
+}
+
+/// A pod sandbox in the runtime.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sandbox {
+    /// Its ID.
+    pub id: String,
+    /// Whether it is ready.
+    pub ready: bool,
+    /// Its attempt number.
+    pub attempt: u32,
+    /// When it was created.
+    pub created_at: Wall,
+    /// Its addresses, the primary one first; empty with host network.
+    pub ips: Vec<String>,
+    /// Whether it uses the node's network.
+    pub host_network: bool,
+}
+
+/// A container in the runtime.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Instance {
+    /// Its ID, with the runtime's scheme (`containerd://...`).
+    pub id: String,
+    /// The name in the spec.
+    pub name: String,
+    /// The sandbox it belongs to.
+    pub sandbox: String,
+    /// Its restart count, as labelled when it was made.
+    pub attempt: u32,
+    /// The container hash it was labelled with; `None` if it carries none.
+    pub hash: Option<u32>,
+    /// The image as the runtime reports it.
+    pub image: String,
+    /// The image's ID.
+    pub image_id: String,
+    /// When it was created.
+    pub created_at: Wall,
+    /// What it does.
+    pub state: InstanceState,
+}
+
+/// What a container in the runtime does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InstanceState {
+    /// Made, never started.
+    Created,
+    /// Running since then.
+    Running {
+        /// Its start.
+        started_at: Wall,
+    },
+    /// It has ended.
+    Exited {
+        /// Its start.
+        started_at: Wall,
+        /// Its end.
+        finished_at: Wall,
+        /// The exit code; 128 plus the number for a signal.
+        exit_code: i32,
+        /// `Completed`, `Error`, `OOMKilled`, ...
+        reason: String,
+        /// The termination message.
+        message: String,
+    },
+    /// The runtime cannot tell.
+    Unknown,
+}
+
+/// Somebody asked for the pod to go away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deletion {
+    /// The grace period as it is now; it may shrink, never grow.
+    pub grace: Duration,
+}
+
+/// Somebody asked for all containers to be restarted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RestartRequest {
+    /// Tells two requests apart.
+    pub id: String,
+    /// Who asked, for people.
+    pub by: String,
+}
+
+// === impl Observed ===
+
+impl Observed {
+    /// A look that shows nothing yet.
+    pub fn nothing(agent: AgentRun) -> Self {
+        Self {
+            agent,
+            sandboxes: Vec::new(),
+            containers: Vec::new(),
+            operations: Vec::new(),
+            deletion: None,
+            restart_request: None,
+            foreign_conditions: BTreeMap::new(),
+            acknowledged: 0,
+            log_counts: BTreeMap::new(),
+        }
+    }
+
+    /// The newest container of that name.
+    pub fn newest(&self, name: &str) -> Option<&Instance> {
+        self.containers.iter().filter(|c| c.name == name).max_by_key(|c| c.age_key())
+    }
+}
+
+// === impl Instance ===
+
+impl Instance {
+    /// Orders the instances of one name from oldest to newest. The attempt decides, because two creation times may
+    /// fall into the same tick or straddle a step of the wall clock.
+    pub(crate) fn age_key(&self) -> (u32, Wall, &str) {
+        (self.attempt, self.created_at, &self.id)
+    }
+
+    /// Whether it may have a process.
+    pub fn may_run(&self) -> bool {
+        matches!(self.state, InstanceState::Running { .. } | InstanceState::Unknown)
+    }
+}

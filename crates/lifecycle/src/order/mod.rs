@@ -1,0 +1,85 @@
+//! Order: what may start, what has to stop, and what waits for what.
+
+mod kill;
+pub(crate) mod maintain;
+mod probing;
+mod sandbox;
+mod startup;
+mod termination;
+
+use std::time::Duration;
+
+pub(crate) use self::{
+    probing::{has_started, probes},
+    sandbox::{SandboxView, view},
+    termination::{ended, gone},
+};
+use crate::{
+    draft::Draft,
+    evidence::{Admission, Ending, EndingCause},
+    plan::Severity,
+    restart::{self, RestartAllRule},
+};
+
+/// No pod is stopped faster than this on purpose (TERM-2).
+const SHORTEST_GRACE: Duration = Duration::from_secs(1);
+
+/// Decides once whether the pod may run here (RALL-29).
+pub(crate) fn admit(draft: &mut Draft<'_>) {
+    if draft.evidence.durable.admission != Admission::Undecided {
+        return;
+    }
+    let unsupported = draft.rules.restart_all == RestartAllRule::Ignored && draft.pod.has_restart_all_rule();
+    let runs_here = !draft.observed.containers.is_empty()
+        || draft.evidence.durable.containers.values().any(|record| record.has_lived());
+    if !unsupported || runs_here {
+        draft.evidence.durable.admission = Admission::Admitted;
+        return;
+    }
+    let reason = "PodFeatureUnsupported";
+    let message = "Pod was rejected: it asks for the restart rule action RestartAllContainers, and the feature gate \
+                   RestartAllContainersOnContainerExits is off on this node";
+    draft.event(None, reason, Severity::Warning, message.to_owned());
+    draft.evidence.durable.admission = Admission::Rejected { reason: reason.to_owned(), message: message.to_owned() };
+    end(draft, EndingCause::Rejected);
+}
+
+/// Takes a deletion, and a grace period that has shrunk since.
+pub(crate) fn end_if_asked(draft: &mut Draft<'_>) {
+    let Some(deletion) = &draft.observed.deletion else { return };
+    let grace = deletion.grace.max(SHORTEST_GRACE);
+    let now = draft.now;
+    match &mut draft.evidence.durable.ending {
+        Some(ending) => {
+            ending.deleted = true;
+            ending.grace = ending.grace.min(now.since(&ending.since) + grace);
+        }
+        none => *none = Some(Ending { cause: EndingCause::Deleted, since: now, grace, deleted: true }),
+    }
+}
+
+/// A pod whose phase is final by somebody else's word is on its way out (STAT-20).
+pub(crate) fn end_if_final(draft: &mut Draft<'_>) {
+    if draft.evidence.durable.published.as_ref().is_some_and(|status| status.phase.is_terminal()) {
+        end(draft, EndingCause::Finished);
+    }
+}
+
+/// Does what the pod needs next.
+pub(crate) fn proceed(draft: &mut Draft<'_>) {
+    if draft.evidence.durable.ending.is_none() {
+        if !restart::release(draft) {
+            return;
+        }
+        startup::proceed(draft);
+    }
+    if draft.evidence.durable.ending.is_some() {
+        termination::proceed(draft);
+    }
+}
+
+/// The pod is on its way out, for good.
+fn end(draft: &mut Draft<'_>, cause: EndingCause) {
+    let (since, grace) = (draft.now, draft.pod.termination_grace.max(SHORTEST_GRACE));
+    draft.evidence.durable.ending.get_or_insert(Ending { cause, since, grace, deleted: false });
+}

@@ -1,0 +1,97 @@
+//! Which probes are due (PROBE-9..18, PROBE-42..44).
+
+use keelet_pod::{Container, ProbeKind};
+
+use crate::{
+    draft::Draft,
+    evidence::Life,
+    operation::{OpKey, Operation},
+    probe::{self, Basis, Verdict},
+    restart::RestartAllStage,
+    time::Moment,
+};
+
+/// Starts the probes that are due, and cancels those whose container is gone or on its way out.
+pub(crate) fn probes(draft: &mut Draft<'_>) {
+    let lives = &draft.evidence.volatile.lives;
+    let orphans: Vec<String> = draft
+        .evidence
+        .volatile
+        .pending
+        .iter()
+        .filter_map(|pending| match &pending.operation {
+            Operation::Probe { container, id, .. } if lives.get(container).is_none_or(|life| life.id != *id) => {
+                Some(id.clone())
+            }
+            _ => None,
+        })
+        .collect();
+    if !orphans.is_empty() {
+        draft.cancel(|operation| matches!(operation, Operation::Probe { id, .. } if orphans.contains(id)));
+    }
+    if matches!(draft.evidence.durable.restart_all.stage, RestartAllStage::Terminating(_)) {
+        return;
+    }
+    if draft.evidence.volatile.reset_owed {
+        // What is asked now would answer for values that the legacy reset is about to take back.
+        return;
+    }
+    for container in draft.pod.lasting_containers().filter(|container| container.role.is_probed()) {
+        for kind in ProbeKind::ALL {
+            one(draft, container, kind);
+        }
+    }
+}
+
+fn one(draft: &mut Draft<'_>, container: &Container, kind: ProbeKind) {
+    let Some(spec) = container.probe(kind) else { return };
+    let ending = draft.evidence.durable.ending.is_some();
+    let Some(life) = draft.evidence.volatile.lives.get_mut(&container.name) else { return };
+    let id = life.id.clone();
+    if !is_wanted(container, life, kind, ending) {
+        draft.cancel(
+            |operation| matches!(operation, Operation::Probe { id: probed, probe, .. } if *probed == id && *probe == kind),
+        );
+        return;
+    }
+    let passed_at = startup_passed(container, life);
+    let started = life.started;
+    let memory = life.probe_mut(kind);
+    let due = *memory.due.get_or_insert_with(|| probe::first_due(kind, spec, started, passed_at));
+    if draft.in_flight(&OpKey::Probe(id.clone(), kind)) {
+        return;
+    }
+    if draft.now.has_reached(&due) {
+        draft.start(Operation::Probe { container: container.name.clone(), id, probe: kind });
+    } else {
+        draft.wake(due);
+    }
+}
+
+/// Startup runs until it has decided; the others wait for its success. A container that is being stopped is asked
+/// about readiness only.
+fn is_wanted(container: &Container, life: &Life, kind: ProbeKind, ending: bool) -> bool {
+    let started = has_started(container, life);
+    let staying = life.kill.is_none() && !ending;
+    match kind {
+        ProbeKind::Startup => !started && staying && !life.startup.on_hold,
+        ProbeKind::Readiness => started,
+        ProbeKind::Liveness => started && staying && !life.liveness.on_hold,
+    }
+}
+
+/// Whether a running container has started up.
+pub(crate) fn has_started(container: &Container, life: &Life) -> bool {
+    container.startup.is_none() || life.startup.verdict.passed() == Some(true)
+}
+
+/// When the startup probe succeeded; long ago if that is all that is known.
+fn startup_passed(container: &Container, life: &Life) -> Option<Moment> {
+    container.startup.as_ref()?;
+    match &life.startup.verdict {
+        Verdict::Probed { passed: true, at, .. }
+        | Verdict::Carried { passed: true, basis: Basis::Probe { at, .. } } => Some(*at),
+        Verdict::Carried { passed: true, .. } => Some(life.started),
+        Verdict::Probed { .. } | Verdict::Carried { .. } | Verdict::NeverProbed => None,
+    }
+}

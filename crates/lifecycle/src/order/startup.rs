@@ -1,0 +1,195 @@
+//! Starting up: sandbox, init containers and sidecars in turn, then the regular ones (SIDE-*, PROC-3).
+
+use keelet_pod::{Container, Role};
+
+use super::{
+    SandboxView, end,
+    maintain::{self, Launching, launch, maintain, wants_start},
+    sandbox, view,
+};
+use crate::{
+    draft::Draft,
+    evidence::{EndingCause, HookProgress},
+    observed::{Instance, InstanceState, Sandbox},
+    operation::{KillReason, OpKey, Operation},
+    restart::{self, is_restartable},
+};
+
+/// Does what a pod that is not ending needs next.
+pub(crate) fn proceed(draft: &mut Draft<'_>) {
+    let sandbox = match view(draft.pod, draft.observed) {
+        SandboxView::Usable(sandbox) => sandbox,
+        SandboxView::Unusable(_) => {
+            without_sandbox(draft);
+            return;
+        }
+    };
+    let attempts = sandbox.attempt.saturating_add(1);
+    let made = &mut draft.evidence.durable.sandbox_attempts;
+    *made = attempts.max(*made);
+    let pod = draft.pod;
+    for container in &pod.ephemeral_containers {
+        // Started once, and never again.
+        if draft.evidence.durable.container(&container.name).is_none_or(|record| !record.has_lived()) {
+            maintain(draft, container, sandbox, Launching::Allowed);
+        }
+    }
+    prune(draft);
+    if init_containers(draft, sandbox) == Progress::Complete {
+        regular_containers(draft, sandbox);
+        if pod.containers.iter().all(|container| is_done(draft, container)) {
+            end(draft, EndingCause::Finished);
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    Complete,
+    Busy,
+}
+
+/// The sandbox is missing or cannot be used. A pod with nothing left to run ends; any other is rebuilt.
+fn without_sandbox(draft: &mut Draft<'_>) {
+    let pod = draft.pod;
+    let durable = &draft.evidence.durable;
+    let has_lived = durable.containers.values().any(|record| record.has_lived());
+    let restarting = durable.restart_all.stage.is_under_way();
+    if has_lived && !restarting {
+        if pod.containers.iter().all(|container| is_done(draft, container)) {
+            end(draft, EndingCause::Finished);
+            return;
+        }
+        if !pod.lasting_containers().any(is_restartable) {
+            end(draft, EndingCause::NotRebuilt);
+            return;
+        }
+    }
+    restart::start_over(draft);
+    sandbox::rebuild(draft);
+}
+
+/// Of the dead instances of an init container only the newest tells anything (SIDE-11).
+fn prune(draft: &mut Draft<'_>) {
+    let (pod, observed) = (draft.pod, draft.observed);
+    for container in &pod.init_containers {
+        let is_dead = |instance: &&Instance| {
+            instance.name == container.name && matches!(instance.state, InstanceState::Exited { .. })
+        };
+        let newest = observed.containers.iter().filter(is_dead).max_by_key(|instance| instance.age_key());
+        for dead in observed.containers.iter().filter(is_dead).filter(|dead| Some(*dead) != newest) {
+            draft.start(Operation::Remove { container: dead.name.clone(), id: dead.id.clone() });
+        }
+    }
+}
+
+/// Init containers and sidecars, in turn. Once a regular container has run in this sandbox, ordinary init containers
+/// are never looked at again.
+fn init_containers(draft: &mut Draft<'_>, sandbox: &Sandbox) -> Progress {
+    let pod = draft.pod;
+    let initialized = draft.evidence.durable.initialized_in.as_ref() == Some(&sandbox.id);
+    // Whatever stands before the last one that has begun is over, also if its instance is gone.
+    let front = pod.init_containers.iter().rposition(|container| has_begun(draft, container, sandbox)).unwrap_or(0);
+    for (index, container) in pod.init_containers.iter().enumerate() {
+        if initialized || index < front {
+            if container.role == Role::Sidecar {
+                maintain(draft, container, sandbox, Launching::Allowed);
+            }
+        } else if advance(draft, container, sandbox) == Progress::Busy {
+            return Progress::Busy;
+        }
+    }
+    Progress::Complete
+}
+
+fn has_begun(draft: &Draft<'_>, container: &Container, sandbox: &Sandbox) -> bool {
+    let record = draft.evidence.durable.container(&container.name);
+    maintain::instance(draft, container, sandbox).is_some()
+        || record.is_some_and(|record| record.completed_in.as_ref() == Some(&sandbox.id))
+}
+
+/// The container whose turn it is.
+fn advance(draft: &mut Draft<'_>, container: &Container, sandbox: &Sandbox) -> Progress {
+    if container.role == Role::Sidecar {
+        maintain(draft, container, sandbox, Launching::Allowed);
+        return if sidecar_has_started(draft, container) { Progress::Complete } else { Progress::Busy };
+    }
+    let record = draft.evidence.durable.container(&container.name);
+    if record.is_some_and(|record| record.completed_in.as_ref() == Some(&sandbox.id)) {
+        return Progress::Complete;
+    }
+    match maintain::instance(draft, container, sandbox).map(|found| (found, &found.state)) {
+        Some((_, InstanceState::Running { .. })) => {}
+        Some((found, InstanceState::Created)) => {
+            draft.start(Operation::StartCreated { container: container.name.clone(), id: found.id.clone() });
+        }
+        Some((found, InstanceState::Unknown)) => {
+            let grace = draft.pod.termination_grace;
+            super::kill::kill(draft, found, KillReason::StateUnknown, grace);
+        }
+        Some((_, InstanceState::Exited { .. })) => after_failure(draft, container, sandbox),
+        None => {
+            let in_here = |id: &String| *id == sandbox.id;
+            let failed_here =
+                record.is_some_and(|record| record.last_exit.as_ref().is_some_and(|e| in_here(&e.sandbox)));
+            if failed_here && !draft.evidence.durable.restart_all.stage.owes_start(&container.name) {
+                after_failure(draft, container, sandbox);
+            } else {
+                launch(draft, container, sandbox);
+            }
+        }
+    }
+    Progress::Busy
+}
+
+/// An ordinary init container ended without success: it is run again, or the pod has failed.
+fn after_failure(draft: &mut Draft<'_>, container: &Container, sandbox: &Sandbox) {
+    let exit = draft.evidence.durable.container(&container.name).and_then(|record| record.last_exit.as_ref());
+    let again = exit.is_none_or(|exit| restart::restarts_after(container, exit, draft.rules.restart_all));
+    if again || draft.evidence.durable.restart_all.stage.owes_start(&container.name) {
+        launch(draft, container, sandbox);
+    } else {
+        end(draft, EndingCause::InitFailed { container: container.name.clone() });
+    }
+}
+
+fn sidecar_has_started(draft: &Draft<'_>, container: &Container) -> bool {
+    draft.evidence.volatile.lives.get(&container.name).is_some_and(|life| {
+        let started = container.startup.is_none() || life.startup.verdict.passed() == Some(true);
+        // One that is being replaced meanwhile has started all the same (SIDE-4).
+        started && life.post_start == HookProgress::Done
+    })
+}
+
+/// Regular containers start side by side, except that one with a post-start hook holds up those after it until the
+/// hook is done.
+fn regular_containers(draft: &mut Draft<'_>, sandbox: &Sandbox) {
+    let pod = draft.pod;
+    let mut launching = Launching::Allowed;
+    for container in &pod.containers {
+        maintain(draft, container, sandbox, launching);
+        if container.post_start.is_some() && is_starting(draft, container) {
+            launching = Launching::NotYet;
+        }
+    }
+}
+
+fn is_starting(draft: &Draft<'_>, container: &Container) -> bool {
+    let name = container.name.clone();
+    draft.in_flight(&OpKey::Image(name.clone()))
+        || draft.in_flight(&OpKey::Launch(name))
+        || draft
+            .evidence
+            .volatile
+            .lives
+            .get(&container.name)
+            .is_some_and(|life| life.kill.is_none() && life.post_start == HookProgress::Owed)
+}
+
+/// Whether a regular container has ended and stays so.
+fn is_done(draft: &Draft<'_>, container: &Container) -> bool {
+    let alive = draft.observed.newest(&container.name).is_some_and(|instance| {
+        instance.may_run() || instance.state == InstanceState::Created && wants_start(draft, container)
+    });
+    !alive && !draft.in_flight(&OpKey::Launch(container.name.clone())) && !wants_start(draft, container)
+}

@@ -1,0 +1,96 @@
+//! Thresholds: from single results to a verdict (PROBE-19..24).
+
+use keelet_pod::{Probe, ProbeKind};
+
+use super::{Attempt, ProbeMemory, Run, Verdict};
+use crate::{
+    operation::{Outcome, ProbeReport},
+    time::Moment,
+};
+
+/// How often an attempt that could not be made is tried in one round.
+const TRIES_PER_ROUND: u32 = 3;
+
+/// What a result did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// The verdict is as it was.
+    None,
+    /// The verdict is another one now.
+    Changed,
+    /// The attempt could not be made and is to be tried again at once.
+    TryAgain,
+}
+
+/// Takes one result.
+pub(crate) fn take(
+    memory: &mut ProbeMemory,
+    kind: ProbeKind,
+    probe: &Probe,
+    report: &ProbeReport,
+    at: Moment,
+) -> Effect {
+    memory.last = Some(Attempt { at, outcome: report.outcome, latency: report.latency, output: report.output.clone() });
+    match report.outcome {
+        Outcome::Success | Outcome::Warning => count(memory, kind, probe, report, at, true),
+        Outcome::Failure => count(memory, kind, probe, report, at, false),
+        Outcome::Error => error(memory, kind, probe, report, at),
+        // Neither says anything about the target; the next attempt begins a round of its own.
+        Outcome::Late | Outcome::Cancelled => {
+            memory.tries = 0;
+            Effect::None
+        }
+    }
+}
+
+fn count(
+    memory: &mut ProbeMemory,
+    kind: ProbeKind,
+    probe: &Probe,
+    report: &ProbeReport,
+    at: Moment,
+    passed: bool,
+) -> Effect {
+    memory.errors = 0;
+    memory.tries = 0;
+    let length = match memory.run {
+        Some(run) if run.passed == passed => run.length.saturating_add(1),
+        _ => 1,
+    };
+    memory.run = Some(Run { passed, length, last: at });
+    let threshold = if passed { probe.success_threshold } else { probe.failure_threshold };
+    if length < threshold { Effect::None } else { decide(memory, kind, passed, length, &report.output, at) }
+}
+
+/// An attempt that could not be made says nothing about liveness, however often. A container whose readiness or
+/// startup cannot even be asked is not ready, though, and not for ever "not yet": after as many rounds as failures
+/// would take, it counts as a failure.
+fn error(memory: &mut ProbeMemory, kind: ProbeKind, probe: &Probe, report: &ProbeReport, at: Moment) -> Effect {
+    memory.tries = memory.tries.saturating_add(1);
+    if memory.tries < TRIES_PER_ROUND {
+        return Effect::TryAgain;
+    }
+    memory.tries = 0;
+    memory.errors = memory.errors.saturating_add(1);
+    let rounds = memory.errors;
+    if kind == ProbeKind::Liveness || rounds < probe.failure_threshold {
+        return Effect::None;
+    }
+    // Successes from before do not count towards the ones that it takes now.
+    memory.run = None;
+    decide(memory, kind, false, rounds, &report.output, at)
+}
+
+fn decide(memory: &mut ProbeMemory, kind: ProbeKind, passed: bool, run: u32, output: &str, at: Moment) -> Effect {
+    // A startup probe has said all it has to say, and a container that is being killed is not asked any more.
+    if kind == ProbeKind::Startup || (kind == ProbeKind::Liveness && !passed) {
+        memory.on_hold = true;
+        memory.run = None;
+    }
+    let before = memory.verdict.passed();
+    // The time of the first decision is the evidence for the status; later equal ones only confirm it.
+    if before != Some(passed) || !matches!(memory.verdict, Verdict::Probed { .. }) {
+        memory.verdict = Verdict::Probed { passed, at, run, output: output.to_owned() };
+    }
+    if before == Some(passed) { Effect::None } else { Effect::Changed }
+}

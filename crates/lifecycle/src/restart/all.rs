@@ -1,0 +1,477 @@
+//! Restarting all containers in place (RALL-*): a machine of two phases.
+//!
+//! *Terminating*: somebody triggered it. The condition is announced, then every container is killed and removed, the
+//! trigger last; nothing else happens to the pod meanwhile. *Starting*: nothing is left in the runtime but the
+//! sandbox, and the pod starts as it did the first time. Every step reads what is there and does what is missing, so
+//! the machine goes on after a crash at any point.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    time::Duration,
+};
+
+use keelet_pod::Role;
+use serde::{Deserialize, Serialize};
+
+use super::{Backoff, Decision, Gate, RestartAllRule, gate, on_exit};
+use crate::{
+    draft::Draft,
+    evidence::{Exit, ExitCause},
+    observed::Instance,
+    operation::{KillReason, Operation},
+    plan::Severity,
+    status::ContainerState,
+    time::Moment,
+};
+
+/// How far a restart of all containers is, and how often there were some.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RestartAll {
+    /// How far it is.
+    pub stage: RestartAllStage,
+    /// The backoff of each container that triggered one.
+    pub backoff: BTreeMap<String, Backoff>,
+}
+
+/// How far a restart of all containers is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum RestartAllStage {
+    /// None is under way.
+    Idle {
+        /// The last one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        last: Option<Summary>,
+    },
+    /// Containers are being killed and removed.
+    Terminating(Cleanup),
+    /// All are removed; the pod starts again.
+    Starting(Startup),
+}
+
+/// The first phase.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Cleanup {
+    /// Since when.
+    pub since: Moment,
+    /// Who or what asked for it, in the order in which it was noticed.
+    pub triggers: Vec<Trigger>,
+    /// The status version that announces it; no kill is sent before it was seen, or half a second has passed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub announced: Option<u64>,
+    /// The containers whose restart count rises: those that had a life.
+    pub restarted: BTreeSet<String>,
+}
+
+/// The second phase.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Startup {
+    /// Since when.
+    pub since: Moment,
+    /// What asked for it.
+    pub triggers: Vec<Trigger>,
+    /// Whether the backoff is over.
+    pub released: bool,
+    /// The containers that have not been started again.
+    pub outstanding: BTreeSet<String>,
+}
+
+/// Who or what asked for all containers to be restarted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Trigger {
+    /// A container exited and its first matching rule says so.
+    Exit {
+        /// The container.
+        container: String,
+        /// Its ID.
+        id: String,
+        /// Its exit code.
+        exit_code: i32,
+        /// The index of the rule.
+        rule: usize,
+        /// When.
+        at: Moment,
+    },
+    /// A person, or a program on their behalf.
+    Request {
+        /// The request.
+        id: String,
+        /// Who asked.
+        by: String,
+        /// When.
+        at: Moment,
+    },
+    /// The API server's copy of the status says that one is under way, and nobody here remembers why.
+    Inherited {
+        /// Its message.
+        message: String,
+        /// When the agent learnt of it.
+        at: Moment,
+    },
+}
+
+/// A restart of all containers that is over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Summary {
+    /// What asked for it.
+    pub triggers: Vec<Trigger>,
+    /// When the last container was removed.
+    pub removed: Moment,
+}
+
+/// How long a kill waits for the condition to be seen.
+const ANNOUNCEMENT: Duration = Duration::from_millis(500);
+
+/// The reason of a victim's termination.
+pub(crate) const RESTARTING_ALL: &str = "RestartingAllContainers";
+
+/// What tells the backoff of a restart of all containers from that of one, in a waiting message.
+pub(crate) const BACKOFF_OF_ALL: &str = "restarting all containers";
+
+/// Begins a restart of all containers if an exit or a request asks for one, and abandons one that must not go on.
+pub(crate) fn notice(draft: &mut Draft<'_>) {
+    if draft.evidence.durable.ending.is_some() || !may_go_on(draft) {
+        abandon(draft);
+        return;
+    }
+    let mut triggers = exits_that_trigger(draft);
+    triggers.extend(take_request(draft));
+    if triggers.is_empty() {
+        return;
+    }
+    for trigger in &triggers {
+        draft.event(
+            trigger.container(),
+            "RestartAllContainers",
+            Severity::Normal,
+            format!("{trigger}; restarting all containers"),
+        );
+    }
+    if let RestartAllStage::Terminating(cleanup) = &mut draft.evidence.durable.restart_all.stage {
+        cleanup.triggers.extend(triggers);
+        return;
+    }
+    let restarted = draft
+        .pod
+        .lasting_containers()
+        .filter(|container| counts_as_restart(draft, &container.name))
+        .map(|container| container.name.clone())
+        .collect();
+    let cleanup = Cleanup { since: draft.now, triggers, announced: None, restarted };
+    draft.evidence.durable.restart_all.stage = RestartAllStage::Terminating(cleanup);
+}
+
+/// Does what is missing of the first phase. `true` while nothing else may happen to the pod.
+pub(crate) fn clean_up(draft: &mut Draft<'_>) -> bool {
+    let RestartAllStage::Terminating(cleanup) = &draft.evidence.durable.restart_all.stage else { return false };
+    let cleanup = cleanup.clone();
+    let pod = draft.pod;
+    let is_lasting =
+        |name: Option<&str>| name.is_some_and(|name| pod.container(name).is_some_and(|c| c.role != Role::Ephemeral));
+    draft.cancel(|operation| match operation {
+        Operation::Stop { .. } | Operation::Remove { .. } => false,
+        other => is_lasting(other.container()),
+    });
+    let announced = cleanup.announced.is_some_and(|version| draft.observed.acknowledged >= version);
+    if !announced && draft.now.since(&cleanup.since) < ANNOUNCEMENT {
+        draft.wake(cleanup.since.plus(ANNOUNCEMENT));
+        return true;
+    }
+    let instances: Vec<&Instance> =
+        draft.observed.containers.iter().filter(|instance| is_lasting(Some(&instance.name))).collect();
+    if instances.is_empty() && !draft.launches_in_flight() {
+        begin_startup(draft, cleanup);
+        return false;
+    }
+    let is_trigger =
+        |instance: &Instance| cleanup.triggers.iter().any(|trigger| trigger.instance() == Some(&instance.id));
+    let victims_left = instances.iter().any(|instance| !is_trigger(instance));
+    for instance in instances {
+        let (container, id) = (instance.name.clone(), instance.id.clone());
+        if instance.may_run() {
+            let timeout = draft.pod.restart_all_grace;
+            let reason = KillReason::RestartAll;
+            let known = draft.kill_reason(&container, &id) == Some(reason);
+            draft.mark_killed(&container, &id, reason, timeout);
+            let message = format!("Stopping container {container}: {}", describe(&cleanup.triggers));
+            if draft.start(Operation::Stop { container: container.clone(), id, timeout, reason }) && !known {
+                draft.event(Some(&container), "Killing", Severity::Normal, message);
+            }
+        } else if !(is_trigger(instance) && victims_left) {
+            // The trigger's dead container goes last: as long as it is there, it alone tells what has to happen.
+            draft.start(Operation::Remove { container, id });
+        }
+    }
+    true
+}
+
+/// Whether the second phase may start containers. `false` while its backoff runs.
+pub(crate) fn release(draft: &mut Draft<'_>) -> bool {
+    let RestartAllStage::Starting(startup) = &draft.evidence.durable.restart_all.stage else { return true };
+    if startup.released {
+        return true;
+    }
+    let mut opened = Vec::new();
+    let mut closed = false;
+    for trigger in startup.triggers.clone() {
+        let Trigger::Exit { container, id, at, .. } = &trigger else { continue };
+        match backoff_of(draft, container, id, *at) {
+            Gate::Open(backoff) => opened.push((container.clone(), backoff)),
+            Gate::Closed { until, .. } => {
+                draft.wake(until);
+                closed = true;
+            }
+        }
+    }
+    if closed {
+        return false;
+    }
+    let restart_all = &mut draft.evidence.durable.restart_all;
+    restart_all.backoff.extend(opened);
+    if let RestartAllStage::Starting(startup) = &mut restart_all.stage {
+        startup.released = true;
+    }
+    true
+}
+
+/// How long the second phase still has to wait for this trigger.
+pub(crate) fn backoff_of(draft: &Draft<'_>, container: &str, id: &str, at: Moment) -> Gate {
+    let image = draft.pod.container(container).map_or("", |c| c.image.as_str());
+    let entry = draft.evidence.durable.restart_all.backoff.get(container);
+    gate(entry, draft.rules.crash_backoff, image, id, at, draft.now)
+}
+
+/// A container has begun a life.
+pub(crate) fn life_began(stage: &mut RestartAllStage, container: &str) {
+    match stage {
+        RestartAllStage::Idle { .. } => {}
+        // Its launch could not be called back; it goes down with the others and counts as one of them.
+        RestartAllStage::Terminating(cleanup) => {
+            cleanup.restarted.insert(container.to_owned());
+        }
+        RestartAllStage::Starting(startup) => {
+            startup.outstanding.remove(container);
+        }
+    }
+}
+
+/// The sandbox went away before the second phase was over: every container is owed a start again (RALL-39).
+pub(crate) fn start_over(draft: &mut Draft<'_>) {
+    let pod = draft.pod;
+    if let RestartAllStage::Starting(startup) = &mut draft.evidence.durable.restart_all.stage {
+        startup.outstanding = pod.lasting_containers().map(|container| container.name.clone()).collect();
+    }
+}
+
+/// Ends the second phase once every regular container has been started again, or the pod is on its way out.
+pub(crate) fn finish(draft: &mut Draft<'_>) {
+    if draft.evidence.durable.ending.is_some() {
+        abandon(draft);
+    }
+    let pod = draft.pod;
+    if let RestartAllStage::Starting(startup) = &mut draft.evidence.durable.restart_all.stage
+        && !pod.containers.iter().any(|container| startup.outstanding.contains(&container.name))
+    {
+        let last = Summary { triggers: std::mem::take(&mut startup.triggers), removed: startup.since };
+        draft.evidence.durable.restart_all.stage = RestartAllStage::Idle { last: Some(last) };
+    }
+}
+
+fn abandon(draft: &mut Draft<'_>) {
+    let stage = &mut draft.evidence.durable.restart_all.stage;
+    if stage.is_under_way() {
+        *stage = RestartAllStage::Idle { last: None };
+    }
+}
+
+/// With the gate off, a restart that a rule began is not continued; one that a person asked for is.
+fn may_go_on(draft: &Draft<'_>) -> bool {
+    let by_rule = |triggers: &[Trigger]| !triggers.iter().any(|trigger| matches!(trigger, Trigger::Request { .. }));
+    draft.rules.restart_all == RestartAllRule::Honoured
+        || match &draft.evidence.durable.restart_all.stage {
+            RestartAllStage::Idle { .. } => true,
+            RestartAllStage::Terminating(cleanup) => !by_rule(&cleanup.triggers),
+            RestartAllStage::Starting(_) => true,
+        }
+}
+
+fn exits_that_trigger(draft: &Draft<'_>) -> Vec<Trigger> {
+    let known = draft.evidence.durable.restart_all.stage.triggers();
+    let asks = |exit: &Exit| {
+        let by_itself = !matches!(exit.cause, ExitCause::Lost | ExitCause::Killed(KillReason::RestartAll));
+        by_itself && !known.iter().any(|trigger| trigger.instance() == Some(&exit.id))
+    };
+    draft
+        .fresh_exits
+        .iter()
+        .filter_map(|name| {
+            let container = draft.pod.container(name)?;
+            let exit = draft.evidence.durable.container(name)?.last_exit.as_ref().filter(|exit| asks(exit))?;
+            match on_exit(container, exit.exit_code, draft.rules.restart_all) {
+                Decision::RestartAll { rule } => Some(Trigger::Exit {
+                    container: name.clone(),
+                    id: exit.id.clone(),
+                    exit_code: exit.exit_code,
+                    rule,
+                    at: exit.finished,
+                }),
+                Decision::Stay | Decision::Restart { .. } => None,
+            }
+        })
+        .collect()
+}
+
+fn take_request(draft: &mut Draft<'_>) -> Option<Trigger> {
+    let request = draft.observed.restart_request.as_ref()?;
+    if draft.evidence.volatile.restart_request.as_ref() == Some(&request.id) {
+        return None;
+    }
+    draft.evidence.volatile.restart_request = Some(request.id.clone());
+    Some(Trigger::Request { id: request.id.clone(), by: request.by.clone(), at: draft.now })
+}
+
+/// A container that waits for its next start is counted when that start happens, not twice.
+fn counts_as_restart(draft: &Draft<'_>, name: &str) -> bool {
+    let record = draft.evidence.durable.container(name);
+    let waits = draft
+        .evidence
+        .durable
+        .published
+        .as_ref()
+        .and_then(|status| status.container(name))
+        .is_some_and(|status| matches!(status.state, ContainerState::Waiting(_)));
+    let runs_now = record.is_some_and(|record| record.running.is_some());
+    let fresh = draft.fresh_exits.iter().any(|fresh| fresh == name);
+    record.is_some_and(|record| record.has_lived() && !record.counted_ahead) && (runs_now || fresh || !waits)
+}
+
+fn begin_startup(draft: &mut Draft<'_>, cleanup: Cleanup) {
+    let why = describe(&cleanup.triggers);
+    for container in draft.pod.lasting_containers() {
+        draft.evidence.volatile.launches.entry(container.name.clone()).or_default().failure = None;
+        let Some(record) = draft.evidence.durable.containers.get_mut(&container.name) else { continue };
+        record.completed_in = None;
+        if !cleanup.restarted.contains(&container.name) {
+            continue;
+        }
+        record.restart_count = record.restart_count.saturating_add(1);
+        record.counted_ahead = true;
+        let is_trigger = cleanup.triggers.iter().any(|trigger| trigger.container() == Some(&container.name));
+        if let Some(exit) = record.last_exit.as_mut().filter(|_| !is_trigger) {
+            exit.reason = RESTARTING_ALL.to_owned();
+            exit.message = why.clone();
+        }
+    }
+    draft.evidence.durable.initialized_in = None;
+    let outstanding = draft.pod.lasting_containers().map(|container| container.name.clone()).collect();
+    draft.evidence.durable.restart_all.stage = RestartAllStage::Starting(Startup {
+        since: draft.now,
+        triggers: cleanup.triggers,
+        released: false,
+        outstanding,
+    });
+}
+
+/// What asked for it, in one sentence.
+pub(crate) fn describe(triggers: &[Trigger]) -> String {
+    triggers.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+/// Whether what [`describe`] said names this container as a trigger.
+pub(crate) fn names_trigger(description: &str, container: &str) -> bool {
+    description.contains(&format!("container {container} exited with code "))
+}
+
+// === impl RestartAllStage ===
+
+impl Default for RestartAllStage {
+    fn default() -> Self {
+        Self::Idle { last: None }
+    }
+}
+
+impl RestartAllStage {
+    /// What asked for the present or last one.
+    pub fn triggers(&self) -> &[Trigger] {
+        match self {
+            Self::Idle { last } => last.as_ref().map_or(&[], |last| &last.triggers),
+            Self::Terminating(cleanup) => &cleanup.triggers,
+            Self::Starting(startup) => &startup.triggers,
+        }
+    }
+
+    /// Visits the moments that waits are counted from.
+    pub(crate) fn each_moment(&mut self, visit: &mut impl FnMut(&mut Moment)) {
+        let triggers = match self {
+            Self::Idle { .. } => return,
+            Self::Terminating(cleanup) => {
+                visit(&mut cleanup.since);
+                &mut cleanup.triggers
+            }
+            Self::Starting(startup) => {
+                visit(&mut startup.since);
+                &mut startup.triggers
+            }
+        };
+        for trigger in triggers {
+            match trigger {
+                Trigger::Exit { at, .. } | Trigger::Request { at, .. } | Trigger::Inherited { at, .. } => visit(at),
+            }
+        }
+    }
+
+    /// Whether one is under way.
+    pub fn is_under_way(&self) -> bool {
+        !matches!(self, Self::Idle { .. })
+    }
+
+    /// Whether this container is owed a start, whatever its policy and backoff say.
+    pub fn owes_start(&self, container: &str) -> bool {
+        matches!(self, Self::Starting(startup) if startup.outstanding.contains(container))
+    }
+}
+
+// === impl Trigger ===
+
+impl Trigger {
+    /// The container that triggered it.
+    pub fn container(&self) -> Option<&str> {
+        match self {
+            Self::Exit { container, .. } => Some(container),
+            Self::Request { .. } | Self::Inherited { .. } => None,
+        }
+    }
+
+    /// The instance that triggered it.
+    pub fn instance(&self) -> Option<&str> {
+        match self {
+            Self::Exit { id, .. } => Some(id),
+            Self::Request { .. } | Self::Inherited { .. } => None,
+        }
+    }
+
+    /// When.
+    pub fn at(&self) -> Moment {
+        match self {
+            Self::Exit { at, .. } | Self::Request { at, .. } | Self::Inherited { at, .. } => *at,
+        }
+    }
+}
+
+impl fmt::Display for Trigger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exit { container, exit_code, rule, .. } => {
+                write!(f, "container {container} exited with code {exit_code} (restart rule {rule})")
+            }
+            Self::Request { by, .. } => write!(f, "restart requested by {by}"),
+            Self::Inherited { message, .. } => f.write_str(message),
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Exponential backoff (BACK-*): the first restart is immediate, the delays double, ten quiet minutes reset them.
+
+use std::time::Duration;
+
+use keelet_pod::Features;
+use serde::{Deserialize, Serialize};
+
+use crate::{operation::serde_millis, time::Moment};
+
+/// The numbers of a backoff.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackoffLimits {
+    /// The first delay.
+    pub initial: Duration,
+    /// The longest delay.
+    pub cap: Duration,
+}
+
+/// Why the node's cap on the crash backoff cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BackoffConfigError {
+    /// The gate is off.
+    #[error(
+        "crashLoopBackOff.maxContainerRestartPeriod is set, but the feature gate KubeletCrashLoopBackOffMax is off"
+    )]
+    GateOff,
+    /// Too short or too long.
+    #[error("crashLoopBackOff.maxContainerRestartPeriod is {period:?}: must be between 1s and 300s, both included")]
+    OutOfRange {
+        /// What was asked for.
+        period: Duration,
+    },
+}
+
+/// How far a backoff is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Backoff {
+    /// The delay before the next start.
+    #[serde(with = "serde_millis")]
+    pub delay: Duration,
+    /// When it was last lengthened.
+    pub advanced: Moment,
+    /// What it is for; something else starts anew.
+    pub key: String,
+    /// The event it was last lengthened for. That one has waited its turn, also if the agent died before it acted.
+    pub served: String,
+}
+
+/// Whether a start may happen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Gate {
+    /// It may; this is the backoff to remember.
+    Open(Backoff),
+    /// It has to wait until then, which is in the present boot.
+    Closed { until: Moment, delay: Duration },
+}
+
+/// What a node may choose as its cap.
+const CAPS: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(300);
+
+/// The first delay under the gate `ReduceDefaultCrashLoopBackOffDecay`.
+const REDUCED_INITIAL: Duration = Duration::from_secs(1);
+
+/// The cap under that gate, where nodes have no cap of their own.
+const REDUCED_CAP: Duration = Duration::from_secs(60);
+
+/// A backoff without an advance for this long starts anew.
+const RESET_AFTER: Duration = Duration::from_secs(600);
+
+/// Whether a start may happen `now` after the event `event` that happened at `finished`.
+pub(crate) fn gate(
+    entry: Option<&Backoff>,
+    limits: BackoffLimits,
+    key: &str,
+    event: &str,
+    finished: Moment,
+    now: Moment,
+) -> Gate {
+    let next = |delay| Backoff { delay, advanced: now, key: key.to_owned(), served: event.to_owned() };
+    let Some(entry) = entry.filter(|entry| entry.key == key && finished.since(&entry.advanced) <= RESET_AFTER) else {
+        return Gate::Open(next(limits.initial));
+    };
+    if entry.served == event {
+        return Gate::Open(entry.clone());
+    }
+    let waited = now.since(&finished);
+    if waited < entry.delay {
+        Gate::Closed { until: now.plus(entry.delay - waited), delay: entry.delay }
+    } else {
+        Gate::Open(next((entry.delay * 2).min(limits.cap)))
+    }
+}
+
+// === impl BackoffLimits ===
+
+impl BackoffLimits {
+    /// 10 s, doubling up to 5 minutes.
+    pub const DEFAULT: Self = Self { initial: Duration::from_secs(10), cap: Duration::from_secs(300) };
+
+    /// As the node's configuration and gates say (BACK-7).
+    ///
+    /// `max_period` is `crashLoopBackOff.maxContainerRestartPeriod`. A node that may have a cap of its own has one,
+    /// 300 s by default, and that one overrules the cap of the reduced backoff.
+    pub fn for_node(max_period: Option<Duration>, features: &Features) -> Result<Self, BackoffConfigError> {
+        let has_own_cap = features.crash_loop_max.is_on();
+        let is_reduced = features.reduced_backoff.is_on();
+        let initial = if is_reduced { REDUCED_INITIAL } else { Self::DEFAULT.initial };
+        let cap = match max_period {
+            Some(_) if !has_own_cap => return Err(BackoffConfigError::GateOff),
+            Some(period) if !CAPS.contains(&period) => return Err(BackoffConfigError::OutOfRange { period }),
+            Some(period) => period,
+            None if is_reduced && !has_own_cap => REDUCED_CAP,
+            None => Self::DEFAULT.cap,
+        };
+        Ok(Self { initial, cap }.with_cap(cap))
+    }
+
+    /// With the node's own cap (`crashLoopBackOff.maxContainerRestartPeriod`), which also bounds the first delay.
+    pub fn with_cap(self, cap: Duration) -> Self {
+        Self { initial: self.initial.min(cap), cap }
+    }
+}
+
+impl Default for BackoffLimits {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+// === impl Backoff ===
+
+impl Backoff {
+    /// Whether it has been quiet for so long that it starts anew.
+    pub(crate) fn is_idle(&self, now: Moment) -> bool {
+        now.since(&self.advanced) > RESET_AFTER
+    }
+}

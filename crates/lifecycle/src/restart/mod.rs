@@ -1,0 +1,23 @@
+//! Restarts: who is restarted, when, and with whom.
+
+mod all;
+mod backoff;
+mod log_files;
+mod policy;
+mod request;
+
+pub(crate) use self::{
+    all::{
+        BACKOFF_OF_ALL, RESTARTING_ALL, backoff_of, clean_up, describe, finish, life_began, names_trigger, notice,
+        release, start_over,
+    },
+    backoff::{Gate, gate},
+    policy::{is_restartable, restarts_after},
+};
+pub use self::{
+    all::{Cleanup, RestartAll, RestartAllStage, Startup, Summary, Trigger},
+    backoff::{Backoff, BackoffConfigError, BackoffLimits},
+    log_files::count_from_logs,
+    policy::{Decision, RestartAllRule, on_exit},
+    request::{RestartRefused, check_request},
+};

@@ -1,0 +1,70 @@
+//! The entry point: the node's settings, and the order in which a plan is made.
+
+use std::time::Duration;
+
+use keelet_pod::{AgentRestart, Pod};
+
+use crate::{
+    absorb,
+    draft::Draft,
+    evidence::Evidence,
+    observed::Observed,
+    order,
+    plan::Plan,
+    restart,
+    restart::{BackoffLimits, RestartAllRule},
+    status,
+    time::Now,
+};
+
+/// The node's settings that bear on decisions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// Whether an agent start keeps or resets started and ready.
+    pub agent_restart: AgentRestart,
+    /// Whether rules with the action `RestartAllContainers` count.
+    pub restart_all: RestartAllRule,
+    /// Backoff of crashing containers and of restarts of all containers.
+    pub crash_backoff: BackoffLimits,
+    /// Backoff of failing image pulls.
+    pub pull_backoff: BackoffLimits,
+    /// An absence of the agent longer than this makes readiness doubtful on a node without a control plane.
+    pub node_monitor_grace: Duration,
+}
+
+// === impl Rules ===
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            agent_restart: AgentRestart::KeepStatus,
+            restart_all: RestartAllRule::Honoured,
+            crash_backoff: BackoffLimits::DEFAULT,
+            pull_backoff: BackoffLimits::DEFAULT,
+            node_monitor_grace: Duration::from_secs(50),
+        }
+    }
+}
+
+impl Rules {
+    /// What the pod needs next, what its status is, and why.
+    ///
+    /// Pure and total: the same inputs give the same plan, and every input gives one. Planning again on the planned
+    /// state, with the planned operations under way, starts nothing new.
+    pub fn plan(&self, pod: &Pod, observed: &Observed, evidence: &Evidence, now: Now) -> Plan {
+        let mut draft = Draft::new(self, pod, observed, evidence, now);
+        absorb::agent_start(&mut draft);
+        absorb::results(&mut draft);
+        absorb::instances(&mut draft);
+        order::admit(&mut draft);
+        order::end_if_asked(&mut draft);
+        order::end_if_final(&mut draft);
+        restart::notice(&mut draft);
+        if !restart::clean_up(&mut draft) {
+            order::proceed(&mut draft);
+        }
+        order::probes(&mut draft);
+        restart::finish(&mut draft);
+        status::conclude(draft)
+    }
+}

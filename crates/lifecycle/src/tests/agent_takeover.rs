@@ -1,0 +1,486 @@
+//! Whose word counts at an agent start: the ledger's, the API server's copy, or nobody's.
+
+use keelet_pod::ProbeKind;
+
+use super::world::World;
+use crate::{
+    Because, Wall,
+    observed::InstanceState,
+    operation::{Operation, Outcome},
+    probe::Basis,
+    status::{ConditionType, ContainerState, Phase, PodStatus, Terminated, Truth, Waiting},
+};
+
+const NONE: &str = "";
+const READINESS: &str = "readinessProbe: {exec: {command: [up]}, periodSeconds: 5}";
+const BOTH: &str = "startupProbe: {exec: {command: [up]}, periodSeconds: 5, failureThreshold: 30}, \
+                    readinessProbe: {exec: {command: [up]}, periodSeconds: 5}, \
+                    livenessProbe: {exec: {command: [up]}, periodSeconds: 5, failureThreshold: 1}";
+
+fn pod(probes: &str) -> World {
+    let mut world = World::with_spec(&format!(
+        "\n  containers:\n  - {{name: main, image: app, {probes}}}\n  - {{name: more, image: app, {READINESS}}}\n"
+    ));
+    world.seconds(20);
+    assert_eq!((world.bits("main"), world.bits("more")), ((true, true), (true, true)));
+    world
+}
+
+fn is_probe(operation: &Operation) -> bool {
+    matches!(operation, Operation::Probe { .. })
+}
+
+/// The status as somebody else left it: Ready is what they say, since a second ago.
+fn with_ready(world: &World, ready: Truth) -> PodStatus {
+    let mut copy = world.status().clone();
+    let condition = copy.conditions.iter_mut().find(|condition| condition.kind == ConditionType::Ready).unwrap();
+    condition.status = ready;
+    condition.last_transition_time = Some(Wall::from_millis(world.now.wall.as_millis() - 1_000).whole_seconds());
+    copy
+}
+
+/// Another agent has replaced the container, so many seconds ago.
+fn replace(world: &mut World, name: &str, seconds: i64) {
+    let started_at = Wall::from_millis(world.now.wall.as_millis() - 1_000 * seconds);
+    let instance = world.running_instance(name);
+    instance.id.push_str("-theirs");
+    instance.attempt += 1;
+    instance.created_at = started_at;
+    instance.state = InstanceState::Running { started_at };
+}
+
+/// KEEP-9, KEEP-10, KEEP-11, KEEP-17, KEEP-23, CON-4, CON-6: the ledger is lost. Started comes from each container's
+/// own status, ready from the pod's Ready condition where there is a readiness probe. Counts and times are kept, and
+/// nothing is started again.
+#[test]
+fn without_a_ledger_the_api_copy_decides() {
+    for (probes, ready, main) in [
+        (NONE, true, (true, true)),
+        (NONE, false, (true, true)),
+        (READINESS, true, (true, true)),
+        (READINESS, false, (true, false)),
+        (BOTH, true, (true, true)),
+        (BOTH, false, (true, false)),
+    ] {
+        let mut world = pod(probes);
+        world.exit("main", 7).seconds(20);
+        if !ready {
+            world.answer("more", ProbeKind::Readiness, Outcome::Failure).seconds(20);
+        }
+        assert_eq!(world.bits("main"), (true, true));
+        let (copy, mark) = (world.status().clone(), world.mark());
+        world.hold(is_probe).away(1_000).lose_ledger().restart_in_cluster(Some(copy.clone())).seconds(5);
+        assert_eq!(world.bits("main"), main, "{probes}, Ready {ready}");
+        assert_eq!(world.bits("more"), (true, ready));
+        if main == (true, true) {
+            assert_eq!(*world.status(), copy, "{probes}");
+        }
+        assert_eq!(world.status().start_time, copy.start_time);
+        let (now, before) = (world.container("main"), copy.container("main").unwrap());
+        assert_eq!((now.restart_count, &now.last_state), (1, &before.last_state));
+        assert_eq!((&now.state, &now.container_id), (&before.state, &before.container_id));
+        for condition in &copy.conditions {
+            let same = world.condition(condition.kind.clone());
+            if same.status == condition.status {
+                assert_eq!(same.last_transition_time, condition.last_transition_time, "{:?}", condition.kind);
+            }
+        }
+        assert!(world.since(mark).is_empty(), "{:?}", world.since(mark));
+        world.answer("more", ProbeKind::Readiness, Outcome::Success).release();
+        assert_eq!(world.bits("main"), (true, true), "one success is enough");
+    }
+}
+
+/// KEEP-8, DEF-1, CON-10: started=false in the API server's copy stays false, and startup goes on.
+#[test]
+fn without_a_ledger_a_container_in_startup_stays_in_startup() {
+    let mut world = pod(BOTH);
+    world.answer("main", ProbeKind::Startup, Outcome::Failure).exit("main", 1).seconds(20);
+    let copy = world.status().clone();
+    let asked = world.probed_at("main", ProbeKind::Liveness).len();
+    world.lose_ledger().restart_in_cluster(Some(copy)).seconds(20);
+    assert_eq!(world.bits("main"), (false, false));
+    assert_eq!(world.probed_at("main", ProbeKind::Liveness).len(), asked);
+    world.answer("main", ProbeKind::Startup, Outcome::Success).seconds(5);
+    assert_eq!(world.bits("main"), (true, true));
+}
+
+/// KEEP-20, CON-3: neither ledger nor API copy: what runs is left running, but has everything to show. A container
+/// without probes is ready because it runs.
+#[test]
+fn with_nothing_known_everything_has_to_be_shown() {
+    for cluster in [false, true] {
+        for (probes, bits) in [(NONE, (true, true)), (READINESS, (true, false)), (BOTH, (false, false))] {
+            let mut world = pod(probes);
+            let (mark, id) = (world.mark(), world.id("main"));
+            let asked = world.probed_at("main", ProbeKind::Liveness).len();
+            world.hold(is_probe).away(100_000).lose_ledger();
+            if cluster {
+                world.restart_in_cluster(None);
+            } else {
+                world.restart_agent();
+            }
+            world.seconds(5);
+            assert_eq!(world.bits("main"), bits, "{probes}");
+            assert_eq!(world.probed_at("main", ProbeKind::Liveness).len(), asked);
+            let others: Vec<&Operation> = world.since(mark);
+            assert!(others.iter().all(|operation| !operation.brings_to_life()), "{others:?}");
+            world.release().seconds(10);
+            assert_eq!(world.bits("main"), (true, true), "{probes}");
+            assert_eq!(world.id("main"), id);
+        }
+    }
+}
+
+/// CON-3, KEEP-3, DEF-2: where an ID is known and the container has another one, it is another container: nothing is
+/// carried over to it, however old it is.
+#[test]
+fn nothing_is_carried_over_to_another_container() {
+    for ledger in [true, false] {
+        let mut world = pod(BOTH);
+        world.away(100_000);
+        let copy = world.status().clone();
+        replace(&mut world, "main", 60);
+        let asked = world.probed_at("main", ProbeKind::Liveness).len();
+        if !ledger {
+            world.lose_ledger();
+        }
+        world.answer("main", ProbeKind::Startup, Outcome::Failure);
+        world.restart_in_cluster(Some(copy)).seconds(20);
+        assert_eq!(world.bits("main"), (false, false), "ledger {ledger}");
+        assert_eq!(world.probed_at("main", ProbeKind::Liveness).len(), asked);
+        assert_eq!(world.container("main").restart_count, 1);
+        assert_eq!(world.bits("more"), (true, true));
+    }
+}
+
+/// CON-3, KEEP-2, KEEP-12: only where nobody knows an ID the clock decides: older than the agent start by more than
+/// 10 s, or not.
+#[test]
+fn where_no_id_is_known_ten_seconds_decide() {
+    for (age, known) in [(9_999, false), (10_000, false), (10_001, true), (100_000, true)] {
+        let mut world = pod(BOTH);
+        let mut copy = world.status().clone();
+        copy.container_statuses[0].container_id = None;
+        let started_at = Wall::from_millis(world.now.wall.as_millis() - age);
+        world.running_instance("main").state = InstanceState::Running { started_at };
+        world.hold(is_probe).lose_ledger().restart_in_cluster(Some(copy));
+        assert_eq!(world.bits("main"), (known, known), "{age} ms old");
+        assert_eq!(world.container("main").restart_count, 0);
+    }
+}
+
+/// KEEP-14, SCN-K27, CON-4, CON-5: during a long outage the node controller has set Ready to False. What has a
+/// readiness probe is unready until asked, and says why; started stays. A deletion of the condition is no such word.
+#[test]
+fn a_ready_condition_that_somebody_else_wrote_makes_readiness_doubtful() {
+    for (ready, lost) in [(Truth::False, false), (Truth::Unknown, false), (Truth::False, true)] {
+        let mut world = pod(BOTH);
+        world.hold(is_probe).away(100_000);
+        let copy = with_ready(&world, ready);
+        if lost {
+            world.lose_volatile();
+        }
+        world.restart_in_cluster(Some(copy.clone()));
+        for name in ["main", "more"] {
+            assert_eq!(world.bits(name), (true, false), "{name}");
+            let because = Because::Carried { probe: ProbeKind::Readiness, passed: false, basis: Basis::ForeignWrite };
+            assert_eq!(*world.why_ready(name), because);
+        }
+        let theirs = copy.condition(&ConditionType::Ready).unwrap().last_transition_time;
+        if ready == Truth::False {
+            assert_eq!(world.condition(ConditionType::Ready).last_transition_time, theirs, "it has not changed since");
+        }
+        world.seconds(5).release();
+        assert_eq!(world.bits("main"), (true, true));
+        // Heeded once. The next restart finds the same copy if ours has not got through.
+        let seen = world.statuses.len();
+        world.hold(is_probe).millis(100).restart_in_cluster(Some(copy)).seconds(5);
+        assert_eq!(world.statuses.len(), seen);
+    }
+    let mut world = pod(BOTH);
+    let (mut copy, seen) = (world.status().clone(), world.statuses.len());
+    copy.conditions.retain(|condition| condition.kind != ConditionType::Ready);
+    world.hold(is_probe).millis(100).restart_in_cluster(Some(copy)).seconds(5);
+    assert_eq!(world.statuses.len(), seen);
+}
+
+/// KEEP-11: a pod without readiness probes takes Ready back at once, and once.
+#[test]
+fn a_pod_without_readiness_probes_is_ready_again_at_once() {
+    let mut world = World::with_spec("\n  containers:\n  - {name: main, image: app}\n");
+    world.seconds(20).away(100_000);
+    let (copy, version) = (with_ready(&world, Truth::False), world.plan.as_ref().unwrap().version);
+    world.restart_in_cluster(Some(copy.clone()));
+    assert_eq!(world.bits("main"), (true, true));
+    let ready = world.condition(ConditionType::Ready).clone();
+    assert_eq!((ready.status, ready.last_transition_time), (Truth::True, Some(world.now.wall.whole_seconds())));
+    assert_eq!(world.plan.as_ref().unwrap().version, version + 1, "readers have to hear of it");
+    world.seconds(10).restart_in_cluster(Some(copy));
+    assert_eq!(*world.condition(ConditionType::Ready), ready, "already answered");
+}
+
+/// CON-4: an older status of ours is not somebody else's word, whichever it is: the ledger's newer evidence stands.
+#[test]
+fn a_stale_copy_of_our_own_status_is_not_a_foreign_write() {
+    let make = |unready: bool| {
+        let mut world = pod(READINESS);
+        world.answer("main", ProbeKind::Readiness, Outcome::Failure).seconds(20);
+        world.answer("main", ProbeKind::Readiness, Outcome::Success).seconds(20);
+        world.exit("main", 1).seconds(20);
+        if unready {
+            world.answer("main", ProbeKind::Readiness, Outcome::Failure).seconds(20);
+        }
+        world
+    };
+    for unready in [true, false] {
+        let statuses = make(unready).statuses;
+        assert!(statuses.len() > 8);
+        for (index, copy) in statuses.iter().enumerate() {
+            let mut world = make(unready);
+            world.hold(is_probe).away(1_000).restart_in_cluster(Some(copy.clone())).seconds(5);
+            assert_eq!(world.statuses.len(), statuses.len(), "status {index} of {}", statuses.len());
+            assert_eq!(world.bits("main"), (true, !unready), "status {index}");
+            assert_eq!(world.container("main").restart_count, 1);
+        }
+    }
+}
+
+/// CON-4: the same over many lives: the copy names one that the ledger has long forgotten, or the one before, with the
+/// count of the present one. Neither was begun by somebody else.
+#[test]
+fn a_stale_copy_of_a_former_life_is_not_a_foreign_write() {
+    let make = || {
+        let mut world = World::with_spec("\n  containers:\n  - {name: main, image: app}\n");
+        world.seconds(1);
+        let long_ago = world.status().clone();
+        world.exit("main", 1).seconds(20);
+        world.exit("main", 1).seconds(30);
+        world.lose("main").hold(|operation| matches!(operation, Operation::Launch { .. })).settle();
+        let counted_ahead = world.status().clone();
+        world.release().seconds(1);
+        (world, long_ago, counted_ahead)
+    };
+    let (world, long_ago, counted_ahead) = make();
+    let (main, before) = (world.container("main"), counted_ahead.container("main").unwrap());
+    assert_eq!((main.restart_count, before.restart_count), (3, 3));
+    assert_ne!(main.container_id, before.container_id);
+    for copy in [long_ago, counted_ahead] {
+        let (mut world, ..) = make();
+        let seen = world.statuses.len();
+        world.restart_in_cluster(Some(copy)).seconds(5);
+        assert_eq!(world.statuses.len(), seen, "{:#?}", world.status());
+    }
+}
+
+/// KEEP-14, KEEP-10: once readiness is in doubt, it takes successThreshold results from then on; those from before do
+/// not help.
+#[test]
+fn doubtful_readiness_has_to_be_shown_in_full() {
+    let spec = "
+  containers:
+  - {name: main, image: app, readinessProbe: {exec: {command: [up]}, periodSeconds: 5, successThreshold: 2}}
+";
+    let mut world = World::with_spec(spec);
+    world.seconds(20);
+    assert_eq!(world.bits("main"), (true, true));
+    let copy = with_ready(&world, Truth::False);
+    world.restart_in_cluster(Some(copy)).millis(4_999);
+    assert_eq!(world.probed_at("main", ProbeKind::Readiness).last(), Some(&20_000));
+    assert_eq!(world.bits("main"), (true, false), "one success");
+    world.millis(1);
+    assert_eq!(world.bits("main"), (true, true), "two");
+}
+
+/// CON-4: the newest eight values of the Ready condition are known as ours.
+#[test]
+fn eight_values_of_the_ready_condition_are_remembered() {
+    let make = || {
+        let mut world = World::with_spec(
+            "
+  containers:
+  - {name: main, image: app, readinessProbe: {exec: {command: [up]}, periodSeconds: 1, failureThreshold: 1}}
+",
+        );
+        for round in 0..12 {
+            world.answer(
+                "main",
+                ProbeKind::Readiness,
+                if round % 2 == 0 { Outcome::Failure } else { Outcome::Success },
+            );
+            world.seconds(1);
+        }
+        assert_eq!(world.bits("main"), (true, true));
+        world
+    };
+    let world = make();
+    assert_eq!(world.evidence.durable.ready_marks.len(), 8);
+    let statuses = world.statuses;
+    let newest = statuses.len() - 1;
+    for back in 0..=8 {
+        let mut world = make();
+        world.hold(is_probe).restart_in_cluster(Some(statuses[newest - back].clone()));
+        let doubtful = matches!(world.why_ready("main"), Because::Carried { basis: Basis::ForeignWrite, .. });
+        assert_eq!(doubtful, back == 8, "{back} back");
+    }
+}
+
+/// CON-4: another agent was in charge in between (keelet -> kubelet -> keelet): restart counts or container IDs are
+/// not ours, so the API server's values win over the ledger.
+#[test]
+fn another_agents_values_win_over_the_ledger() {
+    for counted in [true, false] {
+        for (started, ready) in [(true, true), (true, false), (false, false)] {
+            let mut world = pod(BOTH);
+            // The ledger knows of a streak and of an unready neighbour; neither is worth anything now.
+            world.answer("more", ProbeKind::Readiness, Outcome::Failure).seconds(15);
+            world.away(600_000);
+            replace(&mut world, "main", 300);
+            let mut copy = with_ready(&world, Truth::from(ready));
+            let (id, count) = (world.id("main"), u32::from(counted));
+            let InstanceState::Running { started_at } = world.running_instance("main").state else { panic!("runs") };
+            world.running_instance("main").attempt = count;
+            let theirs = &mut copy.container_statuses[0];
+            theirs.container_id = Some(id.clone());
+            theirs.restart_count = count;
+            theirs.started = Some(started);
+            let ContainerState::Running(running) = &mut theirs.state else { panic!("runs") };
+            running.started_at = started_at.whole_seconds();
+            let mark = world.mark();
+            world.hold(is_probe).restart_in_cluster(Some(copy)).seconds(5);
+            assert_eq!(world.bits("main"), (started, ready), "counted {counted}");
+            assert_eq!(world.bits("more"), (true, ready), "started is its own, ready is the pod's");
+            assert_eq!(world.container("main").restart_count, count);
+            assert_eq!(world.container("main").container_id, Some(id));
+            assert!(world.since(mark).is_empty());
+            assert_eq!(world.status().phase, Phase::Running);
+            if started {
+                let because = Because::Carried { probe: ProbeKind::Readiness, passed: ready, basis: Basis::Status };
+                assert_eq!(*world.why_ready("main"), because);
+            }
+            world.answer("more", ProbeKind::Readiness, Outcome::Success).release();
+            assert_eq!((world.bits("main"), world.bits("more")), ((true, true), (true, true)));
+        }
+    }
+}
+
+/// CON-4: a container that another agent restarted and that has ended since is restarted and counted from there.
+#[test]
+fn another_agents_exits_are_counted_from_there() {
+    let mut world = pod(NONE);
+    let mut copy = world.status().clone();
+    copy.container_statuses[0].restart_count = 5;
+    world.running_instance("main").attempt = 5;
+    world.exit_only("main", 9).away(1_000).restart_in_cluster(Some(copy));
+    assert_eq!(world.container("main").restart_count, 6);
+    assert_eq!(world.container("main").last_state.terminated.as_ref().unwrap().exit_code, 9);
+    assert_eq!(world.running(), ["main", "more"].into());
+}
+
+const RESTART_ALL: &str = "
+  restartPolicy: Never
+  containers:
+  - name: main
+    image: app
+    restartPolicy: Never
+    restartPolicyRules: [{action: RestartAllContainers, exitCodes: {operator: In, values: [42]}}]
+  - {name: more, image: app}
+";
+
+/// CON-4: a restart of all containers that the ledger knows as unfinished was finished by another agent: it is not
+/// done again.
+#[test]
+fn a_restart_of_all_containers_that_another_agent_finished_is_over() {
+    let mut world = World::with_spec(RESTART_ALL);
+    world.seconds(5).hold(|operation| matches!(operation, Operation::Stop { .. } | Operation::Launch { .. }));
+    let before = world.status().clone();
+    world.exit("main", 42);
+    assert!(world.holds(ConditionType::AllContainersRestarting));
+    assert!(world.running().contains("more"));
+    let mut copy = before;
+    world.observed.containers.retain(|instance| instance.name == "more");
+    let mut main = world.observed.containers[0].clone();
+    main.name = "main".to_owned();
+    main.hash = world.pod.container("main").map(|container| container.hash);
+    world.observed.containers.push(main);
+    for (name, index) in [("main", 0), ("more", 1)] {
+        world.running_instance(name).id = format!("test://{name}-theirs");
+        world.running_instance(name).attempt = 1;
+        copy.container_statuses[index].container_id = Some(format!("test://{name}-theirs"));
+        copy.container_statuses[index].restart_count = 1;
+    }
+    let mark = world.mark();
+    world.away(60_000).restart_in_cluster(Some(copy)).seconds(5);
+    assert!(world.since(mark).is_empty(), "{:?}", world.since(mark));
+    assert!(!world.holds(ConditionType::AllContainersRestarting));
+    assert_eq!(world.status().phase, Phase::Running);
+    assert_eq!((world.container("main").restart_count, world.container("more").restart_count), (1, 1));
+}
+
+/// CON-4, CON-37: the ledger is lost while all containers restart. The API server's copy says how far it was: still
+/// removing, or starting again, which no policy may refuse. Nothing is counted twice.
+#[test]
+fn a_restart_of_all_containers_goes_on_from_the_api_copy() {
+    for stage in ["removing", "starting", "failing to start"] {
+        let mut world = World::with_spec(RESTART_ALL);
+        let held = stage == "removing";
+        world.seconds(5).hold(move |operation| match operation {
+            Operation::Stop { .. } => held,
+            Operation::Launch { .. } => true,
+            _ => false,
+        });
+        world.exit("main", 42);
+        let mut copy = world.status().clone();
+        if let Some(ContainerState::Waiting(waiting)) =
+            copy.container_statuses.last_mut().map(|more| &mut more.state).filter(|_| stage == "failing to start")
+        {
+            waiting.reason = "ErrImagePull".to_owned();
+        }
+        assert_eq!(copy.is_true(&ConditionType::AllContainersRestarting), held);
+        assert_eq!(copy.phase, Phase::Pending);
+        world.hold(|_| false).away(1_000).lose_ledger().restart_in_cluster(Some(copy)).seconds(60);
+        assert_eq!(world.running(), ["main", "more"].into(), "{stage}: {:#?}", world.status());
+        assert_eq!(world.status().phase, Phase::Running, "{stage}");
+        for name in ["main", "more"] {
+            assert_eq!(world.container(name).restart_count, 1, "{stage} {name}");
+        }
+        assert_eq!(world.container("more").last_state.terminated.as_ref().unwrap().exit_code, 137, "{stage}");
+        assert!(!world.holds(ConditionType::AllContainersRestarting));
+    }
+}
+
+/// CON-4: another agent has restarted all containers and removed them all, and then it was our turn again: we start
+/// with the init containers, although the ledger remembers the pod as initialized in this sandbox.
+#[test]
+fn a_restart_of_all_containers_that_another_agent_began_starts_with_the_init_containers() {
+    let spec = "
+  restartPolicy: Never
+  initContainers:
+  - {name: setup, image: tool}
+  containers:
+  - name: main
+    image: app
+    restartPolicy: Never
+    restartPolicyRules: [{action: RestartAllContainers, exitCodes: {operator: In, values: [42]}}]
+";
+    let mut world = World::with_spec(spec);
+    world.settle().exit("setup", 0).seconds(5);
+    let mut copy = world.status().clone();
+    for status in copy.init_container_statuses.iter_mut().chain(&mut copy.container_statuses) {
+        let ended =
+            Terminated { exit_code: 137, reason: "RestartingAllContainers".to_owned(), ..Terminated::default() };
+        status.state =
+            ContainerState::Waiting(Waiting { reason: "RestartingAllContainers".to_owned(), ..Waiting::default() });
+        status.last_state = Some(ended).into();
+        status.restart_count = 1;
+        (status.started, status.ready) = (Some(false), false);
+    }
+    world.observed.containers.clear();
+    let sandboxes = world.observed.sandboxes.clone();
+    world.away(1_000).restart_in_cluster(Some(copy)).seconds(5);
+    assert_eq!(world.running(), ["setup"].into());
+    world.exit("setup", 0);
+    assert_eq!(world.running(), ["main"].into());
+    assert_eq!((world.container("setup").restart_count, world.container("main").restart_count), (1, 1));
+    assert_eq!(world.observed.sandboxes, sandboxes);
+}

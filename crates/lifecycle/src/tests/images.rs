@@ -1,0 +1,203 @@
+//! Images: when they are asked for, and how long after a failure (BACK-9, BACK-10, BACK-12).
+
+use std::time::Duration;
+
+use super::world::{BEGINNING, World};
+use crate::{
+    operation::{OpResult, Operation},
+    status::{ContainerState, Phase},
+};
+
+/// When the image of a container was asked for, in milliseconds since the beginning.
+fn pulls(world: &World, name: &str) -> Vec<i64> {
+    let of_it =
+        |operation: &Operation| matches!(operation, Operation::EnsureImage { container, .. } if container == name);
+    let all = world.started.iter().filter(|(_, operation)| of_it(operation));
+    all.map(|(at, _)| at.wall.as_millis() - BEGINNING).collect()
+}
+
+fn waiting(world: &World, name: &str) -> (String, String) {
+    match &world.container(name).state {
+        ContainerState::Waiting(waiting) => (waiting.reason.clone(), waiting.message.clone()),
+        other => panic!("{name} does not wait: {other:?}"),
+    }
+}
+
+const ONE: &str = "  containers: [{name: c, image: \"app:1\"}]\n";
+
+/// BACK-9, SCN-B3: pulls that fail are repeated after 10, 20, 40, 80, 160 and then every 300 s.
+#[test]
+fn failing_pulls_are_repeated_with_growing_delays() {
+    let mut world = World::with_spec(ONE);
+    world.fail("EnsureImage", "ErrImagePull").seconds(1210);
+    let seconds: Vec<i64> = pulls(&world, "c").into_iter().map(|at| at / 1000).collect();
+    assert_eq!(seconds, [0, 10, 30, 70, 150, 310, 610, 910, 1210]);
+    assert!(world.launches("c").is_empty());
+    assert_eq!(world.status().phase, Phase::Pending);
+    assert_eq!(world.container("c").restart_count, 0);
+    world.failing.clear();
+    world.seconds(299);
+    assert!(world.running().is_empty());
+    world.seconds(1);
+    assert_eq!(world.running(), ["c"].into());
+}
+
+/// BACK-9, STAT-7, EVT-4: a failure is first called `ErrImagePull`, a second later `ImagePullBackOff` with the error
+/// appended, also while the next pull is under way.
+#[test]
+fn a_failed_pull_is_called_a_back_off_after_a_second() {
+    let mut world = World::with_spec(ONE);
+    world.fail("EnsureImage", "ErrImagePull").settle();
+    let error = "EnsureImage does not work".to_owned();
+    assert_eq!(waiting(&world, "c"), ("ErrImagePull".to_owned(), error.clone()));
+    let failed = |world: &World| world.events.iter().filter(|(reason, _)| reason == "Failed").count();
+    let backed_off = |world: &World| world.events.iter().filter(|(reason, _)| reason == "BackOff").count();
+    assert!(world.saw_event("Failed", "ErrImagePull"));
+    assert_eq!((failed(&world), backed_off(&world)), (1, 0));
+    world.pass(Duration::from_millis(999));
+    assert_eq!(waiting(&world, "c").0, "ErrImagePull");
+    world.pass(Duration::from_millis(1));
+    let (reason, message) = waiting(&world, "c");
+    assert_eq!(reason, "ImagePullBackOff");
+    assert!(message.contains("\"app:1\"") && message.ends_with(&error), "{message}");
+    assert_eq!((failed(&world), backed_off(&world)), (1, 1));
+    world.seconds(5).restart_agent();
+    assert_eq!(waiting(&world, "c").0, "ImagePullBackOff", "an agent restart changes nothing");
+    world.hold(|operation| matches!(operation, Operation::EnsureImage { .. })).seconds(5);
+    assert_eq!(pulls(&world, "c"), [0, 10_000]);
+    assert_eq!(waiting(&world, "c").0, "ImagePullBackOff");
+    assert_eq!((failed(&world), backed_off(&world)), (1, 1), "said once per failure");
+    world.release();
+    assert_eq!(waiting(&world, "c").0, "ErrImagePull");
+    world.seconds(1);
+    assert_eq!(waiting(&world, "c").0, "ImagePullBackOff");
+    assert_eq!((failed(&world), backed_off(&world)), (2, 2));
+    world.failing.clear();
+    world.hold(|operation| matches!(operation, Operation::Launch { .. })).seconds(19);
+    assert_eq!(waiting(&world, "c"), ("ContainerCreating".to_owned(), String::new()), "the image is here");
+    world.release();
+    assert_eq!(world.running(), ["c"].into());
+    assert!(world.container("c").last_state.is_none());
+}
+
+/// BACK-9: a back-off starts anew when the last failure is more than 600 s ago.
+#[test]
+fn the_pull_back_off_is_forgotten_after_ten_minutes() {
+    for (took, next) in [(590_000, 20_000), (590_001, 10_000)] {
+        let mut world = World::with_spec(ONE);
+        world.fail("EnsureImage", "ErrImagePull").settle();
+        world.hold(|operation| matches!(operation, Operation::EnsureImage { .. })).seconds(10);
+        world.pass(Duration::from_millis(took)).release();
+        let failed_again = 10_000 + i64::try_from(took).unwrap();
+        world.seconds(30);
+        assert_eq!(pulls(&world, "c")[..3], [0, 10_000, failed_again + next]);
+    }
+}
+
+/// BACK-10, PROC-5, VEC-65: the image is asked for before every start under Always, which is the default without a tag
+/// or with `latest`, and once otherwise.
+#[test]
+fn the_pull_policy_decides_how_often_an_image_is_asked_for() {
+    for (image, policy, expected) in [
+        ("app", "", 3),
+        ("app:latest", "", 3),
+        ("app:1", "", 1),
+        ("app:1", ", imagePullPolicy: Always", 3),
+        ("app", ", imagePullPolicy: IfNotPresent", 1),
+        ("app", ", imagePullPolicy: Never", 1),
+    ] {
+        let mut world = World::with_spec(&format!("  containers: [{{name: c, image: \"{image}\"{policy}}}]\n"));
+        world.settle().exit("c", 1).exit("c", 1).seconds(10);
+        assert_eq!(world.launches("c"), [0, 0, 10]);
+        assert_eq!(pulls(&world, "c").len(), expected, "{image}{policy}");
+    }
+}
+
+/// BACK-10: an image that may not be pulled and is not here is called just that, for as long as it takes.
+#[test]
+fn an_image_that_is_never_pulled_keeps_its_reason() {
+    let mut world = World::with_spec("  containers: [{name: c, image: app, imagePullPolicy: Never}]\n");
+    world.fail("EnsureImage", "ErrImageNeverPull").settle();
+    for _ in 0..5 {
+        assert_eq!(waiting(&world, "c").0, "ErrImageNeverPull");
+        world.seconds(6);
+    }
+    assert_eq!(pulls(&world, "c"), [0, 10_000, 30_000]);
+    assert!(!world.saw_event("BackOff", ""));
+}
+
+/// BACK-12: crash back-off and pull back-off do not add up, and neither lengthens the other.
+#[test]
+fn crashes_and_failing_pulls_back_off_separately() {
+    let mut world = World::with_spec("  containers: [{name: c, image: app}]\n");
+    world.fail("EnsureImage", "ErrImagePull").seconds(9);
+    world.failing.clear();
+    world.seconds(1);
+    assert_eq!(world.launches("c"), [10]);
+    world.exit("c", 1);
+    assert_eq!(world.launches("c"), [10, 10], "the failed pull is no crash");
+    world.exit("c", 1).fail("EnsureImage", "ErrImagePull").seconds(10);
+    assert_eq!(pulls(&world, "c").last(), Some(&20_000), "asked for when the crash back-off is over");
+    assert_eq!(waiting(&world, "c").0, "ErrImagePull");
+    world.failing.clear();
+    world.seconds(10);
+    assert_eq!(world.launches("c"), [10, 10, 30], "ten seconds after that, as after a first failure");
+    world.exit("c", 1).seconds(19);
+    assert_eq!(world.launches("c").len(), 3);
+    world.seconds(1);
+    assert_eq!(world.launches("c"), [10, 10, 30, 50], "the second crash delay is 20 s");
+}
+
+/// BACK-9: another image does not wait for the back-off of the one before.
+#[test]
+fn another_image_is_pulled_at_once() {
+    let mut world = World::with_spec(ONE);
+    world.fail("app:1", "ErrImagePull").seconds(3);
+    world.pod.containers[0].image = "app:2".to_owned();
+    world.settle();
+    assert_eq!(pulls(&world, "c"), [0, 3000]);
+    assert_eq!(world.running(), ["c"].into());
+}
+
+/// STAT-7, BACK-10: a launch that fails is tried again after 1, 2, 4, 8 and then every 10 s, with the image made sure
+/// of again, and shows its reason until it has worked.
+#[test]
+fn a_failed_launch_is_tried_again_with_the_image_made_sure_of() {
+    let mut world = World::with_spec(ONE);
+    world.fail("Launch", "RunContainerError").seconds(1);
+    let wake_at = world.plan.as_ref().and_then(|plan| plan.wake_at).unwrap();
+    assert_eq!(wake_at.wall.as_millis() - BEGINNING, 3000, "and there is nothing to be said before");
+    world.seconds(29);
+    assert_eq!(world.launches("c"), [0, 1, 3, 7, 15, 25]);
+    assert_eq!(pulls(&world, "c").len(), 7, "before each launch, and once more for the next");
+    assert_eq!(waiting(&world, "c"), ("RunContainerError".to_owned(), "Launch does not work".to_owned()));
+    assert!(world.saw_event("Failed", "RunContainerError"));
+    world.failing.clear();
+    world.seconds(5);
+    assert_eq!(world.running(), ["c"].into());
+    assert_eq!(world.container("c").restart_count, 0);
+}
+
+/// BACK-9, PROC-5: containers wait for their own images only.
+#[test]
+fn one_bad_image_does_not_hold_up_the_others() {
+    let mut world = World::with_spec("  containers: [{name: bad, image: \"no:1\"}, {name: good, image: \"app:1\"}]\n");
+    world.fail("no:1", "ErrImagePull").settle();
+    assert_eq!(world.running(), ["good"].into());
+    assert_eq!(waiting(&world, "bad").0, "ErrImagePull");
+    assert_eq!(world.status().phase, Phase::Pending);
+}
+
+/// BACK-9: a pull that nobody finished is no failure: it is asked for again at once.
+#[test]
+fn a_pull_that_was_called_off_is_no_failure() {
+    let mut world = World::with_spec(ONE);
+    world.hold(|operation| matches!(operation, Operation::EnsureImage { .. })).settle().seconds(4);
+    let (id, _) = world.in_flight().remove(0);
+    world.conclude(id, OpResult::Cancelled);
+    world.settle();
+    assert_eq!(pulls(&world, "c"), [0, 4000]);
+    assert_eq!(waiting(&world, "c").0, "ContainerCreating");
+    world.seconds(1).restart_agent();
+    assert_eq!(pulls(&world, "c"), [0, 4000, 5000], "the one in flight died with the agent");
+}

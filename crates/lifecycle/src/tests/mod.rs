@@ -1,0 +1,39 @@
+//! Tests of the rules, by family. [`world`] is the stage they play on.
+
+mod world;
+
+mod agent;
+mod agent_absence;
+mod agent_restart;
+mod agent_storm;
+mod agent_takeover;
+mod backoff;
+mod conditions;
+mod container_states;
+mod hooks;
+mod images;
+mod init_course;
+mod init_order;
+mod maintenance;
+mod phase;
+mod probe_effects;
+mod probe_kills;
+mod probe_lives;
+mod probe_schedule;
+mod probe_thresholds;
+mod properties;
+mod rebuild;
+mod restart_all;
+mod restart_all_counts;
+mod restart_all_crashes;
+mod restart_all_machine;
+mod restart_all_status;
+mod restart_all_trouble;
+mod restart_request;
+mod rules_matching;
+mod rules_restarts;
+mod sandbox;
+mod smoke;
+mod startup_probe;
+mod termination;
+mod termination_sidecars;
