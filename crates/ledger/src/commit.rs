@@ -1,0 +1,261 @@
+//! Committing evidence.
+//!
+//! The volatile file is written first and carries all evidence, so its rename is the moment at which a commit holds
+//! against the death of the agent. The durable file follows where durable evidence changed; once its directory is
+//! synced, the commit holds against the death of the node.
+
+use std::collections::BTreeSet;
+
+use keelet_lifecycle::{Evidence, Moment, ProbeRecord, Why};
+
+use crate::{
+    disk::Disk,
+    envelope::PodRef,
+    ledger::Ledger,
+    names::{self, BadUid},
+    page::{Page, Verdict},
+    write::{Draft, Outcome, WriteError, WriteStep},
+};
+
+/// What is to be remembered of a pod.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
+    /// The pod.
+    pub pod: &'a PodRef,
+    /// Its evidence: [`keelet_lifecycle::Plan::evidence`].
+    pub evidence: &'a Evidence,
+    /// New probe results: [`keelet_lifecycle::Plan::results`].
+    pub results: &'a [ProbeRecord],
+    /// The status version and its reasons, where they are known.
+    pub why: Option<(u64, &'a [Why])>,
+}
+
+/// What became of a commit. Memory has the newest values in any case.
+#[derive(Debug)]
+#[must_use]
+pub struct Committed {
+    /// The generation of the pod's page.
+    pub generation: u64,
+    /// Survives the death of the agent, not of the node.
+    pub volatile: Outcome,
+    /// Survives the death of the node.
+    pub durable: Outcome,
+}
+
+// === impl Ledger ===
+
+impl<D: Disk> Ledger<D> {
+    /// Records what a plan returned. To be called before the plan is acted upon.
+    pub fn commit(&mut self, entry: &Entry<'_>, now: Moment) -> Result<Committed, BadUid> {
+        self.commit_many(&[*entry], now).pop().unwrap_or(Err(BadUid::Empty))
+    }
+
+    /// Records what the plans of several pods returned; the results are in the order of the entries.
+    ///
+    /// It makes as many calls as single commits would, less one sync of the common directory for each new pod beyond
+    /// the first. What it saves lies in their order: all files are written, then all synced, then all renamed, then
+    /// all directories synced. A file system with a journal puts the renames into one transaction, which the first
+    /// directory sync writes; the others find nothing left to do.
+    pub fn commit_many(&mut self, entries: &[Entry<'_>], now: Moment) -> Vec<Result<Committed, BadUid>> {
+        let mut committed = Vec::with_capacity(entries.len());
+        let mut round: Vec<&Entry<'_>> = Vec::new();
+        let mut seen = BTreeSet::new();
+        for entry in entries {
+            // Two entries of one pod are two commits, one after the other.
+            if !seen.insert(&entry.pod.uid) {
+                self.commit_round(&round, now, &mut committed);
+                round.clear();
+                seen = BTreeSet::from([&entry.pod.uid]);
+            }
+            round.push(entry);
+        }
+        self.commit_round(&round, now, &mut committed);
+        committed
+    }
+
+    /// Writes what was deferred and is due by now, and tries again what failed. To be called on a slow timer if pods
+    /// may stay without a commit for long; commits do the same for their own pod.
+    pub fn flush(&mut self, now: Moment) -> Vec<WriteError> {
+        self.flush_if(now, |page, interval| matches!(page.volatile_verdict(interval, now), Verdict::Now))
+    }
+
+    /// Writes everything that was deferred.
+    pub(crate) fn flush_all(&mut self, now: Moment) -> Vec<WriteError> {
+        self.flush_if(now, |page, interval| !matches!(page.volatile_verdict(interval, now), Verdict::Nothing))
+    }
+
+    fn flush_if(&mut self, now: Moment, due: impl Fn(&Page, std::time::Duration) -> bool) -> Vec<WriteError> {
+        let mut errors = Vec::new();
+        let (interval, boot_id) = (self.settings.quiet_interval, self.settings.boot_id);
+        for page in self.pages.values_mut().filter(|page| due(page, interval)) {
+            let outcome = page.write_volatile(&self.disk, &self.settings.volatile_root, boot_id, now);
+            errors.extend(failed(outcome));
+        }
+        let behind: Vec<String> = self.pages.keys().cloned().collect();
+        for outcome in self.write_durable(&behind, now) {
+            errors.extend(failed(outcome));
+        }
+        errors
+    }
+
+    fn commit_round(&mut self, entries: &[&Entry<'_>], now: Moment, committed: &mut Vec<Result<Committed, BadUid>>) {
+        let first = committed.len();
+        let mut uids = Vec::with_capacity(entries.len());
+        for entry in entries {
+            committed.push(match self.commit_volatile(entry, now) {
+                Ok(volatile) => {
+                    uids.push(entry.pod.uid.clone());
+                    Ok(Committed { generation: 0, volatile, durable: Outcome::Unchanged })
+                }
+                Err(error) => Err(error),
+            });
+        }
+        let durable = self.write_durable(&uids, now);
+        let accepted = committed[first..].iter_mut().filter_map(|result| result.as_mut().ok());
+        for ((committed, outcome), uid) in accepted.zip(durable).zip(&uids) {
+            committed.durable = outcome;
+            committed.generation = self.pages.get(uid).map_or(0, |page| page.generation);
+        }
+    }
+
+    fn commit_volatile(&mut self, entry: &Entry<'_>, now: Moment) -> Result<Outcome, BadUid> {
+        let settings = &self.settings;
+        let page = page_of(&mut self.pages, entry.pod)?;
+        Ok(match page.take(entry, settings.history, settings.quiet_interval, now) {
+            Verdict::Nothing => Outcome::Unchanged,
+            Verdict::Later(until) => Outcome::Deferred { until },
+            Verdict::Now => page.write_volatile(&self.disk, &settings.volatile_root, settings.boot_id, now),
+        })
+    }
+
+    /// Brings the durable files of these pods up to date, step by step for all of them together.
+    fn write_durable(&mut self, uids: &[String], now: Moment) -> Vec<Outcome> {
+        let interval = self.settings.quiet_interval;
+        let mut jobs: Vec<Job> = Vec::with_capacity(uids.len());
+        let mut made_directory = false;
+        for uid in uids {
+            let verdict = self.pages.get(uid).map_or(Verdict::Nothing, |page| page.durable_verdict(interval, now));
+            jobs.push(match verdict {
+                Verdict::Nothing => Job::Settled(Outcome::Unchanged),
+                Verdict::Later(until) => Job::Settled(Outcome::Deferred { until }),
+                Verdict::Now => match self.begin_durable(uid, &mut made_directory) {
+                    Ok(draft) => Job::Written(Box::new(draft)),
+                    Err(error) => Job::Failed(error),
+                },
+            });
+        }
+        // Most commits of a node's life end here: nothing durable has changed.
+        if jobs.iter().all(|job| matches!(job, Job::Settled(_))) {
+            return jobs.into_iter().map(|job| job.settle()).collect();
+        }
+        for job in &mut jobs {
+            job.advance(|mut draft| {
+                draft.sync(&self.disk)?;
+                Ok(Job::Written(draft))
+            });
+        }
+        for job in &mut jobs {
+            job.advance(|draft| draft.publish(&self.disk).map(|()| Job::Renamed));
+        }
+        // A new directory needs its own name on the medium too.
+        let pods = self.settings.durable_root.join(names::PODS);
+        let above = if made_directory {
+            self.disk.sync_dir(&pods).map_err(|error| (error.kind(), error.to_string()))
+        } else {
+            Ok(())
+        };
+        let mut outcomes = Vec::with_capacity(jobs.len());
+        for (job, uid) in jobs.into_iter().zip(uids) {
+            let Some(page) = self.pages.get_mut(uid) else {
+                outcomes.push(Outcome::Unchanged);
+                continue;
+            };
+            let result = match job {
+                Job::Settled(outcome) => {
+                    outcomes.push(outcome);
+                    continue;
+                }
+                Job::Failed(error) => Err(error),
+                Job::Written(_) | Job::Renamed => {
+                    let directory = names::pod_dir(&self.settings.durable_root, &page.directory);
+                    let synced = self.disk.sync_dir(&directory);
+                    let synced = synced.map_err(WriteError::at(WriteStep::SyncDirectory, &directory));
+                    let above = above.clone().map_err(|(kind, text)| std::io::Error::new(kind, text));
+                    synced.and(above.map_err(WriteError::at(WriteStep::SyncDirectory, &pods)))
+                }
+            };
+            match &result {
+                Ok(()) => page.durable.on_disk = page.durable.generation,
+                Err(_) => page.durable.has_directory = false,
+            }
+            outcomes.push(page.durable.failures.record(result, now));
+        }
+        outcomes
+    }
+
+    fn begin_durable(&mut self, uid: &str, made_directory: &mut bool) -> Result<Draft, WriteError> {
+        let root = &self.settings.durable_root;
+        let Some(page) = self.pages.get_mut(uid) else {
+            return Err(WriteError::at(WriteStep::Create, root)(std::io::ErrorKind::NotFound.into()));
+        };
+        let directory = names::pod_dir(root, &page.directory);
+        if !page.durable.has_directory {
+            self.disk.make_dir(&directory).map_err(WriteError::at(WriteStep::MakeDirectory, &directory))?;
+            page.durable.has_directory = true;
+            *made_directory = true;
+        }
+        let path = directory.join(names::EVIDENCE);
+        let bytes = page.durable_file(&self.disk, &path)?;
+        Draft::write(&self.disk, &path, &bytes)
+    }
+}
+
+/// The pod's page, a new one if it has none.
+pub(crate) fn page_of<'a>(
+    pages: &'a mut std::collections::BTreeMap<String, Page>,
+    pod: &PodRef,
+) -> Result<&'a mut Page, BadUid> {
+    if !pages.contains_key(&pod.uid) {
+        let directory = names::directory_name(&pod.uid)?;
+        pages.insert(pod.uid.clone(), Page::new(pod.clone(), directory));
+    }
+    pages.get_mut(&pod.uid).ok_or(BadUid::Empty)
+}
+
+fn failed(outcome: Outcome) -> Option<WriteError> {
+    match outcome {
+        Outcome::Failed(error) => Some(error),
+        Outcome::Unchanged | Outcome::Written { .. } | Outcome::Deferred { .. } => None,
+    }
+}
+
+/// How far the durable write of a pod is.
+enum Job {
+    /// There is nothing to write.
+    Settled(Outcome),
+    /// Under its temporary name.
+    Written(Box<Draft>),
+    /// Under its name.
+    Renamed,
+    /// It went wrong.
+    Failed(WriteError),
+}
+
+// === impl Job ===
+
+impl Job {
+    fn advance(&mut self, step: impl FnOnce(Box<Draft>) -> Result<Self, WriteError>) {
+        *self = match std::mem::replace(self, Self::Renamed) {
+            Self::Written(draft) => step(draft).unwrap_or_else(Self::Failed),
+            other => other,
+        };
+    }
+
+    fn settle(self) -> Outcome {
+        match self {
+            Self::Settled(outcome) => outcome,
+            Self::Failed(error) => Outcome::Failed(error),
+            Self::Written(_) | Self::Renamed => Outcome::Unchanged,
+        }
+    }
+}

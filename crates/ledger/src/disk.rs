@@ -1,0 +1,193 @@
+//! The door to the file system.
+//!
+//! Everything the ledger does to a disk is one of these calls, so a test can count them, make any of them fail, and
+//! stop the world between any two.
+
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions},
+    io::{self, Read, Write},
+    os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt},
+    path::Path,
+};
+
+use rustix::fs::{CWD, FlockOperation, OFlags, RenameFlags, flock, renameat_with};
+
+/// A file system, as far as the ledger needs one.
+pub trait Disk {
+    /// The whole of a regular file, if it has at most `limit` bytes. Never follows a symbolic link and never waits
+    /// for the other end of a pipe.
+    fn read(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>>;
+    /// What is in a directory, sorted by name.
+    fn list(&self, directory: &Path) -> io::Result<Vec<Entry>>;
+    /// Makes a directory and the missing ones above it, for the owner's eyes only.
+    fn make_dir(&self, directory: &Path) -> io::Result<()>;
+    /// An empty file to be written, for the owner's eyes only. What was there under that name is gone.
+    fn create(&self, path: &Path) -> io::Result<Box<dyn Sheet>>;
+    /// Gives a file its final name. Whatever had that name is replaced in one step.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Like `rename`, but fails if the new name is taken.
+    fn rename_aside(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Returns once the names in a directory will survive a power cut.
+    fn sync_dir(&self, directory: &Path) -> io::Result<()>;
+    /// Removes a file, or a directory with everything in it. It is no error if there is none.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Locks a directory for as long as the returned value lives; `None` if somebody else has it.
+    fn lock(&self, directory: &Path) -> io::Result<Option<Lock>>;
+}
+
+/// A file that is being written.
+pub trait Sheet {
+    /// Writes some of the bytes and tells how many.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
+    /// Returns once the file's contents will survive a power cut.
+    fn sync(&mut self) -> io::Result<()>;
+}
+
+/// An entry of a directory.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Entry {
+    /// Its name. Bytes that are not UTF-8 are replaced, so such a name never matches one of ours.
+    pub name: String,
+    /// What it is.
+    pub kind: EntryKind,
+}
+
+/// What an entry of a directory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum EntryKind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link, a pipe, a device, a socket.
+    Other,
+}
+
+/// Held for as long as the process works with a directory. The kernel lets go of it when the process dies.
+#[derive(Debug)]
+pub struct Lock(#[allow(dead_code, reason = "held for its drop")] Option<File>);
+
+/// The machine's own file system.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OsDisk;
+
+// === impl Lock ===
+
+impl Lock {
+    /// For disks that only pretend: nothing is locked.
+    pub fn pretended() -> Self {
+        Self(None)
+    }
+}
+
+// === impl OsDisk ===
+
+impl Disk for OsDisk {
+    fn read(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>> {
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            let kind = metadata.file_type();
+            let what = if kind.is_dir() {
+                "a directory"
+            } else if kind.is_fifo() {
+                "a pipe"
+            } else {
+                "no regular file"
+            };
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is {what}")));
+        }
+        // One byte more than allowed shows that there is more, also for a file that grows meanwhile.
+        let mut bytes = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or(limit).min(limit) + 1);
+        file.take(limit as u64 + 1).read_to_end(&mut bytes)?;
+        if bytes.len() > limit {
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it is larger than {limit} bytes")));
+        }
+        Ok(bytes)
+    }
+
+    fn list(&self, directory: &Path) -> io::Result<Vec<Entry>> {
+        let mut entries = Vec::new();
+        for entry in fs::read_dir(directory)? {
+            let entry = entry?;
+            let kind = match entry.file_type()? {
+                kind if kind.is_file() => EntryKind::File,
+                kind if kind.is_dir() => EntryKind::Directory,
+                _ => EntryKind::Other,
+            };
+            entries.push(Entry { name: entry.file_name().to_string_lossy().into_owned(), kind });
+        }
+        entries.sort();
+        Ok(entries)
+    }
+
+    fn make_dir(&self, directory: &Path) -> io::Result<()> {
+        DirBuilder::new().recursive(true).mode(0o700).create(directory)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn Sheet>> {
+        // A pod's environment may hold what others on the node must not read.
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .custom_flags(flags.bits().cast_signed())
+            .open(path)?;
+        Ok(Box::new(file))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn rename_aside(&self, from: &Path, to: &Path) -> io::Result<()> {
+        match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+            // Some file systems do not know the flag. The lock keeps others away between the look and the rename.
+            Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => match fs::symlink_metadata(to) {
+                Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
+                Err(_) => fs::rename(from, to),
+            },
+            other => other.map_err(Into::into),
+        }
+    }
+
+    fn sync_dir(&self, directory: &Path) -> io::Result<()> {
+        File::open(directory)?.sync_all()
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        let removed = match fs::symlink_metadata(path) {
+            Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(path),
+            Ok(_) => fs::remove_file(path),
+            Err(error) => Err(error),
+        };
+        match removed {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    }
+
+    fn lock(&self, directory: &Path) -> io::Result<Option<Lock>> {
+        let file = File::open(directory)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Lock(Some(file)))),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+// === impl File ===
+
+impl Sheet for File {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Write::write(self, bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.sync_all()
+    }
+}

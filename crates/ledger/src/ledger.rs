@@ -1,0 +1,253 @@
+//! The ledger: opening it, the copies of the pods, removing pods, stopping.
+
+use std::{collections::BTreeMap, io, path::PathBuf, time::Duration};
+
+use keelet_lifecycle::{BootId, Moment};
+use serde_json::{Value, value::to_raw_value};
+
+use crate::{
+    commit::page_of,
+    disk::{Disk, Lock, OsDisk},
+    envelope::PodRef,
+    heartbeat::{Beat, Heartbeat},
+    history::Bounds,
+    load::{Loader, Loss, Mode, Recovered},
+    names::{self, BadUid},
+    page::Page,
+    write::{self, Outcome, WriteError, WriteStep},
+};
+
+/// Where the ledger is, and how much it keeps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// On a disk: survives a reboot.
+    pub durable_root: PathBuf,
+    /// On tmpfs: survives the agent.
+    pub volatile_root: PathBuf,
+    /// The present boot.
+    pub boot_id: BootId,
+    /// How much probe history is kept.
+    pub history: Bounds,
+    /// How long a change that no decision rests on may wait, and how soon a failed write is tried again.
+    pub quiet_interval: Duration,
+}
+
+/// Evidence on disk, and its newest values in memory. One process at a time has it.
+#[derive(Debug)]
+pub struct Ledger<D = OsDisk> {
+    pub(crate) disk: D,
+    pub(crate) settings: Settings,
+    pub(crate) pages: BTreeMap<String, Page>,
+    pub(crate) heartbeat: Heartbeat,
+    /// Dropped last, with everything else written.
+    _locks: Vec<Lock>,
+}
+
+/// An open ledger and what was found in it.
+#[derive(Debug)]
+pub struct Opened<D = OsDisk> {
+    /// The ledger.
+    pub ledger: Ledger<D>,
+    /// The pods, by UID.
+    pub pods: Vec<Recovered>,
+    /// What cannot be used. To be said loudly.
+    pub losses: Vec<Loss>,
+    /// What keeps a tier from being written, such as a read-only disk. The ledger goes on from memory.
+    pub troubles: Vec<WriteError>,
+}
+
+/// Why a ledger cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another agent has it.
+    #[error("another keelet agent{} works with {}; two agents must not share a ledger", pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default(), root.display())]
+    Locked {
+        /// Which directory.
+        root: PathBuf,
+        /// The other agent's process, if it left its number.
+        pid: Option<u32>,
+    },
+    /// One directory cannot be both.
+    #[error("the durable and the volatile ledger must not be the same directory, {}", root.display())]
+    SameRoot {
+        /// Which directory.
+        root: PathBuf,
+    },
+}
+
+// === impl Settings ===
+
+impl Settings {
+    /// With the usual bounds.
+    pub fn new(durable_root: impl Into<PathBuf>, volatile_root: impl Into<PathBuf>, boot_id: BootId) -> Self {
+        Self {
+            durable_root: durable_root.into(),
+            volatile_root: volatile_root.into(),
+            boot_id,
+            history: Bounds::default(),
+            quiet_interval: Duration::from_secs(1),
+        }
+    }
+}
+
+// === impl Ledger ===
+
+impl Ledger<OsDisk> {
+    /// Opens the ledger on the machine's own disks.
+    pub fn open(settings: Settings) -> Result<Opened, OpenError> {
+        Self::open_on(OsDisk, settings)
+    }
+}
+
+impl<D: Disk> Ledger<D> {
+    /// Opens the ledger: takes its lock, loads every pod, sets aside what cannot be used, tidies up.
+    pub fn open_on(disk: D, settings: Settings) -> Result<Opened<D>, OpenError> {
+        if settings.durable_root == settings.volatile_root {
+            return Err(OpenError::SameRoot { root: settings.durable_root });
+        }
+        let mut locks = Vec::new();
+        let mut troubles = Vec::new();
+        for root in [&settings.durable_root, &settings.volatile_root] {
+            let pods = root.join(names::PODS);
+            if let Err(error) = disk.make_dir(&pods) {
+                troubles.push(WriteError::at(WriteStep::MakeDirectory, &pods)(error));
+            }
+            // The directory itself is locked, not a file in it: that works on a read-only disk too.
+            match disk.lock(root) {
+                Ok(Some(lock)) => locks.push(lock),
+                Ok(None) => {
+                    let pid = disk.read(&root.join(names::PID), 32).ok();
+                    let pid = pid.and_then(|text| String::from_utf8(text).ok()?.trim().parse().ok());
+                    return Err(OpenError::Locked { root: root.clone(), pid });
+                }
+                // Without a directory there is nothing to share.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => troubles.push(WriteError::at(WriteStep::MakeDirectory, root)(error)),
+            }
+            // For the message above, so worth a try and no more.
+            let _ = write::replace(&disk, &root.join(names::PID), format!("{}\n", std::process::id()).as_bytes());
+        }
+        // The roots may be new themselves.
+        for path in [settings.durable_root.join(names::PODS), settings.durable_root.clone()] {
+            if let Err(error) = write::sync_parent(&disk, &path) {
+                troubles.push(error);
+            }
+        }
+        let mut loader = Loader {
+            disk: &disk,
+            durable_root: &settings.durable_root,
+            volatile_root: &settings.volatile_root,
+            boot_id: settings.boot_id,
+            bounds: settings.history,
+            mode: Mode::Repair,
+            losses: Vec::new(),
+        };
+        let heartbeat = Heartbeat::load(&mut loader);
+        let found = loader.pods();
+        let losses = loader.losses;
+        let mut pages = BTreeMap::new();
+        let mut pods = Vec::new();
+        for (uid, (page, recovered)) in found {
+            pages.insert(uid, page);
+            pods.push(recovered);
+        }
+        let ledger = Self { disk, settings, pages, heartbeat, _locks: locks };
+        Ok(Opened { ledger, pods, losses, troubles })
+    }
+
+    /// Keeps a copy of the pod, in the API's form, as it is given. Written when it changes.
+    ///
+    /// A pod whose copy could not be written is still known in memory; calling this again with the same copy tries
+    /// again.
+    pub fn keep_pod(&mut self, pod: &PodRef, copy: &Value, now: Moment) -> Result<Outcome, BadUid> {
+        let page = page_of(&mut self.pages, pod)?;
+        page.pod.clone_from(pod);
+        // A value that was parsed can be written.
+        let Ok(json) = to_raw_value(copy) else { return Ok(Outcome::Unchanged) };
+        if page.copy.json.as_ref().is_none_or(|known| known.get() != json.get()) {
+            page.copy.json = Some(json);
+            page.copy.unwritten = true;
+            page.copy.failures.allow_retry();
+        }
+        if !page.copy.unwritten {
+            return Ok(Outcome::Unchanged);
+        }
+        if let Some(until) = page.copy.failures.retry_at(self.settings.quiet_interval)
+            && !now.has_reached(&until)
+        {
+            return Ok(Outcome::Deferred { until });
+        }
+        let result = write_copy(&self.disk, &self.settings, page);
+        match &result {
+            Ok(()) => page.copy.unwritten = false,
+            Err(_) => page.durable.has_directory = false,
+        }
+        Ok(page.copy.failures.record(result, now))
+    }
+
+    /// Forgets a pod for good. Once this returns without an error, no restart and no reboot brings it back.
+    ///
+    /// Its durable directory changes its name first, and one name cannot half disappear: a crash in the middle never
+    /// leaves a pod without its evidence, which would look like a new one.
+    pub fn remove(&mut self, uid: &str) -> Result<(), WriteError> {
+        // A UID that no directory can be named after was never written.
+        let Ok(directory) = names::directory_name(uid) else { return Ok(()) };
+        let volatile = names::pod_dir(&self.settings.volatile_root, &directory);
+        let durable = names::pod_dir(&self.settings.durable_root, &directory);
+        self.disk.remove(&volatile).map_err(WriteError::at(WriteStep::Remove, &volatile))?;
+        let gone = names::gone(&durable);
+        // Left by a removal that was cut short.
+        self.disk.remove(&gone).map_err(WriteError::at(WriteStep::Remove, &gone))?;
+        match self.disk.rename(&durable, &gone) {
+            Ok(()) => {
+                write::sync_parent(&self.disk, &durable)?;
+                // What stays of it is tidied up at the next start.
+                let _ = self.disk.remove(&gone);
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(WriteError::at(WriteStep::Remove, &durable)(error)),
+        }
+        self.pages.remove(uid);
+        Ok(())
+    }
+
+    /// Says that the agent is alive. May be called as often as one likes: it writes when it is time to.
+    pub fn beat(&mut self, now: Moment) -> Beat {
+        self.heartbeat.beat(&self.disk, &self.settings, now)
+    }
+
+    /// When the agent before this one was last known to be alive; `None` if there was none, or nobody knows.
+    pub fn last_seen(&self) -> Option<Moment> {
+        self.heartbeat.found()
+    }
+
+    /// How long no agent was there before this one; `None` if there was none, or nobody knows.
+    pub fn absence(&self, now: Moment) -> Option<Duration> {
+        self.last_seen().map(|seen| now.since(&seen))
+    }
+
+    /// Writes everything that was deferred, and the heartbeat to the durable disk. Returns what could not be written.
+    pub fn stop(&mut self, now: Moment) -> Vec<WriteError> {
+        let mut errors = self.flush_all(now);
+        errors.extend(self.heartbeat.stop(&self.disk, &self.settings, now));
+        errors
+    }
+
+    /// The UIDs of the pods that the ledger knows.
+    pub fn uids(&self) -> impl Iterator<Item = &str> {
+        self.pages.keys().map(String::as_str)
+    }
+}
+
+fn write_copy(disk: &impl Disk, settings: &Settings, page: &mut Page) -> Result<(), WriteError> {
+    let directory = names::pod_dir(&settings.durable_root, &page.directory);
+    if !page.durable.has_directory {
+        disk.make_dir(&directory).map_err(WriteError::at(WriteStep::MakeDirectory, &directory))?;
+        write::sync_parent(disk, &directory)?;
+        page.durable.has_directory = true;
+    }
+    page.generation += 1;
+    let path = directory.join(names::POD);
+    let bytes = page.copy_file(disk, &path)?;
+    write::replace_durably(disk, &path, &bytes)
+}

@@ -1,0 +1,72 @@
+//! Evidence on disk: what the agent remembers of its pods, so that the next agent decides as this one would have.
+//!
+//! The agent hands in what a plan returned ([`Ledger::commit`]) before it acts on the plan. The next agent gets it
+//! back ([`Ledger::open`]). The ledger decides nothing about pods and reads no clock; it owns two directories and the
+//! newest value of everything in them. Its calls block, so the agent makes them off its async threads.
+//!
+//! # Two tiers
+//!
+//! | | durable | volatile |
+//! | --- | --- | --- |
+//! | where | a disk | tmpfs |
+//! | survives | a reboot | the agent, within one boot |
+//! | holds | restart counts, backoff, restart-all, exits, last status, a copy of the pod | started and ready per container ID, streaks, operations, probe history, the reasons of the last status |
+//! | written | on transitions: temporary file, sync, rename, sync of the directory | at once where a decision could rest on the change, else once a second; temporary file, rename |
+//!
+//! A passing probe changes nothing durable, and `quiet` says which volatile changes may wait. Both tiers are JSON that
+//! `cat` shows; `names` says where, `envelope` what every file has in common.
+//!
+//! # The way of a commit
+//!
+//! ```text
+//! Entry --page::take-> Page            newest values in memory, whatever the disk does
+//!                       |--> volatile/pods/<uid>/evidence.json   carries all evidence: its rename is the commit
+//!                       |    volatile/pods/<uid>/{history,why}.json
+//!                       '--> durable/pods/<uid>/evidence.json    follows if durable evidence changed
+//! ```
+//!
+//! The volatile file carries the durable evidence too, with the generation in which it last changed. So a commit is
+//! whole or not there at all, although it fills two files on two file systems: after a crash in between, the newer
+//! generation wins. The same makes evidence outlive the agent while the durable disk is full or read-only.
+//!
+//! # When things go wrong
+//!
+//! - A write that fails is an [`Outcome::Failed`], nothing worse. Memory has the newest value, the old file is whole,
+//!   and the next commits try again; [`Outcome::Written`] tells when it works again.
+//! - A file that cannot be used is set aside and reported as a [`Loss`] (`load`, `set_aside`). Everything else is
+//!   loaded, and nothing is made up. The same goes for files of a newer keelet.
+//! - Older versions are brought up to date (`migrate`); every released version stays under test.
+//! - Two agents cannot have one ledger. [`Snapshot`] reads beside a running agent without disturbing it.
+//!
+//! Everything the ledger does to a file system goes through [`Disk`], so tests stop the world between any two calls.
+
+mod commit;
+mod crc;
+mod disk;
+mod envelope;
+mod heartbeat;
+mod history;
+mod ledger;
+mod lines;
+mod load;
+mod migrate;
+mod names;
+mod page;
+mod quiet;
+mod reader;
+mod set_aside;
+mod write;
+
+pub use self::{
+    commit::{Committed, Entry},
+    disk::{Disk, Entry as DiskEntry, EntryKind, Lock, OsDisk, Sheet},
+    envelope::{Damage, Kind, LARGEST_FILE, PodRef},
+    heartbeat::Beat,
+    history::Bounds,
+    ledger::{Ledger, OpenError, Opened, Settings},
+    load::{Fate, Loss, Place, Recovered},
+    names::BadUid,
+    page::Explanation,
+    reader::Snapshot,
+    write::{Outcome, WriteError, WriteStep},
+};

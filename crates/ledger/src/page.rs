@@ -1,0 +1,291 @@
+//! A pod's page: what is known of it in memory, and how much of that is on disk.
+//!
+//! A page holds the newest value of everything. Files follow it. A write that fails changes nothing here, so the next
+//! commit finds the same difference and tries again.
+
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use keelet_lifecycle::{
+    BootId, Moment, Why,
+    evidence::{Durable, Volatile},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{
+    Value,
+    value::{RawValue, to_raw_value},
+};
+
+use crate::{
+    commit::Entry,
+    disk::Disk,
+    envelope::{Kind, Label, PodRef},
+    history::{Bounds, History},
+    names,
+    quiet::{self, Change},
+    set_aside::set_aside,
+    write::{self, Failures, Outcome, WriteError, WriteStep},
+};
+
+/// What is known of a pod, and how much of it is on disk.
+#[derive(Debug)]
+pub(crate) struct Page {
+    pub(crate) pod: PodRef,
+    /// The name of its directories.
+    pub(crate) directory: String,
+    /// Rises with every commit that writes.
+    pub(crate) generation: u64,
+    pub(crate) durable: DurablePart,
+    pub(crate) volatile: VolatilePart,
+    pub(crate) copy: PodCopy,
+    /// Files that cannot be read and could not be moved away. Nothing is written over them.
+    pub(crate) in_the_way: BTreeSet<PathBuf>,
+}
+
+/// The durable evidence.
+#[derive(Debug, Default)]
+pub(crate) struct DurablePart {
+    pub(crate) value: Durable,
+    /// As JSON, on one line: goes into the volatile file as it is.
+    pub(crate) json: Box<RawValue>,
+    /// The generation in which the value became what it is; 0 before the first commit.
+    pub(crate) generation: u64,
+    /// The newest generation known to be on the durable disk; 0 if none is.
+    pub(crate) on_disk: u64,
+    /// Whether the pod's directory is there.
+    pub(crate) has_directory: bool,
+    pub(crate) failures: Failures,
+}
+
+/// The volatile evidence and what lives beside it.
+#[derive(Debug, Default)]
+pub(crate) struct VolatilePart {
+    pub(crate) value: Volatile,
+    /// What the file says, and which durable evidence it carries; `None` if there is no file that we can use.
+    pub(crate) written: Option<(Volatile, u64)>,
+    pub(crate) written_at: Option<Moment>,
+    pub(crate) history: History,
+    pub(crate) history_unwritten: bool,
+    pub(crate) explanation: Option<Explanation>,
+    pub(crate) explanation_unwritten: bool,
+    pub(crate) has_directory: bool,
+    pub(crate) failures: Failures,
+}
+
+/// The copy of the pod.
+#[derive(Debug, Default)]
+pub(crate) struct PodCopy {
+    pub(crate) json: Option<Box<RawValue>>,
+    pub(crate) unwritten: bool,
+    pub(crate) failures: Failures,
+}
+
+/// Why the newest status is as it is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Explanation {
+    /// The number of the status: [`keelet_lifecycle::Plan::version`].
+    pub status_version: u64,
+    /// Its reasons: [`keelet_lifecycle::Plan::why`].
+    pub why: Vec<Why>,
+}
+
+/// The body of the volatile evidence file. It carries the durable evidence too: one rename commits both, whatever
+/// happens to the durable file afterwards.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct VolatileBody<'a> {
+    pub(crate) volatile: &'a Volatile,
+    pub(crate) durable_generation: u64,
+    pub(crate) durable_on_disk: u64,
+    pub(crate) durable: &'a RawValue,
+}
+
+/// The same, read.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ReadVolatileBody {
+    pub(crate) volatile: Volatile,
+    pub(crate) durable_generation: u64,
+    pub(crate) durable_on_disk: u64,
+    pub(crate) durable: Box<RawValue>,
+}
+
+/// What a commit means for the volatile files.
+pub(crate) enum Verdict {
+    /// They say it already.
+    Nothing,
+    /// Not before then.
+    Later(Moment),
+    /// At once.
+    Now,
+}
+
+// === impl Page ===
+
+impl Page {
+    pub(crate) fn new(pod: PodRef, directory: String) -> Self {
+        Self {
+            pod,
+            directory,
+            generation: 0,
+            durable: DurablePart::default(),
+            volatile: VolatilePart::default(),
+            copy: PodCopy::default(),
+            in_the_way: BTreeSet::new(),
+        }
+    }
+
+    /// Takes the newest values, and says what is to be done about the volatile files.
+    pub(crate) fn take(&mut self, entry: &Entry<'_>, bounds: Bounds, interval: Duration, now: Moment) -> Verdict {
+        self.pod.clone_from(entry.pod);
+        let mut decisive = false;
+        if self.durable.generation == 0 || self.durable.value != entry.evidence.durable {
+            // A map with strings as keys and numbers that are numbers: nothing in it can fail to be JSON.
+            if let Ok(json) = to_raw_value(&entry.evidence.durable) {
+                self.durable.value = entry.evidence.durable.clone();
+                self.durable.json = json;
+                self.durable.generation = self.generation + 1;
+                self.durable.failures.allow_retry();
+            }
+            decisive = true;
+        }
+        let volatile = &mut self.volatile;
+        // Against the last commit: a file that could not be written does not make every later change decisive.
+        decisive |= quiet::change(&volatile.value, &entry.evidence.volatile) == Change::Decisive;
+        volatile.value.clone_from(&entry.evidence.volatile);
+        if !entry.results.is_empty() {
+            volatile.history.add(entry.results, bounds);
+            volatile.history_unwritten = true;
+        }
+        if let Some((status_version, why)) = entry.why
+            && volatile.explanation.as_ref().is_none_or(|e| e.status_version != status_version || e.why != why)
+        {
+            volatile.explanation = Some(Explanation { status_version, why: why.to_vec() });
+            volatile.explanation_unwritten = true;
+        }
+        if decisive { Verdict::Now } else { self.volatile_verdict(interval, now) }
+    }
+
+    /// Whether the volatile files are behind, and whether it is time to write them.
+    pub(crate) fn volatile_verdict(&self, interval: Duration, now: Moment) -> Verdict {
+        let volatile = &self.volatile;
+        let change = match &volatile.written {
+            Some((written, durable)) if *durable == self.durable.generation => quiet::change(written, &volatile.value),
+            Some(_) | None => Change::Decisive,
+        };
+        if let Some(retry_at) = volatile.failures.retry_at(interval) {
+            return if now.has_reached(&retry_at) { Verdict::Now } else { Verdict::Later(retry_at) };
+        }
+        match change {
+            Change::Decisive => Verdict::Now,
+            Change::None if !volatile.history_unwritten && !volatile.explanation_unwritten => Verdict::Nothing,
+            Change::None | Change::Quiet => match volatile.written_at.map(|at| at.plus(interval)) {
+                Some(due) if !now.has_reached(&due) => Verdict::Later(due),
+                Some(_) | None => Verdict::Now,
+            },
+        }
+    }
+
+    /// Whether the durable file is behind, and whether it is time to write it.
+    pub(crate) fn durable_verdict(&self, interval: Duration, now: Moment) -> Verdict {
+        if self.durable.on_disk == self.durable.generation {
+            return Verdict::Nothing;
+        }
+        match self.durable.failures.retry_at(interval) {
+            Some(retry_at) if !now.has_reached(&retry_at) => Verdict::Later(retry_at),
+            Some(_) | None => Verdict::Now,
+        }
+    }
+
+    /// Writes the volatile files that are behind.
+    pub(crate) fn write_volatile(&mut self, disk: &impl Disk, root: &Path, boot_id: BootId, now: Moment) -> Outcome {
+        let directory = names::pod_dir(root, &self.directory);
+        let result = self.try_write_volatile(disk, &directory, boot_id);
+        match &result {
+            Ok(()) => self.volatile.written_at = Some(now),
+            // Perhaps somebody tidied up under /run.
+            Err(_) => self.volatile.has_directory = false,
+        }
+        self.volatile.failures.record(result, now)
+    }
+
+    fn try_write_volatile(&mut self, disk: &impl Disk, directory: &Path, boot_id: BootId) -> Result<(), WriteError> {
+        self.generation += 1;
+        if !self.volatile.has_directory {
+            disk.make_dir(directory).map_err(WriteError::at(WriteStep::MakeDirectory, directory))?;
+            self.volatile.has_directory = true;
+        }
+        let label = Label { generation: self.generation, pod: Some(&self.pod), boot_id: Some(boot_id) };
+        let body = VolatileBody {
+            volatile: &self.volatile.value,
+            durable_generation: self.durable.generation,
+            durable_on_disk: self.durable.on_disk,
+            durable: &self.durable.json,
+        };
+        let path = directory.join(names::EVIDENCE);
+        let bytes = encoded(&path, Kind::Volatile.encode(label, &body))?;
+        clear_the_way(disk, &mut self.in_the_way, &path)?;
+        write::replace(disk, &path, &bytes)?;
+        self.volatile.written = Some((self.volatile.value.clone(), self.durable.generation));
+        if self.volatile.history_unwritten {
+            let path = directory.join(names::HISTORY);
+            let bytes = encoded(&path, Kind::History.encode(label, self.volatile.history.body()))?;
+            clear_the_way(disk, &mut self.in_the_way, &path)?;
+            write::replace(disk, &path, &bytes)?;
+            self.volatile.history_unwritten = false;
+        }
+        if self.volatile.explanation_unwritten {
+            let path = directory.join(names::WHY);
+            let bytes = encoded(&path, Kind::Why.encode(label, &self.volatile.explanation))?;
+            clear_the_way(disk, &mut self.in_the_way, &path)?;
+            write::replace(disk, &path, &bytes)?;
+            self.volatile.explanation_unwritten = false;
+        }
+        Ok(())
+    }
+
+    /// The durable file as it should be.
+    pub(crate) fn durable_file(&mut self, disk: &impl Disk, path: &Path) -> Result<Vec<u8>, WriteError> {
+        clear_the_way(disk, &mut self.in_the_way, path)?;
+        let label = Label { generation: self.durable.generation, pod: Some(&self.pod), boot_id: None };
+        encoded(path, Kind::Durable.encode(label, &self.durable.value))
+    }
+
+    /// The copy of the pod as it should be on disk.
+    pub(crate) fn copy_file(&mut self, disk: &impl Disk, path: &Path) -> Result<Vec<u8>, WriteError> {
+        clear_the_way(disk, &mut self.in_the_way, path)?;
+        let label = Label { generation: self.generation, pod: Some(&self.pod), boot_id: None };
+        // Parsed once more for its line breaks; a pod seldom changes.
+        let copy = self.copy.json.as_ref().and_then(|json| serde_json::from_str::<Value>(json.get()).ok());
+        encoded(path, Kind::Pod.encode(label, &copy))
+    }
+}
+
+// === impl DurablePart ===
+
+impl DurablePart {
+    /// Takes what was found on disk.
+    pub(crate) fn take(&mut self, value: Durable, generation: u64, on_disk: u64) {
+        self.json = to_raw_value(&value).unwrap_or_default();
+        self.value = value;
+        self.generation = generation;
+        self.on_disk = on_disk;
+    }
+}
+
+fn encoded(path: &Path, bytes: Result<Vec<u8>, serde_json::Error>) -> Result<Vec<u8>, WriteError> {
+    bytes.map_err(|error| WriteError::at(WriteStep::Encode, path)(error.into()))
+}
+
+/// What could not be moved away at the start is moved away before something takes its place.
+fn clear_the_way(disk: &impl Disk, blocked: &mut BTreeSet<PathBuf>, path: &Path) -> Result<(), WriteError> {
+    if blocked.contains(path) {
+        set_aside(disk, path).map_err(WriteError::at(WriteStep::SetAside, path))?;
+        blocked.remove(path);
+    }
+    Ok(())
+}
