@@ -1,0 +1,58 @@
+//! Colours: on a terminal only, and not for those who do not want them.
+
+use std::io::IsTerminal;
+
+/// Whether text is coloured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Style {
+    /// With ANSI escape sequences.
+    Coloured,
+    /// As it is.
+    Plain,
+}
+
+// === impl Style ===
+
+impl Style {
+    /// What suits standard output. `NO_COLOR` is <https://no-color.org>: any value but the empty one counts.
+    pub(crate) fn of_stdout() -> Self {
+        let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
+        match std::io::stdout().is_terminal() && !refused && !dumb {
+            true => Self::Coloured,
+            false => Self::Plain,
+        }
+    }
+
+    pub(crate) fn red(self, text: &str) -> String {
+        self.paint("31;1", text)
+    }
+
+    pub(crate) fn yellow(self, text: &str) -> String {
+        self.paint("33;1", text)
+    }
+
+    pub(crate) fn green(self, text: &str) -> String {
+        self.paint("32;1", text)
+    }
+
+    fn paint(self, code: &str, text: &str) -> String {
+        match self {
+            Self::Coloured => format!("\u{1b}[{code}m{text}\u{1b}[0m"),
+            Self::Plain => text.to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Style;
+
+    #[test]
+    fn colours_wrap_the_text_and_plain_leaves_it() {
+        assert_eq!(Style::Coloured.red("x"), "\u{1b}[31;1mx\u{1b}[0m");
+        assert_eq!(Style::Coloured.yellow("x"), "\u{1b}[33;1mx\u{1b}[0m");
+        assert_eq!(Style::Coloured.green("x"), "\u{1b}[32;1mx\u{1b}[0m");
+        assert_eq!(Style::Plain.red("x"), "x");
+    }
+}

@@ -1,0 +1,115 @@
+//! `keelet validate`: are these pods good, and if not, what is wrong where.
+
+mod json;
+mod text;
+
+use std::{collections::BTreeMap, path::PathBuf, process::ExitCode};
+
+use anyhow::{Context, anyhow};
+use clap::ValueEnum;
+use keelet_pod::{Features, Report, Strictness, read_manifest};
+
+use crate::{
+    output,
+    source::{self, Source},
+    style::Style,
+};
+
+/// Check pod manifests without running them.
+///
+/// Reads v1 Pods (YAML or JSON, one or more documents, Lists too) and reports everything that is wrong with them, not
+/// only the first mistake: file, line, column, field, value, and what is allowed.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Exit status: 0 all valid, 1 something is invalid, 2 wrong usage or an unreadable file.\n\n\
+                        Examples:\n  keelet validate pod.yaml\n  keelet validate manifests/ -o json\n  \
+                        kubectl get pod web -o yaml | keelet validate --lenient -")]
+pub(crate) struct Args {
+    /// Manifests: files, directories (their *.yaml, *.yml and *.json), or - for standard input
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// How to print the result
+    #[arg(short, long, value_enum, default_value_t = Format::Text, value_name = "FORMAT")]
+    output: Format,
+    /// Accept unknown fields and repeated keys with a warning
+    #[arg(long)]
+    lenient: bool,
+    /// Feature gates of the node, as Name=true,Other=false
+    #[arg(long, default_value = "", hide_default_value = true, value_name = "GATES")]
+    feature_gates: String,
+}
+
+/// How the result is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people
+    Text,
+    /// For machines; the shape is stable
+    Json,
+}
+
+/// How it went, as the exit status tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Verdict {
+    /// All pods are valid.
+    Valid,
+    /// Something is not.
+    Invalid,
+    /// Something could not be looked at.
+    Unreadable,
+}
+
+/// One manifest and what came of it.
+struct Outcome {
+    file: String,
+    result: Result<Report, String>,
+}
+
+/// Validates what the arguments name and prints the result.
+pub(crate) fn run(args: &Args) -> anyhow::Result<Verdict> {
+    let resolution = Features::resolve(&args.feature_gates, &BTreeMap::new()).map_err(|errors| {
+        let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
+        anyhow!("--feature-gates: {}", errors.join("; "))
+    })?;
+    for warning in &resolution.warnings {
+        output::error(&format!("warning: {warning}"));
+    }
+    let strictness = if args.lenient { Strictness::Lenient } else { Strictness::Strict };
+    let sources = args.files.iter().flat_map(|argument| source::sources(argument));
+    let outcomes: Vec<_> = sources.map(|source| look_at(source, strictness, &resolution.features)).collect();
+    let printed = match args.output {
+        Format::Text => text::render(&outcomes, Style::of_stdout()),
+        Format::Json => json::render(&outcomes),
+    };
+    output::out(&printed).context("cannot write the result")?;
+    Ok(outcomes.iter().map(Outcome::verdict).max().unwrap_or(Verdict::Valid))
+}
+
+fn look_at(source: Source, strictness: Strictness, features: &Features) -> Outcome {
+    let file = source.origin.name().to_owned();
+    let result = source.bytes.map(|bytes| read_manifest(&bytes, &source.origin, strictness, features));
+    Outcome { file, result }
+}
+
+// === impl Outcome ===
+
+impl Outcome {
+    fn verdict(&self) -> Verdict {
+        match &self.result {
+            Err(_) => Verdict::Unreadable,
+            Ok(report) if report.is_ok() => Verdict::Valid,
+            Ok(_) => Verdict::Invalid,
+        }
+    }
+}
+
+// === impl Verdict ===
+
+impl From<Verdict> for ExitCode {
+    fn from(verdict: Verdict) -> Self {
+        Self::from(match verdict {
+            Verdict::Valid => 0,
+            Verdict::Invalid => 1,
+            Verdict::Unreadable => 2,
+        })
+    }
+}
