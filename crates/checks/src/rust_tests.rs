@@ -1,0 +1,153 @@
+//! Test functions in Rust source, with what their doc comments say.
+//!
+//! Line by line and without a parser: rustfmt sees to it that an attribute, a doc comment and a `fn` each begin a line.
+//! A `#[test]` inside `proptest!` looks like any other. A macro whose name ends in `tests` or `cases` is taken for a
+//! table of tests: each of its entries with a doc comment counts as one. An ignored test shows nothing, so it does
+//! not count.
+
+/// A test function, or an entry of a table of tests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Test {
+    /// Its name.
+    pub name: String,
+    /// The line its name stands in.
+    pub line: usize,
+    /// Its doc comment.
+    pub doc: String,
+}
+
+/// What stands directly before an item.
+#[derive(Default)]
+struct Preamble {
+    doc: String,
+    is_test: bool,
+    is_ignored: bool,
+    /// Brackets of an attribute that goes over several lines.
+    open: i32,
+}
+
+/// The tests in this source file.
+pub fn find(source: &str) -> Vec<Test> {
+    let mut tests = Vec::new();
+    let mut before = Preamble::default();
+    let mut table_indent = None;
+    for (index, text) in source.lines().enumerate() {
+        let indent = text.len() - text.trim_start().len();
+        let code = text.trim();
+        if before.open > 0 {
+            before.open += brackets(code);
+        } else if let Some(doc) = code.strip_prefix("///") {
+            before.doc.push_str(doc);
+            before.doc.push('\n');
+        } else if code.starts_with("#[") {
+            before.attribute(code);
+        } else if !code.starts_with("//") {
+            let entry = if before.is_test {
+                function_name(code)
+            } else if table_indent.is_some() && !before.doc.is_empty() {
+                Some(leading_name(code)).filter(|name| !name.is_empty())
+            } else {
+                None
+            };
+            if let Some(name) = entry.filter(|_| !before.is_ignored) {
+                tests.push(Test { name: name.to_owned(), line: index + 1, doc: before.doc });
+            }
+            before = Preamble::default();
+            if opens_table(code) {
+                table_indent = Some(indent);
+            } else if table_indent == Some(indent) && code.starts_with(['}', ')', ']']) {
+                table_indent = None;
+            }
+        }
+    }
+    tests
+}
+
+fn brackets(code: &str) -> i32 {
+    code.chars().fold(0, |open, c| match c {
+        '[' => open + 1,
+        ']' => open - 1,
+        _ => open,
+    })
+}
+
+fn opens_table(code: &str) -> bool {
+    let name = leading_name(code);
+    (name.ends_with("tests") || name.ends_with("cases"))
+        && code[name.len()..].starts_with('!')
+        && code.ends_with(['{', '(', '['])
+}
+
+fn function_name(code: &str) -> Option<&str> {
+    let (_, after) = code.split_once("fn ")?;
+    Some(leading_name(after)).filter(|name| !name.is_empty())
+}
+
+fn leading_name(code: &str) -> &str {
+    &code[..code.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(code.len())]
+}
+
+// === impl Preamble ===
+
+impl Preamble {
+    fn attribute(&mut self, code: &str) {
+        let path = code[2..].split(['(', ']', ' ', '=']).next().unwrap_or("");
+        match path.rsplit("::").next().unwrap_or(path) {
+            "test" | "rstest" | "test_case" => self.is_test = true,
+            "ignore" => self.is_ignored = true,
+            _ => {}
+        }
+        self.open = brackets(code);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::find;
+
+    fn found(source: &str) -> Vec<(String, String)> {
+        find(source).into_iter().map(|test| (test.name, test.doc.trim().to_owned())).collect()
+    }
+
+    fn pair(name: &str, doc: &str) -> (String, String) {
+        (name.to_owned(), doc.to_owned())
+    }
+
+    #[test]
+    fn reads_a_test_with_its_doc_comment() {
+        let source = "    /// VEC-1\n    /// and more\n    #[test]\n    fn first() {\n    }\n\n    #[test]\n    fn second() {}\n";
+        assert_eq!(found(source), [pair("first", "VEC-1\n and more"), pair("second", "")]);
+        assert_eq!(find(source)[0].line, 4);
+    }
+
+    #[test]
+    fn other_attributes_may_stand_in_between() {
+        let source = "/// VEC-1\n#[expect(\n    clippy::all,\n    reason = \"x\"\n)]\n#[tokio::test(start_paused = true)]\nasync fn waits() {}\n";
+        assert_eq!(found(source), [pair("waits", "VEC-1")]);
+    }
+
+    #[test]
+    fn reads_tests_inside_proptest() {
+        let source = "proptest! {\n    /// VEC-2\n    #[test]\n    fn holds(x in 0..3) {\n    }\n}\n";
+        assert_eq!(found(source), [pair("holds", "VEC-2")]);
+    }
+
+    #[test]
+    fn reads_the_entries_of_a_table() {
+        let source = "phase_cases! {\n    /// VEC-35\n    nothing_yet: [] => Pending,\n    no_doc: [] => Running,\n    /// VEC-36\n    one_missing => {}\n}\n/// VEC-9\nstruct Plain {\n}\n";
+        assert_eq!(found(source), [pair("nothing_yet", "VEC-35"), pair("one_missing", "VEC-36")]);
+    }
+
+    #[test]
+    fn what_is_no_test_names_nothing() {
+        let helper = "/// VEC-1\nfn helper() {}\n\n/// VEC-2\n\n#[test]\nfn after_a_blank_line() {}\n";
+        assert_eq!(found(helper), [pair("after_a_blank_line", "")]);
+        assert_eq!(found("/// VEC-1\n// #[test]\nfn commented_out() {}\n"), []);
+        assert_eq!(found("//! VEC-1\n#[test]\nfn plain() {}\n"), [pair("plain", "")]);
+    }
+
+    #[test]
+    fn an_ignored_test_shows_nothing() {
+        assert_eq!(found("/// VEC-1\n#[test]\n#[ignore = \"slow\"]\nfn later() {}\n"), []);
+    }
+}

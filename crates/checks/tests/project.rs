@@ -1,0 +1,181 @@
+//! Does the project do what its documents say?
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
+
+use keelet_checks::{
+    behaviours::{self, Behaviour, Tested},
+    documents::{self, Enforced},
+    ids::{self, Id},
+    rust_tests,
+};
+
+const LIST: &str = "docs/behaviours.md";
+const PROMISES: &str = "SPECIFICATION.md";
+
+/// A test of the project and where it stands.
+struct Found {
+    /// The crate's directory under `crates/`.
+    krate: String,
+    /// The file, seen from the root.
+    file: String,
+    test: rust_tests::Test,
+}
+
+#[test]
+fn the_list_of_behaviours_is_sound() {
+    let (list, faults) = read_list();
+    assert!(!list.is_empty(), "{LIST} lists no behaviour at all");
+    complain(&faults, &format!("{LIST} is not sound"));
+}
+
+#[test]
+fn every_behaviour_that_should_have_a_test_has_one() {
+    let (list, _) = read_list();
+    let named: BTreeSet<Id> = tests().iter().flat_map(|found| ids::find(&found.test.doc)).collect();
+    let missing: Vec<&Behaviour> =
+        list.values().filter(|behaviour| behaviour.tested == Tested::Now && !named.contains(&behaviour.id)).collect();
+    let faults: Vec<String> = missing.iter().map(|b| format!("{} ({LIST}:{})", b.id, b.line)).collect();
+    let advice = "no test names these behaviours. Put the id into the doc comment of the test that shows it \
+                  (`/// PROBE-13`), or say in the list what the behaviour waits for";
+    complain(&faults, advice);
+}
+
+#[test]
+fn every_id_in_a_test_is_in_the_list() {
+    let (list, _) = read_list();
+    let families: BTreeSet<&str> = list.keys().map(|id| id.family.split('-').next().unwrap_or("")).collect();
+    let mut faults = Vec::new();
+    for Found { file, test, .. } in tests() {
+        for id in ids::find(&test.doc) {
+            let family = id.family.split('-').next().unwrap_or("");
+            if families.contains(family) && !list.contains_key(&id) {
+                faults.push(format!("{id} in {} ({file}:{})", test.name, test.line));
+            }
+        }
+    }
+    complain(&faults, &format!("{LIST} does not know these ids"));
+}
+
+#[test]
+fn every_promise_names_a_test_that_exists() {
+    let text = read(PROMISES);
+    let known: BTreeSet<(String, String)> = tests().into_iter().map(|found| (found.krate, found.test.name)).collect();
+    let promises = documents::promises(&text);
+    assert!(!promises.is_empty(), "{PROMISES} promises nothing: no table has a column called \"enforced by\"");
+    let mut faults = Vec::new();
+    for promise in promises {
+        let place = format!("{PROMISES}:{}", promise.line);
+        match promise.enforced {
+            Enforced::Pending => {}
+            Enforced::Unsaid => faults.push(format!("{place} names no test and does not say pending")),
+            Enforced::By(tests) => {
+                let gone = tests.into_iter().filter(|test| !known.contains(test));
+                faults.extend(gone.map(|(krate, name)| format!("{place}: there is no test {name} in crates/{krate}")));
+            }
+        }
+    }
+    complain(&faults, "promises without what should enforce them");
+}
+
+#[test]
+fn every_link_leads_somewhere() {
+    let root = root();
+    let mut documents: BTreeMap<PathBuf, String> = BTreeMap::new();
+    for path in files(&root, "md") {
+        let text = fs::read_to_string(&path).expect("a document can be read");
+        documents.insert(path, text);
+    }
+    let mut faults = Vec::new();
+    for (document, text) in &documents {
+        for link in documents::links(text) {
+            let place = format!("{}:{}", shown(document), link.line);
+            let beside = document.parent().expect("a document is in a directory");
+            let target = if link.path.is_empty() { document.clone() } else { normal(&beside.join(&link.path)) };
+            if !target.starts_with(&root) || !target.exists() {
+                faults.push(format!("{place}: there is no {}", link.path));
+            } else if !link.anchor.is_empty() {
+                let found = documents.get(&target).is_some_and(|text| documents::anchors(text).contains(&link.anchor));
+                if !found {
+                    faults.push(format!("{place}: {} has no heading #{}", shown(&target), link.anchor));
+                }
+            }
+        }
+    }
+    complain(&faults, "links that lead nowhere");
+}
+
+fn complain(faults: &[String], what: &str) {
+    assert!(faults.is_empty(), "{what} ({}):\n  {}\n", faults.len(), faults.join("\n  "));
+}
+
+fn read_list() -> (BTreeMap<Id, Behaviour>, Vec<String>) {
+    behaviours::read(&read(LIST))
+}
+
+/// Every test of the workspace but those of this crate, whose sources quote tests as examples.
+fn tests() -> Vec<Found> {
+    let crates = root().join("crates");
+    let mut found = Vec::new();
+    for path in files(&crates, "rs") {
+        let inside = path.strip_prefix(&crates).expect("found below it");
+        let krate = inside.iter().next().expect("a file is in a crate").to_string_lossy().into_owned();
+        if krate != "checks" {
+            let source = fs::read_to_string(&path).expect("a source file can be read");
+            let file = shown(&path);
+            let tests = rust_tests::find(&source).into_iter();
+            found.extend(tests.map(|test| Found { krate: krate.clone(), file: file.clone(), test }));
+        }
+    }
+    found
+}
+
+/// Files with that extension, without build output and hidden directories, in a fixed order.
+fn files(directory: &Path, extension: &str) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> = fs::read_dir(directory)
+        .unwrap_or_else(|error| panic!("{}: {error}", directory.display()))
+        .map(|entry| entry.expect("an entry can be read").path())
+        .collect();
+    paths.sort();
+    let mut found = Vec::new();
+    for path in paths {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if path.is_dir() && !name.starts_with('.') && name != "target" && !name.starts_with("mutants.out") {
+            found.extend(files(&path, extension));
+        } else if path.is_file() && path.extension().is_some_and(|found| found == extension) {
+            found.push(path);
+        }
+    }
+    found
+}
+
+fn root() -> PathBuf {
+    normal(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
+}
+
+fn read(name: &str) -> String {
+    fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// The path seen from the root, for messages.
+fn shown(path: &Path) -> String {
+    path.strip_prefix(root()).unwrap_or(path).display().to_string()
+}
+
+/// The path without `.` and `..`, whether or not it exists.
+fn normal(path: &Path) -> PathBuf {
+    let mut normal = PathBuf::new();
+    for part in path.components() {
+        match part {
+            std::path::Component::ParentDir => {
+                normal.pop();
+            }
+            std::path::Component::CurDir => {}
+            other => normal.push(other),
+        }
+    }
+    normal
+}
