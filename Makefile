@@ -1,0 +1,45 @@
+# `make` alone lists what there is.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help run test e2e bench lint fmt mutants
+
+CARGO ?= cargo
+# For every cargo call; continuous integration sets --locked.
+CARGOFLAGS ?=
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: ## build keelet in release and let it check the manifests under examples/ (it cannot run pods yet)
+	@$(CARGO) build $(CARGOFLAGS) --release --package keelet
+	@$(CARGO) run $(CARGOFLAGS) --quiet --release --package keelet -- validate examples
+
+test: ## every test that needs no peers: tables, properties, the list of behaviours, links in the documents
+	@scripts/test $(CARGOFLAGS)
+
+e2e: ## tests against containerd and a control plane (none exist yet)
+	@echo "skipped: there is no end-to-end suite yet; it comes with the agent and the embedded runtime"
+
+bench: ## benchmarks, with the optimisation of a shipped binary
+	@$(CARGO) bench $(CARGOFLAGS) --workspace --profile dist --bench '*'
+
+lint: ## formatting, clippy without a warning, and cargo-deny where it is installed
+	@$(CARGO) fmt --all --check
+	@$(CARGO) clippy $(CARGOFLAGS) --workspace --all-targets -- -D warnings
+	@if $(CARGO) deny --version >/dev/null 2>&1; then \
+		$(CARGO) deny check; \
+	else \
+		echo "skipped: cargo deny check, because cargo-deny is not installed (cargo install --locked cargo-deny)"; \
+	fi
+
+fmt: ## format the code
+	@$(CARGO) fmt --all
+
+mutants: ## break the rules on purpose and see whether a test notices (takes long)
+	@if $(CARGO) mutants --version >/dev/null 2>&1; then \
+		$(CARGO) mutants --package keelet-lifecycle --package keelet-pod; \
+	else \
+		echo "cargo-mutants is not installed: cargo install --locked cargo-mutants" >&2; exit 1; \
+	fi
