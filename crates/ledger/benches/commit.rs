@@ -1,8 +1,12 @@
 //! What a commit costs, and what a pod takes up: three containers with three probes each and full histories.
 
-use std::{fs, path::Path, time::Duration};
+use std::{
+    fs,
+    path::Path,
+    time::{Duration, Instant},
+};
 
-use criterion::{BatchSize, Criterion, Throughput};
+use criterion::{BatchSize, Criterion};
 use keelet_ledger::{Entry, Ledger, PodRef, Settings};
 use keelet_lifecycle::{BootId, Evidence, Moment, ProbeRecord, Wall, operation::Outcome};
 use keelet_pod::ProbeKind;
@@ -134,8 +138,65 @@ fn bytes_per_pod() {
     }
 }
 
+/// The time that this thread had a processor, which others on the machine do not lengthen.
+fn cpu() -> Duration {
+    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap())
+}
+
+#[allow(clippy::print_stdout, reason = "a benchmark tells its numbers")]
+fn processor_time() {
+    const COMMITS: i64 = 2000;
+    let mut bench = Bench::new(1);
+    let mut evidence = evidence();
+    for (what, step) in [("deferred", 0), ("written", 1000)] {
+        let before = cpu();
+        for _ in 0..COMMITS {
+            bench.now += step;
+            pass(&mut evidence, bench.now);
+            let results = [result("app", ProbeKind::Readiness, bench.now)];
+            let entry = Entry { pod: &bench.pods[0], evidence: &evidence, results: &results, why: None };
+            let _ = bench.ledger.commit(&entry, at(bench.now)).unwrap();
+        }
+        let spent = (cpu() - before) / u32::try_from(COMMITS).unwrap();
+        println!("processor time per commit of a passing result, volatile tier {what}: {spent:?}");
+    }
+}
+
+/// Rounds of both kinds take turns, so that whatever else the disk has to do slows down both.
+#[allow(clippy::print_stdout, reason = "a benchmark tells its numbers")]
+#[allow(clippy::disallowed_methods, reason = "a benchmark looks at the clock")]
+fn batching() {
+    const ROUNDS: usize = 30;
+    let mut bench = Bench::new(32);
+    let mut evidence = evidence();
+    let mut times = [Vec::new(), Vec::new()];
+    for round in 0..2 * ROUNDS {
+        bench.now += 1000;
+        evidence.durable.version += 1;
+        let entry = |pod| Entry { pod, evidence: &evidence, results: &[], why: None };
+        let entries: Vec<Entry<'_>> = bench.pods.iter().map(entry).collect();
+        let start = Instant::now();
+        if round % 2 == 0 {
+            for entry in &entries {
+                assert!(bench.ledger.commit(entry, at(bench.now)).unwrap().durable.is_written());
+            }
+        } else {
+            let committed = bench.ledger.commit_many(&entries, at(bench.now));
+            assert!(committed.iter().all(|committed| committed.as_ref().unwrap().durable.is_written()));
+        }
+        times[round % 2].push(start.elapsed());
+    }
+    for (what, mut times) in ["one by one", "together"].into_iter().zip(times) {
+        times.sort();
+        println!("32 durable commits {what}: median {:?}, best {:?}", times[ROUNDS / 2], times[0]);
+    }
+}
+
 fn main() {
     bytes_per_pod();
+    processor_time();
+    batching();
     let mut criterion = Criterion::default().configure_from_args().measurement_time(Duration::from_secs(4));
     let mut bench = Bench::new(1);
     let web = bench.pods[0].clone();
@@ -178,29 +239,6 @@ fn main() {
             assert!(committed.durable.is_written());
         });
     });
-
-    let mut bench = Bench::new(32);
-    let mut group = criterion.benchmark_group("32 pods restart");
-    group.sample_size(20).throughput(Throughput::Elements(32));
-    for together in [false, true] {
-        group.bench_function(if together { "commit_many" } else { "commit one by one" }, |bencher| {
-            bencher.iter(|| {
-                bench.now += 1000;
-                evidence.durable.version += 1;
-                let entry = |pod| Entry { pod, evidence: &evidence, results: &[], why: None };
-                let entries: Vec<Entry<'_>> = bench.pods.iter().map(entry).collect();
-                if together {
-                    let committed = bench.ledger.commit_many(&entries, at(bench.now));
-                    assert!(committed.iter().all(|committed| committed.as_ref().unwrap().durable.is_written()));
-                } else {
-                    for entry in &entries {
-                        assert!(bench.ledger.commit(entry, at(bench.now)).unwrap().durable.is_written());
-                    }
-                }
-            });
-        });
-    }
-    group.finish();
 
     let mut group = criterion.benchmark_group("110 pods");
     group.sample_size(20);

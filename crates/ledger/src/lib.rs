@@ -11,7 +11,7 @@
 //! | where | a disk | tmpfs |
 //! | survives | a reboot | the agent, within one boot |
 //! | holds | restart counts, backoff, restart-all, exits, last status, a copy of the pod | started and ready per container ID, streaks, operations, probe history, the reasons of the last status |
-//! | written | on transitions: temporary file, sync, rename, sync of the directory | at once where a decision could rest on the change, else once a second; temporary file, rename |
+//! | written | on transitions: temporary file, sync, rename, sync of the directory | at once where a decision could rest on the change, else once a second (history: every ten); temporary file, rename |
 //!
 //! A passing probe changes nothing durable, and `quiet` says which volatile changes may wait. Both tiers are JSON that
 //! `cat` shows; `names` says where, `envelope` what every file has in common.

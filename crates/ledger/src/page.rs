@@ -24,6 +24,7 @@ use crate::{
     disk::Disk,
     envelope::{Kind, Label, PodRef},
     history::{Bounds, History},
+    ledger::Settings,
     names,
     quiet::{self, Change},
     set_aside::set_aside,
@@ -69,6 +70,7 @@ pub(crate) struct VolatilePart {
     pub(crate) written_at: Option<Moment>,
     pub(crate) history: History,
     pub(crate) history_unwritten: bool,
+    pub(crate) history_written_at: Option<Moment>,
     pub(crate) explanation: Option<Explanation>,
     pub(crate) explanation_unwritten: bool,
     pub(crate) has_directory: bool,
@@ -121,8 +123,21 @@ pub(crate) enum Verdict {
     /// Not before then.
     Later(Moment),
     /// At once.
-    Now,
+    Now(Extent),
 }
+
+/// How much of the volatile tier a write brings up to date.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// Everything that is behind.
+    All,
+    /// The probe history may stay behind.
+    WithoutHistory,
+}
+
+/// A history that only gains passing results is written every so many quiet intervals: it is the largest file, and
+/// no decision rests on it.
+const HISTORY_INTERVALS: u32 = 10;
 
 // === impl Page ===
 
@@ -167,7 +182,7 @@ impl Page {
             volatile.explanation = Some(Explanation { status_version, why: why.to_vec() });
             volatile.explanation_unwritten = true;
         }
-        if decisive { Verdict::Now } else { self.volatile_verdict(interval, now) }
+        if decisive { Verdict::Now(Extent::All) } else { self.volatile_verdict(interval, now) }
     }
 
     /// Whether the volatile files are behind, and whether it is time to write them.
@@ -177,16 +192,24 @@ impl Page {
             Some((written, durable)) if *durable == self.durable.generation => quiet::change(written, &volatile.value),
             Some(_) | None => Change::Decisive,
         };
-        if let Some(retry_at) = volatile.failures.retry_at(interval) {
-            return if now.has_reached(&retry_at) { Verdict::Now } else { Verdict::Later(retry_at) };
-        }
-        match change {
-            Change::Decisive => Verdict::Now,
-            Change::None if !volatile.history_unwritten && !volatile.explanation_unwritten => Verdict::Nothing,
-            Change::None | Change::Quiet => match volatile.written_at.map(|at| at.plus(interval)) {
-                Some(due) if !now.has_reached(&due) => Verdict::Later(due),
-                Some(_) | None => Verdict::Now,
-            },
+        let behind = change != Change::None || volatile.history_unwritten || volatile.explanation_unwritten;
+        let or_later = |due: Option<Moment>, extent| match due {
+            Some(due) if !now.has_reached(&due) => Verdict::Later(due),
+            Some(_) | None => Verdict::Now(extent),
+        };
+        let history_due = volatile.history_written_at.map(|at| at.plus(interval * HISTORY_INTERVALS));
+        if !behind {
+            Verdict::Nothing
+        } else if let Some(retry_at) = volatile.failures.retry_at(interval) {
+            or_later(Some(retry_at), Extent::All)
+        } else if change == Change::Decisive {
+            Verdict::Now(Extent::All)
+        } else if history_due.is_none_or(|due| now.has_reached(&due)) {
+            or_later(volatile.written_at.map(|at| at.plus(interval)), Extent::All)
+        } else if change == Change::Quiet || volatile.explanation_unwritten {
+            or_later(volatile.written_at.map(|at| at.plus(interval)), Extent::WithoutHistory)
+        } else {
+            or_later(history_due, Extent::All)
         }
     }
 
@@ -197,14 +220,20 @@ impl Page {
         }
         match self.durable.failures.retry_at(interval) {
             Some(retry_at) if !now.has_reached(&retry_at) => Verdict::Later(retry_at),
-            Some(_) | None => Verdict::Now,
+            Some(_) | None => Verdict::Now(Extent::All),
         }
     }
 
     /// Writes the volatile files that are behind.
-    pub(crate) fn write_volatile(&mut self, disk: &impl Disk, root: &Path, boot_id: BootId, now: Moment) -> Outcome {
-        let directory = names::pod_dir(root, &self.directory);
-        let result = self.try_write_volatile(disk, &directory, boot_id);
+    pub(crate) fn write_volatile(
+        &mut self,
+        disk: &impl Disk,
+        settings: &Settings,
+        extent: Extent,
+        now: Moment,
+    ) -> Outcome {
+        let directory = names::pod_dir(&settings.volatile_root, &self.directory);
+        let result = self.try_write_volatile(disk, &directory, settings.boot_id, extent, now);
         match &result {
             Ok(()) => self.volatile.written_at = Some(now),
             // Perhaps somebody tidied up under /run.
@@ -213,7 +242,14 @@ impl Page {
         self.volatile.failures.record(result, now)
     }
 
-    fn try_write_volatile(&mut self, disk: &impl Disk, directory: &Path, boot_id: BootId) -> Result<(), WriteError> {
+    fn try_write_volatile(
+        &mut self,
+        disk: &impl Disk,
+        directory: &Path,
+        boot_id: BootId,
+        extent: Extent,
+        now: Moment,
+    ) -> Result<(), WriteError> {
         self.generation += 1;
         if !self.volatile.has_directory {
             disk.make_dir(directory).map_err(WriteError::at(WriteStep::MakeDirectory, directory))?;
@@ -231,12 +267,13 @@ impl Page {
         clear_the_way(disk, &mut self.in_the_way, &path)?;
         write::replace(disk, &path, &bytes)?;
         self.volatile.written = Some((self.volatile.value.clone(), self.durable.generation));
-        if self.volatile.history_unwritten {
+        if self.volatile.history_unwritten && extent == Extent::All {
             let path = directory.join(names::HISTORY);
             let bytes = encoded(&path, Kind::History.encode(label, self.volatile.history.body()))?;
             clear_the_way(disk, &mut self.in_the_way, &path)?;
             write::replace(disk, &path, &bytes)?;
             self.volatile.history_unwritten = false;
+            self.volatile.history_written_at = Some(now);
         }
         if self.volatile.explanation_unwritten {
             let path = directory.join(names::WHY);

@@ -13,7 +13,8 @@
 //! - when a probe was last tried, with what outcome, and when it is due again;
 //! - the run of passing results of a probe whose verdict is "passed" already.
 //!
-//! A failing result is never quiet: it begins or lengthens a failing run.
+//! A failing result is never quiet: it begins or lengthens a failing run. The probe history follows the same rule,
+//! but more slowly: every ten seconds while probes pass, at once with whatever is decisive.
 
 use keelet_lifecycle::{
     evidence::{Life, Volatile},

@@ -30,6 +30,8 @@ pub(crate) struct Draft<'a> {
     pub(crate) fresh_exits: Vec<String>,
     /// Whether this is the first plan of this agent run.
     pub(crate) resuming: bool,
+    /// Containers that the agent before this one was launching when it died.
+    pub(crate) interrupted: Vec<String>,
     /// What this run of the agent may believe of containers that its ledger does not know.
     pub(crate) inherits: Inherits,
     /// Why readiness has to be shown again.
@@ -57,6 +59,7 @@ impl<'a> Draft<'a> {
             wake_at: None,
             fresh_exits: Vec::new(),
             resuming: false,
+            interrupted: Vec::new(),
             inherits: Inherits::Nothing,
             doubt: None,
         }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::time::Moment;
 
-/// Numbers the operations of one pod; never used twice.
+/// Numbers the operations of one pod; never used twice in one run of the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct OpId(pub u64);
 

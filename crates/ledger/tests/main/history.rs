@@ -1,11 +1,12 @@
 //! The probe history: bounded, and the same after a restart.
 
+use keelet_ledger::Outcome;
 use keelet_lifecycle::ProbeRecord;
 use keelet_pod::ProbeKind;
 
 use crate::{
     disk::SimDisk,
-    sample::{UID, commit_with, evidence, open_well, record},
+    sample::{UID, at, commit_with, evidence, open_well, pass, record},
 };
 
 #[test]
@@ -37,4 +38,32 @@ fn output_is_shortened_on_a_character_boundary() {
     let output = &open_well(&disk).pods[0].history[0].output;
     assert_eq!(output.len(), 255);
     assert!(long.starts_with(output.as_str()));
+}
+
+#[test]
+fn passing_results_are_written_every_ten_seconds_and_at_once_with_whatever_is_decisive() {
+    let disk = SimDisk::default();
+    let mut ledger = open_well(&disk).ledger;
+    let mut evidence = evidence(0);
+    let _ = commit_with(&mut ledger, UID, &evidence, &[record("app", ProbeKind::Readiness, 0, "0")], 0);
+    let on_disk = |disk: &SimDisk| open_well(&disk.after_crash()).pods[0].history.len();
+    for second in 1..=9 {
+        pass(&mut evidence, second * 1000);
+        let results = [record("app", ProbeKind::Readiness, second * 1000, "ok")];
+        assert!(commit_with(&mut ledger, UID, &evidence, &results, second * 1000).volatile.is_written());
+        assert_eq!(on_disk(&disk), 1, "after {second} s");
+    }
+    pass(&mut evidence, 10_000);
+    let _ = commit_with(&mut ledger, UID, &evidence, &[record("app", ProbeKind::Readiness, 10_000, "ok")], 10_000);
+    assert_eq!(on_disk(&disk), 11);
+    let failing = &mut evidence.volatile.lives.get_mut("app").unwrap().readiness;
+    failing.run.as_mut().unwrap().passed = false;
+    let _ = commit_with(&mut ledger, UID, &evidence, &[record("app", ProbeKind::Readiness, 11_000, "503")], 11_000);
+    assert_eq!(on_disk(&disk), 12);
+    // Results alone, of a probe that nothing is remembered of, wait for their turn or for the end.
+    let late = [record("app", ProbeKind::Startup, 11_100, "late")];
+    let waits = commit_with(&mut ledger, UID, &evidence, &late, 11_100).volatile;
+    assert!(matches!(waits, Outcome::Deferred { until } if until == at(21_000)), "{waits:?}");
+    assert!(ledger.stop(at(11_200)).is_empty());
+    assert_eq!(on_disk(&disk), 13);
 }

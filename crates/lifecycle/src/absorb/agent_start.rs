@@ -69,7 +69,8 @@ fn begin_run(draft: &mut Draft<'_>, run: Moment) {
     }
     let volatile = &mut draft.evidence.volatile;
     volatile.agent_started = Some(run);
-    volatile.pending.clear();
+    let launches = volatile.pending.drain(..).filter(|pending| pending.operation.brings_to_life());
+    draft.interrupted = launches.filter_map(|pending| pending.operation.container().map(str::to_owned)).collect();
     for (name, life) in &mut volatile.lives {
         let Some(container) = draft.pod.container(name) else { continue };
         for kind in ProbeKind::ALL {

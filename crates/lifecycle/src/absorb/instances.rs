@@ -224,10 +224,12 @@ fn exit_of(draft: &Draft<'_>, container: &Container, instance: &Instance) -> Exi
 /// as somebody vouches for it.
 fn new_life(draft: &mut Draft<'_>, container: &Container, instance: &Instance, started_at: Wall) -> Life {
     let mut life = Life::new(instance.id.clone(), draft.now.dated(started_at));
-    if container.post_start.is_none() || draft.resuming {
+    // The agent before this one launched it, and died before it saw it: nobody has run its hook.
+    let found = draft.resuming && !draft.interrupted.contains(&container.name);
+    if container.post_start.is_none() || found {
         life.post_start = HookProgress::Done;
     }
-    if !draft.resuming {
+    if !found {
         return life;
     }
     if draft.rules.agent_restart == AgentRestart::ResetStatus {

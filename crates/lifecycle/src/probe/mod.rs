@@ -38,6 +38,9 @@ pub struct ProbeMemory {
     /// When the next attempt is due; `None` until its clock has started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub due: Option<Moment>,
+    /// The next attempt is out of turn, because the agent has just started.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub off_beat: bool,
     /// Not to be run again in this life.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub on_hold: bool,

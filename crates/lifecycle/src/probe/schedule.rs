@@ -60,6 +60,7 @@ pub(crate) fn after_restart(memory: &mut ProbeMemory, probe: &Probe, now: Moment
         let long_ahead = due.since(&now) >= Duration::from_millis(window) && memory.last.is_none();
         if !long_ahead {
             memory.due = Some(now.plus(Duration::from_millis(phase)));
+            memory.off_beat = true;
         }
     }
 }

@@ -53,12 +53,16 @@ fn count(
 ) -> Effect {
     memory.errors = 0;
     memory.tries = 0;
-    let length = match memory.run {
-        Some(run) if run.passed == passed => run.length.saturating_add(1),
-        _ => 1,
+    let off_beat = std::mem::take(&mut memory.off_beat);
+    let threshold = if passed { probe.success_threshold } else { probe.failure_threshold };
+    let length = match memory.run.filter(|run| run.passed == passed) {
+        // An agent that keeps restarting asks more often than the period says. Nobody is killed or taken out of service
+        // sooner for that.
+        Some(run) if off_beat && !passed && at.since(&run.last) < probe.period => return Effect::None,
+        Some(run) => run.length.saturating_add(1),
+        None => 1,
     };
     memory.run = Some(Run { passed, length, last: at });
-    let threshold = if passed { probe.success_threshold } else { probe.failure_threshold };
     if length < threshold { Effect::None } else { decide(memory, kind, passed, length, &report.output, at) }
 }
 

@@ -1,5 +1,7 @@
 //! An agent that restarts again and again, at awkward moments.
 
+use std::time::Duration;
+
 use keelet_pod::ProbeKind;
 
 use super::world::World;
@@ -134,4 +136,61 @@ fn a_hundred_restarts_in_a_kill_kill_once() {
     assert_eq!(world.launches("main").len(), 2);
     assert_eq!((world.launches("proxy").len(), world.launches("plain").len()), (1, 1));
     assert_eq!(world.bits("main"), (true, true));
+}
+
+/// KEEP-21, DEF-24: an agent that restarts over and over asks at each start, but reaches no threshold sooner than the
+/// period allows: three failures 10 s apart kill, thirty within 9 s do not.
+#[test]
+fn an_agent_that_keeps_restarting_kills_nobody_sooner() {
+    let mut world = World::with_spec(
+        "
+  containers:
+  - name: main
+    image: app
+    livenessProbe: {tcpSocket: {port: 80}, periodSeconds: 10, failureThreshold: 3}
+    readinessProbe: {tcpSocket: {port: 80}, periodSeconds: 10, failureThreshold: 3}
+",
+    );
+    world.seconds(15);
+    assert!(world.container("main").ready);
+    let id = world.id("main");
+    for kind in [ProbeKind::Liveness, ProbeKind::Readiness] {
+        world.answer("main", kind, Outcome::Failure);
+    }
+    // The first failure counts at once.
+    world.restart_agent().seconds(1);
+    assert_eq!(world.life("main").liveness.run.map(|run| run.length), Some(1));
+    let mark = world.mark();
+    for _ in 0..30 {
+        world.restart_agent().pass(Duration::from_millis(270));
+    }
+    assert!(world.probes_since(mark, "main", ProbeKind::Liveness) >= 8, "each start asks");
+    assert_eq!(world.life("main").liveness.run.map(|run| run.length), Some(1));
+    assert!(world.container("main").ready);
+    world.seconds(11);
+    assert_eq!(world.life("main").liveness.run.map(|run| run.length), Some(2));
+    assert_eq!((world.id("main"), world.container("main").ready), (id.clone(), true));
+    world.seconds(10);
+    assert_ne!(world.id("main"), id);
+}
+
+/// SIDE-13, KEEP-13: an agent that dies between a launch and its outcome leaves the post-start hook to the next one.
+#[test]
+fn a_hook_owed_by_an_agent_that_died_is_run_by_the_next() {
+    let mut world = World::with_spec(
+        "
+  containers:
+  - {name: main, image: app, lifecycle: {postStart: {exec: {command: [hello]}}}}
+",
+    );
+    world.hold(|operation| matches!(operation, Operation::Launch { .. })).settle();
+    let [(id, Operation::Launch { .. })] = world.in_flight()[..] else { panic!("{:?}", world.in_flight()) };
+    // The launch takes effect, and the agent dies before it hears of it.
+    world.finish(id);
+    let hooks = |world: &World| world.started.iter().filter(|(_, o)| matches!(o, Operation::PostStart { .. })).count();
+    assert_eq!(hooks(&world), 0);
+    world.restart_agent();
+    assert_eq!(hooks(&world), 1);
+    world.restart_agent();
+    assert_eq!(hooks(&world), 1);
 }

@@ -8,7 +8,7 @@ use crate::{
     observed::InstanceState,
     operation::{Operation, Outcome},
     probe::Basis,
-    status::{ConditionType, ContainerState, Phase, PodStatus, Terminated, Truth, Waiting},
+    status::{ConditionType, ContainerState, Phase, PodStatus, Truth},
 };
 
 const NONE: &str = "";
@@ -375,112 +375,4 @@ fn another_agents_exits_are_counted_from_there() {
     assert_eq!(world.container("main").restart_count, 6);
     assert_eq!(world.container("main").last_state.terminated.as_ref().unwrap().exit_code, 9);
     assert_eq!(world.running(), ["main", "more"].into());
-}
-
-const RESTART_ALL: &str = "
-  restartPolicy: Never
-  containers:
-  - name: main
-    image: app
-    restartPolicy: Never
-    restartPolicyRules: [{action: RestartAllContainers, exitCodes: {operator: In, values: [42]}}]
-  - {name: more, image: app}
-";
-
-/// CON-4: a restart of all containers that the ledger knows as unfinished was finished by another agent: it is not
-/// done again.
-#[test]
-fn a_restart_of_all_containers_that_another_agent_finished_is_over() {
-    let mut world = World::with_spec(RESTART_ALL);
-    world.seconds(5).hold(|operation| matches!(operation, Operation::Stop { .. } | Operation::Launch { .. }));
-    let before = world.status().clone();
-    world.exit("main", 42);
-    assert!(world.holds(ConditionType::AllContainersRestarting));
-    assert!(world.running().contains("more"));
-    let mut copy = before;
-    world.observed.containers.retain(|instance| instance.name == "more");
-    let mut main = world.observed.containers[0].clone();
-    main.name = "main".to_owned();
-    main.hash = world.pod.container("main").map(|container| container.hash);
-    world.observed.containers.push(main);
-    for (name, index) in [("main", 0), ("more", 1)] {
-        world.running_instance(name).id = format!("test://{name}-theirs");
-        world.running_instance(name).attempt = 1;
-        copy.container_statuses[index].container_id = Some(format!("test://{name}-theirs"));
-        copy.container_statuses[index].restart_count = 1;
-    }
-    let mark = world.mark();
-    world.away(60_000).restart_in_cluster(Some(copy)).seconds(5);
-    assert!(world.since(mark).is_empty(), "{:?}", world.since(mark));
-    assert!(!world.holds(ConditionType::AllContainersRestarting));
-    assert_eq!(world.status().phase, Phase::Running);
-    assert_eq!((world.container("main").restart_count, world.container("more").restart_count), (1, 1));
-}
-
-/// CON-4, CON-37: the ledger is lost while all containers restart. The API server's copy says how far it was: still
-/// removing, or starting again, which no policy may refuse. Nothing is counted twice.
-#[test]
-fn a_restart_of_all_containers_goes_on_from_the_api_copy() {
-    for stage in ["removing", "starting", "failing to start"] {
-        let mut world = World::with_spec(RESTART_ALL);
-        let held = stage == "removing";
-        world.seconds(5).hold(move |operation| match operation {
-            Operation::Stop { .. } => held,
-            Operation::Launch { .. } => true,
-            _ => false,
-        });
-        world.exit("main", 42);
-        let mut copy = world.status().clone();
-        if let Some(ContainerState::Waiting(waiting)) =
-            copy.container_statuses.last_mut().map(|more| &mut more.state).filter(|_| stage == "failing to start")
-        {
-            waiting.reason = "ErrImagePull".to_owned();
-        }
-        assert_eq!(copy.is_true(&ConditionType::AllContainersRestarting), held);
-        assert_eq!(copy.phase, Phase::Pending);
-        world.hold(|_| false).away(1_000).lose_ledger().restart_in_cluster(Some(copy)).seconds(60);
-        assert_eq!(world.running(), ["main", "more"].into(), "{stage}: {:#?}", world.status());
-        assert_eq!(world.status().phase, Phase::Running, "{stage}");
-        for name in ["main", "more"] {
-            assert_eq!(world.container(name).restart_count, 1, "{stage} {name}");
-        }
-        assert_eq!(world.container("more").last_state.terminated.as_ref().unwrap().exit_code, 137, "{stage}");
-        assert!(!world.holds(ConditionType::AllContainersRestarting));
-    }
-}
-
-/// CON-4: another agent has restarted all containers and removed them all, and then it was our turn again: we start
-/// with the init containers, although the ledger remembers the pod as initialized in this sandbox.
-#[test]
-fn a_restart_of_all_containers_that_another_agent_began_starts_with_the_init_containers() {
-    let spec = "
-  restartPolicy: Never
-  initContainers:
-  - {name: setup, image: tool}
-  containers:
-  - name: main
-    image: app
-    restartPolicy: Never
-    restartPolicyRules: [{action: RestartAllContainers, exitCodes: {operator: In, values: [42]}}]
-";
-    let mut world = World::with_spec(spec);
-    world.settle().exit("setup", 0).seconds(5);
-    let mut copy = world.status().clone();
-    for status in copy.init_container_statuses.iter_mut().chain(&mut copy.container_statuses) {
-        let ended =
-            Terminated { exit_code: 137, reason: "RestartingAllContainers".to_owned(), ..Terminated::default() };
-        status.state =
-            ContainerState::Waiting(Waiting { reason: "RestartingAllContainers".to_owned(), ..Waiting::default() });
-        status.last_state = Some(ended).into();
-        status.restart_count = 1;
-        (status.started, status.ready) = (Some(false), false);
-    }
-    world.observed.containers.clear();
-    let sandboxes = world.observed.sandboxes.clone();
-    world.away(1_000).restart_in_cluster(Some(copy)).seconds(5);
-    assert_eq!(world.running(), ["setup"].into());
-    world.exit("setup", 0);
-    assert_eq!(world.running(), ["main"].into());
-    assert_eq!((world.container("setup").restart_count, world.container("main").restart_count), (1, 1));
-    assert_eq!(world.observed.sandboxes, sandboxes);
 }

@@ -7,6 +7,7 @@ mod agent_absence;
 mod agent_restart;
 mod agent_storm;
 mod agent_takeover;
+mod agent_takeover_all;
 mod backoff;
 mod conditions;
 mod container_states;

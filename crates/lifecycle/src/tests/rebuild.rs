@@ -9,7 +9,7 @@ use super::{
 use crate::{
     Evidence, Stage,
     evidence::EndingCause,
-    observed::Before,
+    observed::{Before, InstanceState},
     operation::{KillReason, Operation},
     restart::{RestartAllStage, count_from_logs},
     status::{ConditionType, Phase, PodStatus},
@@ -212,6 +212,37 @@ fn the_copy_tells_how_far_a_restart_is() {
         assert_eq!(counts(&world, ALL_FOUR), [1; 4], "{halt:?}");
         assert_eq!(last(&world, "source").exit_code, 42, "{halt:?}");
         assert!(world.statuses.iter().all(|status| !status.phase.is_terminal()), "{halt:?}");
+    }
+}
+
+/// DEF-13, RALL-3: ledger and condition are lost, and the trigger's instance was cleaned away: the exit code in the copy
+/// alone restarts all, unless the container has begun another life since.
+#[test]
+fn the_exit_code_in_the_copy_is_enough() {
+    for lives_again in [false, true] {
+        let mut world = up(FOUR);
+        Halt::Announced.reach(&mut world);
+        let mut copy = world.status().clone();
+        copy.conditions.retain(|condition| condition.kind != ConditionType::AllContainersRestarting);
+        world.observed.agent.before = Before::Cluster(Some(Box::new(copy)));
+        world.evidence = Evidence::default();
+        if lives_again {
+            let instance = world.observed.containers.iter_mut().find(|instance| instance.name == "source").unwrap();
+            instance.id.push_str("-again");
+            instance.attempt = 1;
+            instance.state = InstanceState::Running { started_at: world.now.wall };
+        } else {
+            world.lose("source");
+        }
+        let other = world.id("other");
+        world.restart_agent();
+        world.pass(Duration::from_millis(500));
+        bring_up(&mut world);
+        assert_eq!(world.running(), ["other", "side", "source"].into());
+        assert_eq!(world.id("other") == other, lives_again);
+        let others = u32::from(!lives_again);
+        assert_eq!(counts(&world, ALL_FOUR), [others, others, 1, others], "lives again: {lives_again}");
+        assert_eq!((last(&world, "source").exit_code, last(&world, "source").reason.as_str()), (42, "Error"));
     }
 }
 
