@@ -132,7 +132,7 @@ fn advance(draft: &mut Draft<'_>, container: &Container, sandbox: &Sandbox) -> P
             let in_here = |id: &String| *id == sandbox.id;
             let failed_here =
                 record.is_some_and(|record| record.last_exit.as_ref().is_some_and(|e| in_here(&e.sandbox)));
-            if failed_here && !draft.evidence.durable.restart_all.stage.owes_start(&container.name) {
+            if failed_here {
                 after_failure(draft, container, sandbox);
             } else {
                 launch(draft, container, sandbox);

@@ -281,7 +281,12 @@ fn unless_restarting(draft: &Draft<'_>, ready: Finding) -> Finding {
 fn all_containers_restarting(draft: &Draft<'_>, phase: Phase) -> Option<Finding> {
     let stage = &draft.evidence.durable.restart_all.stage;
     let by_rule = draft.pod.has_restart_all_rule() && draft.rules.restart_all == RestartAllRule::Honoured;
-    if !by_rule && stage.triggers().is_empty() {
+    // What was once said of a restart that a person asked for is taken back, not left standing. With the gate off a
+    // rule's condition is nobody's any more.
+    let published = draft.evidence.durable.published.as_ref();
+    let said = published.is_some_and(|status| status.condition(&ConditionType::AllContainersRestarting).is_some());
+    let by_request = !draft.pod.has_restart_all_rule() && said;
+    if !by_rule && !by_request && stage.triggers().is_empty() {
         return None;
     }
     let since = stage.triggers().first().map_or(draft.now, Trigger::at);

@@ -36,5 +36,6 @@ mod rules_restarts;
 mod sandbox;
 mod smoke;
 mod startup_probe;
+mod status_json;
 mod termination;
 mod termination_sidecars;

@@ -273,6 +273,37 @@ fn the_copy_tells_who_has_been_counted() {
     assert_eq!(counts(&world, ALL_FOUR), [1, 1, 1, 2]);
 }
 
+/// RALL-37, DEF-18: a victim that cannot be started after its removal shows why; it is owed its start all the same.
+#[test]
+fn the_copy_tells_of_a_victim_that_cannot_be_started() {
+    let mut world = up(FOUR);
+    world.exit("source", 42);
+    world.fail("Launch { container: \"other\"", "RunContainerError");
+    bring_up(&mut world);
+    assert_eq!((world.waiting_reason("other"), world.status().phase), (Some("RunContainerError"), Phase::Pending));
+    forget(&mut world);
+    assert_eq!(world.status().phase, Phase::Pending);
+    world.failing.clear();
+    world.seconds(10);
+    assert_eq!(world.running(), ["other", "side", "source"].into());
+    assert_eq!((counts(&world, ALL_FOUR), world.status().phase), ([1; 4], Phase::Running));
+}
+
+/// RALL-37: a container in its ordinary backoff is no sign of a restart of all.
+#[test]
+fn the_copy_of_a_crashing_container_tells_of_no_restart() {
+    let mut world =
+        up(&FOUR.replace("{name: other, image: 'app:1'}", "{name: other, image: 'app:1', restartPolicy: OnFailure}"));
+    world.exit("other", 1).exit("other", 2);
+    assert_eq!(world.waiting_reason("other"), Some("CrashLoopBackOff"));
+    let source = world.id("source");
+    forget(&mut world);
+    assert_eq!(world.evidence.durable.restart_all.stage, RestartAllStage::Idle { last: None });
+    assert_eq!(world.status().phase, Phase::Running);
+    world.seconds(10);
+    assert_eq!((world.id("source"), counts(&world, ALL_FOUR)), (source, [0, 0, 0, 2]));
+}
+
 /// CON-4, RALL-36: another agent was in charge and finished our restart; its word counts, nothing is restarted again.
 #[test]
 fn a_restart_that_another_agent_finished_is_over() {
