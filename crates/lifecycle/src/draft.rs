@@ -133,12 +133,13 @@ impl<'a> Draft<'a> {
         self.evidence.volatile.retries.retain(|retry| retry.key != *key);
     }
 
-    /// Remembers why a running container has to stop. The first reason stays; only the grace period may shrink.
+    /// Remembers why a running container has to stop. The first reason stays, unless all containers are restarting;
+    /// the grace period may only shrink.
     pub(crate) fn mark_killed(&mut self, container: &str, id: &str, reason: KillReason, grace: Duration) {
         let now = self.now;
         if let Some(life) = self.evidence.volatile.lives.get_mut(container).filter(|life| life.id == id) {
             match &mut life.kill {
-                // A restart of all containers and the end of the pod overrule whatever was going on.
+                // A restart of all containers overrules whatever was going on.
                 Some(kill) if kill.reason == reason || !matches!(reason, KillReason::RestartAll) => {
                     let shrunk = now.since(&kill.since) + grace;
                     kill.grace = kill.grace.min(shrunk);

@@ -193,7 +193,9 @@ fn settle_phase(draft: &Draft<'_>, all: &[ContainerStatus], ended: bool) -> (Pha
     let durable = &draft.evidence.durable;
     let before = durable.published.as_ref().map(|status| status.phase);
     if let Some(terminal) = before.filter(|phase| phase.is_terminal()) {
-        return (terminal, Because::Kept);
+        let ended = durable.ending.as_ref();
+        let because = ended.map(|ending| Because::Ending { cause: ending.cause.clone(), since: ending.since });
+        return (terminal, because.unwrap_or(Because::Kept));
     }
     let names = || Because::Containers { names: all.iter().map(|status| status.name.clone()).collect() };
     let stage = &durable.restart_all.stage;

@@ -39,3 +39,4 @@ mod startup_probe;
 mod status_json;
 mod termination;
 mod termination_sidecars;
+mod why;
