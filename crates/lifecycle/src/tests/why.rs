@@ -185,3 +185,26 @@ fn a_restart_of_all_overrules_a_kill_under_way() {
     let kill = world.life("other").kill.clone().unwrap();
     assert_eq!((kill.reason, kill.grace), (KillReason::RestartAll, Duration::ZERO));
 }
+
+/// STAT-5, RALL-18: a container that vanishes while it is being stopped was removed by a restart of all containers only
+/// if that is what stopped it; else nobody knows how it ended.
+#[test]
+fn a_container_that_vanishes_while_being_stopped_is_lost_unless_all_restart() {
+    let hold = |world: &mut World| {
+        world.hold(|operation| matches!(operation, Operation::Stop { .. } | Operation::Launch { .. }));
+    };
+    let last_exit = |world: &World| world.evidence.durable.containers["other"].last_exit.clone().unwrap();
+    let mut world = up(FOUR);
+    hold(&mut world);
+    world.exit("source", 42).lose("other").settle();
+    let exit = last_exit(&world);
+    assert_eq!(
+        (exit.reason.as_str(), exit.cause),
+        ("RestartingAllContainers", ExitCause::Killed(KillReason::RestartAll))
+    );
+    let mut world = up(FOUR);
+    hold(&mut world);
+    world.delete(30).lose("other").settle();
+    let exit = last_exit(&world);
+    assert_eq!((exit.reason.as_str(), exit.cause), ("ContainerStatusUnknown", ExitCause::Lost));
+}
