@@ -173,6 +173,9 @@ fn integers_have_to_be_integers() {
     ] {
         refused(&pod(&format!("activeDeadlineSeconds: {value}"), ""), path, words);
     }
+    // Quotes would not help.
+    let report = strict(&pod("activeDeadlineSeconds: yes", ""));
+    assert_eq!(report.errors[0].message, "must be an integer, is a boolean");
     for (value, number) in [("5", 5), ("5.0", 5), ("0x10", 16), ("1e3", 1000), ("1_000", 1000), ("!!int 7", 7)] {
         let spec = clean(&pod(&format!("activeDeadlineSeconds: {value}"), "")).source.spec.clone().unwrap();
         assert_eq!(spec.active_deadline_seconds, Some(number), "{value}");
