@@ -39,7 +39,8 @@ fmt: ## format the code
 
 mutants: ## break the rules on purpose and see whether a test notices (takes long)
 	@if $(CARGO) mutants --version >/dev/null 2>&1; then \
-		$(CARGO) mutants --package keelet-lifecycle --package keelet-pod; \
+		$(CARGO) mutants --profile mutants --jobs 2 --shuffle --timeout 60 --package keelet-lifecycle --package keelet-pod \
+			-- --tests -- --skip properties; \
 	else \
 		echo "cargo-mutants is not installed: cargo install --locked cargo-mutants" >&2; exit 1; \
 	fi

@@ -87,6 +87,8 @@ fn a_billion_laughs_are_not_funny() {
     assert!(unreadable(text.as_bytes()).contains("more than 8388608 bytes of text once aliases are expanded"));
     let keys = format!("a: &a {{\"{}\": 1}}\nb: [{}]\n", "x".repeat(1000), vec!["*a"; 10_000].join(","));
     assert!(unreadable(keys.as_bytes()).contains("bytes of text once aliases are expanded"));
+    let text = format!("a: &a [\"{}\"]\nb: [{}]\n", "x".repeat(100_000), vec!["*a"; 100].join(","));
+    assert!(unreadable(text.as_bytes()).contains("bytes of text once aliases are expanded"));
     // Copies kept for aliases that never come count as well.
     let anchors: String = (0..60).map(|level| format!("&a{level} [")).collect();
     let text = format!("{anchors}{}{}", vec!["1"; 100_000].join(","), "]".repeat(60));
