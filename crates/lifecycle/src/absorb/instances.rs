@@ -5,7 +5,7 @@ use keelet_pod::{AgentRestart, Container, Role};
 use super::agent_start::{Inherits, assume_well};
 use crate::{
     draft::Draft,
-    evidence::{ContainerRecord, Exit, ExitCause, HookProgress, Life, RunningRecord},
+    evidence::{Exit, ExitCause, HookProgress, Life, RunningRecord},
     observed::{Instance, InstanceState},
     operation::KillReason,
     probe::{Basis, ProbeMemory, Verdict},
@@ -274,14 +274,5 @@ impl Exit {
     /// Exit code 0, and not because of the OOM killer.
     pub fn is_success(&self) -> bool {
         self.exit_code == 0 && self.reason != "OOMKilled"
-    }
-}
-
-// === impl ContainerRecord ===
-
-impl ContainerRecord {
-    /// Whether the newest life was given up without knowing how it ended.
-    pub fn is_lost(&self) -> bool {
-        self.running.is_none() && self.last_exit.as_ref().is_some_and(|exit| exit.cause == ExitCause::Lost)
     }
 }

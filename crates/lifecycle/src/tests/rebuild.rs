@@ -377,3 +377,28 @@ fn a_new_life_is_numbered_after_the_log_files() {
     assert_eq!(counts(&world, ["a"]), [7]);
     assert!(world.started.iter().any(|(_, operation)| matches!(operation, Operation::Launch { attempt: 7, .. })));
 }
+
+/// BACK-5, CON-3: a wall clock that comes back an hour slow after a reboot does not make a backoff an hour longer, for
+/// one container or for all.
+#[test]
+fn a_slow_clock_after_a_reboot_lengthens_no_backoff() {
+    let hour_back = |world: &mut World| {
+        world.reboot();
+        world.now.wall = crate::Wall::from_millis(world.now.wall.as_millis() - 3_600_000);
+    };
+    let mut world = World::with_spec("  containers: [{name: a, image: x}]\n");
+    world.settle().exit("a", 1).exit("a", 1);
+    assert_eq!(world.waiting_reason("a"), Some("CrashLoopBackOff"));
+    hour_back(&mut world);
+    world.seconds(11);
+    assert_eq!(world.running(), ["a"].into());
+
+    let mut world = up(FOUR);
+    world.exit("source", 42);
+    bring_up(&mut world);
+    world.exit("source", 42);
+    assert_eq!(world.waiting_reason("source"), Some("CrashLoopBackOff"));
+    hour_back(&mut world);
+    world.seconds(11);
+    assert_eq!(world.running(), ["setup"].into());
+}
