@@ -287,6 +287,10 @@ pub struct Launch {
     /// Why the last attempt failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<StartFailure>,
+    /// The agent died while its start was under way, and none of its lives has begun since. Runtimes give up a start
+    /// whose caller goes away and show a container that never ran as ended.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub cut_short: bool,
 }
 
 /// Why a container could not be started.

@@ -19,6 +19,7 @@
 mod absorb;
 mod draft;
 pub mod evidence;
+pub mod journal;
 pub mod observed;
 pub mod operation;
 mod order;

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use keelet_pod::{AgentRestart, ProbeKind};
+use keelet_pod::{AgentRestart, Pod, ProbeKind, Role};
 
 use crate::{
     draft::Draft,
@@ -71,6 +71,9 @@ fn begin_run(draft: &mut Draft<'_>, run: Moment) {
     volatile.agent_started = Some(run);
     let launches = volatile.pending.drain(..).filter(|pending| pending.operation.brings_to_life());
     draft.interrupted = launches.filter_map(|pending| pending.operation.container().map(str::to_owned)).collect();
+    for name in &draft.interrupted {
+        volatile.launches.entry(name.clone()).or_default().cut_short = true;
+    }
     for (name, life) in &mut volatile.lives {
         let Some(container) = draft.pod.container(name) else { continue };
         for kind in ProbeKind::ALL {
@@ -163,6 +166,9 @@ fn inherit(draft: &mut Draft<'_>, stored: &PodStatus) {
             newest: status.container_id.clone(),
             backoff: durable.containers.get(&status.name).and_then(|record| record.backoff.clone()),
             last_exit: status.last_state.terminated.as_ref().map(exit),
+            image_id: Some(status.image_id.clone()).filter(|id| !id.is_empty()),
+            // In which sandbox it has succeeded nobody says; that it has, they do.
+            completed_in: is_complete(draft.pod, status).then(String::new),
             ..ContainerRecord::default()
         };
         match (&status.state, &status.container_id) {
@@ -229,6 +235,12 @@ fn was_removed_to_restart(status: &ContainerStatus) -> bool {
     waiting.reason == RESTARTING_ALL
         || waiting.message.contains(restart::BACKOFF_OF_ALL)
         || ended.is_some_and(|ended| ended.reason == RESTARTING_ALL)
+}
+
+/// Whether a status speaks of an ordinary init container that is done.
+fn is_complete(pod: &Pod, status: &ContainerStatus) -> bool {
+    let is_init = pod.container(&status.name).is_some_and(|container| container.role == Role::Init);
+    is_init && status.ready && matches!(status.state, ContainerState::Terminated(_))
 }
 
 /// Whether the runtime knows of no life after the one this status speaks of.

@@ -24,8 +24,8 @@ const UNKNOWN_EXIT_CODE: i32 = 137;
 /// Notices lives that began and ended.
 pub(crate) fn instances(draft: &mut Draft<'_>) {
     for container in draft.pod.all_containers() {
-        let mut found: Vec<&Instance> =
-            draft.observed.containers.iter().filter(|instance| instance.name == container.name).collect();
+        let instances = draft.observed.containers.iter().filter(|instance| instance.name == container.name);
+        let mut found: Vec<&Instance> = instances.filter(|instance| !is_stillborn(draft, instance)).collect();
         found.sort_by_key(|instance| instance.age_key());
         let Some((newest, older)) = found.split_last() else {
             absent(draft, container);
@@ -36,6 +36,16 @@ pub(crate) fn instances(draft: &mut Draft<'_>) {
         }
         seen(draft, container, newest);
     }
+}
+
+/// Whether an instance has ended without ever having run because the agent died while it was being started. That says
+/// nothing about the container: it is no life, and is removed and made again.
+pub(crate) fn is_stillborn(draft: &Draft<'_>, instance: &Instance) -> bool {
+    let InstanceState::Exited { started_at, .. } = &instance.state else { return false };
+    let volatile = &draft.evidence.volatile;
+    let counted = draft.evidence.durable.container(&instance.name).and_then(|record| record.newest.as_ref());
+    let cut_short = volatile.launches.get(&instance.name).is_some_and(|launch| launch.cut_short);
+    cut_short && started_at.as_millis() <= 0 && counted != Some(&instance.id)
 }
 
 /// An instance that is not the newest: it matters only if its end was not seen.
@@ -186,7 +196,8 @@ fn begin(draft: &mut Draft<'_>, container: &Container, instance: &Instance) {
         record.restart_count = record.next_attempt().max(instance.attempt);
         record.counted_ahead = false;
         record.newest = Some(instance.id.clone());
-        draft.evidence.volatile.launches.entry(container.name.clone()).or_default().failure = None;
+        let launch = draft.evidence.volatile.launches.entry(container.name.clone()).or_default();
+        (launch.failure, launch.cut_short) = (None, false);
         restart::life_began(&mut draft.evidence.durable.restart_all.stage, &container.name);
     }
     if container.role == Role::Regular

@@ -6,6 +6,7 @@ use keelet_pod::{Container, ProbeKind, PullPolicy, Role};
 
 use super::kill;
 use crate::{
+    absorb::is_stillborn,
     draft::Draft,
     evidence::HookProgress,
     observed::{Instance, InstanceState, Sandbox},
@@ -42,6 +43,7 @@ pub(crate) fn maintain(draft: &mut Draft<'_>, container: &Container, sandbox: &S
                 draft.start(Operation::StartCreated { container: container.name.clone(), id: found.id.clone() });
             }
             InstanceState::Created => {}
+            InstanceState::Exited { .. } if is_stillborn(draft, found) => remove_stillborn(draft, found),
             InstanceState::Exited { .. } => start_if_due(draft, container, sandbox, launching),
         },
         None => start_if_due(draft, container, sandbox, launching),
@@ -67,10 +69,10 @@ fn start_if_due(draft: &mut Draft<'_>, container: &Container, sandbox: &Sandbox,
 
 /// Starts a container, once its backoff is over and its image is here.
 pub(crate) fn launch(draft: &mut Draft<'_>, container: &Container, sandbox: &Sandbox) {
-    if draft.in_flight(&OpKey::Launch(container.name.clone())) {
-        return;
-    }
+    let in_flight = draft.in_flight(&OpKey::Launch(container.name.clone()));
     match crash_gate(draft, container) {
+        // A container that ends at once is seen ended before its launch is seen done: its wait is told all the same.
+        None | Some(Gate::Open(_)) if in_flight => return,
         None => {}
         Some(Gate::Open(backoff)) => {
             draft.evidence.durable.containers.entry(container.name.clone()).or_default().backoff = Some(backoff);
@@ -89,9 +91,19 @@ pub(crate) fn launch(draft: &mut Draft<'_>, container: &Container, sandbox: &San
     }
     let attempt = next_attempt(draft, container);
     let operation = Operation::Launch { container: container.name.clone(), attempt, sandbox: sandbox.id.clone() };
-    if draft.start(operation) && container.pull_policy == PullPolicy::Always {
-        draft.evidence.volatile.launches.entry(container.name.clone()).or_default().image = None;
+    if draft.start(operation) {
+        let launch = draft.evidence.volatile.launches.entry(container.name.clone()).or_default();
+        // From here on a failure to start is the container's own.
+        launch.cut_short = false;
+        if container.pull_policy == PullPolicy::Always {
+            launch.image = None;
+        }
     }
+}
+
+/// It has to go before another one can take its name.
+pub(super) fn remove_stillborn(draft: &mut Draft<'_>, found: &Instance) {
+    draft.start(Operation::Remove { container: found.name.clone(), id: found.id.clone() });
 }
 
 /// The crash backoff before the next start; `None` where there is nothing to wait for: a first start, a start that a

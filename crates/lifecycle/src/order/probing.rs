@@ -57,7 +57,15 @@ fn one(draft: &mut Draft<'_>, container: &Container, kind: ProbeKind) {
     let passed_at = startup_passed(container, life);
     let started = life.started;
     let memory = life.probe_mut(kind);
-    let due = *memory.due.get_or_insert_with(|| probe::first_due(kind, spec, started, passed_at));
+    if memory.due.is_none() {
+        memory.due = Some(probe::first_due(kind, spec, started, passed_at));
+        if draft.resuming {
+            // A life that nobody told this run about is asked as soon as the others, and no sooner, and a period lies
+            // between its first attempt and the next.
+            probe::after_restart(memory, spec, draft.now);
+        }
+    }
+    let due = memory.due.unwrap_or(draft.now);
     if draft.in_flight(&OpKey::Probe(id.clone(), kind)) {
         return;
     }

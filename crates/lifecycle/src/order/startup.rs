@@ -8,6 +8,7 @@ use super::{
     sandbox, view,
 };
 use crate::{
+    absorb::is_stillborn,
     draft::Draft,
     evidence::{EndingCause, HookProgress},
     observed::{Instance, InstanceState, Sandbox},
@@ -126,6 +127,9 @@ fn advance(draft: &mut Draft<'_>, container: &Container, sandbox: &Sandbox) -> P
         Some((found, InstanceState::Unknown)) => {
             let grace = draft.pod.termination_grace;
             super::kill::kill(draft, found, KillReason::StateUnknown, grace);
+        }
+        Some((found, InstanceState::Exited { .. })) if is_stillborn(draft, found) => {
+            maintain::remove_stillborn(draft, found);
         }
         Some((_, InstanceState::Exited { .. })) => after_failure(draft, container, sandbox),
         None => {

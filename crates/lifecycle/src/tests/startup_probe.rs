@@ -179,6 +179,26 @@ fn every_life_has_to_start_up() {
     }
 }
 
+/// DEF-2, KEEP-3, START-4: so does one that took the place of the former between two looks. The last status says started,
+/// but of another container.
+#[test]
+fn a_container_replaced_between_two_looks_has_to_start_up() {
+    let mut world = slow_starter(30);
+    world.seconds(10);
+    assert_eq!(world.bits("main"), (true, true));
+    world.answer("main", ProbeKind::Startup, Outcome::Failure);
+    let instance = world.running_instance("main");
+    (instance.id, instance.attempt) = ("test://another".to_owned(), instance.attempt + 1);
+    let mark = world.mark();
+    world.settle();
+    assert_eq!(world.container("main").container_id.as_deref(), Some("test://another"));
+    assert_eq!(world.bits("main"), (false, false));
+    world.seconds(20);
+    assert_eq!(world.bits("main"), (false, false));
+    assert_eq!(world.probes_since(mark, "main", ProbeKind::Readiness), 0);
+    assert_eq!(world.probes_since(mark, "main", ProbeKind::Liveness), 0);
+}
+
 /// START-8, KEEP-5: a sidecar that has not started up holds back the init container after it and all regular ones,
 /// also over an agent restart.
 #[test]
