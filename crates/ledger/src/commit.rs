@@ -2,7 +2,7 @@
 //!
 //! The volatile file is written first and carries all evidence, so its rename is the moment at which a commit holds
 //! against the death of the agent. The durable file follows where durable evidence changed; once its directory is
-//! synced, the commit holds against the death of the node.
+//! synced, the commit holds against the death of the node. The journal comes last, because nothing waits for it.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -40,6 +40,8 @@ pub struct Committed {
     pub volatile: Outcome,
     /// Survives the death of the node.
     pub durable: Outcome,
+    /// What changed, for people. Nothing rests on it, so its failure is none of the commit.
+    pub journal: Outcome,
 }
 
 // === impl Ledger ===
@@ -102,6 +104,9 @@ impl<D: Disk> Ledger<D> {
         for outcome in self.write_durable(&behind, now) {
             errors.extend(failed(outcome));
         }
+        for page in self.pages.values_mut() {
+            errors.extend(failed(page.write_journal(&self.disk, &self.settings, now)));
+        }
         errors
     }
 
@@ -112,7 +117,8 @@ impl<D: Disk> Ledger<D> {
             committed.push(match self.commit_volatile(entry, now) {
                 Ok(volatile) => {
                     uids.push(entry.pod.uid.clone());
-                    Ok(Committed { generation: 0, volatile, durable: Outcome::Unchanged })
+                    let (durable, journal) = (Outcome::Unchanged, Outcome::Unchanged);
+                    Ok(Committed { generation: 0, volatile, durable, journal })
                 }
                 Err(error) => Err(error),
             });
@@ -121,14 +127,18 @@ impl<D: Disk> Ledger<D> {
         let accepted = committed[first..].iter_mut().filter_map(|result| result.as_mut().ok());
         for ((committed, outcome), uid) in accepted.zip(durable).zip(&uids) {
             committed.durable = outcome;
-            committed.generation = self.pages.get(uid).map_or(0, |page| page.generation);
+            if let Some(page) = self.pages.get_mut(uid) {
+                committed.generation = page.generation;
+                committed.journal = page.write_journal(&self.disk, &self.settings, now);
+            }
         }
     }
 
     fn commit_volatile(&mut self, entry: &Entry<'_>, now: Moment) -> Result<Outcome, BadUid> {
         let settings = &self.settings;
         let page = page_of(&mut self.pages, entry.pod)?;
-        Ok(match page.take(entry, settings.history, settings.quiet_interval, now) {
+        let last_seen = self.heartbeat.found();
+        Ok(match page.take(entry, settings.history, settings.quiet_interval, last_seen, now) {
             Verdict::Nothing => Outcome::Unchanged,
             Verdict::Later(until) => Outcome::Deferred { until },
             Verdict::Now(extent) => page.write_volatile(&self.disk, settings, extent, now),

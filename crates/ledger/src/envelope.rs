@@ -51,6 +51,8 @@ pub enum Kind {
     Volatile,
     /// A copy of the pod.
     Pod,
+    /// What changed when.
+    Journal,
     /// Probe results.
     History,
     /// The reasons of the newest plan.
@@ -193,6 +195,7 @@ impl Kind {
             Self::Durable => "keelet.evidence.durable",
             Self::Volatile => "keelet.evidence.volatile",
             Self::Pod => "keelet.pod",
+            Self::Journal => "keelet.journal",
             Self::History => "keelet.probe-history",
             Self::Why => "keelet.why",
             Self::Heartbeat => "keelet.heartbeat",
@@ -211,6 +214,7 @@ impl Kind {
             Self::Durable => "restart counts, backoff, exits and last status",
             Self::Volatile => "started and ready of running containers",
             Self::Pod => "the copy of the pod",
+            Self::Journal => "the journal of what changed when",
             Self::History => "the probe history",
             Self::Why => "the reasons of the last status",
             Self::Heartbeat => "the agent's heartbeat",
@@ -221,7 +225,7 @@ impl Kind {
     fn lines(self) -> usize {
         match self {
             Self::Heartbeat => 2,
-            Self::Why => 3,
+            Self::Why | Self::Journal => 3,
             Self::Durable | Self::History => 4,
             Self::Volatile => 5,
             // People know their pods as kubectl shows them.

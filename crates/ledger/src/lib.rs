@@ -10,8 +10,8 @@
 //! | --- | --- | --- |
 //! | where | a disk | tmpfs |
 //! | survives | a reboot | the agent, within one boot |
-//! | holds | restart counts, backoff, restart-all, exits, last status, a copy of the pod | started and ready per container ID, streaks, operations, probe history, the reasons of the last status |
-//! | written | on transitions: temporary file, sync, rename, sync of the directory | at once where a decision could rest on the change, else once a second (history: every ten); temporary file, rename |
+//! | holds | restart counts, backoff, restart-all, exits, last status, a copy of the pod, the journal of what changed when | started and ready per container ID, streaks, operations, probe history, the reasons of the last status |
+//! | written | on transitions: temporary file, sync, rename, sync of the directory (the journal: without the syncs, because nothing is decided from it) | at once where a decision could rest on the change, else once a second (history: every ten); temporary file, rename |
 //!
 //! A passing probe changes nothing durable, and `quiet` says which volatile changes may wait. Both tiers are JSON that
 //! `cat` shows; `names` says where, `envelope` what every file has in common.
@@ -22,7 +22,8 @@
 //! Entry --page::take-> Page            newest values in memory, whatever the disk does
 //!                       |--> volatile/pods/<uid>/evidence.json   carries all evidence: its rename is the commit
 //!                       |    volatile/pods/<uid>/{history,why}.json
-//!                       '--> durable/pods/<uid>/evidence.json    follows if durable evidence changed
+//!                       |--> durable/pods/<uid>/evidence.json    follows if durable evidence changed
+//!                       '--> durable/pods/<uid>/journal.json     follows if there is something new to tell
 //! ```
 //!
 //! The volatile file carries the durable evidence too, with the generation in which it last changed. So a commit is
@@ -46,6 +47,7 @@ mod disk;
 mod envelope;
 mod heartbeat;
 mod history;
+mod journal;
 mod ledger;
 mod lines;
 mod load;

@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use keelet_lifecycle::{BootId, Evidence, ProbeRecord, evidence::Durable};
+use keelet_lifecycle::{BootId, Evidence, ProbeRecord, evidence::Durable, journal::Note};
 use serde::de::DeserializeOwned;
 use serde_json::{
     Value,
@@ -20,6 +20,7 @@ use crate::{
     disk::{Disk, EntryKind},
     envelope::{Damage, Decoded, Kind, LARGEST_FILE, PodRef},
     history::{Bounds, History},
+    journal::{self, Journal},
     names,
     page::{Explanation, Page, ReadVolatileBody},
     set_aside::set_aside,
@@ -44,6 +45,8 @@ pub struct Recovered {
     pub history: Vec<ProbeRecord>,
     /// Why the newest status was as it was.
     pub explanation: Option<Explanation>,
+    /// What changed when: the newest changes, oldest first.
+    pub journal: Vec<Note>,
 }
 
 /// What became of a part of the evidence.
@@ -146,8 +149,9 @@ impl<D: Disk> Loader<'_, D> {
         let explanation: Found<Explanation> = self.file(uid, &volatile_dir, Kind::Why, &mut blocked);
         let durable: Found<Durable> = self.file(uid, &durable_dir, Kind::Durable, &mut blocked);
         let copy: Found<Value> = self.file(uid, &durable_dir, Kind::Pod, &mut blocked);
+        let journal: Found<journal::Body> = self.file(uid, &durable_dir, Kind::Journal, &mut blocked);
 
-        let pods = [volatile.pod(), durable.pod(), copy.pod(), history.pod(), explanation.pod()];
+        let pods = [volatile.pod(), durable.pod(), copy.pod(), history.pod(), explanation.pod(), journal.pod()];
         let pod = pods.into_iter().flatten().next().cloned();
         let unknown = || PodRef { uid: uid.to_owned(), namespace: String::new(), name: String::new() };
         let mut page = Page::new(pod.clone().unwrap_or_else(unknown), directory);
@@ -156,7 +160,7 @@ impl<D: Disk> Loader<'_, D> {
         page.durable.has_directory = has_durable;
         page.generation = [volatile.generation(), history.generation(), explanation.generation()]
             .into_iter()
-            .chain([durable.generation(), copy.generation()])
+            .chain([durable.generation(), copy.generation(), journal.generation()])
             .max()
             .unwrap_or(0);
 
@@ -195,6 +199,9 @@ impl<D: Disk> Loader<'_, D> {
         if let Found::Good(explanation) = explanation {
             page.volatile.explanation = Some(explanation.body);
         }
+        if let Found::Good(journal) = journal {
+            page.journal = Journal::found(journal.body);
+        }
         let copy = match copy {
             Found::Good(copy) => Some(copy.body),
             Found::Absent | Found::OtherBoot | Found::Lost => None,
@@ -209,6 +216,7 @@ impl<D: Disk> Loader<'_, D> {
             volatile: volatile_fate,
             history: page.volatile.history.records(self.boot_id),
             explanation: page.volatile.explanation.clone(),
+            journal: page.journal.notes().to_vec(),
         };
         Some((page, recovered))
     }
@@ -235,6 +243,7 @@ impl<D: Disk> Loader<'_, D> {
         let path = directory.join(match kind {
             Kind::Durable | Kind::Volatile => names::EVIDENCE,
             Kind::Pod => names::POD,
+            Kind::Journal => names::JOURNAL,
             Kind::History => names::HISTORY,
             Kind::Why => names::WHY,
             Kind::Heartbeat => names::HEARTBEAT,
@@ -250,6 +259,8 @@ impl<D: Disk> Loader<'_, D> {
                 Found::OtherBoot
             }
             Ok(Some(decoded)) => Found::Good(decoded),
+            // It is written without a sync, so this is what a power cut leaves of it.
+            Err(Damage::Empty) if kind == Kind::Journal => Found::Absent,
             Err(damage) => {
                 self.set_aside(uid, &path, kind, damage, blocked);
                 Found::Lost

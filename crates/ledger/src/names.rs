@@ -5,6 +5,7 @@
 //! <durable root>/heartbeat.json
 //! <durable root>/pods/<uid>/evidence.json
 //! <durable root>/pods/<uid>/pod.json
+//! <durable root>/pods/<uid>/journal.json
 //! <volatile root>/heartbeat.json
 //! <volatile root>/pods/<uid>/evidence.json
 //! <volatile root>/pods/<uid>/history.json
@@ -19,6 +20,8 @@ pub(crate) const PODS: &str = "pods";
 pub(crate) const EVIDENCE: &str = "evidence.json";
 /// The copy of the pod.
 pub(crate) const POD: &str = "pod.json";
+/// What changed when.
+pub(crate) const JOURNAL: &str = "journal.json";
 /// Probe results.
 pub(crate) const HISTORY: &str = "history.json";
 /// The reasons of the newest plan.

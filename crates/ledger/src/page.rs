@@ -10,7 +10,7 @@ use std::{
 };
 
 use keelet_lifecycle::{
-    BootId, Moment, Why,
+    BootId, Evidence, Moment, Why,
     evidence::{Durable, Volatile},
 };
 use serde::{Deserialize, Serialize};
@@ -24,6 +24,7 @@ use crate::{
     disk::Disk,
     envelope::{Kind, Label, PodRef},
     history::{Bounds, History},
+    journal::Journal,
     ledger::Settings,
     names,
     quiet::{self, Change},
@@ -42,6 +43,7 @@ pub(crate) struct Page {
     pub(crate) durable: DurablePart,
     pub(crate) volatile: VolatilePart,
     pub(crate) copy: PodCopy,
+    pub(crate) journal: Journal,
     /// Files that cannot be read and could not be moved away. Nothing is written over them.
     pub(crate) in_the_way: BTreeSet<PathBuf>,
 }
@@ -150,13 +152,29 @@ impl Page {
             durable: DurablePart::default(),
             volatile: VolatilePart::default(),
             copy: PodCopy::default(),
+            journal: Journal::default(),
             in_the_way: BTreeSet::new(),
         }
     }
 
-    /// Takes the newest values, and says what is to be done about the volatile files.
-    pub(crate) fn take(&mut self, entry: &Entry<'_>, bounds: Bounds, interval: Duration, now: Moment) -> Verdict {
+    /// Takes the newest values, and says what is to be done about the volatile files. `last_seen` is when the agent
+    /// before this one was last known to be alive.
+    pub(crate) fn take(
+        &mut self,
+        entry: &Entry<'_>,
+        bounds: Bounds,
+        interval: Duration,
+        last_seen: Option<Moment>,
+        now: Moment,
+    ) -> Verdict {
         self.pod.clone_from(entry.pod);
+        let before = Evidence {
+            durable: std::mem::take(&mut self.durable.value),
+            volatile: std::mem::take(&mut self.volatile.value),
+        };
+        self.journal.add(&before, entry.evidence, entry.why.map_or(&[], |(_, why)| why), last_seen, now);
+        let Evidence { durable, volatile: volatile_before } = before;
+        self.durable.value = durable;
         let mut decisive = false;
         if self.durable.generation == 0 || self.durable.value != entry.evidence.durable {
             // A map with strings as keys and numbers that are numbers: nothing in it can fail to be JSON.
@@ -170,8 +188,8 @@ impl Page {
         }
         let volatile = &mut self.volatile;
         // Against the last commit: a file that could not be written does not make every later change decisive.
-        decisive |= quiet::change(&volatile.value, &entry.evidence.volatile) == Change::Decisive;
-        volatile.value.clone_from(&entry.evidence.volatile);
+        decisive |= quiet::change(&volatile_before, &entry.evidence.volatile) == Change::Decisive;
+        volatile.value = entry.evidence.volatile.clone();
         if !entry.results.is_empty() {
             volatile.history.add(entry.results, bounds);
             volatile.history_unwritten = true;
@@ -314,12 +332,12 @@ impl DurablePart {
     }
 }
 
-fn encoded(path: &Path, bytes: Result<Vec<u8>, serde_json::Error>) -> Result<Vec<u8>, WriteError> {
+pub(crate) fn encoded(path: &Path, bytes: Result<Vec<u8>, serde_json::Error>) -> Result<Vec<u8>, WriteError> {
     bytes.map_err(|error| WriteError::at(WriteStep::Encode, path)(error.into()))
 }
 
 /// What could not be moved away at the start is moved away before something takes its place.
-fn clear_the_way(disk: &impl Disk, blocked: &mut BTreeSet<PathBuf>, path: &Path) -> Result<(), WriteError> {
+pub(crate) fn clear_the_way(disk: &impl Disk, blocked: &mut BTreeSet<PathBuf>, path: &Path) -> Result<(), WriteError> {
     if blocked.contains(path) {
         set_aside(disk, path).map_err(WriteError::at(WriteStep::SetAside, path))?;
         blocked.remove(path);

@@ -139,7 +139,7 @@ fn a_ledger_that_crashed_is_tidied_up_and_takes_the_next_commit_as_any_other() {
 }
 
 #[test]
-fn both_syncs_happen_and_in_order() {
+fn both_syncs_happen_and_in_order_and_the_journal_needs_none() {
     let disk = SimDisk::default();
     let mut ledger = open(&disk).ledger;
     disk.forget_calls();
@@ -162,6 +162,9 @@ fn both_syncs_happen_and_in_order() {
             "Rename pods/a/evidence.json",
             "SyncDir pods",
             "SyncDir pods/a",
+            "Create pods/a/.new-journal.json",
+            "Write pods/a/.new-journal.json",
+            "Rename pods/a/journal.json",
         ]
     );
 }

@@ -8,5 +8,6 @@ mod disk;
 mod faults;
 mod fixtures;
 mod history;
+mod journal;
 mod real_disk;
 mod sample;
