@@ -1,0 +1,126 @@
+//! Why a call to the runtime failed.
+
+use std::time::Duration;
+
+use tonic::{Code, Status};
+
+/// A call that did not succeed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{call}: {message}")]
+pub struct Error {
+    /// The call, as CRI names it.
+    pub call: &'static str,
+    /// What a caller may decide by.
+    pub kind: ErrorKind,
+    /// What happened, for people.
+    pub message: String,
+}
+
+/// What a caller may decide by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ErrorKind {
+    /// There was no answer in time, or the runtime itself ran out of the time it was given. It may have acted.
+    Deadline,
+    /// The runtime cannot be reached, or the connection was lost before it answered. It may have acted.
+    Unavailable,
+    /// What the call is about does not exist.
+    NotFound,
+    /// The runtime does not know the call.
+    Unimplemented,
+    /// What was to be made exists.
+    AlreadyExists,
+    /// The message or its answer exceeds what one of the two sides reads.
+    TooLarge,
+    /// Anything else that the runtime said.
+    Rejected,
+}
+
+// === impl Error ===
+
+impl Error {
+    /// No answer in time.
+    pub(crate) fn late(call: &'static str, deadline: Duration) -> Self {
+        Self { call, kind: ErrorKind::Deadline, message: format!("no answer within {deadline:?}") }
+    }
+
+    /// An answer that lacks what it has to have.
+    pub(crate) fn without(call: &'static str, what: &str) -> Self {
+        Self { call, kind: ErrorKind::Rejected, message: format!("the runtime's answer has no {what}") }
+    }
+
+    /// What came back instead of an answer.
+    pub(crate) fn answered(call: &'static str, endpoint: &str, status: &Status) -> Self {
+        let kind = ErrorKind::of(status);
+        let message = match (kind, status.code()) {
+            (ErrorKind::Unavailable, _) => format!("the runtime ({endpoint}) cannot be reached: {}", cause(status)),
+            (ErrorKind::Rejected, code) if code != Code::Unknown => format!("{} ({code:?})", status.message()),
+            _ => status.message().to_owned(),
+        };
+        Self { call, kind, message }
+    }
+}
+
+// === impl ErrorKind ===
+
+impl ErrorKind {
+    fn of(status: &Status) -> Self {
+        match status.code() {
+            Code::DeadlineExceeded => Self::Deadline,
+            Code::Unavailable => Self::Unavailable,
+            // A status that was sent has no source; one that has was made here, because the connection failed.
+            _ if std::error::Error::source(status).is_some() => Self::Unavailable,
+            Code::NotFound => Self::NotFound,
+            Code::Unimplemented => Self::Unimplemented,
+            Code::AlreadyExists => Self::AlreadyExists,
+            Code::OutOfRange if status.message().contains("message length too large") => Self::TooLarge,
+            Code::ResourceExhausted if status.message().contains("message larger than max") => Self::TooLarge,
+            _ => Self::Rejected,
+        }
+    }
+}
+
+/// The innermost reason: "No such file or directory" instead of "transport error".
+fn cause(status: &Status) -> String {
+    let mut source = std::error::Error::source(status);
+    let mut said = status.message().to_owned();
+    while let Some(inner) = source {
+        said = inner.to_string();
+        source = inner.source();
+    }
+    said
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_becomes_what_a_caller_decides_by() {
+        for (status, kind, shown) in [
+            (Status::not_found("no such container"), ErrorKind::NotFound, "X: no such container"),
+            (Status::already_exists("twice"), ErrorKind::AlreadyExists, "X: twice"),
+            (Status::unimplemented("what?"), ErrorKind::Unimplemented, "X: what?"),
+            (Status::deadline_exceeded("timeout 1s exceeded"), ErrorKind::Deadline, "X: timeout 1s exceeded"),
+            (Status::unknown("runc: EOF"), ErrorKind::Rejected, "X: runc: EOF"),
+            (Status::invalid_argument("bad"), ErrorKind::Rejected, "X: bad (InvalidArgument)"),
+            (Status::resource_exhausted("no space"), ErrorKind::Rejected, "X: no space (ResourceExhausted)"),
+            (
+                Status::resource_exhausted("grpc: received message larger than max (2 vs. 1)"),
+                ErrorKind::TooLarge,
+                "X: grpc: received message larger than max (2 vs. 1)",
+            ),
+            (Status::unavailable("bye"), ErrorKind::Unavailable, "X: the runtime (unix:///x) cannot be reached: bye"),
+        ] {
+            let error = Error::answered("X", "unix:///x", &status);
+            assert_eq!((error.kind, error.to_string().as_str()), (kind, shown));
+        }
+    }
+
+    #[test]
+    fn a_failed_connection_is_told_by_its_innermost_reason() {
+        let status = Status::from_error(Box::new(std::io::Error::other("pipe broke")));
+        let error = Error::answered("X", "unix:///x", &status);
+        assert_eq!(error.kind, ErrorKind::Unavailable);
+        assert_eq!(error.message, "the runtime (unix:///x) cannot be reached: pipe broke");
+    }
+}
