@@ -1,0 +1,131 @@
+//! A connection that delivers a bounded number of bytes.
+//!
+//! Parsers have bounds of their own for one message head or one frame. This one is for what they let pass any number of
+//! times: informational responses, chunk extensions, pings, empty frames.
+
+use std::{
+    io,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll},
+};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::door::Connection;
+
+/// What one connection may deliver: a long certificate chain, the largest message head (64 KiB) and body (10 KiB) that
+/// are taken, and as much again for framing and read-ahead.
+const MOST_BYTES: usize = 256 * 1024;
+
+/// A connection that fails once it has delivered too much.
+pub(crate) struct Capped {
+    inner: Box<dyn Connection>,
+    left: usize,
+    opening: Opening,
+}
+
+/// The first bytes a connection delivered: enough to tell HTTP/1 from everything else, also after the connection is
+/// gone. Bytes fill the number from the lowest up; the topmost byte counts them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Opening(Arc<AtomicU64>);
+
+// === impl Capped ===
+
+impl Capped {
+    pub(crate) fn new(inner: Box<dyn Connection>, opening: Opening) -> Self {
+        Self { inner, left: MOST_BYTES, opening }
+    }
+}
+
+impl AsyncRead for Capped {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.left == 0 {
+            return Poll::Ready(Err(io::Error::other(format!("more than {} KiB received", MOST_BYTES / 1024))));
+        }
+        let before = buf.filled().len();
+        let polled = Pin::new(&mut self.inner).poll_read(cx, buf);
+        let new = &buf.filled()[before..];
+        if !new.is_empty() {
+            self.opening.note(new);
+            self.left = self.left.saturating_sub(new.len());
+        }
+        polled
+    }
+}
+
+impl AsyncWrite for Capped {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+}
+
+// === impl Opening ===
+
+impl Opening {
+    const KEPT: usize = 5;
+
+    /// Whether the other side spoke HTTP/1 from its first byte on.
+    pub(crate) fn is_http1(&self) -> bool {
+        self.0.load(Ordering::Relaxed).to_le_bytes()[..Self::KEPT] == *b"HTTP/"
+    }
+
+    fn note(&self, bytes: &[u8]) {
+        let mut kept = self.0.load(Ordering::Relaxed).to_le_bytes();
+        let have = usize::from(kept[7]);
+        if have == Self::KEPT {
+            return;
+        }
+        let take = bytes.len().min(Self::KEPT - have);
+        kept[have..have + take].copy_from_slice(&bytes[..take]);
+        kept[7] += u8::try_from(take).unwrap_or_default();
+        self.0.store(u64::from_le_bytes(kept), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// TERM-11, PROBE-38: however the bytes arrive.
+    #[test]
+    fn the_first_five_bytes_tell_http_1() {
+        for (pieces, expected) in [
+            (&["HTTP/1.1 200 OK"][..], true),
+            (&["H", "TT", "P/", "1.1 200 OK"], true),
+            (&["HTTP", "/"], true),
+            (&["HTTP"], false),
+            (&["xHTTP/"], false),
+            (&["x", "HTTP/"], false),
+            (&["HTTP-like"], false),
+            (&[], false),
+        ] {
+            let opening = Opening::default();
+            pieces.iter().for_each(|piece| opening.note(piece.as_bytes()));
+            assert_eq!(opening.is_http1(), expected, "{pieces:?}");
+        }
+    }
+}

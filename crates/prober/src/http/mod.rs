@@ -1,0 +1,269 @@
+//! `httpGet`: one GET request, and the redirects it leads to.
+
+mod request;
+mod url;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode, header::LOCATION};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use keelet_lifecycle::operation::Outcome;
+use keelet_pod::{HttpGet, HttpProtocol, Scheme};
+use tokio::time::timeout;
+
+use self::request::{BadRequest, Template};
+use self::url::BadLocation;
+pub(crate) use self::url::Url;
+use crate::{
+    capped::{Capped, Opening},
+    door::{Connection, Dial},
+    text,
+    tls::{Purpose, Tls},
+    wire::{Wire, converse},
+};
+
+/// How many requests one attempt may make: the first and nine redirects.
+const MOST_REQUESTS: u32 = 10;
+
+/// What it takes to ask.
+#[derive(Clone, Copy)]
+pub(crate) struct Client<'a> {
+    pub(crate) dial: &'a dyn Dial,
+    pub(crate) tls: &'a Tls,
+    /// The user agent, where none is configured.
+    pub(crate) agent: &'static str,
+}
+
+/// A GET that was answered.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    status: StatusCode,
+    /// Where it would have led, if it is a redirect that was not followed.
+    elsewhere: Option<String>,
+    /// As much of it as is read, or why there is no more of it.
+    body: Result<Vec<u8>, NoBody>,
+}
+
+/// Why there is no more of a body.
+#[derive(Debug, thiserror::Error)]
+enum NoBody {
+    #[error("the body did not arrive within {}", text::limit(*.0))]
+    Stalled(Duration),
+    #[error("the body broke off: {0}")]
+    Broken(String),
+}
+
+/// A GET that was not answered.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unanswered {
+    #[error("{0}")]
+    NotSent(#[from] BadRequest),
+    #[error("GET {url}: {why}")]
+    Transport {
+        url: Url,
+        why: String,
+        /// TLS was asked for, and the answer came in plain HTTP.
+        plain_http: bool,
+    },
+    #[error("stopped after {MOST_REQUESTS} redirects")]
+    Redirects,
+    #[error("GET {0}: the redirect's Location cannot be read")]
+    Location(Url),
+    #[error("GET {url}: no answer within {}", text::limit(*.within))]
+    TimedOut { url: Url, within: Duration },
+}
+
+/// How far a GET has come, for when its time is over.
+#[derive(Debug)]
+struct Progress {
+    url: Url,
+    /// The status, once the answer has begun and only its body is missing.
+    status: Option<StatusCode>,
+}
+
+/// What a response amounts to.
+enum Heard {
+    Reply(Reply),
+    Redirect { url: Url, absolute: bool },
+    BadLocation,
+}
+
+// === impl Client ===
+
+impl Client<'_> {
+    /// Sends a GET within the time, and follows redirects on the same host.
+    pub(crate) async fn get(
+        self,
+        get: &HttpGet,
+        host: &str,
+        port: u16,
+        within: Option<Duration>,
+    ) -> Result<Reply, Unanswered> {
+        let url = Url::new(get.scheme, host, port, &get.path);
+        self.get_url(url, Template::new(get, self.agent)?, get.protocol, within).await
+    }
+
+    /// The same in the clear and without credentials, for a target that turned out not to speak TLS.
+    pub(crate) async fn get_in_the_clear(
+        self,
+        get: &HttpGet,
+        host: &str,
+        port: u16,
+        within: Option<Duration>,
+    ) -> Result<Reply, Unanswered> {
+        let url = Url::new(Scheme::Http, host, port, &get.path);
+        self.get_url(url, Template::new(get, self.agent)?.without_credentials(), get.protocol, within).await
+    }
+
+    async fn get_url(
+        self,
+        url: Url,
+        template: Template,
+        protocol: HttpProtocol,
+        within: Option<Duration>,
+    ) -> Result<Reply, Unanswered> {
+        let mut progress = Progress { url, status: None };
+        let Some(within) = within else { return self.follow(template, protocol, &mut progress).await };
+        match timeout(within, self.follow(template, protocol, &mut progress)).await {
+            Ok(done) => done,
+            Err(_) => match progress {
+                // It has answered, if not to the end. What that is worth depends on who asks.
+                Progress { status: Some(status), .. } => {
+                    Ok(Reply { status, elsewhere: None, body: Err(NoBody::Stalled(within)) })
+                }
+                Progress { url, status: None } => Err(Unanswered::TimedOut { url, within }),
+            },
+        }
+    }
+
+    async fn follow(
+        self,
+        mut template: Template,
+        protocol: HttpProtocol,
+        progress: &mut Progress,
+    ) -> Result<Reply, Unanswered> {
+        let first_host = progress.url.host.clone();
+        for _ in 0..MOST_REQUESTS {
+            match self.ask(&template, protocol, &first_host, progress).await? {
+                Heard::Reply(reply) => return Ok(reply),
+                Heard::Redirect { url, absolute } => {
+                    progress.url = url;
+                    if absolute {
+                        template.without_host();
+                    }
+                }
+                Heard::BadLocation => return Err(Unanswered::Location(progress.url.clone())),
+            }
+        }
+        Err(Unanswered::Redirects)
+    }
+
+    /// One request on a connection of its own.
+    async fn ask(
+        self,
+        template: &Template,
+        protocol: HttpProtocol,
+        first_host: &str,
+        progress: &mut Progress,
+    ) -> Result<Heard, Unanswered> {
+        let url = progress.url.clone();
+        let opening = Opening::default();
+        let failed = |why: String| {
+            let plain_http = url.scheme == Scheme::Https && opening.is_http1();
+            let why = if plain_http { "the server answered in plain HTTP to an HTTPS client".to_owned() } else { why };
+            Unanswered::Transport { url: url.clone(), why, plain_http }
+        };
+        let io = self.dial.connect(&url.host, url.port).await.map_err(|error| failed(text::io_error(&error)))?;
+        let io = Capped::new(io, opening.clone());
+        let (io, wire): (Box<dyn Connection>, _) = match url.scheme {
+            Scheme::Http if protocol == HttpProtocol::Http2 => (Box::new(io), Wire::Http2),
+            Scheme::Http => (Box::new(io), Wire::Http1),
+            Scheme::Https => {
+                let handshake = self.tls.connect(Purpose::Http, &url.host, io).await;
+                let io = handshake.map_err(|error| failed(format!("TLS handshake: {}", text::causes(&error))))?;
+                let wire = if io.get_ref().1.alpn_protocol() == Some(b"h2") { Wire::Http2 } else { Wire::Http1 };
+                (Box::new(io), wire)
+            }
+        };
+        let request = template.request(&url, wire)?;
+        let status = &mut progress.status;
+        converse(wire, io, request, |response| hear(response, &url, first_host, status))
+            .await
+            .map_err(|error| failed(text::causes(&error)))
+    }
+}
+
+// === impl Reply ===
+
+impl Reply {
+    /// What a probe makes of it.
+    pub(crate) fn judge(self) -> (Outcome, String) {
+        let Self { status, elsewhere, body } = self;
+        match (status.as_u16(), body) {
+            (200..=399, Err(why @ NoBody::Stalled(_))) => (Outcome::Failure, why.to_string()),
+            (200..=399, Err(why @ NoBody::Broken(_))) => (Outcome::Error, why.to_string()),
+            (200..=299, Ok(body)) => (Outcome::Success, text::output(&body)),
+            (300..=399, Ok(body)) => {
+                let what = match elsewhere {
+                    Some(url) => format!("{status} to {url} was not followed"),
+                    None => format!("{status} leads nowhere"),
+                };
+                let mut output = format!("{what}, response body: {}", String::from_utf8_lossy(&body));
+                text::shorten(&mut output, text::LONGEST_OUTPUT);
+                (Outcome::Warning, output)
+            }
+            // A body is not shown here: it may say what events should not.
+            (status, _) => (Outcome::Failure, format!("HTTP probe failed with statuscode: {status}")),
+        }
+    }
+}
+
+/// Takes a response: a redirect on the same host is followed, everything else is read.
+async fn hear(
+    response: http::Response<Incoming>,
+    from: &Url,
+    first_host: &str,
+    status: &mut Option<StatusCode>,
+) -> Heard {
+    let (head, body) = response.into_parts();
+    let elsewhere = match redirect(from, head.status, &head.headers) {
+        Ok(Some((url, absolute))) if url.host.eq_ignore_ascii_case(first_host) => {
+            return Heard::Redirect { url, absolute };
+        }
+        Ok(other) => other.map(|(url, _)| url.to_string()),
+        // No host at all is another host.
+        Err(BadLocation::Scheme(scheme)) => Some(format!("{scheme}:")),
+        Err(BadLocation::Unreadable) => return Heard::BadLocation,
+    };
+    *status = Some(head.status);
+    Heard::Reply(Reply { status: head.status, elsewhere, body: read(body).await })
+}
+
+/// Where a response leads, and whether it says so in full; `None` if it leads nowhere.
+fn redirect(from: &Url, status: StatusCode, headers: &HeaderMap) -> Result<Option<(Url, bool)>, BadLocation> {
+    match (status.as_u16(), headers.get(LOCATION)) {
+        (301 | 302 | 303 | 307 | 308, Some(location)) if !location.is_empty() => {
+            let location = std::str::from_utf8(location.as_bytes()).map_err(|_| BadLocation::Unreadable)?;
+            from.follow(location).map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The beginning of a body.
+async fn read(mut body: Incoming) -> Result<Vec<u8>, NoBody> {
+    let mut kept = Vec::new();
+    while kept.len() < text::LONGEST_OUTPUT {
+        match body.frame().await {
+            None => break,
+            Some(Ok(frame)) => {
+                let data = frame.into_data().unwrap_or_else(|_| Bytes::new());
+                kept.extend_from_slice(&data[..data.len().min(text::LONGEST_OUTPUT - kept.len())]);
+            }
+            Some(Err(error)) => return Err(NoBody::Broken(text::causes(&error))),
+        }
+    }
+    Ok(kept)
+}

@@ -1,0 +1,227 @@
+//! Servers that mean no good. An attempt takes bounded time and memory with all of them.
+
+use std::{io, sync::Arc, time::Duration};
+
+use futures::future::BoxFuture;
+use keelet_lifecycle::operation::Outcome;
+use keelet_pod::{GrpcProbe, Handler, HttpGet, HttpProtocol, Scheme};
+use keelet_prober::{Connection, Dial};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadBuf};
+
+use crate::{
+    servers::{drain, pour, read_head, serve},
+    target::{LONG, SHORT, ask, ask_at, get, http_get, prober_over},
+};
+
+/// A server that begins so, and goes on so without end.
+async fn endless(beginning: &'static str, again: &'static str) -> u16 {
+    serve(move |mut socket| async move {
+        let _ = read_head(&mut socket).await;
+        // Much at a time: what is endless should also be fast.
+        pour(&mut socket, beginning.as_bytes(), again.repeat(4096 / again.len() + 1).as_bytes()).await;
+    })
+    .await
+}
+
+/// The attempt ends long before its timeout, because there is a bound on what is taken.
+async fn assert_given_up(port: u16) {
+    let (outcome, output) = get(http_get(port, "/")).await;
+    assert_eq!(outcome, Outcome::Failure, "{output}");
+    assert!(!output.contains("within"), "{output}");
+}
+
+/// PROBE-33, PROBE-34.
+#[tokio::test]
+async fn endless_headers_are_given_up() {
+    assert_given_up(endless("HTTP/1.1 200 OK\r\n", "X-More: and more\r\n").await).await;
+}
+
+/// PROBE-34.
+#[tokio::test]
+async fn a_header_without_an_end_is_given_up() {
+    assert_given_up(endless("HTTP/1.1 200 OK\r\nX-Long: ", "looooooong").await).await;
+}
+
+/// PROBE-34.
+#[tokio::test]
+async fn a_status_line_without_an_end_is_given_up() {
+    assert_given_up(endless("HTTP/1.1 200 ", "O").await).await;
+}
+
+/// PROBE-34, VEC-32.
+#[tokio::test]
+async fn a_storm_of_informational_responses_is_given_up() {
+    let port = endless("", "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n").await;
+    let (outcome, output) = get(http_get(port, "/")).await;
+    assert_eq!(outcome, Outcome::Failure);
+    assert!(output.ends_with("more than 256 KiB received"), "{output}");
+}
+
+/// PROBE-36.
+#[tokio::test]
+async fn an_endless_body_is_cut() {
+    for head in ["HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n"] {
+        let (outcome, output) = get(http_get(endless(head, "body").await, "/")).await;
+        assert_eq!((outcome, output.len()), (Outcome::Success, 10240));
+    }
+}
+
+/// PROBE-36: chunks that bring nothing are not read for ever.
+#[tokio::test]
+async fn a_chunk_whose_extension_never_ends_is_given_up() {
+    let port = endless("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;", "ext").await;
+    let (outcome, output) = get(http_get(port, "/")).await;
+    assert_eq!(outcome, Outcome::Error, "{output}");
+}
+
+/// PROBE-31: the timeout is for all of it, not from byte to byte.
+#[tokio::test]
+async fn a_byte_at_a_time_is_not_enough() {
+    let port = serve(|mut socket| async move {
+        let _ = read_head(&mut socket).await;
+        for byte in "HTTP/1.1 200 OK\r\n".bytes().chain(std::iter::repeat(b'x')) {
+            if socket.write_all(&[byte]).await.is_err() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    let expected = format!("GET http://127.0.0.1:{port}/: no answer within 200 ms");
+    assert_eq!(ask(Handler::HttpGet(http_get(port, "/")), SHORT).await, (Outcome::Failure, expected));
+}
+
+/// PROBE-31: the same for a body.
+#[tokio::test]
+async fn a_body_of_a_byte_at_a_time_is_not_enough() {
+    let port = serve(|mut socket| async move {
+        let _ = read_head(&mut socket).await;
+        let _ = socket.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await;
+        while socket.write_all(b"x").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    let expected = (Outcome::Failure, "the body did not arrive within 200 ms".to_owned());
+    assert_eq!(ask(Handler::HttpGet(http_get(port, "/")), SHORT).await, expected);
+}
+
+/// PROBE-34.
+#[tokio::test]
+async fn a_reset_before_the_answer_fails() {
+    let port = serve(|mut socket| async move {
+        let _ = read_head(&mut socket).await;
+        let _ = socket.write_all(b"HTTP/1.1 200 OK\r\nX-Half: ").await;
+        let _ = socket.set_zero_linger();
+    })
+    .await;
+    let (outcome, output) = get(http_get(port, "/")).await;
+    assert_eq!(outcome, Outcome::Failure);
+    assert!(output.starts_with(&format!("GET http://127.0.0.1:{port}/: conn")), "{output}");
+}
+
+/// PROBE-36.
+#[tokio::test]
+async fn a_reset_within_the_body_is_no_result() {
+    let port = serve(|mut socket| async move {
+        let _ = read_head(&mut socket).await;
+        let _ = socket.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nhalf").await;
+        // Long enough for the half to be read.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let _ = socket.set_zero_linger();
+    })
+    .await;
+    let (outcome, output) = get(http_get(port, "/")).await;
+    assert_eq!(outcome, Outcome::Error);
+    assert!(output.starts_with("the body broke off: "), "{output}");
+}
+
+/// PROBE-38: pings cost little to send; so they are counted by their bytes.
+#[tokio::test]
+async fn a_storm_of_http_2_pings_is_given_up() {
+    const SETTINGS: &str = "\0\0\0\x04\0\0\0\0\0";
+    // Acknowledgements of pings that nobody sent need no answer, so nothing slows the storm down.
+    const PING: &str = "\0\0\x08\x06\x01\0\0\0\0pingpong";
+    let port = serve(|socket| async move {
+        let (mut read, mut write) = socket.into_split();
+        let pings = PING.repeat(100);
+        tokio::join!(drain(&mut read), pour(&mut write, SETTINGS.as_bytes(), pings.as_bytes()));
+    })
+    .await;
+    let h2c = HttpGet { protocol: HttpProtocol::Http2, ..http_get(port, "/") };
+    let (outcome, output) = get(h2c).await;
+    assert_eq!(outcome, Outcome::Failure, "{output}");
+    assert!(output.ends_with("more than 256 KiB received"), "{output}");
+    let grpc = Handler::Grpc(GrpcProbe { port, service: String::new(), tls: false });
+    let (outcome, output) = ask(grpc, LONG).await;
+    assert_eq!((outcome, output.as_str()), (Outcome::Failure, "grpc: connection error: more than 256 KiB received"));
+}
+
+/// PROBE-34: neither do TLS records that bring nothing.
+#[tokio::test]
+async fn endless_tls_records_are_given_up() {
+    let port = serve(|mut socket| async move {
+        let mut hello = [0; 512];
+        let _ = socket.read(&mut hello).await;
+        // The longest handshake message that a record can begin, continued for ever.
+        let record: Vec<u8> = [0x16, 3, 3, 0x40, 0].into_iter().chain([0x0b, 0xff, 0xff, 0xff]).collect();
+        let mut rest = vec![0; 0x4000 - 4];
+        rest.splice(0..0, record);
+        let mut next = vec![0x16, 3, 3, 0x40, 0];
+        next.resize(5 + 0x4000, 0);
+        pour(&mut socket, &rest, &next).await;
+    })
+    .await;
+    let https = HttpGet { scheme: Scheme::Https, ..http_get(port, "/") };
+    let (outcome, output) = get(https).await;
+    assert_eq!(outcome, Outcome::Failure, "{output}");
+    assert!(!output.contains("within"), "{output}");
+}
+
+/// A connection that is always ready, with the same bytes. No real one is: this shows that the timeout does not depend on
+/// the socket's mercy.
+#[tokio::test]
+async fn a_connection_that_is_never_idle_ends_too() {
+    #[derive(Debug)]
+    struct Busy;
+    struct Always;
+    impl Dial for Busy {
+        fn connect<'a>(&'a self, _: &'a str, _: u16) -> BoxFuture<'a, io::Result<Box<dyn Connection>>> {
+            Box::pin(async { Ok(Box::new(Always) as Box<dyn Connection>) })
+        }
+    }
+    impl tokio::io::AsyncRead for Always {
+        fn poll_read(
+            self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+            buf: &mut ReadBuf<'_>,
+        ) -> std::task::Poll<io::Result<()>> {
+            buf.put_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+            std::task::Poll::Ready(Ok(()))
+        }
+    }
+    impl tokio::io::AsyncWrite for Always {
+        fn poll_write(
+            self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+            buf: &[u8],
+        ) -> std::task::Poll<io::Result<usize>> {
+            std::task::Poll::Ready(Ok(buf.len()))
+        }
+        fn poll_flush(
+            self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<io::Result<()>> {
+            std::task::Poll::Ready(Ok(()))
+        }
+        fn poll_shutdown(
+            self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<io::Result<()>> {
+            std::task::Poll::Ready(Ok(()))
+        }
+    }
+    let prober = prober_over(Arc::new(Busy));
+    let done = ask_at(&prober, Some("10.0.0.1"), Handler::HttpGet(http_get(80, "/")), LONG).await;
+    assert_eq!(done.report.outcome, Outcome::Failure, "{}", done.report.output);
+}
