@@ -1,0 +1,213 @@
+//! The one who writes the ledger.
+//!
+//! All pods share one ledger and one disk, so one task owns it. It takes whatever is waiting, commits it in one go off
+//! the tasks' threads, and tells each pod that its evidence holds. A pod acts on a plan only then.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use keelet_ledger::{Committed, Disk, Entry, Ledger, Outcome, PodRef, WriteError};
+use keelet_lifecycle::{Evidence, Moment, ProbeRecord, Why};
+use serde_json::Value;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::doors::{Clock, Tasks};
+
+/// More than the pods of a node: a pod has one commit under way at a time, so senders hardly ever wait here.
+const QUEUE: usize = 512;
+/// One batch. Bounds how long the first of it waits for the last.
+const BATCH: usize = 64;
+
+/// Hands over what is to be written down.
+#[derive(Clone, Debug)]
+pub(crate) struct Books {
+    requests: mpsc::Sender<Request>,
+}
+
+/// What a plan wants remembered.
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub(crate) pod: Arc<PodRef>,
+    pub(crate) evidence: Arc<Evidence>,
+    pub(crate) results: Vec<ProbeRecord>,
+    pub(crate) version: u64,
+    pub(crate) why: Vec<Why>,
+}
+
+#[derive(Debug)]
+enum Request {
+    Commit(Record, oneshot::Sender<()>),
+    KeepPod(Arc<PodRef>, Value, oneshot::Sender<()>),
+    Remove(String, oneshot::Sender<bool>),
+    Beat,
+    Stop(oneshot::Sender<()>),
+}
+
+/// Says once that a disk does not take evidence, and once that it does again.
+#[derive(Debug, Default)]
+struct Complaint {
+    failing: bool,
+}
+
+// === impl Books ===
+
+impl Books {
+    /// Starts the task that owns the ledger.
+    pub(crate) fn open<D: Disk + Send + 'static>(
+        ledger: Ledger<D>,
+        clock: Arc<dyn Clock>,
+        tasks: &Arc<dyn Tasks>,
+    ) -> Self {
+        let (requests, inbox) = mpsc::channel(QUEUE);
+        tasks.spawn(Box::pin(keep(Arc::new(Mutex::new(ledger)), inbox, clock, Arc::clone(tasks))));
+        Self { requests }
+    }
+
+    /// Returns once the record holds against the death of the agent, or could not be written and is in memory only.
+    pub(crate) async fn commit(&self, record: Record) {
+        self.ask(|done| Request::Commit(record, done)).await;
+    }
+
+    /// Keeps a copy of the pod for an agent that starts without its source.
+    pub(crate) async fn keep_pod(&self, pod: Arc<PodRef>, copy: Value) {
+        self.ask(|done| Request::KeepPod(pod, copy, done)).await;
+    }
+
+    /// Forgets a pod for good. False if that did not work and has to be tried again.
+    pub(crate) async fn remove(&self, uid: String) -> bool {
+        self.ask(|done| Request::Remove(uid, done)).await.unwrap_or(false)
+    }
+
+    /// Says that the agent is alive, and writes what was deferred and is due.
+    pub(crate) async fn beat(&self) {
+        let _ = self.requests.send(Request::Beat).await;
+    }
+
+    /// Writes everything that was deferred.
+    pub(crate) async fn stop(&self) {
+        self.ask(Request::Stop).await;
+    }
+
+    async fn ask<T>(&self, request: impl FnOnce(oneshot::Sender<T>) -> Request) -> Option<T> {
+        let (done, answer) = oneshot::channel();
+        self.requests.send(request(done)).await.ok()?;
+        answer.await.ok()
+    }
+}
+
+async fn keep<D: Disk + Send + 'static>(
+    ledger: Arc<Mutex<Ledger<D>>>,
+    mut inbox: mpsc::Receiver<Request>,
+    clock: Arc<dyn Clock>,
+    tasks: Arc<dyn Tasks>,
+) {
+    let complaint = Arc::new(Mutex::new(Complaint::default()));
+    let mut batch = Vec::with_capacity(BATCH);
+    while inbox.recv_many(&mut batch, BATCH).await > 0 {
+        let requests = std::mem::take(&mut batch);
+        let now = clock.now();
+        let (ledger, complaint) = (Arc::clone(&ledger), Arc::clone(&complaint));
+        let work = move || {
+            let mut ledger = ledger.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut complaint = complaint.lock().unwrap_or_else(PoisonError::into_inner);
+            serve(&mut ledger, &mut complaint, requests, now);
+        };
+        tasks.block(Box::new(work)).await;
+    }
+}
+
+/// Serves requests in their order; neighbouring commits are made together.
+fn serve<D: Disk>(ledger: &mut Ledger<D>, complaint: &mut Complaint, requests: Vec<Request>, now: Moment) {
+    let mut commits = Vec::new();
+    for request in requests {
+        if let Request::Commit(record, done) = request {
+            commits.push((record, done));
+            continue;
+        }
+        commit(ledger, complaint, std::mem::take(&mut commits), now);
+        match request {
+            Request::Commit(..) => {}
+            Request::KeepPod(pod, copy, done) => {
+                match ledger.keep_pod(&pod, &copy, now) {
+                    Ok(outcome) => complaint.hear(&outcome),
+                    Err(error) => tracing::warn!(pod = %pod.name, %error, "no copy of the pod is kept"),
+                }
+                let _ = done.send(());
+            }
+            Request::Remove(uid, done) => {
+                let removed = ledger.remove(&uid);
+                if let Err(error) = &removed {
+                    tracing::warn!(%uid, %error, "a pod that is gone cannot be forgotten yet");
+                }
+                let _ = done.send(removed.is_ok());
+            }
+            Request::Beat => {
+                let beat = ledger.beat(now);
+                complaint.hear(&beat.volatile);
+                complaint.hear(&beat.durable);
+                complaint.hear_errors(&ledger.flush(now));
+            }
+            Request::Stop(done) => {
+                complaint.hear_errors(&ledger.stop(now));
+                let _ = done.send(());
+            }
+        }
+    }
+    commit(ledger, complaint, commits, now);
+}
+
+fn commit<D: Disk>(
+    ledger: &mut Ledger<D>,
+    complaint: &mut Complaint,
+    commits: Vec<(Record, oneshot::Sender<()>)>,
+    now: Moment,
+) {
+    if commits.is_empty() {
+        return;
+    }
+    let entries: Vec<Entry<'_>> = commits
+        .iter()
+        .map(|(record, _)| Entry {
+            pod: &record.pod,
+            evidence: &record.evidence,
+            results: &record.results,
+            why: Some((record.version, &record.why)),
+        })
+        .collect();
+    for committed in ledger.commit_many(&entries, now) {
+        match committed {
+            Ok(Committed { volatile, durable, journal, .. }) => {
+                [volatile, durable, journal].iter().for_each(|outcome| complaint.hear(outcome));
+            }
+            Err(error) => tracing::warn!(%error, "evidence of a pod is kept in memory only"),
+        }
+    }
+    for (_, done) in commits {
+        let _ = done.send(());
+    }
+}
+
+// === impl Complaint ===
+
+impl Complaint {
+    fn hear(&mut self, outcome: &Outcome) {
+        match outcome {
+            Outcome::Failed(error) => self.fail(error),
+            Outcome::Written { after_failures } if *after_failures > 0 && self.failing => {
+                self.failing = false;
+                tracing::info!("the ledger can be written again");
+            }
+            Outcome::Written { .. } | Outcome::Unchanged | Outcome::Deferred { .. } => {}
+        }
+    }
+
+    fn hear_errors(&mut self, errors: &[WriteError]) {
+        errors.iter().for_each(|error| self.fail(error));
+    }
+
+    fn fail(&mut self, error: &WriteError) {
+        if !self.failing {
+            self.failing = true;
+            tracing::warn!(%error, "the ledger cannot be written; the agent goes on from memory and keeps trying");
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Where the agent touches the world. Everything behind these traits can be simulated; nothing else is touched.
+
+use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc};
+
+use futures::future::BoxFuture;
+use keelet_lifecycle::{Moment, Severity, status::PodStatus};
+use keelet_pod::Pod;
+use keelet_prober::Dial;
+
+use crate::slot::Acknowledge;
+
+/// All doors of one agent.
+#[derive(Clone, Debug)]
+pub struct Doors<D> {
+    /// The container runtime.
+    pub runtime: keelet_cri::Runtime,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// Connections to probe targets.
+    pub dial: Arc<dyn Dial>,
+    /// Where the ledger is written.
+    pub disk: D,
+    /// Directories and files of pods on the node.
+    pub host: Arc<dyn Host>,
+    /// Readers of statuses and events.
+    pub readers: Arc<dyn Readers>,
+    /// Runs the agent's tasks.
+    pub tasks: Arc<dyn Tasks>,
+}
+
+/// The time. Waiting is tokio's business, which a simulation pauses; what time it is, is asked here.
+pub trait Clock: Send + Sync + fmt::Debug {
+    /// The present moment.
+    fn now(&self) -> Moment;
+}
+
+/// Runs the agent's tasks, so that a simulation can stop them all between two steps.
+pub trait Tasks: Send + Sync + fmt::Debug {
+    /// Runs a task beside the others until it ends.
+    fn spawn(&self, task: BoxFuture<'static, ()>);
+    /// Runs something that may block on the disk, off the tasks' own threads. A simulation runs it in place.
+    fn block(&self, work: Box<dyn FnOnce() + Send>) -> BoxFuture<'static, ()>;
+}
+
+/// Directories and files of pods on the node.
+pub trait Host: Send + Sync + fmt::Debug {
+    /// Makes a pod's directories and volumes. May be called again for the same pod, and finds them in place then.
+    fn prepare<'a>(&'a self, pod: &'a Pod) -> BoxFuture<'a, Result<Volumes, HostError>>;
+    /// The pod's log directory.
+    fn log_dir(&self, pod: &Pod) -> Result<PathBuf, HostError>;
+    /// Makes the files of one life of a container.
+    fn prepare_life<'a>(&'a self, life: LifeOf<'a>) -> BoxFuture<'a, Result<LifeFiles, HostError>>;
+    /// What the log files of a pod say of the restart counts of its containers: the next count, by container name.
+    fn log_counts<'a>(&'a self, pod: &'a Pod) -> BoxFuture<'a, BTreeMap<String, u32>>;
+    /// The end of a container's termination message file, if there is one.
+    fn termination_message<'a>(&'a self, pod: &'a Pod, container: &'a str, attempt: u32) -> BoxFuture<'a, String>;
+    /// Resolves when that process ends; `None` where it cannot be watched.
+    fn process_end(&self, pid: u32) -> Option<BoxFuture<'static, ()>>;
+    /// Removes what `prepare` made. It is no error if nothing is there.
+    fn clean_up<'a>(&'a self, uid: &'a str) -> BoxFuture<'a, Result<(), HostError>>;
+}
+
+/// A pod's volumes on the node: the directory or file to mount, by volume name.
+pub type Volumes = BTreeMap<String, PathBuf>;
+
+/// One life of a container that is about to begin.
+#[derive(Clone, Copy, Debug)]
+pub struct LifeOf<'a> {
+    /// Its pod.
+    pub pod: &'a Pod,
+    /// Its name.
+    pub container: &'a str,
+    /// Its restart count.
+    pub attempt: u32,
+    /// The pod's addresses.
+    pub addresses: &'a [String],
+    /// The parts of volumes that it mounts.
+    pub sub_paths: &'a [SubPath],
+}
+
+/// A part of a volume that a container mounts. It has to be there before the container is made, and it must not lead
+/// out of the volume: whoever can write to the volume can put a symbolic link in its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubPath {
+    /// The volume on the node.
+    pub volume: PathBuf,
+    /// The part: relative, without `..`.
+    pub path: PathBuf,
+}
+
+/// The files of one life of a container.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LifeFiles {
+    /// What is to be mounted at its `terminationMessagePath`.
+    pub termination: Option<PathBuf>,
+    /// What is to be mounted at `/etc/hosts`.
+    pub etc_hosts: Option<PathBuf>,
+}
+
+/// A directory or volume that could not be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct HostError {
+    /// `FailedMount` and the like.
+    pub reason: &'static str,
+    /// For people.
+    pub message: String,
+}
+
+/// Readers of statuses and events: the local socket, subscribers, an API server.
+pub trait Readers: Send + Sync + fmt::Debug {
+    /// The status that readers had of a pod when this agent started; `None` if they know none, or keep none.
+    fn known(&self, pod: &Pod) -> Option<PodStatus>;
+    /// Takes a status. `acknowledge` is called with its version once readers can see it, now or later. A newer status
+    /// replaces one that is still on its way.
+    fn publish(&self, pod: &Arc<Pod>, version: u64, status: &PodStatus, acknowledge: Acknowledge);
+    /// Takes an event.
+    fn event(&self, pod: &Arc<Pod>, event: &EventRecord);
+    /// The pod is gone for good, and nothing of it is left.
+    fn gone(&self, pod: &Arc<Pod>);
+}
+
+/// What happened, as readers get it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventRecord {
+    /// When.
+    pub at: Moment,
+    /// The container it is about; the pod if there is none.
+    pub container: Option<String>,
+    /// `Unhealthy`, `Killing`, `BackOff`, ...
+    pub reason: String,
+    /// Whether somebody should worry.
+    pub severity: Severity,
+    /// For people.
+    pub message: String,
+    /// How often it happened since the first time, this time included.
+    pub count: u32,
+}

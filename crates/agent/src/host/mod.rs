@@ -1,0 +1,222 @@
+//! Directories and files of pods on the node, laid out as the kubelet lays them out.
+//!
+//! ```text
+//! <root>/pods/<uid>/etc-hosts
+//! <root>/pods/<uid>/containers/<container>/<attempt>              termination message
+//! <root>/pods/<uid>/volumes/kubernetes.io~empty-dir/<volume>/     a directory, or a tmpfs
+//! <logs>/<namespace>_<name>_<uid>/<container>/<attempt>.log       written by the runtime
+//! ```
+//!
+//! [`PodPaths`] says where things are. [`OsHost`] makes, reads and removes them, off the threads of the agent's tasks. It
+//! holds no state: everything is found in place, by an agent that was restarted as well.
+//!
+//! Volumes are of two kinds so far, `emptyDir` and `hostPath`. Of any other the pod is told so, and waits.
+
+mod hosts;
+mod paths;
+mod process;
+mod removal;
+mod size;
+mod sub_paths;
+mod tail;
+mod volumes;
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, DirBuilder, OpenOptions, Permissions},
+    io::{self, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
+
+use futures::{FutureExt, future::BoxFuture};
+use keelet_lifecycle::restart::count_from_logs;
+use keelet_pod::Pod;
+use rustix::fs::OFlags;
+
+pub use self::paths::{Layout, PodPaths};
+use crate::doors::{Host, HostError, LifeFiles, LifeOf, SubPath, Volumes};
+
+/// The reason of an error with a pod's own directories.
+const NO_DIRECTORIES: &str = "FailedToMakePodDataDirectories";
+/// The reason of an error with a volume.
+const NO_VOLUME: &str = "FailedMount";
+/// The reason of an error while a pod's directories are removed.
+const NOT_REMOVED: &str = "FailedCleanUp";
+
+/// The node's own file system and processes.
+#[derive(Clone, Debug)]
+pub struct OsHost {
+    layout: Layout,
+}
+
+// === impl OsHost ===
+
+impl OsHost {
+    /// A host with pods in these directories.
+    pub fn new(layout: Layout) -> Self {
+        Self { layout }
+    }
+
+    /// Where things are.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The end of what a container wrote, as its termination message where the pod asks for that: at most 80 lines and
+    /// 2048 bytes.
+    pub fn log_tail<'a>(&'a self, pod: &'a Pod, container: &'a str, attempt: u32) -> BoxFuture<'a, String> {
+        let paths = self.layout.pod(pod);
+        let container = container.to_owned();
+        blocking(move || {
+            let Ok(paths) = paths else { return String::new() };
+            let path = paths.log_dir().join(PodPaths::container_log_file(&container, attempt));
+            tail::read_end(&path, tail::LOG_WINDOW).map(|end| tail::log_message(&end)).unwrap_or_default()
+        })
+    }
+}
+
+impl Host for OsHost {
+    fn prepare<'a>(&'a self, pod: &'a Pod) -> BoxFuture<'a, Result<Volumes, HostError>> {
+        let paths = self.layout.pod(pod);
+        let containers: Vec<_> = pod.all_containers().map(|container| container.name.clone()).collect();
+        let source = pod.source.clone();
+        blocking(move || {
+            let paths = paths?;
+            for container in containers {
+                make_container_dirs(&paths, &container)?;
+            }
+            let volumes = source.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+            volumes.map(|volume| Ok((volume.name.clone(), volumes::make(volume, &paths)?))).collect()
+        })
+    }
+
+    fn log_dir(&self, pod: &Pod) -> Result<PathBuf, HostError> {
+        Ok(self.layout.pod(pod)?.log_dir().to_owned())
+    }
+
+    fn prepare_life<'a>(&'a self, life: LifeOf<'a>) -> BoxFuture<'a, Result<LifeFiles, HostError>> {
+        let paths = self.layout.pod(life.pod);
+        let (container, attempt, addresses) = (life.container.to_owned(), life.attempt, life.addresses.to_vec());
+        let (source, host_network) = (life.pod.source.clone(), life.pod.host_network);
+        let parts = life.sub_paths.to_vec();
+        blocking(move || {
+            let paths = paths?;
+            parts.iter().try_for_each(make_part)?;
+            make_container_dirs(&paths, &container)?;
+            // A node without such a file has nothing to pass on.
+            let nodes = host_network.then(|| fs::read_to_string("/etc/hosts").unwrap_or_default());
+            let hosts = hosts::hosts_file(&source, &addresses, nodes.as_deref());
+            let (termination, etc_hosts) = (paths.termination_file(&container, attempt), paths.etc_hosts());
+            // Everybody in the container may write its last words, whatever user it runs as.
+            for (path, text, mode) in [(&termination, "", 0o666), (&etc_hosts, hosts.as_str(), 0o644)] {
+                write_file(path, text.as_bytes(), mode).map_err(|error| no_directory(path, &error))?;
+            }
+            Ok(LifeFiles { termination: Some(termination), etc_hosts: Some(etc_hosts) })
+        })
+    }
+
+    fn log_counts<'a>(&'a self, pod: &'a Pod) -> BoxFuture<'a, BTreeMap<String, u32>> {
+        let paths = self.layout.pod(pod);
+        let containers: Vec<_> = pod.all_containers().map(|container| container.name.clone()).collect();
+        blocking(move || {
+            let Ok(paths) = paths else { return BTreeMap::new() };
+            let counted = containers.into_iter().map(|container| {
+                // Without a directory there was no life.
+                let names = names_in(&paths.container_log_dir(&container)).unwrap_or_default();
+                let count = count_from_logs(names.iter().map(String::as_str));
+                (container, count)
+            });
+            counted.collect()
+        })
+    }
+
+    fn termination_message<'a>(&'a self, pod: &'a Pod, container: &'a str, attempt: u32) -> BoxFuture<'a, String> {
+        let path = self.layout.pod(pod).map(|paths| paths.termination_file(container, attempt));
+        blocking(move || {
+            let Ok(path) = path else { return String::new() };
+            match tail::read_end(&path, tail::MESSAGE_BYTES) {
+                Ok(end) => tail::message(&end),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+                Err(error) => format!("Error on reading termination log {}: {error}", path.display()),
+            }
+        })
+    }
+
+    fn process_end(&self, pid: u32) -> Option<BoxFuture<'static, ()>> {
+        process::end(pid)
+    }
+
+    fn clean_up<'a>(&'a self, uid: &'a str) -> BoxFuture<'a, Result<(), HostError>> {
+        let layout = self.layout.clone();
+        let uid = uid.to_owned();
+        blocking(move || {
+            let mut directories = vec![layout.pod_dir(&uid)?];
+            let logs = names_in(layout.logs()).unwrap_or_default();
+            let of_pod = logs.into_iter().filter(|name| paths::is_log_dir_of(name, &uid));
+            directories.extend(of_pod.map(|name| layout.logs().join(name)));
+            let failed: Vec<_> = directories.iter().flat_map(|directory| removal::remove(directory).err()).collect();
+            match failed.as_slice() {
+                [] => Ok(()),
+                failed => Err(HostError { reason: NOT_REMOVED, message: failed.join("; ") }),
+            }
+        })
+    }
+}
+
+fn make_part(part: &SubPath) -> Result<(), HostError> {
+    let SubPath { volume, path } = part;
+    sub_paths::make(volume, path).map_err(|error| HostError {
+        reason: NO_VOLUME,
+        message: format!("cannot use {} in {}: {error}", path.display(), volume.display()),
+    })
+}
+
+/// Runs something that waits for the disk where it keeps nobody else waiting. It runs to its end even if nobody waits
+/// for it any more.
+fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> BoxFuture<'static, T> {
+    async move {
+        match tokio::task::spawn_blocking(work).await {
+            Ok(done) => done,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // The runtime shuts down, and this task with it.
+                Err(_) => futures::future::pending().await,
+            },
+        }
+    }
+    .boxed()
+}
+
+fn make_container_dirs(paths: &PodPaths, container: &str) -> Result<(), HostError> {
+    // Logs are for everybody on the node, the rest is not.
+    for (directory, mode) in [(paths.container_dir(container), 0o750), (paths.container_log_dir(container), 0o755)] {
+        make_dirs(&directory, mode).map_err(|error| no_directory(&directory, &error))?;
+    }
+    Ok(())
+}
+
+/// Makes a directory and the missing ones above it.
+fn make_dirs(directory: &Path, mode: u32) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(mode).create(directory)
+}
+
+/// Makes a file, or empties the one in place, which containers may have mounted.
+fn write_file(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).custom_flags(flags).open(path)?;
+    // The process's own mask has no say in it.
+    file.set_permissions(Permissions::from_mode(mode))?;
+    file.write_all(bytes)
+}
+
+fn names_in(directory: &Path) -> io::Result<Vec<String>> {
+    fs::read_dir(directory)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+}
+
+fn no_directory(path: &Path, error: &io::Error) -> HostError {
+    HostError { reason: NO_DIRECTORIES, message: format!("cannot make {}: {error}", path.display()) }
+}
+
+#[cfg(test)]
+mod tests;

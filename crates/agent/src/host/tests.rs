@@ -1,0 +1,279 @@
+//! The host on a real file system, with real processes.
+
+use std::{os::unix::net::UnixListener, process::Stdio};
+
+use keelet_pod::parse_one;
+use rustix::process::{Signal, kill_process};
+
+use super::*;
+
+const CONTAINERS: &str = "containers: [{ name: main, image: nginx }, { name: side, image: nginx }]";
+
+fn pod(uid: &str, volumes: &str) -> Pod {
+    let manifest = format!(
+        "apiVersion: v1
+kind: Pod
+metadata: {{ name: web, namespace: shop, uid: {uid} }}
+spec:
+  {CONTAINERS}
+  volumes: [{volumes}]
+"
+    );
+    parse_one(&manifest).unwrap()
+}
+
+fn host() -> (tempfile::TempDir, OsHost) {
+    let directory = tempfile::tempdir().unwrap();
+    let host = OsHost::new(Layout::new(directory.path().join("lib"), directory.path().join("log")));
+    (directory, host)
+}
+
+async fn life(host: &OsHost, pod: &Pod, attempt: u32, address: &str) -> Result<LifeFiles, HostError> {
+    let addresses = [address.to_owned()];
+    host.prepare_life(LifeOf { pod, container: "main", attempt, addresses: &addresses, sub_paths: &[] }).await
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+#[allow(clippy::print_stderr, reason = "a skipped test says so")]
+fn skipped() {
+    eprintln!("skipped: mounting needs root");
+}
+
+#[tokio::test]
+async fn a_pod_gets_its_directories_once() {
+    let (_directory, host) = host();
+    let pod = pod("u1", "{ name: data, emptyDir: {} }");
+    let paths = host.layout().pod(&pod).unwrap();
+    let volumes = host.prepare(&pod).await.unwrap();
+    assert_eq!(volumes, BTreeMap::from([("data".to_owned(), paths.empty_dir("data"))]));
+    assert_eq!(mode(&volumes["data"]), 0o777);
+    assert!(paths.container_dir("main").is_dir() && paths.container_log_dir("side").is_dir());
+    // What the pod made of it since stays.
+    fs::write(volumes["data"].join("file"), "kept").unwrap();
+    fs::set_permissions(&volumes["data"], Permissions::from_mode(0o700)).unwrap();
+    assert_eq!(host.prepare(&pod).await.unwrap(), volumes);
+    assert_eq!(fs::read_to_string(volumes["data"].join("file")).unwrap(), "kept");
+    assert_eq!(mode(&volumes["data"]), 0o700);
+}
+
+#[tokio::test]
+async fn a_volume_in_memory_is_a_tmpfs_of_its_size() {
+    let (_directory, host) = host();
+    let pod = pod("u1", "{ name: cache, emptyDir: { medium: Memory, sizeLimit: 64Ki } }");
+    let volumes = match host.prepare(&pod).await {
+        Ok(volumes) => volumes,
+        Err(error) => {
+            assert!(error.message.contains("cannot mount a tmpfs"), "{error}");
+            return skipped();
+        }
+    };
+    let cache = &volumes["cache"];
+    assert_eq!(mode(cache), 0o777);
+    fs::write(cache.join("small"), [0; 1024]).unwrap();
+    let error = fs::write(cache.join("large"), [0; 128 << 10]).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+    // Asked for again, it is found, not mounted a second time.
+    host.prepare(&pod).await.unwrap();
+    assert!(cache.join("small").exists());
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    assert_eq!(mounts.matches(cache.to_str().unwrap()).count(), 1);
+    host.clean_up("u1").await.unwrap();
+    assert!(!cache.exists());
+}
+
+#[tokio::test]
+async fn a_host_path_is_what_its_type_says() {
+    let (directory, host) = host();
+    let file = directory.path().join("file");
+    let socket = directory.path().join("socket");
+    fs::write(&file, "x").unwrap();
+    let _listener = UnixListener::bind(&socket).unwrap();
+    let (dir, missing) = (directory.path(), directory.path().join("missing"));
+    let device = Path::new("/dev/null");
+    let failed = "hostPath type check failed: ";
+    for (kind, path, problem) in [
+        ("", missing.as_path(), None),
+        ("Directory", dir, None),
+        ("File", &file, None),
+        ("Socket", &socket, None),
+        ("CharDevice", device, None),
+        ("DirectoryOrCreate", dir, None),
+        ("FileOrCreate", &file, None),
+        ("Directory", &file, Some(format!("{failed}{} is not a directory, it is a file", file.display()))),
+        (
+            "DirectoryOrCreate",
+            &socket,
+            Some(format!("{failed}{} is not a directory, it is a socket file", socket.display())),
+        ),
+        ("File", dir, Some(format!("{failed}{} is not a file, it is a directory", dir.display()))),
+        ("FileOrCreate", dir, Some(format!("{failed}{} is not a file, it is a directory", dir.display()))),
+        ("Socket", &file, Some(format!("{failed}{} is not a socket file, it is a file", file.display()))),
+        ("BlockDevice", device, Some(format!("{failed}/dev/null is not a block device, it is a character device"))),
+        ("CharDevice", &missing, Some(format!("{failed}{} does not exist", missing.display()))),
+        ("Directory", &missing, Some(format!("{failed}{} does not exist", missing.display()))),
+        ("", Path::new("etc/passwd"), Some("hostPath etc/passwd is not an absolute path".to_owned())),
+    ] {
+        let volume = format!("{{ name: host, hostPath: {{ path: {}, type: {kind:?} }} }}", path.display());
+        let made = host.prepare(&pod("u1", &volume)).await;
+        let expected = match problem {
+            None => Ok(BTreeMap::from([("host".to_owned(), path.to_owned())])),
+            Some(problem) => Err(HostError {
+                reason: "FailedMount",
+                message: format!("MountVolume.SetUp failed for volume \"host\" : {problem}"),
+            }),
+        };
+        assert_eq!(made, expected, "{kind} {}", path.display());
+    }
+    assert!(!missing.exists());
+}
+
+#[tokio::test]
+async fn a_host_path_is_made_where_its_type_says_so() {
+    let (directory, host) = host();
+    let (dir, file) = (directory.path().join("new/dir"), directory.path().join("new/file"));
+    let volumes = format!(
+        "{{ name: d, hostPath: {{ path: {}, type: DirectoryOrCreate }} }}, {{ name: f, hostPath: {{ path: {}, type: FileOrCreate }} }}",
+        dir.display(),
+        file.display()
+    );
+    host.prepare(&pod("u1", &volumes)).await.unwrap();
+    assert!(dir.is_dir() && file.is_file());
+    // It is the node's, and outlives the pod.
+    host.clean_up("u1").await.unwrap();
+    assert!(dir.is_dir() && file.is_file());
+}
+
+#[tokio::test]
+async fn other_volumes_are_named_with_what_is_supported() {
+    let (_directory, host) = host();
+    for (volume, expected) in [
+        (
+            "{ name: cfg, configMap: { name: x } }",
+            "volumes of type configMap are not supported by this agent; supported are emptyDir and hostPath",
+        ),
+        (
+            "{ name: cfg, secret: { secretName: x } }",
+            "volumes of type secret are not supported by this agent; supported are emptyDir and hostPath",
+        ),
+        (
+            "{ name: cfg, emptyDir: { medium: HugePages } }",
+            "medium \"HugePages\" is not supported by this agent; supported are \"\" and \"Memory\"",
+        ),
+    ] {
+        let error = host.prepare(&pod("u1", volume)).await.unwrap_err();
+        assert_eq!(error.reason, "FailedMount");
+        assert_eq!(error.message, format!("MountVolume.SetUp failed for volume \"cfg\" : {expected}"));
+    }
+    let silent = host.prepare(&pod("u1", "{ name: data }")).await.unwrap();
+    assert!(silent["data"].is_dir(), "a volume that says nothing is an emptyDir");
+}
+
+/// STAT-8.
+#[tokio::test]
+async fn log_files_tell_the_next_restart_count() {
+    let (_directory, host) = host();
+    let pod = pod("u1", "");
+    let counts = |main, side| BTreeMap::from([("main".to_owned(), main), ("side".to_owned(), side)]);
+    assert_eq!(host.log_counts(&pod).await, counts(0, 0), "nothing is there yet");
+    host.prepare(&pod).await.unwrap();
+    let logs = host.layout().pod(&pod).unwrap().container_log_dir("main");
+    for name in ["0.log", "4.log", "4.log.20260101-000000.gz", "7.txt", "x.log"] {
+        fs::write(logs.join(name), "").unwrap();
+    }
+    assert_eq!(host.log_counts(&pod).await, counts(5, 0));
+}
+
+/// STAT-11.
+#[tokio::test]
+async fn last_words_are_read_from_the_life_that_said_them() {
+    let (_directory, host) = host();
+    let pod = pod("u1", "");
+    assert_eq!(host.termination_message(&pod, "main", 0).await, "");
+    let first = life(&host, &pod, 0, "10.0.0.1").await.unwrap().termination.unwrap();
+    let second = life(&host, &pod, 1, "10.0.0.1").await.unwrap().termination.unwrap();
+    assert_eq!(mode(&first), 0o666);
+    fs::write(first, "first").unwrap();
+    fs::write(second, "second").unwrap();
+    assert_eq!(host.termination_message(&pod, "main", 0).await, "first");
+    assert_eq!(host.termination_message(&pod, "main", 1).await, "second");
+    let log = host.log_dir(&pod).unwrap().join(PodPaths::container_log_file("main", 1));
+    fs::write(log, "2026-01-01T00:00:00Z stderr F oops\n").unwrap();
+    assert_eq!(host.log_tail(&pod, "main", 1).await, "oops\n");
+    assert_eq!(host.log_tail(&pod, "main", 2).await, "");
+}
+
+#[tokio::test]
+async fn the_hosts_file_is_rewritten_in_place() {
+    let (_directory, host) = host();
+    let pod = pod("u1", "");
+    let path = life(&host, &pod, 0, "10.0.0.1").await.unwrap().etc_hosts.unwrap();
+    // As another container of the pod has it mounted.
+    let mounted = fs::File::open(&path).unwrap();
+    life(&host, &pod, 1, "10.0.0.2").await.unwrap();
+    assert!(io::read_to_string(mounted).unwrap().ends_with("10.0.0.2\tweb\n"));
+    assert_eq!(mode(&path), 0o644);
+}
+
+#[tokio::test]
+async fn clean_up_removes_that_pod_and_nothing_else() {
+    let (directory, host) = host();
+    let (gone, stays) = (pod("u1", "{ name: data, emptyDir: {} }"), pod("u11", "{ name: data, emptyDir: {} }"));
+    host.prepare(&stays).await.unwrap();
+    let volumes = host.prepare(&gone).await.unwrap();
+    std::os::unix::fs::symlink(directory.path(), volumes["data"].join("out")).unwrap();
+    host.clean_up("u1").await.unwrap();
+    let (gone, stays) = (host.layout().pod(&gone).unwrap(), host.layout().pod(&stays).unwrap());
+    assert!(!gone.dir().exists() && !gone.log_dir().exists());
+    assert!(stays.empty_dir("data").is_dir() && stays.container_log_dir("main").is_dir());
+    host.clean_up("u1").await.unwrap();
+    host.clean_up("never seen").await.unwrap();
+}
+
+#[tokio::test]
+async fn uids_that_lead_elsewhere_are_refused() {
+    let (directory, host) = host();
+    fs::create_dir_all(directory.path().join("lib/pods")).unwrap();
+    fs::write(directory.path().join("lib/precious"), "").unwrap();
+    for uid in ["..", ".", "", "../precious", "/", "a/../.."] {
+        assert!(host.clean_up(uid).await.is_err(), "{uid:?}");
+        let hostile = Pod { uid: uid.to_owned(), ..pod("u1", "") };
+        assert!(host.prepare(&hostile).await.is_err(), "{uid:?}");
+        assert!(life(&host, &hostile, 0, "").await.is_err() && host.log_dir(&hostile).is_err(), "{uid:?}");
+        assert_eq!(host.log_counts(&hostile).await, BTreeMap::new());
+        assert_eq!(host.termination_message(&hostile, "main", 0).await, "");
+    }
+    assert!(directory.path().join("lib/precious").exists());
+}
+
+#[tokio::test]
+async fn a_root_that_cannot_be_written_is_named() {
+    let (directory, host) = host();
+    fs::write(directory.path().join("lib"), "a file").unwrap();
+    let error = host.prepare(&pod("u1", "")).await.unwrap_err();
+    assert_eq!(error.reason, "FailedToMakePodDataDirectories");
+    assert!(error.message.contains("lib/pods/u1/containers/main"), "{error}");
+}
+
+#[tokio::test]
+async fn the_end_of_a_process_is_told_when_it_comes() {
+    let (_directory, host) = host();
+    let mut child = std::process::Command::new("sleep").arg("60").stdout(Stdio::null()).spawn().unwrap();
+    let mut end = host.process_end(child.id()).unwrap();
+    assert!(futures::poll!(&mut end).is_pending());
+    let pid = rustix::process::Pid::from_child(&child);
+    kill_process(pid, Signal::KILL).unwrap();
+    // Hangs, should it never be told.
+    end.await;
+    assert!(child.try_wait().unwrap().is_some());
+}
+
+#[test]
+fn a_process_that_nobody_knows_cannot_be_watched() {
+    let (_directory, host) = host();
+    for pid in [0, u32::MAX, i32::MAX as u32] {
+        assert!(host.process_end(pid).is_none(), "{pid}");
+    }
+}

@@ -1,0 +1,111 @@
+//! What a container may be told of its own pod: `fieldRef` and `resourceFieldRef`.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1;
+
+use super::{
+    Placement,
+    amount::{Amount, Side},
+    container,
+};
+
+/// Why there is no value, as the end of a sentence about the variable.
+type Fault = String;
+
+/// The value of a field of the pod.
+pub(super) fn field(placement: &Placement<'_>, path: &str) -> Result<String, Fault> {
+    let (pod, spec) = (placement.pod, placement.spec());
+    let text = |text: Option<&String>| text.cloned().unwrap_or_default();
+    if let Some((map, key)) = path.strip_suffix("']").and_then(|path| path.split_once("['")) {
+        return match map {
+            "metadata.labels" => Ok(entry(pod.source.metadata.labels.as_ref(), key)),
+            "metadata.annotations" => Ok(entry(pod.source.metadata.annotations.as_ref(), key)),
+            _ => Err(format!("refers to field {path:?}, which has no keys")),
+        };
+    }
+    Ok(match path {
+        "metadata.name" => pod.name.clone(),
+        "metadata.namespace" => pod.namespace.clone(),
+        "metadata.uid" => pod.uid.clone(),
+        // A pod from a manifest runs here, whether or not it says so.
+        "spec.nodeName" => {
+            let name = text(spec.and_then(|spec| spec.node_name.as_ref()));
+            if name.is_empty() { placement.node.name.clone() } else { name }
+        }
+        "spec.serviceAccountName" => text(spec.and_then(|spec| spec.service_account_name.as_ref())),
+        "status.podIP" => text(pod_ips(placement).first()),
+        "status.podIPs" => pod_ips(placement).join(","),
+        "status.hostIP" | "status.hostIPs" => match &placement.node.address {
+            Some(address) => address.clone(),
+            None => return Err(format!("refers to {path}: the node's address is not known")),
+        },
+        _ => return Err(format!("refers to field {path:?}, which is not available")),
+    })
+}
+
+/// On the node's network the pod has the node's address.
+fn pod_ips(placement: &Placement<'_>) -> Vec<String> {
+    if placement.pod_ips.is_empty() && placement.pod.host_network {
+        return placement.node.address.iter().cloned().collect();
+    }
+    placement.pod_ips.to_vec()
+}
+
+fn entry(map: Option<&BTreeMap<String, String>>, key: &str) -> String {
+    map.and_then(|map| map.get(key)).cloned().unwrap_or_default()
+}
+
+/// An amount of a resource of this or another container, in units of the divisor, rounded up. Where nothing limits a
+/// container, the node does.
+pub(super) fn resource(
+    placement: &Placement<'_>,
+    own: &v1::Container,
+    reference: &v1::ResourceFieldSelector,
+) -> Result<String, Fault> {
+    let unknown = || format!("refers to resource {:?}, which is not available", reference.resource);
+    let (side, resource) = reference.resource.split_once('.').ok_or_else(unknown)?;
+    let side = match side {
+        "limits" => Side::Limits,
+        "requests" => Side::Requests,
+        _ => return Err(unknown()),
+    };
+    if !matches!(resource, "cpu" | "memory" | "ephemeral-storage") && !resource.starts_with("hugepages-") {
+        return Err(unknown());
+    }
+    let amount = match reference.container_name.as_deref().filter(|name| !name.is_empty()) {
+        None => amount(placement, own, side, resource),
+        Some(name) => {
+            let other = container::in_api_form(placement, name);
+            let other = other.ok_or_else(|| format!("refers to container {name:?}, which the pod does not have"))?;
+            amount(placement, &other, side, resource)
+        }
+    };
+    let divisor = reference.divisor.as_ref().map(Amount::read).filter(|divisor| !divisor.is_zero());
+    let divisor = divisor.unwrap_or(Amount::whole(1));
+    // Processors are counted in thousandths, everything else in whole pieces.
+    let (amount, divisor) = match resource {
+        "cpu" => (amount.millis(), divisor.millis()),
+        _ => (amount.units(), divisor.units()),
+    };
+    if divisor <= 0 {
+        return Err("has a divisor that is not more than zero".to_owned());
+    }
+    Ok((amount / divisor + i64::from(amount % divisor > 0)).to_string())
+}
+
+fn amount(placement: &Placement<'_>, raw: &v1::Container, side: Side, resource: &str) -> Amount {
+    let own = Amount::on(side, raw.resources.as_ref(), resource);
+    if side == Side::Requests || !own.is_zero() {
+        return own;
+    }
+    let of_pod = placement.spec().and_then(|spec| spec.resources.as_ref());
+    let of_pod = Amount::on(Side::Limits, of_pod, resource);
+    match resource {
+        "cpu" | "memory" if !of_pod.is_zero() => of_pod,
+        "cpu" => Amount::thousandths(placement.node.cpu_millis),
+        "memory" => Amount::whole(placement.node.memory_bytes),
+        "ephemeral-storage" => Amount::whole(placement.node.storage_bytes),
+        _ => own,
+    }
+}

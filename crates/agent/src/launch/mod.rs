@@ -1,0 +1,155 @@
+//! From a validated pod to what a runtime is asked for.
+//!
+//! ```text
+//! Pod, Placement           --sandbox_config-->    PodSandboxConfig
+//! Container, Image, ...    --container_config-->  ContainerConfig
+//! ```
+//!
+//! Everything here is a function: no files, no clock, no runtime. What has to be read from the node comes in as
+//! [`NodeFacts`]; what has to be made on it (directories, files) is named in [`Placement`] by whoever made it. Labels,
+//! annotations, log paths and limits are the kubelet's, so that `crictl`, log collectors and a kubelet that takes the
+//! node over can read what keelet made.
+//!
+//! | what | where |
+//! | --- | --- |
+//! | labels and annotations | `marks` |
+//! | name, resolver, ports, namespaces of a sandbox | `sandbox`, `dns`, `hostname` |
+//! | variables and `$(NAME)` in commands | `env`, `downward`, `expand` |
+//! | volumes, `/etc/hosts`, the termination message | `mounts` |
+//! | users, capabilities, profiles | `security` |
+//! | shares, quotas, limits, who dies first | `resources`, `qos`, `amount` |
+
+mod amount;
+mod container;
+mod dns;
+mod downward;
+mod env;
+mod expand;
+mod hostname;
+mod marks;
+mod mounts;
+mod qos;
+mod resources;
+mod sandbox;
+mod security;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+use k8s_openapi::api::core::v1::{PodSecurityContext, PodSpec};
+use keelet_pod::Pod;
+
+pub(crate) use self::{container::container_config, mounts::sub_paths, sandbox::sandbox_config};
+
+/// Where a pod is put: everything a launch needs to know besides the container.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Placement<'a> {
+    /// The pod.
+    pub(crate) pod: &'a Pod,
+    /// Where its volumes are on the node, by name.
+    pub(crate) volumes: &'a BTreeMap<String, PathBuf>,
+    /// The pod's log directory: `/var/log/pods/<namespace>_<name>_<uid>`.
+    pub(crate) logs: &'a Path,
+    /// The hosts file made for the pod; without one it keeps what the runtime gives it.
+    pub(crate) etc_hosts: Option<&'a Path>,
+    /// The file that is to catch the termination message of this attempt of the container.
+    pub(crate) termination_file: Option<&'a Path>,
+    /// The ID of the container whose processes an ephemeral container asks to see.
+    pub(crate) target: Option<&'a str>,
+    /// The pod's addresses, the first one first; none before there is a sandbox.
+    pub(crate) pod_ips: &'a [String],
+    /// The node.
+    pub(crate) node: &'a NodeFacts,
+}
+
+/// What a launch has to know of the node. The default is a node nobody knows anything about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeFacts {
+    /// The node's name.
+    pub name: String,
+    /// The node's own address.
+    pub address: Option<String>,
+    /// The text of the node's `resolv.conf`; none where pods are to get nothing from it.
+    pub resolv_conf: Option<String>,
+    /// The cluster's DNS servers. Without any, `ClusterFirst` means what `Default` means.
+    pub cluster_dns: Vec<String>,
+    /// The domain of the cluster's services, such as `cluster.local`; may be empty.
+    pub cluster_domain: String,
+    /// Processors in thousandths: what a container that has no limit may use.
+    pub cpu_millis: i64,
+    /// Memory.
+    pub memory_bytes: i64,
+    /// Room for images, logs and writable layers.
+    pub storage_bytes: i64,
+    /// Sizes of huge pages as the kernel names them: `2MB`, `1GB`.
+    pub huge_page_sizes: Vec<String>,
+    /// How limits are written down.
+    pub cgroups: Cgroups,
+    /// Whether use of swap can be limited.
+    pub swap_limits: bool,
+    /// Where seccomp profiles of the type Localhost are, such as `/var/lib/kubelet/seccomp`.
+    pub seccomp_root: PathBuf,
+}
+
+/// The two generations of cgroups.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Cgroups {
+    /// One hierarchy per controller, or nobody knows.
+    #[default]
+    V1,
+    /// The unified hierarchy, whose files can be named one by one.
+    V2,
+}
+
+/// An image on the node, as the runtime describes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Image {
+    /// What to run: the runtime's own reference.
+    pub(crate) id: String,
+    /// The name in the manifest.
+    pub(crate) name: String,
+    /// The user it runs as, if it says so by number.
+    pub(crate) uid: Option<i64>,
+    /// The user it runs as, if it says so by name; else empty.
+    pub(crate) user: String,
+}
+
+/// Why something cannot be launched as its pod wants it. Trying again helps only if something else changes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub(crate) struct ConfigError {
+    /// `CreateContainerConfigError` or `CreatePodSandboxError`.
+    pub(crate) reason: &'static str,
+    /// For people.
+    pub(crate) message: String,
+}
+
+// === impl Placement ===
+
+impl Placement<'_> {
+    /// The pod's spec in the API's form. Validation has seen that there is one.
+    fn spec(&self) -> Option<&PodSpec> {
+        self.pod.source.spec.as_ref()
+    }
+
+    /// The pod's security context.
+    fn security(&self) -> Option<&PodSecurityContext> {
+        self.spec()?.security_context.as_ref()
+    }
+}
+
+// === impl ConfigError ===
+
+impl ConfigError {
+    fn container(message: impl Into<String>) -> Self {
+        Self { reason: "CreateContainerConfigError", message: message.into() }
+    }
+
+    fn sandbox(message: impl Into<String>) -> Self {
+        Self { reason: "CreatePodSandboxError", message: message.into() }
+    }
+}

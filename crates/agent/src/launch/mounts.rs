@@ -1,0 +1,176 @@
+//! What of the node a container sees: volumes, its hosts file, the place for its last words.
+
+use std::path::{Component, Path, PathBuf};
+
+use k8s_openapi::api::core::v1 as api;
+use keelet_cri::v1;
+use keelet_pod::Container;
+
+use crate::doors::SubPath;
+
+use super::{ConfigError, Placement, container, env, env::Environment, expand::expand};
+
+const ETC_HOSTS: &str = "/etc/hosts";
+
+/// The parts of volumes that a container mounts.
+pub(crate) fn sub_paths(placement: &Placement<'_>, container: &Container) -> Result<Vec<SubPath>, ConfigError> {
+    let raw = &*container::required(placement, container)?;
+    let environment = env::environment(placement, raw)?;
+    let mut parts = Vec::new();
+    for mount in raw.volume_mounts.iter().flatten() {
+        if let Some(path) = sub_path(mount, &environment, &raw.name)? {
+            parts.push(SubPath { volume: volume(placement, &mount.name, &raw.name)?.to_owned(), path });
+        }
+    }
+    Ok(parts)
+}
+
+/// Everything that is mounted into a container.
+pub(super) fn mounts(
+    placement: &Placement<'_>,
+    raw: &api::Container,
+    environment: &Environment,
+) -> Result<Vec<v1::Mount>, ConfigError> {
+    if let Some(device) = raw.volume_devices.iter().flatten().next() {
+        return Err(refusal(&device.name, &raw.name, "raw block volumes are not available on this node yet"));
+    }
+    let given = raw.volume_mounts.as_deref().unwrap_or_default();
+    let mut mounts =
+        given.iter().map(|mount| volume_mount(placement, raw, mount, environment)).collect::<Result<Vec<_>, _>>()?;
+    let has_hosts = given.iter().any(|mount| mount.mount_path == ETC_HOSTS);
+    if let Some(file) = placement.etc_hosts.filter(|_| !has_hosts) {
+        mounts.push(own_file(file, ETC_HOSTS));
+    }
+    let message_path = raw.termination_message_path.as_deref().unwrap_or_default();
+    if let Some(file) = placement.termination_file.filter(|_| !message_path.is_empty()) {
+        mounts.push(own_file(file, message_path));
+    }
+    Ok(mounts)
+}
+
+fn volume_mount(
+    placement: &Placement<'_>,
+    raw: &api::Container,
+    mount: &api::VolumeMount,
+    environment: &Environment,
+) -> Result<v1::Mount, ConfigError> {
+    let volume = volume(placement, &mount.name, &raw.name)?;
+    let host_path = match sub_path(mount, environment, &raw.name)? {
+        Some(part) => volume.join(part),
+        None => volume.to_owned(),
+    };
+    let kind = kind(placement, &mount.name);
+    let propagation = match mount.mount_propagation.as_deref() {
+        Some("HostToContainer") => v1::MountPropagation::PropagationHostToContainer,
+        Some("Bidirectional") => v1::MountPropagation::PropagationBidirectional,
+        _ => v1::MountPropagation::PropagationPrivate,
+    };
+    // Where it is only wished for, it is not asked for: a runtime that cannot do it would refuse the container.
+    let recursive = mount.recursive_read_only.as_deref() == Some("Enabled");
+    if recursive && propagation != v1::MountPropagation::PropagationPrivate {
+        return Err(refusal(&mount.name, &raw.name, "recursiveReadOnly and mountPropagation exclude each other"));
+    }
+    Ok(v1::Mount {
+        container_path: absolute(&mount.mount_path),
+        host_path: text(&host_path),
+        readonly: mount.read_only == Some(true) || kind == Kind::Content,
+        selinux_relabel: kind != Kind::Foreign,
+        propagation: propagation.into(),
+        recursive_read_only: recursive,
+        mount_options: mount.bind_mount_options.clone().unwrap_or_default(),
+        ..v1::Mount::default()
+    })
+}
+
+/// Whom a volume belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// The pod's own room.
+    Room,
+    /// The pod's own, filled by the agent: containers only read it.
+    Content,
+    /// Not the pod's own; its labels are left alone.
+    Foreign,
+}
+
+fn kind(placement: &Placement<'_>, name: &str) -> Kind {
+    let mut volumes = placement.spec().into_iter().flat_map(|spec| spec.volumes.iter().flatten());
+    match volumes.find(|volume| volume.name == name) {
+        Some(volume) if volume.empty_dir.is_some() => Kind::Room,
+        Some(volume)
+            if volume.config_map.is_some()
+                || volume.secret.is_some()
+                || volume.downward_api.is_some()
+                || volume.projected.is_some() =>
+        {
+            Kind::Content
+        }
+        _ => Kind::Foreign,
+    }
+}
+
+fn volume<'a>(placement: &Placement<'a>, name: &str, container: &str) -> Result<&'a Path, ConfigError> {
+    let path = placement.volumes.get(name);
+    path.map(PathBuf::as_path).ok_or_else(|| refusal(name, container, "the volume is not there"))
+}
+
+/// The part of the volume that is asked for, in plain components.
+fn sub_path(
+    mount: &api::VolumeMount,
+    environment: &Environment,
+    container: &str,
+) -> Result<Option<PathBuf>, ConfigError> {
+    let refuse = |why: &str| refusal(&mount.name, container, why);
+    let asked = match mount.sub_path_expr.as_deref() {
+        None | Some("") => mount.sub_path.clone().unwrap_or_default(),
+        Some(expression) => {
+            let mut missing = Vec::new();
+            let asked = expand(expression, |name| {
+                let value = environment.get(name).unwrap_or_default();
+                if value.is_empty() {
+                    missing.push(name.to_owned());
+                }
+                value.to_owned()
+            });
+            if !missing.is_empty() {
+                let names = missing.join(", ");
+                return Err(refuse(&format!("subPathExpr {expression:?} has no value for {names}")));
+            }
+            asked
+        }
+    };
+    let mut plain = PathBuf::new();
+    for component in Path::new(&asked).components() {
+        match component {
+            Component::Normal(name) => plain.push(name),
+            Component::CurDir => {}
+            Component::ParentDir => return Err(refuse(&format!("the sub-path {asked:?} must not contain '..'"))),
+            Component::RootDir | Component::Prefix(_) => {
+                return Err(refuse(&format!("the sub-path {asked:?} must be relative")));
+            }
+        }
+    }
+    Ok(Some(plain).filter(|plain| !plain.as_os_str().is_empty()))
+}
+
+/// A file of the pod's own that the container may write to.
+fn own_file(file: &Path, container_path: &str) -> v1::Mount {
+    v1::Mount {
+        container_path: absolute(container_path),
+        host_path: text(file),
+        selinux_relabel: true,
+        ..v1::Mount::default()
+    }
+}
+
+fn absolute(path: &str) -> String {
+    if path.starts_with('/') { path.to_owned() } else { format!("/{path}") }
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+fn refusal(volume: &str, container: &str, why: &str) -> ConfigError {
+    ConfigError::container(format!("volume {volume:?} cannot be mounted into container {container:?}: {why}"))
+}

@@ -1,0 +1,235 @@
+//! The node agent: pods in, running containers and statuses out.
+//!
+//! ```text
+//! source ----> manager ----> pod task (one per pod): look -> plan -> ledger -> publish -> operations
+//!                              ^  ^  ^                 |                                      |
+//!               watch (events)-'  |  '--- slot <-------+--- operations report their end <-----'
+//!                      audit (time)
+//! ```
+//!
+//! The agent decides nothing about containers: [`keelet_lifecycle::Rules::plan`] does. What is here carries plans out
+//! and brings back what came of it. Everything outside is behind a door ([`doors`]), so the same agent runs on a real
+//! node and in a simulation that stops it between any two effects.
+//!
+//! State has one owner each: a pod's evidence its [`pod_task`], the set of pods the [`manager`], the ledger the
+//! [`books`]. They tell each other things through slots that hold the latest value and never make a sender wait.
+
+mod books;
+pub mod clock;
+pub mod doors;
+pub mod events;
+pub mod host;
+mod launch;
+mod manager;
+pub mod metrics;
+mod node;
+mod operations;
+mod orphans;
+mod pod_task;
+pub mod readers;
+mod registry;
+mod slot;
+pub mod source;
+mod tasks;
+mod watch;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use futures::future::BoxFuture;
+use keelet_ledger::{Disk, Ledger, OpenError, Opened};
+use keelet_lifecycle::{
+    Rules,
+    observed::RestartRequest,
+    restart::{RestartRefused, check_request},
+};
+use keelet_pod::Features;
+use keelet_prober::{Exec, ExecError, Executed, Prober};
+use tokio::sync::{OnceCell, watch as signal};
+
+use self::{
+    books::Books,
+    manager::{Desk, Manager},
+    node::Node,
+    registry::Registry,
+};
+pub use self::{
+    doors::Doors,
+    launch::{Cgroups, NodeFacts},
+    manager::{Extent, WantedPods},
+    metrics::Metrics,
+    node::Mode,
+    slot::{Acknowledge, Wanted},
+    tasks::TokioTasks,
+};
+
+/// How often the agent says in the ledger that it is alive.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+
+/// The node's settings.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What the rules depend on.
+    pub rules: Rules,
+    /// Feature switches, for pods that are read back from the ledger.
+    pub features: Features,
+    /// Where the ledger is.
+    pub ledger: keelet_ledger::Settings,
+    /// Whether somebody else keeps the statuses.
+    pub mode: Mode,
+    /// Probe attempts that may be under way at once on the whole node.
+    pub probe_limit: usize,
+    /// What containers may know of the node.
+    pub facts: NodeFacts,
+}
+
+/// A running agent.
+#[derive(Debug)]
+pub struct Agent {
+    node: Arc<Node>,
+    desk: Arc<Desk>,
+    stop: signal::Sender<bool>,
+    stopped: signal::Receiver<bool>,
+}
+
+/// Why an agent cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The ledger cannot be opened.
+    #[error(transparent)]
+    Ledger(#[from] OpenError),
+}
+
+/// Why a restart of all containers is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    /// There is no such pod.
+    #[error("no pod with UID {0:?} runs on this node")]
+    UnknownPod(String),
+    /// Its new state would be rejected.
+    #[error(transparent)]
+    Refused(#[from] RestartRefused),
+}
+
+// === impl Agent ===
+
+impl Agent {
+    /// Starts an agent: opens the ledger, and takes up every pod in it at once. Nothing waits for the runtime.
+    pub async fn start<D: Disk + Send + 'static>(doors: Doors<D>, settings: Settings) -> Result<Self, StartError> {
+        let started = doors.clock.now();
+        let Opened { ledger, pods, losses, troubles } = Ledger::open_on(doors.disk, settings.ledger)?;
+        for loss in &losses {
+            tracing::warn!(file = %loss.file.display(), why = %loss.why, "a file of the ledger cannot be used and was set aside");
+        }
+        for trouble in &troubles {
+            tracing::warn!(error = %trouble, "the ledger cannot be written; the agent goes on from memory and keeps trying");
+        }
+        let absence = ledger.absence(started);
+        let (stop, stopping) = signal::channel(false);
+        let (ended, stopped) = signal::channel(false);
+        let exec = Arc::new(RuntimeExec(doors.runtime.clone()));
+        let node = Arc::new(Node {
+            books: Books::open(ledger, Arc::clone(&doors.clock), &doors.tasks),
+            prober: Prober::new(doors.dial, exec, settings.probe_limit),
+            runtime: doors.runtime,
+            clock: doors.clock,
+            tasks: doors.tasks,
+            host: doors.host,
+            readers: doors.readers,
+            metrics: Arc::new(Metrics::new()),
+            registry: Registry::default(),
+            rules: settings.rules,
+            features: settings.features,
+            facts: settings.facts,
+            mode: settings.mode,
+            started,
+            absence,
+            stopping,
+            runtime_name: OnceCell::new(),
+        });
+        let desk = Arc::new(Desk::default());
+        let manager = Manager::new(Arc::clone(&node), Arc::clone(&desk), pods);
+        let books = node.books.clone();
+        node.tasks.spawn(Box::pin(async move {
+            manager.run().await;
+            books.stop().await;
+            let _ = ended.send(true);
+        }));
+        node.tasks.spawn(Box::pin(watch::follow(Arc::clone(&node))));
+        node.tasks.spawn(Box::pin(heartbeat(Arc::clone(&node))));
+        Ok(Self { node, desk, stop, stopped })
+    }
+
+    /// The pods that are to run here. One that is no longer among them is stopped and removed. Until this was called
+    /// for the first time, the pods of the ledger run as they did; those that a source cannot speak of yet still do.
+    pub fn set_pods(&self, wanted: WantedPods, extent: Extent) {
+        self.desk.set_wanted(wanted, extent);
+    }
+
+    /// Asks for all containers of a pod to be restarted in place.
+    pub fn request_restart(&self, uid: &str, request: RestartRequest) -> Result<(), RequestError> {
+        let (pod, slot) = self.node.registry.find(uid).ok_or_else(|| RequestError::UnknownPod(uid.to_owned()))?;
+        if self.node.mode == Mode::Cluster {
+            check_request(&pod, self.node.rules.restart_all)?;
+        }
+        slot.request_restart(request);
+        Ok(())
+    }
+
+    /// The node's metrics.
+    pub fn metrics(&self) -> &Metrics {
+        &self.node.metrics
+    }
+
+    /// Stops the agent and leaves the pods running. Returns when everything that was deferred is written.
+    pub async fn stop(&self) {
+        let _ = self.stop.send(true);
+        let mut stopped = self.stopped.clone();
+        let _ = stopped.wait_for(|stopped| *stopped).await;
+    }
+}
+
+async fn heartbeat(node: Arc<Node>) {
+    let mut stopping = node.stopping.clone();
+    loop {
+        node.books.beat().await;
+        tokio::select! {
+            biased;
+            _ = stopping.wait_for(|stop| *stop) => return,
+            () = tokio::time::sleep(HEARTBEAT) => {}
+        }
+    }
+}
+
+/// Runs commands in containers through the runtime.
+struct RuntimeExec(keelet_cri::Runtime);
+
+// === impl RuntimeExec ===
+
+impl Exec for RuntimeExec {
+    fn exec<'a>(
+        &'a self,
+        container_id: &'a str,
+        command: &'a [String],
+        timeout: Duration,
+    ) -> BoxFuture<'a, Result<Executed, ExecError>> {
+        Box::pin(async move {
+            match self.0.exec_sync(container_id, command, timeout).await {
+                Ok(mut done) => {
+                    done.stdout.append(&mut done.stderr);
+                    Ok(Executed { exit_code: done.exit_code, output: done.stdout })
+                }
+                Err(error) => Err(match error.kind {
+                    keelet_cri::ErrorKind::Deadline => ExecError::TimedOut(timeout),
+                    keelet_cri::ErrorKind::Unavailable => ExecError::RuntimeAway(error.to_string()),
+                    _ => ExecError::NotRun(error.to_string()),
+                }),
+            }
+        })
+    }
+}
+
+impl fmt::Debug for RuntimeExec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RuntimeExec")
+    }
+}

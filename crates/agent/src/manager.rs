@@ -1,0 +1,281 @@
+//! The pods of the node: which ones run here, which ones have to go, and what of others is left in the runtime.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use k8s_openapi::api::core::v1;
+use keelet_ledger::Recovered;
+use keelet_lifecycle::Evidence;
+use keelet_pod::Pod;
+use tokio::{sync::Notify, time::Instant};
+
+use crate::{
+    node::Node,
+    orphans::{self, Remains},
+    pod_task::{Ended, PodTask, deletion_of},
+    slot::{Slot, Wanted},
+};
+
+/// How often the runtime is searched for what belongs to nobody.
+const SEARCH: Duration = Duration::from_secs(60);
+/// A ledger or a directory that does not let go of a pod is asked again after this.
+const FORGET_AGAIN: Duration = Duration::from_secs(5);
+
+/// The desired set, by UID.
+pub type WantedPods = BTreeMap<String, Wanted>;
+
+/// How much a desired set says about pods that are not in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// A pod that is not in it is not wanted.
+    Complete,
+    /// A pod of an earlier run of the agent that is not in it may still be wanted: its source cannot tell yet.
+    Partial,
+}
+
+/// What others tell the manager.
+#[derive(Debug, Default)]
+pub(crate) struct Desk {
+    notes: Mutex<Notes>,
+    bell: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Notes {
+    wanted: Option<(WantedPods, Extent)>,
+    ended: Vec<(String, Ended)>,
+    found: BTreeMap<String, Remains>,
+    cleared: Vec<String>,
+}
+
+/// Owner of the pods' tasks.
+pub(crate) struct Manager {
+    node: Arc<Node>,
+    desk: Arc<Desk>,
+    pods: BTreeMap<String, Managed>,
+    wanted: WantedPods,
+    /// Whether the source has told everything it wants.
+    heard: bool,
+    /// Left by an earlier agent and not yet taken up.
+    recovered: BTreeMap<String, Recovered>,
+    /// Pods whose remains are being cleared away.
+    clearing: BTreeSet<String>,
+}
+
+struct Managed {
+    slot: Arc<Slot>,
+    pod: Arc<Pod>,
+    wanted: Wanted,
+    /// Whether the source ever named it to this agent.
+    named: bool,
+}
+
+// === impl Desk ===
+
+impl Desk {
+    fn notes(&self) -> MutexGuard<'_, Notes> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn set_wanted(&self, wanted: WantedPods, extent: Extent) {
+        self.notes().wanted = Some((wanted, extent));
+        self.bell.notify_one();
+    }
+
+    fn ended(&self, uid: String, ended: Ended) {
+        self.notes().ended.push((uid, ended));
+        self.bell.notify_one();
+    }
+
+    /// The runtime has these remains of pods that were not known when it was asked.
+    pub(crate) fn found(&self, remains: BTreeMap<String, Remains>) {
+        self.notes().found.extend(remains);
+        self.bell.notify_one();
+    }
+
+    fn cleared(&self, uid: String) {
+        self.notes().cleared.push(uid);
+        self.bell.notify_one();
+    }
+}
+
+// === impl Manager ===
+
+impl Manager {
+    pub(crate) fn new(node: Arc<Node>, desk: Arc<Desk>, recovered: Vec<Recovered>) -> Self {
+        let recovered = recovered.into_iter().map(|pod| (pod.uid.clone(), pod)).collect();
+        Self {
+            node,
+            desk,
+            pods: BTreeMap::new(),
+            wanted: BTreeMap::new(),
+            heard: false,
+            recovered,
+            clearing: BTreeSet::new(),
+        }
+    }
+
+    /// Runs until the agent stops and every pod's task has ended.
+    pub(crate) async fn run(mut self) {
+        self.take_up_recovered();
+        let mut search_at = Instant::now();
+        let mut stopping = self.node.stopping.clone();
+        loop {
+            let notes = std::mem::take(&mut *self.desk.notes());
+            for (uid, ended) in notes.ended {
+                self.ended(&uid, ended);
+            }
+            for uid in notes.cleared {
+                self.clearing.remove(&uid);
+            }
+            if let Some((wanted, extent)) = notes.wanted {
+                self.wanted = wanted;
+                self.heard |= extent == Extent::Complete;
+            }
+            let stop = *stopping.borrow_and_update();
+            if stop && self.pods.is_empty() {
+                return;
+            }
+            if !stop {
+                self.reconcile();
+                for (uid, remains) in notes.found {
+                    self.clear(uid, remains);
+                }
+                if self.heard && Instant::now() >= search_at {
+                    search_at = Instant::now() + SEARCH;
+                    self.search();
+                }
+            }
+            tokio::select! {
+                biased;
+                () = self.desk.bell.notified() => {}
+                _ = stopping.changed() => {}
+                () = tokio::time::sleep_until(search_at), if self.heard && !stop => {}
+            }
+        }
+    }
+
+    /// Pods that an earlier agent ran go on at once, before their source is heard: their containers run already.
+    fn take_up_recovered(&mut self) {
+        for (uid, recovered) in std::mem::take(&mut self.recovered) {
+            match copy_of(&self.node, &recovered) {
+                Ok(pod) => self.start(Wanted::new(Arc::new(pod)), recovered.evidence, false),
+                Err(why) => {
+                    // Its source may still have it; its evidence waits until then.
+                    tracing::warn!(%uid, %why, "a pod of the ledger cannot be run from its copy");
+                    self.recovered.insert(uid, recovered);
+                }
+            }
+        }
+    }
+
+    /// Starts what is wanted and tells the others that they are not.
+    fn reconcile(&mut self) {
+        for (uid, managed) in &mut self.pods {
+            let now = match self.wanted.get(uid) {
+                Some(wanted) => {
+                    managed.named = true;
+                    wanted.clone()
+                }
+                None if !managed.named && !self.heard => continue,
+                None => Wanted {
+                    deletion: Some(managed.wanted.deletion.clone().unwrap_or_else(|| deletion_of(&managed.pod))),
+                    ..managed.wanted.clone()
+                },
+            };
+            if now != managed.wanted {
+                managed.wanted = now.clone();
+                managed.slot.want(now);
+            }
+        }
+        for (uid, wanted) in self.wanted.clone() {
+            // A pod takes the place of another of its name only when that one is gone.
+            let taken = self
+                .pods
+                .values()
+                .any(|managed| managed.pod.name == wanted.pod.name && managed.pod.namespace == wanted.pod.namespace);
+            if !taken && !self.clearing.contains(&uid) {
+                let recovered = self.recovered.remove(&uid);
+                self.start(wanted, recovered.map(|recovered| recovered.evidence).unwrap_or_default(), true);
+            }
+        }
+    }
+
+    fn start(&mut self, wanted: Wanted, evidence: Evidence, named: bool) {
+        let slot = Arc::new(Slot::default());
+        let pod = Arc::clone(&wanted.pod);
+        let uid = pod.uid.clone();
+        self.node.registry.enter(&pod, &slot);
+        let task = PodTask::new(Arc::clone(&self.node), Arc::clone(&slot), wanted.clone(), evidence);
+        self.pods.insert(uid.clone(), Managed { slot, pod, wanted, named });
+        let (node, desk) = (Arc::clone(&self.node), Arc::clone(&self.desk));
+        self.node.tasks.spawn(Box::pin(async move {
+            let ended = task.run().await;
+            if ended == Ended::Gone {
+                forget(&node, &uid).await;
+            }
+            desk.ended(uid, ended);
+        }));
+    }
+
+    fn ended(&mut self, uid: &str, ended: Ended) {
+        let Some(managed) = self.pods.remove(uid) else { return };
+        self.node.registry.leave(uid);
+        if ended == Ended::Gone {
+            self.node.metrics.forget_pod(uid);
+            self.node.readers.gone(&managed.pod);
+            // A source that still names it would bring it back to life: it has to say so anew.
+            if self.wanted.get(uid).is_some_and(|wanted| wanted.deletion.is_some()) {
+                self.wanted.remove(uid);
+            }
+        }
+    }
+
+    /// Looks for sandboxes and containers that belong to no pod of this node.
+    fn search(&mut self) {
+        let known = self.pods.keys().chain(self.wanted.keys()).chain(&self.clearing).cloned().collect();
+        self.node.tasks.spawn(Box::pin(orphans::search(Arc::clone(&self.node), Arc::clone(&self.desk), known)));
+        // Ledger entries that could not be read, of pods that nobody wants.
+        for uid in std::mem::take(&mut self.recovered).into_keys() {
+            let node = Arc::clone(&self.node);
+            self.node.tasks.spawn(Box::pin(async move { forget(&node, &uid).await }));
+        }
+    }
+
+    /// Clears away what is left of a pod that nobody knows, unless somebody does by now.
+    fn clear(&mut self, uid: String, remains: Remains) {
+        if self.pods.contains_key(&uid) || !self.clearing.insert(uid.clone()) {
+            return;
+        }
+        let (node, desk) = (Arc::clone(&self.node), Arc::clone(&self.desk));
+        self.node.tasks.spawn(Box::pin(async move {
+            orphans::clear(&node, &uid, &remains).await;
+            forget(&node, &uid).await;
+            desk.cleared(uid);
+        }));
+    }
+}
+
+/// Removes what is left of a pod on the node, and tries until it works.
+async fn forget(node: &Node, uid: &str) {
+    loop {
+        let cleaned = node.host.clean_up(uid).await;
+        if let Err(error) = &cleaned {
+            tracing::warn!(%uid, %error, "the directories of a pod that is gone cannot be removed yet");
+        }
+        if cleaned.is_ok() && node.books.remove(uid.to_owned()).await {
+            return;
+        }
+        tokio::time::sleep(FORGET_AGAIN).await;
+    }
+}
+
+fn copy_of(node: &Node, recovered: &Recovered) -> Result<Pod, String> {
+    let copy = recovered.copy.clone().ok_or("there is no copy of it")?;
+    let pod: v1::Pod = serde_json::from_value(copy).map_err(|error| error.to_string())?;
+    Pod::from_api(pod, &node.features)
+        .map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+}

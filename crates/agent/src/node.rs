@@ -1,0 +1,79 @@
+//! What all pods of one agent share.
+
+use std::{sync::Arc, time::Duration};
+
+use keelet_cri::Runtime;
+use keelet_lifecycle::{
+    Moment, Rules,
+    observed::{AgentRun, Before},
+};
+use keelet_pod::{Features, Pod};
+use keelet_prober::Prober;
+use tokio::sync::{OnceCell, watch};
+
+use crate::{
+    books::Books,
+    doors::{Clock, Host, Readers, Tasks},
+    launch::NodeFacts,
+    metrics::Metrics,
+    registry::Registry,
+};
+
+/// Whether somebody else keeps the pods' statuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// On its own: the ledger is the only memory.
+    Standalone,
+    /// A node of a cluster: readers keep a copy of every status, and others may write it.
+    Cluster,
+}
+
+/// What all pods of one agent share.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) runtime: Runtime,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) tasks: Arc<dyn Tasks>,
+    pub(crate) host: Arc<dyn Host>,
+    pub(crate) readers: Arc<dyn Readers>,
+    pub(crate) books: Books,
+    pub(crate) prober: Prober,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) registry: Registry,
+    pub(crate) rules: Rules,
+    pub(crate) features: Features,
+    pub(crate) facts: NodeFacts,
+    pub(crate) mode: Mode,
+    /// When this agent started.
+    pub(crate) started: Moment,
+    /// How long no agent was there before; `None` if there was none, or nobody knows.
+    pub(crate) absence: Option<Duration>,
+    /// Turns true when the agent is to stop.
+    pub(crate) stopping: watch::Receiver<bool>,
+    /// The runtime's own name, asked for once.
+    pub(crate) runtime_name: OnceCell<String>,
+}
+
+// === impl Node ===
+
+impl Node {
+    /// This run of the agent, as the rules want to know it for a pod.
+    pub(crate) fn agent_run(&self, pod: &Pod) -> AgentRun {
+        let before = match self.mode {
+            Mode::Standalone => Before::Standalone(self.absence),
+            Mode::Cluster => Before::Cluster(self.readers.known(pod).map(Box::new)),
+        };
+        AgentRun { started: self.started, before }
+    }
+
+    /// The scheme of container IDs: the runtime's name.
+    pub(crate) async fn scheme(&self) -> Result<&str, keelet_cri::Error> {
+        let name = self.runtime_name.get_or_try_init(|| async { Ok(self.runtime.version().await?.runtime_name) });
+        name.await.map(String::as_str)
+    }
+}
+
+/// A container's ID as the runtime knows it, without the scheme.
+pub(crate) fn bare(id: &str) -> &str {
+    id.split_once("://").map_or(id, |(_, bare)| bare)
+}

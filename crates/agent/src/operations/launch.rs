@@ -1,0 +1,122 @@
+//! Making sandboxes and containers.
+
+use std::path::PathBuf;
+
+use keelet_lifecycle::operation::OpResult;
+use keelet_pod::Container;
+
+use super::{Work, failed};
+use crate::{
+    doors::{HostError, LifeFiles, LifeOf, Volumes},
+    launch::{self, ConfigError, Image, Placement},
+};
+
+/// What there is on the node for a launch.
+#[derive(Default)]
+struct Ground {
+    volumes: Volumes,
+    logs: PathBuf,
+    files: LifeFiles,
+}
+
+// === impl Work ===
+
+impl Work {
+    pub(super) async fn create_sandbox(&self, attempt: u32) -> OpResult {
+        let ground = match self.ground().await {
+            Ok(ground) => ground,
+            Err(error) => return failed(error.reason, error.message),
+        };
+        let config = match launch::sandbox_config(&self.placement(&ground), attempt) {
+            Ok(config) => config,
+            Err(error) => return misfit(error),
+        };
+        match self.node.runtime.run_pod_sandbox(config, "").await {
+            Ok(_) => OpResult::Done,
+            Err(error) => failed("CreatePodSandboxError", error.to_string()),
+        }
+    }
+
+    /// Creates and starts a container. An agent that dies in between leaves it created, for the next to start.
+    pub(super) async fn launch(&self, name: &str, attempt: u32, sandbox: &str) -> OpResult {
+        let Some(container) = self.pod.container(name) else { return OpResult::Cancelled };
+        let ground = match self.ground_for(container, attempt).await {
+            Ok(ground) => ground,
+            Err(message) => return failed("CreateContainerConfigError", message),
+        };
+        let runtime = &self.node.runtime;
+        let image = match runtime.image_status(&container.image).await {
+            Ok(Some(image)) => image,
+            Ok(None) => {
+                let message = format!("image {:?} is no longer on the node", container.image);
+                return failed("CreateContainerError", message);
+            }
+            Err(error) => return failed("ImageInspectError", error.to_string()),
+        };
+        let image = Image {
+            id: image.id,
+            name: container.image.clone(),
+            uid: image.uid.map(|uid| uid.value),
+            user: image.username,
+        };
+        let placement = Placement { target: self.target_of(name), ..self.placement(&ground) };
+        let config = launch::container_config(&placement, container, attempt, &image);
+        let sandbox_config = launch::sandbox_config(&placement, self.sandbox_attempt);
+        let (config, sandbox_config) = match (config, sandbox_config) {
+            (Ok(config), Ok(sandbox_config)) => (config, sandbox_config),
+            (Err(error), _) | (_, Err(error)) => return misfit(error),
+        };
+        match runtime.create_container(sandbox, config, sandbox_config).await {
+            Ok(id) => {
+                self.tell(Some(name), "Created", format!("Created container {name}"));
+                self.start(&id).await
+            }
+            Err(error) => failed("CreateContainerError", error.to_string()),
+        }
+    }
+
+    pub(super) async fn start(&self, id: &str) -> OpResult {
+        match self.node.runtime.start_container(id).await {
+            Ok(()) => OpResult::Done,
+            Err(error) => failed("RunContainerError", error.to_string()),
+        }
+    }
+
+    /// The container whose processes an ephemeral container asks to see.
+    fn target_of(&self, ephemeral: &str) -> Option<&str> {
+        let containers = self.pod.source.spec.iter().flat_map(|spec| spec.ephemeral_containers.iter().flatten());
+        let name = containers.filter(|c| c.name == ephemeral).find_map(|c| c.target_container_name.as_deref())?;
+        self.running.get(name).map(String::as_str)
+    }
+
+    async fn ground(&self) -> Result<Ground, HostError> {
+        let volumes = self.prepare_volumes().await?;
+        Ok(Ground { volumes, logs: self.node.host.log_dir(&self.pod)?, files: LifeFiles::default() })
+    }
+
+    async fn ground_for(&self, container: &Container, attempt: u32) -> Result<Ground, String> {
+        let ground = self.ground().await.map_err(|error| error.message)?;
+        let parts = launch::sub_paths(&self.placement(&ground), container).map_err(|error| error.message)?;
+        let (pod, addresses) = (&self.pod, &self.addresses);
+        let life = LifeOf { pod, container: &container.name, attempt, addresses, sub_paths: &parts };
+        let files = self.node.host.prepare_life(life).await.map_err(|error| error.message)?;
+        Ok(Ground { files, ..ground })
+    }
+
+    fn placement<'a>(&'a self, ground: &'a Ground) -> Placement<'a> {
+        Placement {
+            pod: &self.pod,
+            volumes: &ground.volumes,
+            logs: &ground.logs,
+            etc_hosts: ground.files.etc_hosts.as_deref(),
+            termination_file: ground.files.termination.as_deref(),
+            target: None,
+            pod_ips: &self.addresses,
+            node: &self.node.facts,
+        }
+    }
+}
+
+fn misfit(error: ConfigError) -> OpResult {
+    failed(error.reason, error.message)
+}

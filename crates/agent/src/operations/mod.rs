@@ -1,0 +1,216 @@
+//! Operations: what a plan starts, carried out beside the pod's task.
+//!
+//! Each runs in a task of its own and reports to the pod's slot when it has ended, however that came about.
+
+mod image;
+mod launch;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use futures::future::{Either, select};
+use keelet_cri::ErrorKind;
+use keelet_lifecycle::{
+    Event, Severity,
+    operation::{OpFailure, OpId, OpResult, Operation, ProbeReport},
+};
+use keelet_pod::{Container, Hook, Pod};
+use keelet_prober::{Attempt, Target};
+use tokio::sync::oneshot;
+
+use crate::{
+    doors::{HostError, Volumes},
+    node::{Node, bare},
+    pod_task::Look,
+    slot::{Slot, Wanted},
+};
+
+/// Bytes of a probe's output that evidence and events carry. The ledger is rewritten with every change, and people read
+/// the beginning.
+const REMEMBERED_OUTPUT: usize = 1024;
+
+/// What operations of one pod share.
+#[derive(Clone, Debug)]
+pub(crate) struct Bench {
+    node: Arc<Node>,
+    slot: Arc<Slot>,
+    /// The pod's volumes, once known to this agent.
+    volumes: Arc<Mutex<Option<Volumes>>>,
+}
+
+/// What one operation works with.
+pub(crate) struct Work {
+    pub(crate) node: Arc<Node>,
+    slot: Arc<Slot>,
+    volumes: Arc<Mutex<Option<Volumes>>>,
+    pub(crate) pod: Arc<Pod>,
+    /// The pod's addresses.
+    pub(crate) addresses: Vec<String>,
+    /// How often its present sandbox was made before.
+    pub(crate) sandbox_attempt: u32,
+    /// Containers that run, by name, with the ID the runtime knows them by.
+    pub(crate) running: BTreeMap<String, String>,
+}
+
+/// Reports the end of an operation, also of one that panicked.
+struct Report {
+    slot: Arc<Slot>,
+    node: Arc<Node>,
+    id: OpId,
+    result: Option<OpResult>,
+}
+
+/// Carries out an operation and reports to the slot.
+pub(crate) async fn run(work: Work, id: OpId, operation: Operation, cancelled: oneshot::Receiver<()>) {
+    let mut report = Report { slot: Arc::clone(&work.slot), node: Arc::clone(&work.node), id, result: None };
+    let carried_out = std::pin::pin!(work.carry_out(&operation));
+    report.result = Some(match select(carried_out, cancelled).await {
+        Either::Left((result, _)) => result,
+        Either::Right(_) => OpResult::Cancelled,
+    });
+}
+
+fn failed(reason: &str, message: impl Into<String>) -> OpResult {
+    OpResult::Failed(OpFailure { reason: reason.to_owned(), message: message.into() })
+}
+
+/// What a call came to; that there is nothing left to act on is as good as having acted.
+fn call(reason: &str, result: Result<(), keelet_cri::Error>) -> OpResult {
+    match result {
+        Ok(()) => OpResult::Done,
+        Err(error) if error.kind == ErrorKind::NotFound => OpResult::Done,
+        Err(error) => failed(reason, error.to_string()),
+    }
+}
+
+// === impl Bench ===
+
+impl Bench {
+    pub(crate) fn new(node: Arc<Node>, slot: Arc<Slot>) -> Self {
+        Self { node, slot, volumes: Arc::default() }
+    }
+
+    pub(crate) fn for_operation(&self, wanted: &Wanted, look: Option<&Look>) -> Work {
+        let sandbox = look.and_then(|look| {
+            let ready = look.sandboxes.iter().filter(|sandbox| sandbox.ready);
+            ready.max_by_key(|sandbox| sandbox.attempt)
+        });
+        let addresses = match sandbox {
+            Some(sandbox) if !sandbox.host_network => sandbox.ips.clone(),
+            _ if wanted.pod.host_network => self.node.facts.address.iter().cloned().collect(),
+            _ => Vec::new(),
+        };
+        let instances = look.map_or(&[][..], |look| &look.containers);
+        let running = instances.iter().filter(|instance| instance.may_run());
+        Work {
+            running: running.map(|instance| (instance.name.clone(), bare(&instance.id).to_owned())).collect(),
+            node: Arc::clone(&self.node),
+            slot: Arc::clone(&self.slot),
+            volumes: Arc::clone(&self.volumes),
+            pod: Arc::clone(&wanted.pod),
+            addresses,
+            sandbox_attempt: sandbox.map_or(0, |sandbox| sandbox.attempt),
+        }
+    }
+}
+
+// === impl Work ===
+
+impl Work {
+    async fn carry_out(&self, operation: &Operation) -> OpResult {
+        let runtime = &self.node.runtime;
+        match operation {
+            Operation::PrepareVolumes => match self.prepare_volumes().await {
+                Ok(_) => OpResult::Done,
+                Err(error) => failed(error.reason, error.message),
+            },
+            Operation::CreateSandbox { attempt } => self.create_sandbox(*attempt).await,
+            Operation::StopSandbox { sandbox } => call("KillPodSandboxError", runtime.stop_pod_sandbox(sandbox).await),
+            Operation::RemoveSandbox { sandbox } => {
+                call("KillPodSandboxError", runtime.remove_pod_sandbox(sandbox).await)
+            }
+            Operation::EnsureImage { container, image } => self.ensure_image(container, image).await,
+            Operation::Launch { container, attempt, sandbox } => self.launch(container, *attempt, sandbox).await,
+            Operation::StartCreated { id, .. } => self.start(bare(id)).await,
+            Operation::PostStart { container, id } => {
+                let hook = |container: &Container| container.post_start.clone();
+                self.hook(container, id, hook, None).await
+            }
+            Operation::PreStop { container, id, timeout } => {
+                self.hook(container, id, |container| container.pre_stop.clone(), Some(*timeout)).await
+            }
+            Operation::Stop { id, timeout, .. } => {
+                call("KillContainerError", runtime.stop_container(bare(id), *timeout).await)
+            }
+            Operation::Remove { id, .. } => call("RemoveContainerError", runtime.remove_container(bare(id)).await),
+            Operation::Probe { container, id, probe: kind } => {
+                let Some(container) = self.pod.container(container) else { return OpResult::Cancelled };
+                let Some(probe) = container.probe(*kind) else { return OpResult::Cancelled };
+                let target = self.target(container, bare(id));
+                let attempted = self.node.prober.attempt(Attempt { target, kind: *kind, probe }).await;
+                let ProbeReport { outcome, latency, .. } = &attempted.report;
+                let metrics = &self.node.metrics;
+                metrics.probed(&self.pod, &container.name, *kind, *outcome, *latency, attempted.queued);
+                let mut report = attempted.report;
+                report.output.truncate(report.output.floor_char_boundary(REMEMBERED_OUTPUT));
+                OpResult::Probed(report)
+            }
+        }
+    }
+
+    /// The pod's volumes. They are made once for each agent; an agent that did not make them finds them in place.
+    pub(crate) async fn prepare_volumes(&self) -> Result<Volumes, HostError> {
+        let known = self.volumes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(volumes) = known {
+            return Ok(volumes);
+        }
+        let volumes = self.node.host.prepare(&self.pod).await?;
+        *self.volumes.lock().unwrap_or_else(PoisonError::into_inner) = Some(volumes.clone());
+        Ok(volumes)
+    }
+
+    async fn hook(
+        &self,
+        container: &str,
+        id: &str,
+        hook: impl FnOnce(&Container) -> Option<Hook>,
+        timeout: Option<std::time::Duration>,
+    ) -> OpResult {
+        let Some(container) = self.pod.container(container) else { return OpResult::Cancelled };
+        let Some(hook) = hook(container) else { return OpResult::Done };
+        match self.node.prober.hook(&hook, self.target(container, bare(id)), timeout).await {
+            Ok(done) => {
+                if let Some(message) = done.http_fallback {
+                    self.node.metrics.hook_fell_back_to_http();
+                    self.say(Some(&container.name), "LifecycleHTTPFallback", Severity::Warning, message);
+                }
+                OpResult::Done
+            }
+            Err(error) => failed("HookFailed", error.to_string()),
+        }
+    }
+
+    fn target<'a>(&'a self, container: &'a Container, container_id: &'a str) -> Target<'a> {
+        Target { pod: &self.pod, container, container_id, address: self.addresses.first().map(String::as_str) }
+    }
+
+    /// Tells people what happens meanwhile.
+    pub(crate) fn tell(&self, container: Option<&str>, reason: &'static str, message: String) {
+        self.say(container, reason, Severity::Normal, message);
+    }
+
+    fn say(&self, container: Option<&str>, reason: &'static str, severity: Severity, message: String) {
+        self.slot.tell(Event { container: container.map(str::to_owned), reason, severity, message });
+    }
+}
+
+// === impl Report ===
+
+impl Drop for Report {
+    fn drop(&mut self) {
+        let lost = || failed("InternalError", "the operation ended without a result; this is a defect of keelet");
+        self.slot.finish(self.id, self.node.clock.now(), self.result.take().unwrap_or_else(lost));
+    }
+}

@@ -1,0 +1,84 @@
+//! Sandboxes and containers that belong to no pod of this node: stopped as their pod would have been, and removed.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use futures::future::join_all;
+use keelet_cri::v1;
+
+use crate::{manager::Desk, node::Node, pod_task::POD_UID};
+
+const GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
+/// The API's default, for containers that do not say.
+const DEFAULT_GRACE: Duration = Duration::from_secs(30);
+
+/// What the runtime has of one pod that nobody knows.
+#[derive(Debug, Default)]
+pub(crate) struct Remains {
+    sandboxes: Vec<String>,
+    containers: Vec<v1::Container>,
+}
+
+/// Searches the runtime once and tells the desk what belongs to none of the known pods.
+pub(crate) async fn search(node: Arc<Node>, desk: Arc<Desk>, known: BTreeSet<String>) {
+    match find(&node, &known).await {
+        Ok(remains) if remains.is_empty() => {}
+        Ok(remains) => desk.found(remains),
+        Err(error) => tracing::debug!(%error, "the runtime cannot be searched for remains"),
+    }
+}
+
+async fn find(node: &Node, known: &BTreeSet<String>) -> Result<BTreeMap<String, Remains>, keelet_cri::Error> {
+    let mut remains: BTreeMap<String, Remains> = BTreeMap::new();
+    // Only what some agent made for a pod is ours to judge.
+    let foreign = |labels: &BTreeMap<String, String>| labels.get(POD_UID).filter(|uid| !known.contains(*uid)).cloned();
+    for sandbox in node.runtime.list_pod_sandbox(None).await? {
+        if let Some(uid) = foreign(&sandbox.labels) {
+            remains.entry(uid).or_default().sandboxes.push(sandbox.id);
+        }
+    }
+    for container in node.runtime.list_containers(None).await? {
+        if let Some(uid) = foreign(&container.labels) {
+            remains.entry(uid).or_default().containers.push(container);
+        }
+    }
+    Ok(remains)
+}
+
+/// Stops and removes what is left of a pod.
+pub(crate) async fn clear(node: &Node, uid: &str, remains: &Remains) {
+    let (containers, sandboxes) = (remains.containers.len(), remains.sandboxes.len());
+    tracing::info!(%uid, containers, sandboxes, "clearing away what is left of a pod that nobody knows");
+    let runtime = &node.runtime;
+    let stop = remains.containers.iter().map(|container| async move {
+        if container.state == v1::ContainerState::ContainerRunning as i32
+            && let Err(error) = runtime.stop_container(&container.id, grace(container)).await
+        {
+            tracing::warn!(container = %container.id, %error, "cannot stop a container that belongs to nobody");
+        }
+    });
+    join_all(stop).await;
+    for sandbox in &remains.sandboxes {
+        if let Err(error) = runtime.stop_pod_sandbox(sandbox).await {
+            tracing::warn!(%sandbox, %error, "cannot stop a sandbox that belongs to nobody");
+            continue;
+        }
+        if let Err(error) = runtime.remove_pod_sandbox(sandbox).await {
+            tracing::warn!(%sandbox, %error, "cannot remove a sandbox that belongs to nobody");
+        }
+    }
+    // Containers go with their sandbox; one without a sandbox goes by itself.
+    for container in remains.containers.iter().filter(|c| !remains.sandboxes.contains(&c.pod_sandbox_id)) {
+        if let Err(error) = runtime.remove_container(&container.id).await {
+            tracing::debug!(container = %container.id, %error, "cannot remove a container that belongs to nobody");
+        }
+    }
+}
+
+fn grace(container: &v1::Container) -> Duration {
+    let seconds = container.annotations.get(GRACE).and_then(|seconds| seconds.parse().ok());
+    seconds.map_or(DEFAULT_GRACE, Duration::from_secs)
+}

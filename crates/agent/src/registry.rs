@@ -1,0 +1,71 @@
+//! Who is responsible for which container: how an event of the runtime finds its pod.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use keelet_pod::Pod;
+
+use crate::slot::Slot;
+
+/// The pods of the node, by UID.
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    pods: Mutex<BTreeMap<String, Registered>>,
+}
+
+#[derive(Debug)]
+struct Registered {
+    pod: Arc<Pod>,
+    slot: Arc<Slot>,
+    /// Containers and sandboxes, as last seen, without scheme.
+    ids: Vec<String>,
+}
+
+// === impl Registry ===
+
+impl Registry {
+    fn pods(&self) -> MutexGuard<'_, BTreeMap<String, Registered>> {
+        self.pods.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn enter(&self, pod: &Arc<Pod>, slot: &Arc<Slot>) {
+        let entry = Registered { pod: Arc::clone(pod), slot: Arc::clone(slot), ids: Vec::new() };
+        self.pods().insert(pod.uid.clone(), entry);
+    }
+
+    pub(crate) fn leave(&self, uid: &str) {
+        self.pods().remove(uid);
+    }
+
+    /// What the newest look at a pod showed.
+    pub(crate) fn note(&self, uid: &str, ids: Vec<String>) {
+        if let Some(entry) = self.pods().get_mut(uid) {
+            entry.ids = ids;
+        }
+    }
+
+    pub(crate) fn find(&self, uid: &str) -> Option<(Arc<Pod>, Arc<Slot>)> {
+        self.pods().get(uid).map(|entry| (Arc::clone(&entry.pod), Arc::clone(&entry.slot)))
+    }
+
+    /// Something happened to a container or sandbox that the runtime knows by this ID.
+    pub(crate) fn hint_by_id(&self, id: &str) {
+        if let Some(entry) = self.pods().values().find(|entry| entry.ids.iter().any(|known| known == id)) {
+            entry.slot.hint();
+        }
+    }
+
+    /// Something happened to a pod.
+    pub(crate) fn hint_by_uid(&self, uid: &str) {
+        if let Some(entry) = self.pods().get(uid) {
+            entry.slot.hint();
+        }
+    }
+
+    /// Events may have been missed.
+    pub(crate) fn hint_all(&self) {
+        self.pods().values().for_each(|entry| entry.slot.hint());
+    }
+}

@@ -1,0 +1,154 @@
+//! What others tell a pod's task: latest values, never a queue. Nobody who writes here waits for the pod.
+//!
+//! Watcher, source, readers and the pod's own operations write into the slot and ring its bell; the task empties it
+//! when it comes round. What piles up is bounded by what the task itself started: one result for each operation in
+//! flight, and the few events of these.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use keelet_lifecycle::{
+    Event, Moment,
+    observed::{Deletion, RestartRequest},
+    operation::{OpId, OpResult},
+};
+use keelet_pod::Pod;
+use tokio::sync::Notify;
+
+/// A pod as its source wants it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wanted {
+    /// The pod.
+    pub pod: Arc<Pod>,
+    /// Set once somebody asked for it to go away.
+    pub deletion: Option<Deletion>,
+    /// Conditions that others own, by type: whether their status is True.
+    pub foreign_conditions: BTreeMap<String, bool>,
+}
+
+/// Where others leave word for a pod's task.
+#[derive(Debug, Default)]
+pub(crate) struct Slot {
+    inbox: Mutex<Inbox>,
+    bell: Notify,
+}
+
+/// What is new since the task last looked.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    /// The pod as its source wants it now.
+    pub(crate) wanted: Option<Wanted>,
+    /// A request to restart all containers.
+    pub(crate) restart_request: Option<RestartRequest>,
+    /// Something may have changed in the runtime.
+    pub(crate) look: bool,
+    /// The newest status version that reached its readers.
+    pub(crate) acknowledged: u64,
+    /// Operations that ended.
+    pub(crate) finished: Vec<Finished>,
+    /// What operations have to tell people.
+    pub(crate) events: Vec<Event>,
+    /// How many operations have ended in all. A look that begins at this count shows what they did.
+    pub(crate) ended: u64,
+}
+
+/// An operation that ended.
+#[derive(Clone, Debug)]
+pub(crate) struct Finished {
+    pub(crate) id: OpId,
+    pub(crate) at: Moment,
+    pub(crate) result: OpResult,
+    /// [`Inbox::ended`] with this one counted.
+    pub(crate) number: u64,
+}
+
+/// Tells a pod's task that readers can see a status.
+#[derive(Clone)]
+pub struct Acknowledge(Arc<Slot>);
+
+// === impl Wanted ===
+
+impl Wanted {
+    /// A pod that nobody wants to go away.
+    pub fn new(pod: Arc<Pod>) -> Self {
+        Self { pod, deletion: None, foreign_conditions: BTreeMap::new() }
+    }
+}
+
+// === impl Slot ===
+
+impl Slot {
+    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        // Nothing that holds the lock can panic half-way through a change.
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self, change: impl FnOnce(&mut Inbox)) {
+        change(&mut self.inbox());
+        self.bell.notify_one();
+    }
+
+    pub(crate) fn want(&self, wanted: Wanted) {
+        self.write(|inbox| inbox.wanted = Some(wanted));
+    }
+
+    pub(crate) fn request_restart(&self, request: RestartRequest) {
+        self.write(|inbox| inbox.restart_request = Some(request));
+    }
+
+    /// Something may have changed in the runtime.
+    pub(crate) fn hint(&self) {
+        self.write(|inbox| inbox.look = true);
+    }
+
+    pub(crate) fn tell(&self, event: Event) {
+        self.write(|inbox| inbox.events.push(event));
+    }
+
+    pub(crate) fn finish(&self, id: OpId, at: Moment, result: OpResult) {
+        self.write(|inbox| {
+            inbox.ended += 1;
+            let number = inbox.ended;
+            inbox.finished.push(Finished { id, at, result, number });
+        });
+    }
+
+    /// Takes what is new. Counts stay.
+    pub(crate) fn take(&self) -> Inbox {
+        let mut inbox = self.inbox();
+        let rest = Inbox { acknowledged: inbox.acknowledged, ended: inbox.ended, ..Inbox::default() };
+        std::mem::replace(&mut *inbox, rest)
+    }
+
+    /// How many operations have ended so far.
+    pub(crate) fn ended(&self) -> u64 {
+        self.inbox().ended
+    }
+
+    /// Waits until somebody has written.
+    pub(crate) async fn rung(&self) {
+        self.bell.notified().await;
+    }
+
+    pub(crate) fn acknowledge(self: &Arc<Self>) -> Acknowledge {
+        Acknowledge(Arc::clone(self))
+    }
+}
+
+// === impl Acknowledge ===
+
+impl Acknowledge {
+    /// Readers can see the status of this version, and every one before it.
+    pub fn seen(&self, version: u64) {
+        self.0.write(|inbox| inbox.acknowledged = inbox.acknowledged.max(version));
+    }
+}
+
+impl fmt::Debug for Acknowledge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Acknowledge")
+    }
+}

@@ -1,0 +1,272 @@
+//! The task that watches a directory of manifests.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use keelet_pod::{Features, Severity, Strictness};
+use notify::{
+    Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher,
+    event::{AccessKind, AccessMode},
+};
+use tokio::{
+    sync::{Notify, watch},
+    task::spawn_blocking,
+    time::{Instant, timeout},
+};
+
+use super::{
+    Content, Listing, Manifests, SourceProblem,
+    look::{self, Air, Identity, Look, Stamps},
+};
+
+/// From one look to the next without a hint. What inotify does not tell (a changed target of a link, another directory
+/// under the same name, an overrun of its queue) is seen that much later.
+const RELOOK: Duration = Duration::from_secs(20);
+
+/// A directory that is not there cannot be watched; it is looked for.
+const LOOK_FOR_DIRECTORY: Duration = Duration::from_secs(1);
+
+/// How long nothing must have happened before files are read: longer than a writer pauses between two writes.
+const QUIET: Duration = Duration::from_millis(100);
+
+/// How long to wait for that.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+
+/// A directory of manifests, one or more pods in each file.
+#[derive(Debug)]
+pub struct ManifestDir {
+    directory: PathBuf,
+    manifests: Manifests,
+    relook: Duration,
+    /// Rung when something happened in the directory.
+    hint: Arc<Notify>,
+    watch: Option<Watch>,
+    stamps: Stamps,
+}
+
+/// A directory that is watched, for as long as this lives.
+#[derive(Debug)]
+struct Watch {
+    directory: Identity,
+    _watcher: RecommendedWatcher,
+}
+
+/// When the next look is due if there is no hint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// The directory was read.
+    Later,
+    /// There is no directory.
+    ForDirectory,
+    /// Some file is being written.
+    ForFile,
+}
+
+// === impl ManifestDir ===
+
+impl ManifestDir {
+    /// A directory that may or may not be there yet. Its path is part of the UIDs of its pods.
+    pub fn new(directory: impl Into<PathBuf>, features: Features, strictness: Strictness) -> Self {
+        let directory = directory.into();
+        let manifests = Manifests::new(&directory, features, strictness);
+        let hint = Arc::new(Notify::new());
+        Self { directory, manifests, relook: RELOOK, hint, watch: None, stamps: Stamps::new() }
+    }
+
+    /// How long to wait from one look to the next without a hint.
+    pub fn relook_every(self, relook: Duration) -> Self {
+        Self { relook, ..self }
+    }
+
+    /// Watches the directory for as long as somebody wants to know. Every change of the listing is sent.
+    pub async fn run(mut self, listings: watch::Sender<Arc<Listing>>) {
+        let mut air = Air::Quiet;
+        loop {
+            let next = self.look(air).await;
+            publish(&listings, self.manifests.listing());
+            tokio::select! {
+                () = listings.closed() => return,
+                waited = self.wait(next) => air = waited,
+            }
+        }
+    }
+
+    async fn look(&mut self, air: Air) -> Next {
+        match self.try_look(air).await {
+            Ok(look) => {
+                let busy = look.files.iter().any(|(_, content)| *content == Content::Busy);
+                self.stamps = look.stamps;
+                self.manifests.merge(look.files);
+                if busy { Next::ForFile } else { Next::Later }
+            }
+            Err(error) => {
+                self.watch = None;
+                self.manifests.lose(match error.kind() {
+                    io::ErrorKind::NotFound => "it does not exist".to_owned(),
+                    _ => error.to_string(),
+                });
+                Next::ForDirectory
+            }
+        }
+    }
+
+    async fn try_look(&mut self, air: Air) -> io::Result<Look> {
+        // Watched before it is read, so that nothing that happens after is missed.
+        self.watch().await?;
+        let (directory, stamps) = (self.directory.clone(), std::mem::take(&mut self.stamps));
+        let look = spawn_blocking(move || look::look(&directory, &stamps, air)).await.map_err(io::Error::other)??;
+        if self.watch.as_ref().is_some_and(|watch| watch.directory != look.directory) {
+            // Another one came in its place meanwhile: look again.
+            self.hint.notify_one();
+        }
+        Ok(look)
+    }
+
+    /// Sees to it that the directory is watched which has the name now.
+    async fn watch(&mut self) -> io::Result<()> {
+        let path = self.directory.clone();
+        let directory = spawn_blocking(move || look::identify(&path)).await.map_err(io::Error::other)??;
+        if self.watch.as_ref().is_some_and(|watch| watch.directory == directory) {
+            return Ok(());
+        }
+        self.watch = None;
+        let (path, hint) = (self.directory.clone(), Arc::clone(&self.hint));
+        let watching = spawn_blocking(move || watch_directory(&path, hint)).await.map_err(io::Error::other)?;
+        match watching {
+            Ok(watcher) => self.watch = Some(Watch { directory, _watcher: watcher }),
+            Err(error) => {
+                let directory = self.directory.display();
+                tracing::warn!(%directory, %error, every = ?self.relook, "cannot watch the manifests, only look at them");
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until it is time to look again.
+    async fn wait(&self, next: Next) -> Air {
+        let longest = match next {
+            Next::Later => self.relook,
+            Next::ForDirectory => LOOK_FOR_DIRECTORY,
+            Next::ForFile => QUIET,
+        };
+        if timeout(longest, self.hint.notified()).await.is_err() {
+            return match next {
+                Next::Later => Air::Quiet,
+                // Whoever makes the directory fills it too, and whoever writes a file may not be done.
+                Next::ForDirectory | Next::ForFile => Air::Busy,
+            };
+        }
+        let deadline = Instant::now() + LONGEST_WAIT;
+        loop {
+            match timeout(QUIET, self.hint.notified()).await {
+                Err(_) => return Air::Quiet,
+                Ok(()) if Instant::now() >= deadline => return Air::Busy,
+                Ok(()) => {}
+            }
+        }
+    }
+}
+
+/// Sends a listing if it is news, and logs what is new about it.
+fn publish(listings: &watch::Sender<Arc<Listing>>, new: Listing) {
+    let old = Arc::clone(&listings.borrow());
+    if *old == new {
+        return;
+    }
+    for problem in new.problems.iter().filter(|problem| !old.problems.contains(problem)) {
+        match problem.severity() {
+            Severity::Error => tracing::error!(%problem, "manifests"),
+            Severity::Warning => tracing::warn!(%problem, "manifests"),
+        }
+    }
+    for SourceProblem { file, .. } in &old.problems {
+        if !new.problems.iter().any(|problem| problem.file == *file) {
+            tracing::info!(file, "manifests: nothing is wrong here any more");
+        }
+    }
+    listings.send_replace(Arc::new(new));
+}
+
+fn watch_directory(directory: &Path, hint: Arc<Notify>) -> notify::Result<RecommendedWatcher> {
+    let tell = move |event: notify::Result<Event>| {
+        // An error may stand for anything that happened.
+        if event.as_ref().map_or(true, is_news) {
+            hint.notify_one();
+        }
+    };
+    let mut watcher = notify::recommended_watcher(tell)?;
+    watcher.watch(directory, RecursiveMode::NonRecursive)?;
+    Ok(watcher)
+}
+
+/// Whether something may have changed. That somebody reads a file is no news: it is mostly us.
+fn is_news(event: &Event) -> bool {
+    match event.kind {
+        EventKind::Access(kind) => kind == AccessKind::Close(AccessMode::Write),
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use notify::event::{CreateKind, ModifyKind, RemoveKind};
+
+    use super::*;
+
+    /// A source, and how long it waits with that many hints, one every 50 ms.
+    async fn waited(next: Next, hints: u32) -> (Air, Duration) {
+        let source = ManifestDir::new("/nowhere", Features::default(), Strictness::Strict);
+        let hint = Arc::clone(&source.hint);
+        let hinting = async move {
+            for _ in 0..hints {
+                hint.notify_one();
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            std::future::pending::<()>().await;
+        };
+        let start = Instant::now();
+        tokio::select! {
+            air = source.wait(next) => (air, start.elapsed()),
+            () = hinting => unreachable!("hints never end"),
+        }
+    }
+
+    /// In simulated time, in which nothing takes longer than it says.
+    #[tokio::test(start_paused = true)]
+    async fn files_are_read_when_the_directory_has_calmed_down_or_refuses_to() {
+        // Timers have a resolution of a millisecond.
+        let nearly = |waited: Duration, expected: u64| waited.abs_diff(Duration::from_millis(expected)) < QUIET / 4;
+        for (next, hints, air, millis) in [
+            (Next::Later, 0, Air::Quiet, 20_000),
+            (Next::Later, 1, Air::Quiet, 100),
+            (Next::Later, 5, Air::Quiet, 300),
+            (Next::Later, 1000, Air::Busy, 1000),
+            (Next::ForFile, 0, Air::Busy, 100),
+            (Next::ForFile, 1, Air::Quiet, 100),
+            (Next::ForDirectory, 0, Air::Busy, 1000),
+        ] {
+            let (found, time) = waited(next, hints).await;
+            assert!(found == air && nearly(time, millis), "{next:?} with {hints} hints: {found:?} after {time:?}");
+        }
+    }
+
+    /// Else every look would cause the next one.
+    #[test]
+    fn that_somebody_reads_is_no_news() {
+        for (kind, news) in [
+            (EventKind::Access(AccessKind::Open(AccessMode::Any)), false),
+            (EventKind::Access(AccessKind::Close(AccessMode::Read)), false),
+            (EventKind::Access(AccessKind::Close(AccessMode::Write)), true),
+            (EventKind::Create(CreateKind::File), true),
+            (EventKind::Modify(ModifyKind::Any), true),
+            (EventKind::Remove(RemoveKind::File), true),
+            (EventKind::Other, true),
+        ] {
+            assert_eq!(is_news(&Event::new(kind)), news, "{kind:?}");
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! From files to a listing. Pure.
+
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    path::PathBuf,
+    sync::Arc,
+};
+
+use keelet_pod::{Features, Origin, Pod, Strictness, read_manifest};
+
+use super::{Listing, SourceProblem, Trouble};
+
+/// What a look at a file showed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// All that is in it.
+    Bytes(Vec<u8>),
+    /// Somebody is writing to it.
+    Busy,
+    /// It cannot be read, and why.
+    Unreadable(String),
+    /// It is something else, such as a directory.
+    NotAFile(&'static str),
+}
+
+/// What is known of each file of a directory, from all looks so far.
+#[derive(Clone, Debug)]
+pub struct Manifests {
+    directory: PathBuf,
+    features: Features,
+    strictness: Strictness,
+    /// By name, so the first of two that are at odds is always the same.
+    files: BTreeMap<String, File>,
+    /// Why the directory could not be listed the last time.
+    lost: Option<String>,
+    listed: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+struct File {
+    /// What was read last, to see whether it changed. Manifests are small.
+    bytes: Option<Vec<u8>>,
+    /// The pods it asks for.
+    pods: Vec<Arc<Pod>>,
+    /// Those among them that it asked for in an older version only.
+    kept: Vec<String>,
+    troubles: Vec<Trouble>,
+    knowledge: Knowledge,
+}
+
+/// Whether there could be more in a file than is known of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Knowledge {
+    /// No version of it was wholly valid so far.
+    #[default]
+    Partial,
+    /// Some version was, this one or an older one.
+    Whole,
+}
+
+// === impl Manifests ===
+
+impl Manifests {
+    /// Nothing is known yet.
+    pub fn new(directory: impl Into<PathBuf>, features: Features, strictness: Strictness) -> Self {
+        Self { directory: directory.into(), features, strictness, files: BTreeMap::new(), lost: None, listed: false }
+    }
+
+    /// Takes a look at the directory: all files that are in it now. Whatever is not among them is gone.
+    pub fn merge(&mut self, files: Vec<(String, Content)>) {
+        let mut old = std::mem::take(&mut self.files);
+        for (name, content) in files {
+            let file = old.remove(&name).unwrap_or_default();
+            let file = self.merge_file(&name, file, content);
+            self.files.insert(name, file);
+        }
+        self.lost = None;
+        self.listed = true;
+    }
+
+    /// Takes a look that failed: the directory cannot be listed. That says nothing about the pods.
+    pub fn lose(&mut self, why: impl Into<String>) {
+        self.lost = Some(why.into());
+    }
+
+    /// What should run.
+    pub fn listing(&self) -> Listing {
+        let known = self.files.values().all(|file| file.knowledge == Knowledge::Whole);
+        let complete = self.listed && self.lost.is_none() && known;
+        let mut listing = Listing { complete, ..Listing::default() };
+        if let Some(why) = &self.lost {
+            listing.problems.push(SourceProblem {
+                file: self.directory.display().to_string(),
+                trouble: Trouble::NoDirectory(why.clone()),
+                kept: self.files.values().flat_map(|file| &file.pods).map(|pod| name_of(pod)).collect(),
+            });
+        }
+        let mut names: BTreeMap<String, &String> = BTreeMap::new();
+        let mut uids: BTreeMap<String, &String> = BTreeMap::new();
+        for (name, file) in &self.files {
+            let path = self.path(name);
+            let problem = |trouble| SourceProblem { file: path.clone(), trouble, kept: Vec::new() };
+            // Said once, with the first.
+            let mut kept = file.kept.clone();
+            let troubles = file.troubles.iter().cloned();
+            listing.problems.extend(troubles.map(|t| SourceProblem { kept: std::mem::take(&mut kept), ..problem(t) }));
+            for pod in &file.pods {
+                let pod_name = name_of(pod);
+                match (names.entry(pod_name.clone()), uids.entry(pod.uid.clone())) {
+                    (Entry::Occupied(first), _) => {
+                        let first = self.path(first.get());
+                        listing.problems.push(problem(Trouble::SameName { pod: pod_name, first }));
+                    }
+                    (_, Entry::Occupied(first)) => {
+                        let (uid, first) = (pod.uid.clone(), self.path(first.get()));
+                        listing.problems.push(problem(Trouble::SameUid { pod: pod_name, uid, first }));
+                    }
+                    (Entry::Vacant(by_name), Entry::Vacant(by_uid)) => {
+                        by_name.insert(name);
+                        by_uid.insert(name);
+                        listing.pods.insert(pod.uid.clone(), Arc::clone(pod));
+                    }
+                }
+            }
+        }
+        listing
+    }
+
+    fn merge_file(&self, name: &str, old: File, content: Content) -> File {
+        match content {
+            Content::Bytes(bytes) if old.bytes.as_ref() == Some(&bytes) => old,
+            Content::Bytes(bytes) => self.read(name, old, bytes),
+            Content::Busy => old,
+            Content::Unreadable(why) => File {
+                bytes: None,
+                kept: old.pods.iter().map(|pod| name_of(pod)).collect(),
+                troubles: vec![Trouble::Unreadable(why)],
+                ..old
+            },
+            Content::NotAFile(what) => {
+                File { troubles: vec![Trouble::NotAFile(what)], knowledge: Knowledge::Whole, ..File::default() }
+            }
+        }
+    }
+
+    fn read(&self, name: &str, old: File, bytes: Vec<u8>) -> File {
+        let origin = Origin::file(self.path(name));
+        let report = read_manifest(&bytes, &origin, self.strictness, &self.features);
+        let is_valid = report.is_ok();
+        let mut pods: Vec<_> = report.pods.into_iter().map(Arc::new).collect();
+        let mut kept = Vec::new();
+        if !is_valid {
+            // Which of the older pods the invalid part is about, nobody knows.
+            let unnamed = |old: &Arc<Pod>| !pods.iter().any(|new| name_of(new) == name_of(old));
+            let stay: Vec<_> = old.pods.into_iter().filter(unnamed).collect();
+            kept = stay.iter().map(|pod| name_of(pod)).collect();
+            pods.extend(stay);
+        }
+        let complaints = report.errors.into_iter().chain(report.warnings);
+        let mut troubles: Vec<_> = complaints.map(|problem| Trouble::Manifest(Box::new(problem))).collect();
+        if report.omitted > 0 {
+            troubles.push(Trouble::Omitted(report.omitted));
+        }
+        let knowledge = if is_valid { Knowledge::Whole } else { old.knowledge };
+        File { bytes: Some(bytes), pods, kept, troubles, knowledge }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.directory.join(name).display().to_string()
+    }
+}
+
+fn name_of(pod: &Pod) -> String {
+    format!("{}/{}", pod.namespace, pod.name)
+}

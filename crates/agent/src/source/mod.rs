@@ -1,0 +1,46 @@
+//! Where pods come from.
+//!
+//! A source tells which pods should be there, all of them, each time something changes: a [`Listing`]. So far there is
+//! one, a directory of manifests ([`ManifestDir`]), which is how a node without an API server is told what to run.
+//!
+//! ```text
+//! directory --look::look--> files        one look: every file's bytes, or why there are none
+//!           --Manifests---> Listing      what is known of each file, folded into what should run. Pure.
+//! ```
+//!
+//! Looking is the truth, inotify is a hint that it is time to look. Looks happen a moment after a hint, and every 20 s
+//! without one, so a lost hint costs little.
+//!
+//! A pod goes when the file that asks for it goes. A file that cannot be read or turns invalid is no such wish: what ran
+//! by its last good version keeps running, and the listing says so.
+
+mod look;
+mod manifest_dir;
+mod manifests;
+mod problem;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use keelet_pod::Pod;
+
+pub use self::{
+    manifest_dir::ManifestDir,
+    manifests::{Content, Manifests},
+    problem::{SourceProblem, Trouble},
+};
+
+/// What a source wants to run, as far as it is known.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Listing {
+    /// The pods that should be there, by UID. One that an earlier listing had and this one has not is not wanted any
+    /// more.
+    pub pods: BTreeMap<String, Arc<Pod>>,
+    /// What stands in the way of knowing better, in the order of file names.
+    pub problems: Vec<SourceProblem>,
+    /// Whether a pod that no listing ever had is surely not wanted. Until this is true, such a pod, of an earlier run of
+    /// the agent, may be one whose file cannot be read at the moment.
+    pub complete: bool,
+}
+
+#[cfg(test)]
+mod tests;

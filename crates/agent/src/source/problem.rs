@@ -1,0 +1,84 @@
+//! What is wrong with a source.
+
+use std::fmt;
+
+use keelet_pod::{Problem, Severity};
+
+/// Something about a source that a person should look at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceProblem {
+    /// The file, or the directory itself.
+    pub file: String,
+    /// What it is.
+    pub trouble: Trouble,
+    /// Pods (`namespace/name`) that run by an older version of the file meanwhile.
+    pub kept: Vec<String>,
+}
+
+/// What can be wrong with a source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// The directory cannot be listed. Everything stays as it is until it can be.
+    NoDirectory(String),
+    /// A file cannot be read.
+    Unreadable(String),
+    /// It is not a file.
+    NotAFile(&'static str),
+    /// A complaint about the manifest: line, field, value, and what is allowed. Some are only warnings.
+    Manifest(Box<Problem>),
+    /// More complaints about the manifest than are kept.
+    Omitted(usize),
+    /// Another file, which comes first in the order of names, has a pod of that namespace and name.
+    SameName {
+        /// `namespace/name`.
+        pod: String,
+        /// The other file.
+        first: String,
+    },
+    /// Another file, which comes first in the order of names, has a pod with that UID.
+    SameUid {
+        /// `namespace/name` of the pod that is left out.
+        pod: String,
+        /// The UID.
+        uid: String,
+        /// The other file.
+        first: String,
+    },
+}
+
+// === impl SourceProblem ===
+
+impl SourceProblem {
+    /// Whether something does not run, or not as its file says now.
+    pub fn severity(&self) -> Severity {
+        match &self.trouble {
+            Trouble::Manifest(problem) => problem.severity,
+            Trouble::NotAFile(_) => Severity::Warning,
+            _ => Severity::Error,
+        }
+    }
+}
+
+impl fmt::Display for SourceProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let file = &self.file;
+        match &self.trouble {
+            Trouble::NoDirectory(why) => write!(f, "{file}: cannot be listed: {why}")?,
+            Trouble::Unreadable(why) => write!(f, "{file}: cannot be read: {why}")?,
+            Trouble::NotAFile(what) => write!(f, "{file}: ignored, it is {what} and no regular file")?,
+            // Names the file itself.
+            Trouble::Manifest(problem) => write!(f, "{problem}")?,
+            Trouble::Omitted(count) => write!(f, "{file}: and {count} more problems")?,
+            Trouble::SameName { pod, first } => {
+                write!(f, "{file}: pod {pod} is left out: {first} has a pod of that name already")?;
+            }
+            Trouble::SameUid { pod, uid, first } => {
+                write!(f, "{file}: pod {pod} is left out: {first} has a pod with the UID {uid} already")?;
+            }
+        }
+        match self.kept.as_slice() {
+            [] => Ok(()),
+            kept => write!(f, " (still running by an older version: {})", kept.join(", ")),
+        }
+    }
+}

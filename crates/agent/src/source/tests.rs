@@ -1,0 +1,465 @@
+//! Manifests as people write them: the pure part in tables, the rest in real directories.
+
+use std::{
+    fs::{self, File},
+    io::Write,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use keelet_pod::{Features, MAX_MANIFEST_BYTES, Strictness};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use tokio::{sync::watch, task::AbortHandle};
+
+use super::*;
+
+/// A manifest of that name, which differs from others by its image.
+fn manifest(name: &str, image: &str) -> String {
+    format!(
+        "apiVersion: v1
+kind: Pod
+metadata: {{ name: {name} }}
+spec:
+  containers: [{{ name: main, image: \"{image}\" }}]
+"
+    )
+}
+
+fn invalid(name: &str) -> String {
+    manifest(name, "i").replace("main", "Not a name")
+}
+
+/// `name=image` of every pod, sorted.
+fn pods(listing: &Listing) -> Vec<String> {
+    let mut pods: Vec<_> =
+        listing.pods.values().map(|pod| format!("{}={}", pod.name, pod.containers[0].image)).collect();
+    pods.sort();
+    pods
+}
+
+fn problems(listing: &Listing) -> Vec<String> {
+    listing.problems.iter().map(SourceProblem::to_string).collect()
+}
+
+mod pure {
+    use super::*;
+
+    fn manifests() -> Manifests {
+        Manifests::new("/m", Features::default(), Strictness::Strict)
+    }
+
+    fn bytes(text: impl Into<String>) -> Content {
+        Content::Bytes(text.into().into_bytes())
+    }
+
+    fn look(manifests: &mut Manifests, files: impl IntoIterator<Item = (&'static str, Content)>) -> Listing {
+        manifests.merge(files.into_iter().map(|(name, content)| (name.to_owned(), content)).collect());
+        manifests.listing()
+    }
+
+    #[test]
+    fn nothing_is_known_before_the_first_look() {
+        assert_eq!(manifests().listing(), Listing::default());
+        assert!(!Listing::default().complete);
+        let empty = look(&mut manifests(), []);
+        assert!(empty.complete && empty.pods.is_empty());
+    }
+
+    #[test]
+    fn each_file_brings_its_pods_and_takes_them_with_it() {
+        let mut m = manifests();
+        let both = format!("{}---\n{}", manifest("b", "1"), manifest("c", "1"));
+        let listing = look(&mut m, [("a.yaml", bytes(manifest("a", "1"))), ("bc.yaml", bytes(both))]);
+        assert_eq!(pods(&listing), ["a=1", "b=1", "c=1"]);
+        assert!(listing.complete && listing.problems.is_empty(), "{listing:?}");
+        assert!(listing.pods.iter().all(|(uid, pod)| *uid == pod.uid));
+        let listing = look(&mut m, [("a.yaml", bytes(manifest("a", "1")))]);
+        assert_eq!(pods(&listing), ["a=1"]);
+    }
+
+    #[test]
+    fn changed_content_is_a_new_pod_and_changed_layout_is_not() {
+        let mut m = manifests();
+        let uid = |listing: &Listing| listing.pods.keys().next().unwrap().clone();
+        let first = uid(&look(&mut m, [("a.yaml", bytes(manifest("a", "1")))]));
+        let comment = format!("# hello\n{}", manifest("a", "1"));
+        assert_eq!(uid(&look(&mut m, [("a.yaml", bytes(comment))])), first);
+        assert_ne!(uid(&look(&mut m, [("a.yaml", bytes(manifest("a", "2")))])), first);
+        assert_ne!(uid(&look(&mut m, [("b.yaml", bytes(manifest("a", "1")))])), first, "another file");
+    }
+
+    #[test]
+    fn a_file_that_turns_invalid_keeps_its_pod_and_says_why() {
+        let mut m = manifests();
+        look(&mut m, [("a.yaml", bytes(manifest("a", "1")))]);
+        let listing = look(&mut m, [("a.yaml", bytes(invalid("a")))]);
+        assert_eq!(pods(&listing), ["a=1"]);
+        let [problem] = problems(&listing).try_into().unwrap();
+        assert!(problem.starts_with("/m/a.yaml:5:"), "{problem}");
+        assert!(problem.contains("spec.containers[0].name: Invalid value: \"Not a name\": "), "{problem}");
+        assert!(problem.ends_with(" (still running by an older version: default/a)"), "{problem}");
+        assert!(listing.complete, "nothing is unknown");
+        let listing = look(&mut m, [("a.yaml", bytes(manifest("a", "2")))]);
+        assert_eq!(pods(&listing), ["a=2"]);
+        assert!(listing.problems.is_empty());
+        assert!(look(&mut m, []).pods.is_empty(), "once its file is gone, it goes");
+    }
+
+    #[test]
+    fn a_file_that_was_never_valid_leaves_open_what_is_wanted() {
+        let mut m = manifests();
+        for content in [bytes(invalid("a")), bytes(""), Content::Busy, Content::Unreadable("no".to_owned())] {
+            let listing = look(&mut m, [("a.yaml", content.clone())]);
+            assert!(listing.pods.is_empty() && !listing.complete, "{content:?}");
+        }
+        assert!(look(&mut m, [("a.yaml", bytes(manifest("a", "1")))]).complete);
+        assert!(look(&mut m, [("a.yaml", Content::Busy)]).complete);
+        assert!(look(&mut m, []).complete);
+    }
+
+    #[test]
+    fn of_several_documents_the_valid_ones_are_taken() {
+        let mut m = manifests();
+        let two = |b: String| bytes(format!("{}---\n{b}", manifest("a", "2")));
+        look(&mut m, [("x.yaml", bytes(format!("{}---\n{}", manifest("a", "1"), manifest("b", "1"))))]);
+        let listing = look(&mut m, [("x.yaml", two(invalid("b")))]);
+        assert_eq!(pods(&listing), ["a=2", "b=1"]);
+        assert_eq!(listing.problems[0].kept, ["default/b"]);
+        let listing = look(&mut m, [("x.yaml", two(manifest("b", "2")))]);
+        assert_eq!(pods(&listing), ["a=2", "b=2"]);
+        // Without an older version the valid one runs, and the rest is unknown.
+        let listing = look(&mut manifests(), [("x.yaml", two(invalid("b")))]);
+        assert_eq!(pods(&listing), ["a=2"]);
+        assert!(!listing.complete);
+    }
+
+    #[test]
+    fn what_cannot_be_read_now_keeps_its_pod() {
+        let mut m = manifests();
+        look(&mut m, [("a.yaml", bytes(manifest("a", "1")))]);
+        let listing = look(&mut m, [("a.yaml", Content::Unreadable("permission denied".to_owned()))]);
+        assert_eq!(pods(&listing), ["a=1"]);
+        let expected = "/m/a.yaml: cannot be read: permission denied (still running by an older version: default/a)";
+        assert_eq!(problems(&listing), [expected]);
+        let listing = look(&mut m, [("a.yaml", Content::Busy)]);
+        assert_eq!(pods(&listing), ["a=1"]);
+        // The same content as before the trouble is read again.
+        let listing = look(&mut m, [("a.yaml", bytes(manifest("a", "1")))]);
+        assert_eq!((pods(&listing), problems(&listing)), (vec!["a=1".to_owned()], vec![]));
+        let listing = look(&mut m, [("a.yaml", Content::NotAFile("a directory"))]);
+        assert!(listing.pods.is_empty() && listing.complete, "no file asks for it any more");
+        assert_eq!(problems(&listing), ["/m/a.yaml: ignored, it is a directory and no regular file"]);
+    }
+
+    #[test]
+    fn of_two_pods_of_one_name_the_first_file_wins() {
+        let mut m = manifests();
+        let files = || [("b.yaml", bytes(manifest("web", "b"))), ("a.yaml", bytes(manifest("web", "a")))];
+        let listing = look(&mut m, files());
+        assert_eq!(pods(&listing), ["web=a"]);
+        let expected = "/m/b.yaml: pod default/web is left out: /m/a.yaml has a pod of that name already";
+        assert_eq!(problems(&listing), [expected]);
+        assert!(listing.complete);
+        assert_eq!(pods(&look(&mut m, files().into_iter().take(1))), ["web=b"], "the first one went");
+        let elsewhere = manifest("web", "c").replace("name: web", "name: web, namespace: other");
+        let listing = look(&mut m, [("a.yaml", bytes(manifest("web", "a"))), ("c.yaml", bytes(elsewhere))]);
+        assert_eq!(pods(&listing), ["web=a", "web=c"], "another namespace is another pod");
+    }
+
+    #[test]
+    fn of_two_documents_of_one_name_the_first_wins() {
+        let twice = format!("{}---\n{}", manifest("web", "1"), manifest("web", "2"));
+        let listing = look(&mut manifests(), [("a.yaml", bytes(twice))]);
+        assert_eq!(pods(&listing), ["web=1"]);
+        assert!(problems(&listing)[0].contains("Duplicate value: \"default/web\""), "{:?}", problems(&listing));
+    }
+
+    #[test]
+    fn of_two_pods_of_one_uid_the_first_file_wins() {
+        let with_uid = |name| bytes(manifest(name, "1").replace("metadata: {", "metadata: { uid: same,"));
+        let listing = look(&mut manifests(), [("a.yaml", with_uid("a")), ("b.yaml", with_uid("b"))]);
+        assert_eq!(pods(&listing), ["a=1"]);
+        let expected = "/m/b.yaml: pod default/b is left out: /m/a.yaml has a pod with the UID same already";
+        assert_eq!(problems(&listing), [expected]);
+    }
+
+    #[test]
+    fn a_directory_that_vanishes_stops_nothing() {
+        let mut m = manifests();
+        look(&mut m, [("a.yaml", bytes(manifest("a", "1")))]);
+        m.lose("it does not exist");
+        let listing = m.listing();
+        assert_eq!(pods(&listing), ["a=1"]);
+        assert!(!listing.complete);
+        let expected = "/m: cannot be listed: it does not exist (still running by an older version: default/a)";
+        assert_eq!(problems(&listing), [expected]);
+        assert!(look(&mut m, []).pods.is_empty(), "it is back, and empty");
+    }
+}
+
+/// A running source, and what it says.
+struct Source {
+    listings: watch::Receiver<Arc<Listing>>,
+    task: AbortHandle,
+}
+
+impl Source {
+    /// Without looks on its own: what it sees, it was told by hints.
+    fn start(directory: &Path) -> Self {
+        Self::start_with(directory, Duration::from_secs(100_000))
+    }
+
+    fn start_with(directory: &Path, relook: Duration) -> Self {
+        let source = ManifestDir::new(directory, Features::default(), Strictness::Strict).relook_every(relook);
+        let (sender, listings) = watch::channel(Arc::default());
+        Self { listings, task: tokio::spawn(source.run(sender)).abort_handle() }
+    }
+
+    /// Waits for a listing like this. The deadline only ends a test that failed.
+    async fn until(&mut self, what: &str, is_it: impl Fn(&Listing) -> bool) -> Arc<Listing> {
+        let found = self.listings.wait_for(|listing| is_it(listing));
+        match tokio::time::timeout(Duration::from_secs(60), found).await {
+            Ok(Ok(listing)) => return Arc::clone(&listing),
+            Ok(Err(_)) => panic!("the source ended"),
+            Err(_) => {}
+        }
+        panic!("waited for {what}, got {:?}, {:?}", pods(&self.listings.borrow()), problems(&self.listings.borrow()))
+    }
+
+    async fn until_pods(&mut self, expected: &[&str]) -> Arc<Listing> {
+        self.until(&format!("{expected:?}"), |listing| listing.complete && pods(listing) == expected).await
+    }
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn directory() -> (tempfile::TempDir, PathBuf) {
+    let temporary = tempfile::tempdir().unwrap();
+    let directory = temporary.path().join("manifests");
+    fs::create_dir(&directory).unwrap();
+    (temporary, directory)
+}
+
+#[tokio::test]
+async fn files_that_come_change_and_go_are_followed() {
+    let (_temporary, directory) = directory();
+    fs::write(directory.join("a.yaml"), manifest("a", "1")).unwrap();
+    let mut source = Source::start(&directory);
+    source.until_pods(&["a=1"]).await;
+    fs::write(directory.join("b.yaml"), manifest("b", "1")).unwrap();
+    source.until_pods(&["a=1", "b=1"]).await;
+    fs::write(directory.join("a.yaml"), manifest("a", "2")).unwrap();
+    source.until_pods(&["a=2", "b=1"]).await;
+    fs::rename(directory.join("b.yaml"), directory.join("c.yaml")).unwrap();
+    fs::remove_file(directory.join("a.yaml")).unwrap();
+    let listing = source.until_pods(&["b=1"]).await;
+    assert!(listing.problems.is_empty());
+    fs::remove_file(directory.join("c.yaml")).unwrap();
+    source.until_pods(&[]).await;
+}
+
+#[tokio::test]
+async fn a_file_renamed_over_another_replaces_it() {
+    let (temporary, directory) = directory();
+    fs::write(directory.join("a.yaml"), manifest("a", "1")).unwrap();
+    let mut source = Source::start(&directory);
+    source.until_pods(&["a=1"]).await;
+    // As careful writers do, from outside and from inside.
+    fs::write(temporary.path().join("new"), manifest("a", "2")).unwrap();
+    fs::rename(temporary.path().join("new"), directory.join("a.yaml")).unwrap();
+    source.until_pods(&["a=2"]).await;
+    fs::write(directory.join(".a.yaml.tmp"), manifest("a", "3")).unwrap();
+    fs::rename(directory.join(".a.yaml.tmp"), directory.join("a.yaml")).unwrap();
+    source.until_pods(&["a=3"]).await;
+}
+
+#[tokio::test]
+async fn a_file_may_turn_invalid_and_valid_again() {
+    let (_temporary, directory) = directory();
+    let path = directory.join("a.yaml");
+    fs::write(&path, manifest("a", "1")).unwrap();
+    let mut source = Source::start(&directory);
+    source.until_pods(&["a=1"]).await;
+    fs::write(&path, invalid("a")).unwrap();
+    let listing = source.until("a problem", |listing| !listing.problems.is_empty()).await;
+    assert_eq!(pods(&listing), ["a=1"]);
+    assert!(problems(&listing)[0].starts_with(&format!("{}:5:", path.display())), "{:?}", problems(&listing));
+    fs::write(&path, manifest("a", "1")).unwrap();
+    let listing = source.until("no problem", |listing| listing.problems.is_empty()).await;
+    assert_eq!(pods(&listing), ["a=1"]);
+}
+
+#[tokio::test]
+async fn half_a_file_keeps_the_old_pod_until_it_is_completed() {
+    let (_temporary, directory) = directory();
+    let path = directory.join("a.yaml");
+    fs::write(&path, manifest("a", "1")).unwrap();
+    let mut source = Source::start(&directory);
+    source.until_pods(&["a=1"]).await;
+    let new = manifest("a", "2");
+    let (half, rest) = new.split_at(new.find("spec").unwrap() + 3);
+    // Truncated, then written by a writer who falls asleep.
+    let mut file = File::create(&path).unwrap();
+    file.write_all(half.as_bytes()).unwrap();
+    let listing = source.until("a problem", |listing| !listing.problems.is_empty()).await;
+    assert_eq!(pods(&listing), ["a=1"]);
+    file.write_all(rest.as_bytes()).unwrap();
+    let listing = source.until_pods(&["a=2"]).await;
+    assert!(listing.problems.is_empty());
+}
+
+#[tokio::test]
+async fn two_files_with_the_same_pod_are_both_named() {
+    let (_temporary, directory) = directory();
+    fs::write(directory.join("b.yaml"), manifest("web", "b")).unwrap();
+    let mut source = Source::start(&directory);
+    source.until_pods(&["web=b"]).await;
+    fs::write(directory.join("a.yaml"), manifest("web", "a")).unwrap();
+    let listing = source.until_pods(&["web=a"]).await;
+    let [problem] = problems(&listing).try_into().unwrap();
+    assert!(problem.contains("b.yaml: pod default/web is left out: ") && problem.contains("a.yaml has"), "{problem}");
+    fs::remove_file(directory.join("a.yaml")).unwrap();
+    assert!(source.until_pods(&["web=b"]).await.problems.is_empty());
+}
+
+#[tokio::test]
+async fn what_is_no_manifest_is_left_alone() {
+    let (temporary, directory) = directory();
+    for name in [".hidden.yaml", "a.yaml~", ".a.yaml.swp", "a.yaml.swp", ".#a.yaml", "#a.yaml#"] {
+        fs::write(directory.join(name), manifest("ignored", "1")).unwrap();
+    }
+    fs::create_dir(directory.join("sub")).unwrap();
+    fs::write(directory.join("sub/a.yaml"), manifest("ignored", "1")).unwrap();
+    rustix::fs::mkfifoat(CWD, directory.join("pipe"), rustix::fs::Mode::RWXU).unwrap();
+    symlink("/dev/zero", directory.join("device")).unwrap();
+    fs::write(temporary.path().join("target"), manifest("linked", "1")).unwrap();
+    symlink(temporary.path().join("target"), directory.join("link.yaml")).unwrap();
+    let mut source = Source::start(&directory);
+    let listing = source.until_pods(&["linked=1"]).await;
+    let path = directory.display();
+    let expected = [
+        format!("{path}/device: ignored, it is a device and no regular file"),
+        format!("{path}/pipe: ignored, it is a pipe and no regular file"),
+        format!("{path}/sub: ignored, it is a directory and no regular file"),
+    ];
+    assert_eq!(problems(&listing), expected);
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_named() {
+    let (_temporary, directory) = directory();
+    fs::write(directory.join("large.yaml"), vec![b'#'; MAX_MANIFEST_BYTES + 1]).unwrap();
+    symlink("nowhere", directory.join("link.yaml")).unwrap();
+    let mut source = Source::start(&directory);
+    let listing = source.until("two problems", |listing| listing.problems.len() == 2).await;
+    let path = directory.display();
+    let expected = [
+        format!("{path}/large.yaml: cannot be read: it is larger than 3 MiB, the limit for a manifest"),
+        format!("{path}/link.yaml: cannot be read: it is a link that leads nowhere"),
+    ];
+    assert_eq!(problems(&listing), expected);
+    assert!(!listing.complete);
+}
+
+#[tokio::test]
+async fn a_directory_may_come_later_and_go_and_come_back() {
+    let (temporary, directory) = directory();
+    fs::remove_dir(&directory).unwrap();
+    let mut source = Source::start(&directory);
+    let listing = source.until("no directory", |listing| !listing.problems.is_empty()).await;
+    assert_eq!(problems(&listing), [format!("{}: cannot be listed: it does not exist", directory.display())]);
+    assert!(!listing.complete);
+    fs::create_dir(&directory).unwrap();
+    fs::write(directory.join("a.yaml"), manifest("a", "1")).unwrap();
+    source.until_pods(&["a=1"]).await;
+    // Moved away as a whole.
+    fs::rename(&directory, temporary.path().join("away")).unwrap();
+    let listing = source.until("no directory", |listing| !listing.problems.is_empty()).await;
+    assert_eq!(pods(&listing), ["a=1"], "that is no wish to stop everything");
+    fs::create_dir(&directory).unwrap();
+    fs::write(directory.join("b.yaml"), manifest("b", "1")).unwrap();
+    source.until_pods(&["b=1"]).await;
+    // The new one is watched, not the old one.
+    fs::write(directory.join("c.yaml"), manifest("c", "1")).unwrap();
+    source.until_pods(&["b=1", "c=1"]).await;
+}
+
+#[tokio::test]
+async fn a_directory_swapped_for_another_is_noticed_and_watched() {
+    let (temporary, directory) = directory();
+    let other = temporary.path().join("other");
+    fs::create_dir(&other).unwrap();
+    fs::write(directory.join("a.yaml"), manifest("a", "1")).unwrap();
+    fs::write(other.join("b.yaml"), manifest("b", "1")).unwrap();
+    let mut source = Source::start(&directory);
+    source.until_pods(&["a=1"]).await;
+    renameat_with(CWD, &directory, CWD, &other, RenameFlags::EXCHANGE).unwrap();
+    source.until_pods(&["b=1"]).await;
+    fs::write(directory.join("c.yaml"), manifest("c", "1")).unwrap();
+    source.until_pods(&["b=1", "c=1"]).await;
+}
+
+#[tokio::test]
+async fn a_path_that_is_no_directory_is_named() {
+    let (_temporary, directory) = directory();
+    fs::remove_dir(&directory).unwrap();
+    fs::write(&directory, manifest("a", "1")).unwrap();
+    let mut source = Source::start(&directory);
+    let listing = source.until("a problem", |listing| !listing.problems.is_empty()).await;
+    assert!(problems(&listing)[0].contains("cannot be listed: Not a directory"), "{:?}", problems(&listing));
+}
+
+/// The target of a link is elsewhere, where nobody watches.
+#[tokio::test]
+async fn what_no_hint_tells_is_seen_at_the_next_look() {
+    let (temporary, directory) = directory();
+    let target = temporary.path().join("target");
+    fs::write(&target, manifest("a", "1")).unwrap();
+    symlink(&target, directory.join("a.yaml")).unwrap();
+    let mut source = Source::start_with(&directory, Duration::from_millis(50));
+    source.until_pods(&["a=1"]).await;
+    fs::write(&target, manifest("a", "2")).unwrap();
+    source.until_pods(&["a=2"]).await;
+}
+
+#[tokio::test]
+async fn two_hundred_files_are_one_listing() {
+    let (_temporary, directory) = directory();
+    let mut source = Source::start(&directory);
+    source.until_pods(&[]).await;
+    for number in 0..200 {
+        fs::write(directory.join(format!("{number}.yaml")), manifest(&format!("pod-{number}"), "1")).unwrap();
+    }
+    let listing = source.until("200 pods", |listing| listing.pods.len() == 200).await;
+    assert!(listing.problems.is_empty() && listing.complete);
+    for number in 0..199 {
+        fs::remove_file(directory.join(format!("{number}.yaml"))).unwrap();
+    }
+    source.until_pods(&["pod-199=1"]).await;
+}
+
+#[tokio::test]
+async fn a_look_at_an_unchanged_directory_is_no_news() {
+    let (_temporary, directory) = directory();
+    fs::write(directory.join("a.yaml"), manifest("a", "1")).unwrap();
+    let mut source = Source::start_with(&directory, Duration::from_millis(10));
+    source.until_pods(&["a=1"]).await;
+    source.listings.mark_unchanged();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!source.listings.has_changed().unwrap());
+}
+
+#[tokio::test]
+async fn a_source_that_nobody_listens_to_ends() {
+    let (_temporary, directory) = directory();
+    let source = ManifestDir::new(&directory, Features::default(), Strictness::Strict);
+    let (sender, listings) = watch::channel(Arc::default());
+    let task = tokio::spawn(source.run(sender));
+    drop(listings);
+    tokio::time::timeout(Duration::from_secs(60), task).await.unwrap().unwrap();
+}

@@ -1,0 +1,85 @@
+//! Container exits as the runtime tells them. Events are hints: they make a pod look, and decide nothing.
+//!
+//! Asked for in this order: CRI's own events; containerd's event service, for its versions without the former;
+//! nothing. What is missed is found by the pods' audits.
+
+use std::{sync::Arc, time::Duration};
+
+use keelet_cri::{ErrorKind, Events, Exits, TaskEvent};
+
+use crate::node::Node;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// Follows the runtime's events for as long as the agent lives.
+pub(crate) async fn follow(node: Arc<Node>) {
+    let mut pause = FIRST_PAUSE;
+    let mut stopping = node.stopping.clone();
+    loop {
+        let followed = tokio::select! {
+            biased;
+            _ = stopping.wait_for(|stop| *stop) => return,
+            followed = follow_once(&node) => followed,
+        };
+        match followed {
+            Ok(Followed::Stream) => pause = FIRST_PAUSE,
+            Ok(Followed::Nothing) => {
+                tracing::info!("the runtime tells no events; exits are found by listing containers");
+                return;
+            }
+            Err(error) => tracing::debug!(%error, "no events from the runtime"),
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+enum Followed {
+    /// A stream that has ended.
+    Stream,
+    /// The runtime has no events.
+    Nothing,
+}
+
+async fn follow_once(node: &Node) -> Result<Followed, keelet_cri::Error> {
+    if let Some(events) = node.runtime.container_events().await? {
+        match follow_cri(node, events).await {
+            // Some runtimes refuse only when the first event is asked for.
+            Err(error) if error.kind == ErrorKind::Unimplemented => {}
+            ended => return ended.map(|()| Followed::Stream),
+        }
+    }
+    let Some(events) = node.runtime.containerd_exits().await? else { return Ok(Followed::Nothing) };
+    match follow_containerd(node, events).await {
+        Err(error) if error.kind == ErrorKind::Unimplemented => Ok(Followed::Nothing),
+        ended => ended.map(|()| Followed::Stream),
+    }
+}
+
+async fn follow_cri(node: &Node, mut events: Events) -> Result<(), keelet_cri::Error> {
+    // Between two streams anything may have happened.
+    node.registry.hint_all();
+    while let Some(event) = events.next().await? {
+        let metadata = event.pod_sandbox_status.and_then(|status| status.metadata);
+        match metadata {
+            Some(metadata) if !metadata.uid.is_empty() => node.registry.hint_by_uid(&metadata.uid),
+            _ => node.registry.hint_by_id(&event.container_id),
+        }
+    }
+    Ok(())
+}
+
+async fn follow_containerd(node: &Node, mut events: Exits) -> Result<(), keelet_cri::Error> {
+    node.registry.hint_all();
+    while let Some(event) = events.next().await? {
+        match event {
+            // The end of an exec, a probe perhaps, is no news about the container.
+            TaskEvent::Exited { container_id, exec_id, .. } if exec_id != container_id => {}
+            TaskEvent::Exited { container_id, .. } | TaskEvent::OutOfMemory { container_id } => {
+                node.registry.hint_by_id(&container_id);
+            }
+        }
+    }
+    Ok(())
+}
