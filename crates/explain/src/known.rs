@@ -1,0 +1,156 @@
+//! Everything that an explanation may rest on.
+
+use std::borrow::Cow;
+
+use keelet_ledger::Recovered;
+use keelet_lifecycle::{
+    Because, Evidence, Moment, ProbeRecord, Subject, Why,
+    evidence::{ContainerRecord, Exit, Life},
+    journal::{Note, What},
+    operation::KillReason,
+    restart::Trigger,
+    status::{ContainerStatus, PodStatus},
+};
+use keelet_pod::{Container, Features, Origin, Pod, ProbeKind, Strictness, read_manifest};
+
+/// What is known of a pod.
+#[derive(Clone, Debug)]
+pub struct Known<'a> {
+    /// Its namespace.
+    pub namespace: &'a str,
+    /// Its name.
+    pub name: &'a str,
+    /// Its UID.
+    pub uid: &'a str,
+    /// Its spec, where a copy of it can be read. Without it rules and thresholds are named by number only.
+    pub spec: Option<Cow<'a, Pod>>,
+    /// What is remembered.
+    pub evidence: &'a Evidence,
+    /// The reasons of the newest status.
+    pub why: &'a [Why],
+    /// Results of probes; per probe, oldest first.
+    pub history: &'a [ProbeRecord],
+    /// What changed when, oldest first.
+    pub journal: &'a [Note],
+}
+
+// === impl Known ===
+
+impl<'a> Known<'a> {
+    /// What a ledger has of a pod.
+    pub fn from_ledger(found: &'a Recovered) -> Self {
+        let (namespace, name) = found.pod.as_ref().map_or(("", ""), |pod| (&pod.namespace, &pod.name));
+        Self {
+            namespace,
+            name,
+            uid: &found.uid,
+            spec: found.copy.as_ref().and_then(spec_of).map(Cow::Owned),
+            evidence: &found.evidence,
+            why: found.explanation.as_ref().map_or(&[], |explanation| &explanation.why),
+            history: &found.history,
+            journal: &found.journal,
+        }
+    }
+
+    /// The status last published.
+    pub fn status(&self) -> Option<&'a PodStatus> {
+        self.evidence.durable.published.as_ref()
+    }
+
+    pub(crate) fn container_status(&self, name: &str) -> Option<&'a ContainerStatus> {
+        self.status()?.container(name)
+    }
+
+    pub(crate) fn container(&self, name: &str) -> Option<&Container> {
+        self.spec.as_ref()?.container(name)
+    }
+
+    pub(crate) fn record(&self, name: &str) -> Option<&'a ContainerRecord> {
+        self.evidence.durable.container(name)
+    }
+
+    pub(crate) fn life(&self, name: &str) -> Option<&'a Life> {
+        self.evidence.volatile.lives.get(name)
+    }
+
+    /// The evidence that a part of the status rests on: as the newest plan said, else as the journal remembers.
+    pub(crate) fn because(&self, subject: &Subject) -> Option<&'a Because> {
+        let newest = self.why.iter().find(|why| why.subject == *subject).map(|why| &why.because);
+        newest.or_else(|| self.last_change(subject).and_then(|note| note.because.as_ref()))
+    }
+
+    /// The newest change of a part of the status that the journal has.
+    pub(crate) fn last_change(&self, subject: &Subject) -> Option<&'a Note> {
+        self.journal.iter().rev().find(|note| is_about(note, subject))
+    }
+
+    /// How the life of that ID ended.
+    pub(crate) fn exit(&self, id: &str) -> Option<&'a Exit> {
+        let records = self.evidence.durable.containers.values();
+        let known = records.flat_map(|record| [&record.last_exit, &record.previous_exit]).flatten();
+        let noted = self.journal.iter().rev().filter_map(|note| match &note.what {
+            What::Exited { exit, .. } => Some(exit),
+            _ => None,
+        });
+        known.chain(noted).find(|exit| exit.id == id)
+    }
+
+    /// What had the life of that ID stopped for that reason, as its kill was noted.
+    pub(crate) fn kill(&self, id: &str, reason: KillReason) -> Option<&'a Note> {
+        let is_it = |note: &&Note| matches!(&note.what, What::Killing { id: killed, reason: why, .. } if killed == id && *why == reason);
+        self.journal.iter().rev().find(is_it)
+    }
+
+    /// Who or what asked for the present or the newest restart of all containers.
+    pub(crate) fn triggers(&self) -> &'a [Trigger] {
+        let remembered = self.evidence.durable.restart_all.stage.triggers();
+        let noted = || {
+            self.journal.iter().rev().find_map(|note| match &note.what {
+                What::RestartAll { triggers, .. } => Some(&triggers[..]),
+                _ => None,
+            })
+        };
+        if remembered.is_empty() { noted().unwrap_or_default() } else { remembered }
+    }
+
+    /// The newest start of the agent that the journal has, with when an agent was last seen before it.
+    pub(crate) fn agent_start(&self) -> Option<(Moment, Option<Moment>)> {
+        self.journal.iter().rev().find_map(|note| match &note.what {
+            What::AgentStarted { last_seen, .. } => Some((note.at, *last_seen)),
+            _ => None,
+        })
+    }
+
+    /// The results of one probe of one life, oldest first.
+    pub(crate) fn attempts(&self, container: &str, id: Option<&str>, probe: ProbeKind) -> Vec<&'a ProbeRecord> {
+        let is_it = |record: &&ProbeRecord| {
+            record.container == container && record.probe == probe && id.is_none_or(|id| record.id == id)
+        };
+        self.history.iter().filter(is_it).collect()
+    }
+}
+
+/// The pod behind the copy in a ledger. Gates that were off when it was admitted do not matter to sentences.
+fn spec_of(copy: &serde_json::Value) -> Option<Pod> {
+    let origin = Origin::api_server();
+    let bytes = serde_json::to_vec(copy).ok()?;
+    read_manifest(&bytes, &origin, Strictness::ApiServer, &Features::default()).pods.pop()
+}
+
+fn is_about(note: &Note, subject: &Subject) -> bool {
+    match (&note.what, subject) {
+        (What::Started { container, .. }, Subject::Started(name))
+        | (What::Ready { container, .. }, Subject::Ready(name))
+        | (What::RestartCount { container, .. }, Subject::RestartCount(name))
+        | (
+            What::Waiting { container, .. }
+            | What::Running { container, .. }
+            | What::Exited { container, .. }
+            | What::ShownEnded { container, .. },
+            Subject::State(name),
+        ) => container == name,
+        (What::Condition { kind, .. }, Subject::Condition(wanted)) => kind == wanted,
+        (What::Phase { .. }, Subject::Phase) => true,
+        _ => false,
+    }
+}

@@ -1,0 +1,301 @@
+//! Sentences: what a piece of evidence says, and what a note of the journal tells.
+
+use keelet_lifecycle::{
+    Because, Moment, Subject,
+    evidence::{EndingCause, Exit, ExitCause},
+    journal::{Note, RestartAllStep, What},
+    operation::{KillReason, Outcome},
+    probe::Basis,
+    restart::Trigger,
+    status::{ConditionType, Truth},
+};
+use keelet_pod::{Operator, ProbeKind, RestartPolicy, Rule};
+
+use crate::{
+    known::Known,
+    words::{list, quoted, relative, short_id, span, time, time_ago, times},
+};
+
+/// A condition's type as the API spells it.
+pub(crate) fn condition_name(kind: &ConditionType) -> String {
+    match kind {
+        ConditionType::Foreign(name) => name.clone(),
+        known => format!("{known:?}"),
+    }
+}
+
+/// A condition's status as the API spells it.
+pub(crate) fn truth(status: Truth) -> &'static str {
+    match status {
+        Truth::True => "True",
+        Truth::False => "False",
+        Truth::Unknown => "Unknown",
+    }
+}
+
+/// One word for a probe attempt.
+pub(crate) fn outcome(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Success => "passed",
+        Outcome::Warning => "warned",
+        Outcome::Failure => "failed",
+        Outcome::Error => "errored",
+        Outcome::Late => "late",
+        Outcome::Cancelled => "cancelled",
+    }
+}
+
+/// Why a container is stopped.
+pub(crate) fn kill_reason(reason: KillReason) -> String {
+    match reason {
+        KillReason::Probe(probe) => format!("its {probe} probe failed"),
+        KillReason::PostStartFailed => "its postStart hook failed".to_owned(),
+        KillReason::DefinitionChanged => "its image or name in the spec changed".to_owned(),
+        KillReason::RestartAll => "all containers are restarting".to_owned(),
+        KillReason::PodEnding => "the pod is ending".to_owned(),
+        KillReason::SandboxGone => "the sandbox it lived in is gone".to_owned(),
+        KillReason::StateUnknown => "the runtime could not tell its state".to_owned(),
+        KillReason::Superseded => "a newer container of the same name runs".to_owned(),
+    }
+}
+
+/// Why a pod is on its way out.
+pub(crate) fn ending_cause(cause: &EndingCause) -> String {
+    match cause {
+        EndingCause::Deleted => "it was deleted".to_owned(),
+        EndingCause::Finished => "none of its containers runs, and none will".to_owned(),
+        EndingCause::InitFailed { container } => format!("init container {container:?} failed for good"),
+        EndingCause::NotRebuilt => "its sandbox is gone and nothing in it may run again".to_owned(),
+        EndingCause::Rejected => "it may not run on this node".to_owned(),
+    }
+}
+
+/// What a restart rule says.
+pub(crate) fn rule(rule: &Rule) -> String {
+    let codes: Vec<String> = rule.exit_codes.values.iter().map(ToString::to_string).collect();
+    let operator = match rule.exit_codes.operator {
+        Operator::In => "in",
+        Operator::NotIn => "not in",
+    };
+    format!("{} on exit codes {operator} [{}]", rule.action, codes.join(", "))
+}
+
+/// What a restart policy says.
+pub(crate) fn policy(policy: RestartPolicy) -> String {
+    format!("its restart policy is {policy}")
+}
+
+/// Who ended a life.
+pub(crate) fn exit_cause(cause: ExitCause) -> String {
+    match cause {
+        ExitCause::Own => String::new(),
+        ExitCause::Killed(reason) => format!(", stopped because {}", kill_reason(reason)),
+        ExitCause::Lost => ", as a stand-in: it is gone from the runtime and nobody saw how it ended".to_owned(),
+    }
+}
+
+/// How a life ended, without its time: `exited with code 42`.
+fn exit(exit: &Exit) -> String {
+    format!("exited with code {}{}{}", exit.exit_code, oom(exit), exit_cause(exit.cause))
+}
+
+/// What the code of an exit does not tell.
+pub(crate) fn oom(exit: &Exit) -> &'static str {
+    if exit.reason == "OOMKilled" { " (OOMKilled)" } else { "" }
+}
+
+/// Who or what asked for all containers to be restarted.
+pub(crate) fn trigger(trigger: &Trigger, now: Moment) -> String {
+    match trigger {
+        Trigger::Exit { container, exit_code, rule, at, .. } => format!(
+            "container {container:?} exited with code {exit_code} at {}, and its restart rule {rule} asks for it",
+            time_ago(*at, now)
+        ),
+        Trigger::Request { id, by, at } => format!("{by} asked for it at {} (request {id})", time_ago(*at, now)),
+        Trigger::Inherited { message, at } => format!(
+            "the API server's copy of the status said so when the agent took over at {}{}",
+            time_ago(*at, now),
+            quoted(message)
+        ),
+    }
+}
+
+/// A threshold that a probe reached: `failed 3 times in a row (failureThreshold 3)`.
+pub(crate) fn threshold(known: &Known<'_>, container: &str, probe: ProbeKind, passed: bool, run: u32) -> String {
+    let verb = if passed { "passed" } else { "failed" };
+    let spec = known.container(container).and_then(|container| container.probe(probe));
+    let needed = spec.map(|spec| match passed {
+        true => format!(" (successThreshold {})", spec.success_threshold),
+        false => format!(" (failureThreshold {})", spec.failure_threshold),
+    });
+    let needed = needed.unwrap_or_default();
+    match run {
+        0 | 1 => format!("{verb}{needed}"),
+        _ => format!("{verb} {} in a row{needed}", times(run)),
+    }
+}
+
+/// The container that a subject is about.
+pub(crate) fn container_of(subject: &Subject) -> Option<&str> {
+    match subject {
+        Subject::Started(name) | Subject::Ready(name) | Subject::State(name) | Subject::RestartCount(name) => {
+            Some(name)
+        }
+        Subject::Condition(_) | Subject::Phase => None,
+    }
+}
+
+/// What a note tells, in one sentence without its time.
+pub fn note_sentence(note: &Note, now: Moment) -> String {
+    match &note.what {
+        What::Seen => "the agent saw the pod for the first time".to_owned(),
+        What::AgentStarted { last_seen, rebooted } => {
+            let boot = if *rebooted { " after a reboot" } else { "" };
+            let away = last_seen.map(|seen| {
+                format!(", {} after one was last seen at {}", span(note.at.since(&seen)), time(seen.wall, now))
+            });
+            format!("an agent started{boot}{}", away.unwrap_or_default())
+        }
+        What::Rejected { reason, message } => format!("the pod was rejected: {reason}{}", quoted(message)),
+        What::RequestTaken { id, by } => {
+            format!("{} asked for all containers to be restarted (request {id})", by.as_deref().unwrap_or("somebody"))
+        }
+        What::LegacyReset { done: false } => {
+            "legacy reset: for one status everything that runs counts as started and ready".to_owned()
+        }
+        What::LegacyReset { done: true } => "legacy reset: every probe starts from nothing".to_owned(),
+        What::Exited { container, exit: ended, rule } => {
+            let matched = rule.map(|rule| format!(", restart rule {rule} matched")).unwrap_or_default();
+            format!("container {container:?} {}{matched}{}", exit(ended), quoted(&ended.message))
+        }
+        What::Ending { cause, grace, .. } => {
+            format!("the pod is on its way out, with {} of grace: {}", span(*grace), ending_cause(cause))
+        }
+        What::RestartAll { step, triggers } => restart_all(*step, triggers, now),
+        What::Killing { container, reason, grace, .. } => {
+            let grace = if grace.is_zero() { "at once".to_owned() } else { format!("with {} of grace", span(*grace)) };
+            format!("container {container:?} is stopped {grace}, because {}", kill_reason(*reason))
+        }
+        What::SandboxRequested { attempt: 0 } => "a sandbox was asked for".to_owned(),
+        What::SandboxRequested { attempt } => format!("another sandbox was asked for, number {}", attempt + 1),
+        What::Sandbox { id: Some(id) } => format!("sandbox {} is ready", short_id(id)),
+        What::Sandbox { id: None } => "no sandbox is usable".to_owned(),
+        What::Launching { container, attempt: 0 } => format!("container {container:?} is being started"),
+        What::Launching { container, attempt } => {
+            format!("container {container:?} is being started again (restart {attempt})")
+        }
+        What::Running { container, id, .. } => format!("container {container:?} runs (id {})", short_id(id)),
+        What::RestartCount { container, count } => {
+            format!("restartCount of container {container:?} is {count}")
+        }
+        What::Waiting { container, reason, .. } if reason.is_empty() => format!("container {container:?} waits"),
+        What::Waiting { container, reason, .. } => format!("container {container:?} waits: {reason}"),
+        What::ShownEnded { container, exit_code, reason } => {
+            format!("container {container:?} is shown as ended ({reason}, exit code {exit_code})")
+        }
+        What::Started { container, value: true } => format!("container {container:?} has started up"),
+        What::Started { container, value: false } => format!("container {container:?} is not started"),
+        What::Ready { container, value: true } => format!("container {container:?} is ready"),
+        What::Ready { container, value: false } => format!("container {container:?} is not ready"),
+        What::Phase { phase } => format!("the phase is {phase:?}"),
+        What::Condition { kind, status, reason } => {
+            let reason = reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
+            format!("{} is {}{reason}", condition_name(kind), truth(*status))
+        }
+    }
+}
+
+fn restart_all(step: RestartAllStep, triggers: &[Trigger], now: Moment) -> String {
+    let newest = triggers.last().map(|newest| format!(": {}", trigger(newest, now))).unwrap_or_default();
+    match step {
+        RestartAllStep::Begun => format!("a restart of all containers begins{newest}"),
+        RestartAllStep::Joined => format!("one more asks for the restart of all containers{newest}"),
+        RestartAllStep::Removed => "restart of all: every container is removed, the pod starts again".to_owned(),
+        RestartAllStep::Released => "restart of all: the backoff is over".to_owned(),
+        RestartAllStep::Finished => "restart of all: every container has been started again".to_owned(),
+        RestartAllStep::Abandoned => "the restart of all containers does not go on".to_owned(),
+    }
+}
+
+/// The evidence behind a note, in a few words; nothing where the note is evidence itself.
+pub fn because_of_note(note: &Note, known: &Known<'_>, now: Moment) -> Option<String> {
+    let container = note.container().unwrap_or_default();
+    Some(brief(note.because.as_ref()?, container, known, now))
+}
+
+/// A piece of evidence in a few words.
+pub(crate) fn brief(because: &Because, container: &str, known: &Known<'_>, now: Moment) -> String {
+    match because {
+        Because::Probe { probe, passed, at, run, output } => format!(
+            "{probe} probe {} at {}{}",
+            threshold(known, container, *probe, *passed, *run),
+            time(at.wall, now),
+            quoted(output)
+        ),
+        Because::Carried { probe, passed, basis } => carried(*probe, *passed, basis, now),
+        Because::NotYetProbed { probe, run: 0, .. } => format!("no result of its {probe} probe yet"),
+        Because::NotYetProbed { probe, run, passing } => {
+            let verb = if *passing { "passed" } else { "failed" };
+            format!("its {probe} probe {verb} {} so far, which decides nothing yet", times(*run))
+        }
+        Because::NoProbe => "it has no readiness probe, so running is enough".to_owned(),
+        Because::NotRunning => "it does not run".to_owned(),
+        Because::NotStarted => "it has not started up".to_owned(),
+        Because::Running { since, id } => format!("it runs since {} (id {})", time(since.wall, now), short_id(id)),
+        Because::Exited { exit_code: code, at, cause, rule, .. } => {
+            let matched = rule.map(|rule| format!(", restart rule {rule} matched")).unwrap_or_default();
+            format!("it exited with code {code} at {}{}{matched}", time(at.wall, now), exit_cause(*cause))
+        }
+        Because::Backoff { until, delay } => {
+            format!("back-off of {}, until {} ({})", span(*delay), time(until.wall, now), relative(*until, now))
+        }
+        Because::StartFailed { reason, message, at } => {
+            format!("its start failed at {}: {reason}{}", time(at.wall, now), quoted(message))
+        }
+        Because::Pending => "its turn has not come, or its start is under way".to_owned(),
+        Because::Stopping { reason, since } => {
+            format!("it is being stopped since {}, because {}", time(since.wall, now), kill_reason(*reason))
+        }
+        Because::RestartAll { trigger, .. } if trigger.is_empty() => "all containers restart".to_owned(),
+        Because::RestartAll { trigger, since } => {
+            format!("all containers restart since {}: {trigger}", time(since.wall, now))
+        }
+        Because::Containers { names } if names.is_empty() => "there are no containers it depends on".to_owned(),
+        Because::Containers { names } if names.len() == 1 => format!("of container {}", list(names)),
+        Because::Containers { names } => format!("of containers {}", list(names)),
+        Because::ReadinessGates { pending } => format!("readiness gates that are not True: {}", list(pending)),
+        Because::Sandbox { id: Some(id) } => format!("sandbox {} is ready", short_id(id)),
+        Because::Sandbox { id: None } => "no sandbox is usable".to_owned(),
+        Because::Ending { cause, since } => {
+            format!("the pod is on its way out since {}: {}", time(since.wall, now), ending_cause(cause))
+        }
+        Because::Spec => "the spec alone decides".to_owned(),
+        Because::Kept => "it was so before, and nothing takes it back".to_owned(),
+    }
+}
+
+/// What a value rests on that an agent found when it started.
+pub(crate) fn carried(probe: ProbeKind, passed: bool, basis: &Basis, now: Moment) -> String {
+    let verdict = if passed { "passed" } else { "failed" };
+    match basis {
+        Basis::Probe { at, .. } => {
+            format!(
+                "its {probe} probe {verdict} at {}, and the restarts of the agent since then change nothing",
+                time_ago(*at, now)
+            )
+        }
+        Basis::Status => {
+            "the status published before the agent started says so, and nothing seen since says otherwise".to_owned()
+        }
+        Basis::ForeignWrite => format!(
+            "somebody else set the pod's Ready condition while the agent was away, so its {probe} probe has to show it again"
+        ),
+        Basis::Absence { away } => format!(
+            "no agent was there for {}, too long to vouch for it, so its {probe} probe has to show it again",
+            span(*away)
+        ),
+        Basis::LegacyReset => format!(
+            "the gate ChangeContainerStatusOnKubeletRestart has its {probe} probe {verdict} at every start of the agent"
+        ),
+    }
+}

@@ -1,0 +1,105 @@
+//! The checker of chains: it finds nothing in whole lives (every stage asks it after every plan), and it finds what is
+//! broken.
+
+use keelet_lifecycle::{Because, Subject, Why, operation::Outcome, status::ConditionType};
+use keelet_pod::ProbeKind;
+
+use super::{
+    stage::Stage,
+    why::{ALL, WEB, up},
+};
+use crate::why::check_chains;
+
+/// Lives with everything in them: crashes, kills, restarts of all containers, agents that come and go, reboots.
+#[test]
+fn every_chain_of_eventful_lives_ends_in_evidence() {
+    let mut stage = up(WEB);
+    stage.answer("main", ProbeKind::Liveness, Outcome::Failure, "500").seconds(100).restart_agent(3).seconds(30);
+    stage.lose("plain").seconds(5).reboot().seconds(30).exit("setup", 0).seconds(20).restart_agent(300).seconds(5);
+    stage.fail("EnsureImage", "ErrImagePull", "no route").exit("plain", 1).seconds(90).delete(5).seconds(10);
+    let mut stage = up(ALL);
+    stage.exit("source", 42).exit("setup", 0).seconds(3).exit("source", 42).seconds(15).restart_agent(2);
+    stage.seconds(10).request_restart().seconds(20).reboot().seconds(5);
+    let mut stage = Stage::new(ALL);
+    stage.hold("Launch").seconds(3).held.clear();
+    stage
+        .restart_agent(100)
+        .seconds(3)
+        .exit("setup", 0)
+        .exit("side", 1)
+        .seconds(30)
+        .exit("other", 0)
+        .exit("source", 0)
+        .seconds(60);
+    assert!(stage.journal.len() > 40);
+}
+
+fn with(stage: &Stage, subject: Subject, because: Because) -> Vec<String> {
+    let mut why = stage.plan.as_ref().unwrap().why.clone();
+    why.retain(|why| why.subject != subject);
+    why.push(Why { subject, because });
+    let mut known = stage.known();
+    known.why = &why;
+    check_chains(&known, stage.now)
+}
+
+#[test]
+fn a_status_without_a_reason_is_found() {
+    let stage = up(WEB);
+    let mut known = stage.known();
+    known.why = &[];
+    known.journal = &[];
+    let faults = check_chains(&known, stage.now);
+    assert!(faults.contains(&"Phase: nothing is recorded that tells why".to_owned()), "{faults:#?}");
+}
+
+#[test]
+fn evidence_that_says_something_else_is_found() {
+    let stage = up(WEB);
+    let at = stage.now;
+    let main = || "main".to_owned();
+    let failed = Because::Probe { probe: ProbeKind::Readiness, passed: false, at, run: 3, output: String::new() };
+    let cases = [
+        (Subject::Ready(main()), failed),
+        (Subject::Started(main()), Because::NotYetProbed { probe: ProbeKind::Startup, run: 1, passing: true }),
+        (Subject::State(main()), Because::Pending),
+        (Subject::Condition(ConditionType::Ready), Because::ReadinessGates { pending: vec!["x".to_owned()] }),
+    ];
+    for (subject, because) in cases {
+        let faults = with(&stage, subject.clone(), because);
+        assert!(
+            faults.iter().any(|fault| fault.starts_with(&format!("{subject:?} does not say what its evidence says"))),
+            "{faults:#?}"
+        );
+    }
+}
+
+#[test]
+fn a_condition_that_its_containers_do_not_bear_out_is_found() {
+    let mut stage = up(WEB);
+    stage.answer("main", ProbeKind::Readiness, Outcome::Failure, "503").seconds(5);
+    let mut evidence = stage.evidence.clone();
+    let status = evidence.durable.published.as_mut().unwrap();
+    for condition in &mut status.conditions {
+        condition.status = keelet_lifecycle::status::Truth::True;
+    }
+    let mut known = stage.known();
+    known.evidence = &evidence;
+    let faults = check_chains(&known, stage.now);
+    assert!(faults.iter().any(|fault| fault.starts_with("Condition(Ready) does not say")), "{faults:#?}");
+}
+
+#[test]
+fn a_kill_whose_probe_nobody_remembers_is_found() {
+    let mut stage = up(WEB);
+    stage.answer("main", ProbeKind::Liveness, Outcome::Failure, "500").seconds(3);
+    assert!(check_chains(&stage.known(), stage.now).is_empty());
+    for note in &mut stage.journal {
+        if matches!(note.what, keelet_lifecycle::journal::What::Killing { .. }) {
+            note.because = None;
+        }
+    }
+    let faults = check_chains(&stage.known(), stage.now);
+    let expected = "RestartCount(\"main\"): what its liveness probe said is not recorded any more";
+    assert!(faults.contains(&expected.to_owned()), "{faults:#?}");
+}
