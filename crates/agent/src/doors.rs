@@ -52,8 +52,9 @@ pub trait Host: Send + Sync + fmt::Debug {
     fn prepare_life<'a>(&'a self, life: LifeOf<'a>) -> BoxFuture<'a, Result<LifeFiles, HostError>>;
     /// What the log files of a pod say of the restart counts of its containers: the next count, by container name.
     fn log_counts<'a>(&'a self, pod: &'a Pod) -> BoxFuture<'a, BTreeMap<String, u32>>;
-    /// The end of a container's termination message file, if there is one.
-    fn termination_message<'a>(&'a self, pod: &'a Pod, container: &'a str, attempt: u32) -> BoxFuture<'a, String>;
+    /// The last words of a life that ended with this exit code: what is in its termination message file, or the end of
+    /// its log where the pod asks for that. Empty if there are none.
+    fn last_words<'a>(&'a self, pod: &'a Pod, life: Ended<'a>) -> BoxFuture<'a, String>;
     /// Resolves when that process ends; `None` where it cannot be watched.
     fn process_end(&self, pid: u32) -> Option<BoxFuture<'static, ()>>;
     /// Removes what `prepare` made. It is no error if nothing is there.
@@ -86,6 +87,17 @@ pub struct SubPath {
     pub volume: PathBuf,
     /// The part: relative, without `..`.
     pub path: PathBuf,
+}
+
+/// One life of a container that has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended<'a> {
+    /// Its name.
+    pub container: &'a str,
+    /// Its restart count.
+    pub attempt: u32,
+    /// How it ended.
+    pub exit_code: i32,
 }
 
 /// The files of one life of a container.

@@ -175,9 +175,11 @@ impl Agent {
         Ok(())
     }
 
-    /// The node's metrics.
-    pub fn metrics(&self) -> &Metrics {
-        &self.node.metrics
+    /// The node's metrics, in the text format of [`metrics::CONTENT_TYPE`].
+    pub fn metrics(&self) -> String {
+        let (pods, containers) = self.node.registry.totals();
+        self.node.metrics.running(pods, containers);
+        self.node.metrics.encode()
     }
 
     /// Stops the agent and leaves the pods running. Returns when everything that was deferred is written.

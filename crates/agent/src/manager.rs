@@ -1,7 +1,7 @@
 //! The pods of the node: which ones run here, which ones have to go, and what of others is left in the runtime.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -13,7 +13,7 @@ use keelet_pod::Pod;
 use tokio::{sync::Notify, time::Instant};
 
 use crate::{
-    node::Node,
+    node::{Mode, Node},
     orphans::{self, Remains},
     pod_task::{Ended, PodTask, deletion_of},
     slot::{Slot, Wanted},
@@ -23,6 +23,9 @@ use crate::{
 const SEARCH: Duration = Duration::from_secs(60);
 /// A ledger or a directory that does not let go of a pod is asked again after this.
 const FORGET_AGAIN: Duration = Duration::from_secs(5);
+
+/// As many as a node has pods.
+const REMEMBERED_GONE: usize = 128;
 
 /// The desired set, by UID.
 pub type WantedPods = BTreeMap<String, Wanted>;
@@ -63,6 +66,8 @@ pub(crate) struct Manager {
     recovered: BTreeMap<String, Recovered>,
     /// Pods whose remains are being cleared away.
     clearing: BTreeSet<String>,
+    /// The newest pods that are gone: one that comes back under its old UID was restarted by its source.
+    gone: VecDeque<String>,
 }
 
 struct Managed {
@@ -115,6 +120,7 @@ impl Manager {
             heard: false,
             recovered,
             clearing: BTreeSet::new(),
+            gone: VecDeque::new(),
         }
     }
 
@@ -208,6 +214,9 @@ impl Manager {
         let slot = Arc::new(Slot::default());
         let pod = Arc::clone(&wanted.pod);
         let uid = pod.uid.clone();
+        if self.gone.contains(&uid) {
+            self.node.metrics.pod_restarted(self.node.mode == Mode::Standalone);
+        }
         self.node.registry.enter(&pod, &slot);
         let task = PodTask::new(Arc::clone(&self.node), Arc::clone(&slot), wanted.clone(), evidence);
         self.pods.insert(uid.clone(), Managed { slot, pod, wanted, named });
@@ -226,6 +235,8 @@ impl Manager {
         self.node.registry.leave(uid);
         if ended == Ended::Gone {
             self.node.metrics.forget_pod(uid);
+            self.gone.truncate(REMEMBERED_GONE - 1);
+            self.gone.push_front(uid.to_owned());
             self.node.readers.gone(&managed.pod);
             // A source that still names it would bring it back to life: it has to say so anew.
             if self.wanted.get(uid).is_some_and(|wanted| wanted.deletion.is_some()) {

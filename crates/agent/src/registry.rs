@@ -5,9 +5,15 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use keelet_lifecycle::observed::InstanceState;
 use keelet_pod::Pod;
 
-use crate::slot::Slot;
+use crate::{
+    metrics::ContainerCounts,
+    node::bare,
+    pod_task::Look,
+    slot::Slot,
+};
 
 /// The pods of the node, by UID.
 #[derive(Debug, Default)]
@@ -21,6 +27,10 @@ struct Registered {
     slot: Arc<Slot>,
     /// Containers and sandboxes, as last seen, without scheme.
     ids: Vec<String>,
+    /// How many containers did what, when last seen.
+    counts: ContainerCounts,
+    /// Whether it had a sandbox in use.
+    runs: bool,
 }
 
 // === impl Registry ===
@@ -31,7 +41,7 @@ impl Registry {
     }
 
     pub(crate) fn enter(&self, pod: &Arc<Pod>, slot: &Arc<Slot>) {
-        let entry = Registered { pod: Arc::clone(pod), slot: Arc::clone(slot), ids: Vec::new() };
+        let entry = Registered { pod: Arc::clone(pod), slot: Arc::clone(slot), ids: Vec::new(), counts: ContainerCounts::default(), runs: false };
         self.pods().insert(pod.uid.clone(), entry);
     }
 
@@ -40,10 +50,36 @@ impl Registry {
     }
 
     /// What the newest look at a pod showed.
-    pub(crate) fn note(&self, uid: &str, ids: Vec<String>) {
-        if let Some(entry) = self.pods().get_mut(uid) {
-            entry.ids = ids;
+    pub(crate) fn note(&self, uid: &str, look: &Look) {
+        let containers = look.containers.iter().map(|instance| bare(&instance.id).to_owned());
+        let sandboxes = look.sandboxes.iter().map(|sandbox| sandbox.id.clone());
+        let mut counts = ContainerCounts::default();
+        for instance in &look.containers {
+            *match instance.state {
+                InstanceState::Created => &mut counts.created,
+                InstanceState::Running { .. } => &mut counts.running,
+                InstanceState::Exited { .. } => &mut counts.exited,
+                InstanceState::Unknown => &mut counts.unknown,
+            } += 1;
         }
+        if let Some(entry) = self.pods().get_mut(uid) {
+            entry.ids = containers.chain(sandboxes).collect();
+            entry.counts = counts;
+            entry.runs = look.sandboxes.iter().any(|sandbox| sandbox.ready);
+        }
+    }
+
+    /// Pods that run, and containers by what they do, when last seen.
+    pub(crate) fn totals(&self) -> (usize, ContainerCounts) {
+        let pods = self.pods();
+        let mut total = ContainerCounts::default();
+        for ContainerCounts { created, running, exited, unknown } in pods.values().map(|entry| entry.counts) {
+            total.created += created;
+            total.running += running;
+            total.exited += exited;
+            total.unknown += unknown;
+        }
+        (pods.values().filter(|entry| entry.runs).count(), total)
     }
 
     pub(crate) fn find(&self, uid: &str) -> Option<(Arc<Pod>, Arc<Slot>)> {

@@ -35,7 +35,7 @@ use keelet_pod::Pod;
 use rustix::fs::OFlags;
 
 pub use self::paths::{Layout, PodPaths};
-use crate::doors::{Host, HostError, LifeFiles, LifeOf, SubPath, Volumes};
+use crate::doors::{Ended, Host, HostError, LifeFiles, LifeOf, SubPath, Volumes};
 
 /// The reason of an error with a pod's own directories.
 const NO_DIRECTORIES: &str = "FailedToMakePodDataDirectories";
@@ -43,6 +43,9 @@ const NO_DIRECTORIES: &str = "FailedToMakePodDataDirectories";
 const NO_VOLUME: &str = "FailedMount";
 /// The reason of an error while a pod's directories are removed.
 const NOT_REMOVED: &str = "FailedCleanUp";
+
+/// Bytes of the termination messages of all containers of a pod (STAT-11): they are part of its status.
+const ALL_MESSAGES_BYTES: usize = 12 * 1024;
 
 /// The node's own file system and processes.
 #[derive(Clone, Debug)]
@@ -131,15 +134,25 @@ impl Host for OsHost {
         })
     }
 
-    fn termination_message<'a>(&'a self, pod: &'a Pod, container: &'a str, attempt: u32) -> BoxFuture<'a, String> {
+    fn last_words<'a>(&'a self, pod: &'a Pod, life: Ended<'a>) -> BoxFuture<'a, String> {
+        let Ended { container, attempt, exit_code } = life;
         let path = self.layout.pod(pod).map(|paths| paths.termination_file(container, attempt));
-        blocking(move || {
-            let Ok(path) = path else { return String::new() };
-            match tail::read_end(&path, tail::MESSAGE_BYTES) {
-                Ok(end) => tail::message(&end),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-                Err(error) => format!("Error on reading termination log {}: {error}", path.display()),
+        let most = tail::MESSAGE_BYTES.min(ALL_MESSAGES_BYTES / pod.all_containers().count().max(1));
+        Box::pin(async move {
+            let said = blocking(move || {
+                let Ok(path) = path else { return String::new() };
+                match tail::read_end(&path, most) {
+                    Ok(end) => tail::message(&end),
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+                    Err(error) => format!("Error on reading termination log {}: {error}", path.display()),
+                }
+            });
+            let said = said.await;
+            if said.is_empty() && exit_code != 0 && falls_back_to_log(pod, container) {
+                let log = self.log_tail(pod, container, attempt).await;
+                return log[log.ceil_char_boundary(log.len().saturating_sub(most))..].to_owned();
             }
+            said
         })
     }
 
@@ -162,6 +175,19 @@ impl Host for OsHost {
             }
         })
     }
+}
+
+/// Whether a container that fails without a message is to be quoted from its log.
+fn falls_back_to_log(pod: &Pod, container: &str) -> bool {
+    let Some(spec) = &pod.source.spec else { return false };
+    let policy = spec
+        .init_containers
+        .iter()
+        .flatten()
+        .chain(&spec.containers)
+        .find(|raw| raw.name == container)
+        .and_then(|raw| raw.termination_message_policy.as_deref());
+    policy == Some("FallbackToLogsOnError")
 }
 
 fn make_part(part: &SubPath) -> Result<(), HostError> {

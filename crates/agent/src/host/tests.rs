@@ -33,6 +33,10 @@ async fn life(host: &OsHost, pod: &Pod, attempt: u32, address: &str) -> Result<L
     host.prepare_life(LifeOf { pod, container: "main", attempt, addresses: &addresses, sub_paths: &[] }).await
 }
 
+async fn said(host: &OsHost, pod: &Pod, attempt: u32, exit_code: i32) -> String {
+    host.last_words(pod, Ended { container: "main", attempt, exit_code }).await
+}
+
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o7777
 }
@@ -191,18 +195,42 @@ async fn log_files_tell_the_next_restart_count() {
 async fn last_words_are_read_from_the_life_that_said_them() {
     let (_directory, host) = host();
     let pod = pod("u1", "");
-    assert_eq!(host.termination_message(&pod, "main", 0).await, "");
+    assert_eq!(said(&host, &pod, 0, 1).await, "");
     let first = life(&host, &pod, 0, "10.0.0.1").await.unwrap().termination.unwrap();
     let second = life(&host, &pod, 1, "10.0.0.1").await.unwrap().termination.unwrap();
     assert_eq!(mode(&first), 0o666);
     fs::write(first, "first").unwrap();
     fs::write(second, "second").unwrap();
-    assert_eq!(host.termination_message(&pod, "main", 0).await, "first");
-    assert_eq!(host.termination_message(&pod, "main", 1).await, "second");
+    assert_eq!(said(&host, &pod, 0, 1).await, "first");
+    assert_eq!(said(&host, &pod, 1, 1).await, "second");
     let log = host.log_dir(&pod).unwrap().join(PodPaths::container_log_file("main", 1));
     fs::write(log, "2026-01-01T00:00:00Z stderr F oops\n").unwrap();
     assert_eq!(host.log_tail(&pod, "main", 1).await, "oops\n");
     assert_eq!(host.log_tail(&pod, "main", 2).await, "");
+}
+
+/// STAT-11: the log stands in only where the pod asks for it and the container failed without a word; all containers of
+/// a pod share 12 KiB.
+#[tokio::test]
+async fn a_failure_without_words_is_quoted_from_its_log_where_that_is_asked_for() {
+    let (_directory, host) = host();
+    let policy = |policy: &str| {
+        let manifest = format!(
+            "{{apiVersion: v1, kind: Pod, metadata: {{name: web, uid: u1}}, spec: {{containers: [\
+             {{name: main, image: x, terminationMessagePolicy: {policy}}}, {{name: b, image: x}}, {{name: c, image: x}}, \
+             {{name: d, image: x}}]}}}}"
+        );
+        parse_one(&manifest).unwrap()
+    };
+    let (asks, does_not) = (policy("FallbackToLogsOnError"), policy("File"));
+    let message = life(&host, &asks, 0, "10.0.0.1").await.unwrap().termination.unwrap();
+    let log = host.log_dir(&asks).unwrap().join(PodPaths::container_log_file("main", 0));
+    fs::write(log, "2026-01-01T00:00:00Z stderr F oops\n").unwrap();
+    assert_eq!(said(&host, &asks, 0, 1).await, "oops\n");
+    assert_eq!(said(&host, &asks, 0, 0).await, "", "it succeeded");
+    assert_eq!(said(&host, &does_not, 0, 1).await, "", "nobody asked");
+    fs::write(message, "x".repeat(5000)).unwrap();
+    assert_eq!(said(&host, &asks, 0, 1).await.len(), 12 * 1024 / 4);
 }
 
 #[tokio::test]
@@ -243,7 +271,7 @@ async fn uids_that_lead_elsewhere_are_refused() {
         assert!(host.prepare(&hostile).await.is_err(), "{uid:?}");
         assert!(life(&host, &hostile, 0, "").await.is_err() && host.log_dir(&hostile).is_err(), "{uid:?}");
         assert_eq!(host.log_counts(&hostile).await, BTreeMap::new());
-        assert_eq!(host.termination_message(&hostile, "main", 0).await, "");
+        assert_eq!(said(&host, &hostile, 0, 1).await, "");
     }
     assert!(directory.path().join("lib/precious").exists());
 }

@@ -32,8 +32,14 @@ impl Work {
             Err(error) => return misfit(error),
         };
         match self.node.runtime.run_pod_sandbox(config, "").await {
-            Ok(_) => OpResult::Done,
-            Err(error) => failed("CreatePodSandboxError", error.to_string()),
+            Ok(_) => {
+                self.node.metrics.pod_started();
+                OpResult::Done
+            }
+            Err(error) => {
+                self.node.metrics.pod_start_failed();
+                failed("CreatePodSandboxError", error.to_string())
+            }
         }
     }
 

@@ -17,7 +17,7 @@ use keelet_lifecycle::{
     operation::{OpFailure, OpId, OpResult, Operation, ProbeReport},
 };
 use keelet_pod::{Container, Hook, Pod};
-use keelet_prober::{Attempt, Target};
+use keelet_prober::{Attempt, HookError, Target};
 use tokio::sync::oneshot;
 
 use crate::{
@@ -132,8 +132,14 @@ impl Work {
                 call("KillPodSandboxError", runtime.remove_pod_sandbox(sandbox).await)
             }
             Operation::EnsureImage { container, image } => self.ensure_image(container, image).await,
-            Operation::Launch { container, attempt, sandbox } => self.launch(container, *attempt, sandbox).await,
-            Operation::StartCreated { id, .. } => self.start(bare(id)).await,
+            Operation::Launch { container, attempt, sandbox } => {
+                let result = self.launch(container, *attempt, sandbox).await;
+                self.count_failed_start(container, result)
+            }
+            Operation::StartCreated { container, id } => {
+                let result = self.start(bare(id)).await;
+                self.count_failed_start(container, result)
+            }
             Operation::PostStart { container, id } => {
                 let hook = |container: &Container| container.post_start.clone();
                 self.hook(container, id, hook, None).await
@@ -188,8 +194,20 @@ impl Work {
                 }
                 OpResult::Done
             }
-            Err(error) => failed("HookFailed", error.to_string()),
+            Err(error) => {
+                if matches!((&hook, &error), (Hook::Sleep(_), HookError::TimedOut(_))) {
+                    self.node.metrics.sleep_cut_short();
+                }
+                failed("HookFailed", error.to_string())
+            }
         }
+    }
+
+    fn count_failed_start(&self, container: &str, result: OpResult) -> OpResult {
+        if let (OpResult::Failed(failure), Some(container)) = (&result, self.pod.container(container)) {
+            self.node.metrics.start_failed(container.role, &failure.reason);
+        }
+        result
     }
 
     fn target<'a>(&'a self, container: &'a Container, container_id: &'a str) -> Target<'a> {

@@ -9,7 +9,10 @@ use keelet_lifecycle::{
 };
 use keelet_pod::Pod;
 
-use crate::node::{Node, bare};
+use crate::{
+    doors::Ended,
+    node::{Node, bare},
+};
 
 /// What the runtime had of a pod, seen between two points in the pod's own time.
 #[derive(Debug, Default)]
@@ -115,7 +118,8 @@ async fn see_container(
         Ok(v1::ContainerState::ContainerCreated) => InstanceState::Created,
         Ok(v1::ContainerState::ContainerRunning) => InstanceState::Running { started_at: wall(status.started_at) },
         Ok(v1::ContainerState::ContainerExited) => {
-            let said = node.host.termination_message(pod, &name, attempt).await;
+            let ended = Ended { container: &name, attempt, exit_code: status.exit_code };
+            let said = node.host.last_words(pod, ended).await;
             let message = [status.message, said].into_iter().filter(|text| !text.is_empty());
             InstanceState::Exited {
                 started_at: wall(status.started_at),

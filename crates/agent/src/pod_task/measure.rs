@@ -1,10 +1,13 @@
 //! What a plan's evidence means for the node's metrics: lives that began and ended, restarts of all containers, what
 //! an agent start kept.
 
+use std::time::Duration;
+
 use keelet_lifecycle::{
     Evidence, Moment,
     evidence::Life,
     probe::{Basis, Verdict},
+    status::Phase,
 };
 use keelet_pod::{Pod, ProbeKind};
 
@@ -27,6 +30,16 @@ pub(crate) fn transitions(metrics: &Metrics, pod: &Pod, before: &Evidence, after
         {
             metrics.terminated(container.role, exit.exit_code, &exit.reason);
         }
+    }
+    for (name, life) in &before.volatile.lives {
+        if after.volatile.lives.get(name).is_none_or(|now| now.id != life.id) {
+            ProbeKind::ALL.into_iter().for_each(|kind| metrics.forget_probe(&pod.uid, name, kind));
+        }
+    }
+    let phase = |evidence: &Evidence| evidence.durable.published.as_ref().map(|status| status.phase);
+    let first_time = after.durable.containers.values().all(|record| record.restart_count == 0);
+    if phase(before) == Some(Phase::Pending) && phase(after) == Some(Phase::Running) && first_time {
+        metrics.pod_start_took(after.durable.first_seen.map_or(Duration::ZERO, |seen| now.since(&seen)));
     }
     let (old, new) = (&before.durable.restart_all.stage, &after.durable.restart_all.stage);
     if new.is_under_way()

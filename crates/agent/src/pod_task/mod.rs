@@ -35,7 +35,7 @@ use self::{audit::Audit, look::look};
 use crate::{
     books::Record,
     events::Recorder,
-    node::{Node, bare},
+    node::Node,
     operations::{self, Bench},
     slot::{Finished, Inbox, Slot, Wanted},
 };
@@ -67,6 +67,10 @@ pub(crate) struct PodTask {
     plan_due: bool,
     wake_at: Option<Moment>,
     published: Option<u64>,
+    /// When the newest status went out, until readers have it.
+    sent: Option<Instant>,
+    /// When the task was made, until its first plan.
+    made: Option<Instant>,
     recorder: Recorder,
     bench: Bench,
 }
@@ -125,6 +129,8 @@ impl PodTask {
             plan_due: false,
             wake_at: None,
             published: None,
+            sent: None,
+            made: Some(Instant::now()),
             recorder: Recorder::default(),
         }
     }
@@ -181,6 +187,9 @@ impl PodTask {
         if acknowledged > self.acknowledged {
             self.acknowledged = acknowledged;
             self.plan_due = true;
+            if let Some(sent) = self.sent.take() {
+                self.node.metrics.status_sync_took(sent.elapsed());
+            }
         }
         self.audit.want(look);
         for event in &events {
@@ -220,9 +229,7 @@ impl PodTask {
                 for pid in &look.new_processes {
                     self.watch_process(*pid);
                 }
-                let containers = look.containers.iter().map(|instance| bare(&instance.id).to_owned());
-                let sandboxes = look.sandboxes.iter().map(|sandbox| sandbox.id.clone());
-                self.node.registry.note(&self.reference.uid, containers.chain(sandboxes).collect());
+                self.node.registry.note(&self.reference.uid, &look);
                 self.look = Some(Arc::new(look));
             }
             Err(error) => {
@@ -250,6 +257,9 @@ impl PodTask {
     async fn plan(&mut self) -> Stage {
         self.plan_due = false;
         let now = self.node.clock.now();
+        if let Some(made) = self.made.take() {
+            self.node.metrics.worker_start_took(made.elapsed());
+        }
         let (observed, told) = self.observed();
         let plan = self.node.rules.plan(&self.wanted.pod, &observed, &self.evidence, now);
         self.finished.retain(|finished| !told.contains(&finished.id));
@@ -268,6 +278,7 @@ impl PodTask {
         }
         if self.published != Some(version) {
             self.published = Some(version);
+            self.sent = Some(Instant::now());
             self.node.readers.publish(&self.wanted.pod, version, &status, self.slot.acknowledge());
         }
         for event in &events {
