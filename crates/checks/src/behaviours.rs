@@ -1,6 +1,6 @@
 //! The list of behaviours: tables whose rows are `| id | statement | where it is tested |`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::{self, Id};
 
@@ -11,23 +11,24 @@ pub struct Behaviour {
     pub id: Id,
     /// The line of the list it stands in.
     pub line: usize,
-    /// Whether a test has to name it today.
-    pub tested: Tested,
+    /// The kinds of tests that have to name it today. None if it waits for a part that does not exist yet, or is a
+    /// choice that other behaviours carry out.
+    pub tested: BTreeSet<Tested>,
 }
 
-/// Where a behaviour is tested.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The kinds of tests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tested {
-    /// `unit`, or `superseded`: a test that runs with `cargo test` names it.
-    Now,
-    /// `pending`: it needs a part that does not exist yet.
-    Later,
-    /// `decision`: a choice that other behaviours carry out.
-    Elsewhere,
+    /// `unit`, or `superseded`: any test names it.
+    Unit,
+    /// `sim`: a simulation of the whole agent names it.
+    Simulation,
+    /// `e2e`: a test with real peers names it.
+    Peers,
 }
 
 /// The parts of keelet that a pending behaviour may wait for.
-const DOORS: [&str; 4] = ["agent", "runtime", "cluster", "gates"];
+const DOORS: [&str; 3] = ["runtime", "cluster", "gates"];
 
 /// Reads the list. What is wrong with it comes back as sentences for people.
 pub fn read(markdown: &str) -> (BTreeMap<Id, Behaviour>, Vec<String>) {
@@ -46,7 +47,7 @@ pub fn read(markdown: &str) -> (BTreeMap<Id, Behaviour>, Vec<String>) {
         }
         let tested = tested(place).unwrap_or_else(|| {
             faults.push(format!("line {line}: {id} says {place:?}, which is no place to test"));
-            Tested::Now
+            BTreeSet::new()
         });
         if let Some(earlier) = list.insert(id.clone(), Behaviour { id: id.clone(), line, tested }) {
             faults.push(format!("line {line}: {id} stands in line {} already", earlier.line));
@@ -61,20 +62,19 @@ fn first_cell_id(line: &str) -> Option<Id> {
     ids::find(cell).into_iter().next().filter(|id| id.to_string() == cell)
 }
 
-/// `unit`, `superseded: by what`, `pending: door`, `decision`, or `unit + pending: door` for a behaviour of two parts.
-fn tested(place: &str) -> Option<Tested> {
-    let parts: Option<Vec<Tested>> = place
-        .split(" + ")
-        .map(|part| match part.split_once(": ").unwrap_or((part, "")) {
-            ("unit", "") => Some(Tested::Now),
-            ("superseded", by) if !by.is_empty() => Some(Tested::Now),
-            ("pending", door) if DOORS.contains(&door) => Some(Tested::Later),
-            ("decision", "") => Some(Tested::Elsewhere),
-            _ => None,
-        })
-        .collect();
-    let parts = parts?;
-    if parts.contains(&Tested::Now) { Some(Tested::Now) } else { parts.first().copied() }
+/// `unit`, `sim`, `e2e`, `superseded: by what`, `pending: door`, `decision`, or several of them joined by ` + `.
+fn tested(place: &str) -> Option<BTreeSet<Tested>> {
+    let parts = place.split(" + ").map(|part| match part.split_once(": ").unwrap_or((part, "")) {
+        ("unit", "") => Some(Some(Tested::Unit)),
+        ("sim", "") => Some(Some(Tested::Simulation)),
+        ("e2e", "") => Some(Some(Tested::Peers)),
+        ("superseded", by) if !by.is_empty() => Some(Some(Tested::Unit)),
+        ("pending", door) if DOORS.contains(&door) => Some(None),
+        ("decision", "") => Some(None),
+        _ => None,
+    });
+    let parts: Option<Vec<Option<Tested>>> = parts.collect();
+    Some(parts?.into_iter().flatten().collect())
 }
 
 /// Numbers that a family leaves out: a row that was forgotten.
@@ -96,20 +96,20 @@ mod tests {
 
     const HEAD: &str = "| id | what | where |\n| --- | --- | --- |\n";
 
-    fn read_rows(rows: &str) -> (Vec<(String, Tested)>, Vec<String>) {
+    fn read_rows(rows: &str) -> (Vec<Vec<Tested>>, Vec<String>) {
         let (list, faults) = read(&format!("{HEAD}{rows}"));
-        (list.values().map(|b| (b.id.to_string(), b.tested)).collect(), faults)
+        (list.into_values().map(|b| b.tested.into_iter().collect()).collect(), faults)
     }
 
     #[test]
     fn reads_every_place() {
         let (list, faults) = read_rows(
-            "| VEC-1 | one | unit |\n| **VEC-2** | two | pending: agent |\n| `VEC-3` | three | superseded: by four |\n\
-             | VEC-4 | four | unit + pending: runtime |\n| VEC-5 | five | decision |\n",
+            "| VEC-1 | one | unit |\n| **VEC-2** | two | pending: runtime |\n| `VEC-3` | three | superseded: by four |\n\
+             | VEC-4 | four | sim + pending: runtime |\n| VEC-5 | five | decision |\n| VEC-6 | six | unit + sim + e2e |\n",
         );
         assert_eq!(faults, Vec::<String>::new());
-        let places: Vec<Tested> = list.iter().map(|(_, tested)| *tested).collect();
-        assert_eq!(places, [Tested::Now, Tested::Later, Tested::Now, Tested::Now, Tested::Elsewhere]);
+        let (unit, sim, peers) = (Tested::Unit, Tested::Simulation, Tested::Peers);
+        assert_eq!(list, [vec![unit], vec![], vec![unit], vec![sim], vec![], vec![unit, sim, peers]]);
     }
 
     #[test]

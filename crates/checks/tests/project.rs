@@ -18,7 +18,7 @@ const PROMISES: &str = "SPECIFICATION.md";
 
 /// A test of the project and where it stands.
 struct Found {
-    /// The crate's directory under `crates/`.
+    /// The package's directory under `crates/` or `tests/`.
     krate: String,
     /// The file, seen from the root.
     file: String,
@@ -35,10 +35,21 @@ fn the_list_of_behaviours_is_sound() {
 #[test]
 fn every_behaviour_that_should_have_a_test_has_one() {
     let (list, _) = read_list();
-    let named: BTreeSet<Id> = tests().iter().flat_map(|found| ids::find(&found.test.doc)).collect();
-    let missing: Vec<&Behaviour> =
-        list.values().filter(|behaviour| behaviour.tested == Tested::Now && !named.contains(&behaviour.id)).collect();
-    let faults: Vec<String> = missing.iter().map(|b| format!("{} ({LIST}:{})", b.id, b.line)).collect();
+    let mut named: BTreeMap<Tested, BTreeSet<Id>> = BTreeMap::new();
+    for Found { krate, test, .. } in tests() {
+        let ids = ids::find(&test.doc);
+        named.entry(Tested::Unit).or_default().extend(ids.clone());
+        match krate.as_str() {
+            "sim" => named.entry(Tested::Simulation).or_default().extend(ids),
+            "e2e" => named.entry(Tested::Peers).or_default().extend(ids),
+            _ => {}
+        }
+    }
+    let mut faults = Vec::new();
+    for Behaviour { id, line, tested } in list.values() {
+        let missing = tested.iter().filter(|kind| !named.get(kind).is_some_and(|ids| ids.contains(id)));
+        faults.extend(missing.map(|kind| format!("{id}: {kind:?} ({LIST}:{line})")));
+    }
     let advice = "no test names these behaviours. Put the id into the doc comment of the test that shows it \
                   (`/// PROBE-13`), or say in the list what the behaviour waits for";
     complain(&faults, advice);
@@ -74,7 +85,7 @@ fn every_promise_names_a_test_that_exists() {
             Enforced::Unsaid => faults.push(format!("{place} names no test and does not say pending")),
             Enforced::By(tests) => {
                 let gone = tests.into_iter().filter(|test| !known.contains(test));
-                faults.extend(gone.map(|(krate, name)| format!("{place}: there is no test {name} in crates/{krate}")));
+                faults.extend(gone.map(|(krate, name)| format!("{place}: there is no test {name} in {krate}")));
             }
         }
     }
@@ -118,16 +129,17 @@ fn read_list() -> (BTreeMap<Id, Behaviour>, Vec<String>) {
 
 /// Every test of the workspace but those of this crate, whose sources quote tests as examples.
 fn tests() -> Vec<Found> {
-    let crates = root().join("crates");
     let mut found = Vec::new();
-    for path in files(&crates, "rs") {
-        let inside = path.strip_prefix(&crates).expect("found below it");
-        let krate = inside.iter().next().expect("a file is in a crate").to_string_lossy().into_owned();
-        if krate != "checks" {
-            let source = fs::read_to_string(&path).expect("a source file can be read");
-            let file = shown(&path);
-            let tests = rust_tests::find(&source).into_iter();
-            found.extend(tests.map(|test| Found { krate: krate.clone(), file: file.clone(), test }));
+    for packages in ["crates", "tests"].map(|name| root().join(name)) {
+        for path in files(&packages, "rs") {
+            let inside = path.strip_prefix(&packages).expect("found below it");
+            let krate = inside.iter().next().expect("a file is in a package").to_string_lossy().into_owned();
+            if krate != "checks" {
+                let source = fs::read_to_string(&path).expect("a source file can be read");
+                let file = shown(&path);
+                let tests = rust_tests::find(&source).into_iter();
+                found.extend(tests.map(|test| Found { krate: krate.clone(), file: file.clone(), test }));
+            }
         }
     }
     found

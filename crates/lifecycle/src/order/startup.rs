@@ -70,10 +70,10 @@ fn without_sandbox(draft: &mut Draft<'_>) {
     sandbox::rebuild(draft);
 }
 
-/// Of the dead instances of an init container only the newest tells anything (SIDE-11).
+/// Of the dead instances of a container only the newest tells anything (SIDE-11, SYNC-5).
 fn prune(draft: &mut Draft<'_>) {
     let (pod, observed) = (draft.pod, draft.observed);
-    for container in &pod.init_containers {
+    for container in pod.lasting_containers() {
         let is_dead = |instance: &&Instance| {
             instance.name == container.name && matches!(instance.state, InstanceState::Exited { .. })
         };

@@ -61,9 +61,9 @@ fn only_a_new_sandbox_reruns_init_containers() {
     assert_eq!(launches.collect::<Vec<_>>(), [("i1", 1), ("s1", 1), ("i2", 1), ("c1", 2)]);
 }
 
-/// SIDE-11: of the dead instances of an init container or sidecar only the newest is kept.
+/// SIDE-11, SYNC-5: of the dead instances of a container only the newest is kept.
 #[test]
-fn older_dead_init_instances_are_removed() {
+fn older_dead_instances_are_removed() {
     let mut world = World::with_spec(&format!("\n  initContainers: {MIXED}\n  containers: [{{name: c1, image: x}}]\n"));
     world.settle().exit("i1", 1).exit("i1", 1).seconds(60);
     let dead = |world: &World, name: &str| -> Vec<u32> {
@@ -73,9 +73,9 @@ fn older_dead_init_instances_are_removed() {
     assert_eq!(dead(&world, "i1"), [1], "and attempt 2 runs");
     world.exit("i1", 0).exit("i2", 0);
     for _ in 0..3 {
-        world.exit("s1", 1).seconds(300);
+        world.exit("s1", 1).exit("c1", 1).seconds(300);
     }
-    assert_eq!(dead(&world, "s1"), [2]);
+    assert_eq!((dead(&world, "s1"), dead(&world, "c1")), (vec![2], vec![2]));
     assert_eq!(dead(&world, "i1"), [2], "the one that succeeded tells that it did");
     assert_eq!(world.container("s1").restart_count, 3);
 }

@@ -1,9 +1,13 @@
 //! The status in the API's JSON form.
 
+use keelet_pod::ProbeKind;
 use serde_json::{Value, json};
 
 use super::world::World;
-use crate::status::{ConditionType, PodStatus};
+use crate::{
+    operation::{Operation, Outcome},
+    status::{ConditionType, PodStatus},
+};
 
 /// API-22, STAT-10, STAT-11: the JSON is that of `v1.PodStatus`: its field names, `lastState` where there was a life
 /// before and only there, times of whole seconds, nothing that is empty; and it reads back as it was written.
@@ -67,4 +71,40 @@ fn conditions_of_others_are_read() {
     assert_eq!(status.conditions[0].kind, ConditionType::Foreign("shop.example/Open".to_owned()));
     assert!(status.is_true(&ConditionType::Ready));
     assert!(!status.is_true(&status.conditions[0].kind.clone()));
+}
+
+/// KEEP-23: what a plan wants remembered comes back from a file as it went in, whatever the pod goes through.
+#[test]
+fn evidence_survives_being_written() {
+    let mut world = World::with_spec(
+        "
+  initContainers:
+  - {name: setup, image: 'x:1'}
+  containers:
+  - name: a
+    image: 'x:1'
+    startupProbe: {exec: {command: [a]}, periodSeconds: 1}
+    readinessProbe: {exec: {command: [b]}, periodSeconds: 1}
+    livenessProbe: {exec: {command: [c]}, periodSeconds: 1}
+    lifecycle: {postStart: {exec: {command: [d]}}, preStop: {exec: {command: [e]}}}
+    restartPolicy: Always
+    restartPolicyRules: [{action: RestartAllContainers, exitCodes: {operator: In, values: [42]}}]
+  - {name: b, image: 'y:1'}
+",
+    );
+    world.inspector = Some(Box::new(|_, plan| {
+        let written = serde_json::to_string(&plan.evidence).expect("evidence can be written");
+        let read: crate::Evidence = serde_json::from_str(&written).expect("evidence can be read");
+        assert_eq!(read, plan.evidence);
+    }));
+    world.fail("EnsureImage { container: \"b\"", "ErrImagePull").settle().exit("setup", 0).seconds(3);
+    for outcome in [Outcome::Error, Outcome::Late, Outcome::Failure, Outcome::Success] {
+        for kind in ProbeKind::ALL {
+            world.answer("a", kind, outcome);
+        }
+        world.seconds(2).restart_agent();
+    }
+    world.exit("a", 1).exit("a", 1).seconds(11);
+    world.hold(|operation| matches!(operation, Operation::Launch { .. })).exit("a", 42).restart_agent().release();
+    world.reboot().seconds(5).delete(5);
 }

@@ -109,10 +109,7 @@ impl World {
         self.check_transition(&plan);
         // A result that a plan has seen is taken.
         self.observed.operations.retain(|report| report.state == OpState::InFlight);
-        // What a plan wants remembered comes back from a file as it went in.
-        let written = serde_json::to_string(&plan.evidence).expect("evidence can be written");
-        self.evidence = serde_json::from_str(&written).expect("evidence can be read");
-        assert_eq!(self.evidence, plan.evidence);
+        self.evidence = plan.evidence.clone();
         if self.statuses.last() != Some(&plan.status) {
             self.statuses.push(plan.status.clone());
         }
