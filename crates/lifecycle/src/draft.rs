@@ -7,7 +7,7 @@ use keelet_pod::Pod;
 use crate::{
     absorb::Inherits,
     evidence::{Evidence, HookProgress, Kill, Retry},
-    observed::Observed,
+    observed::{Instance, Observed},
     operation::{KillReason, OpFailure, OpId, OpKey, Operation, Pending, Step},
     plan::{Event, ProbeRecord, Severity},
     probe::Basis,
@@ -63,6 +63,13 @@ impl<'a> Draft<'a> {
             inherits: Inherits::Nothing,
             doubt: None,
         }
+    }
+
+    /// The newest instance of a container, unless it is what is left of an earlier life.
+    pub(crate) fn newest(&self, name: &str) -> Option<&'a Instance> {
+        let record = self.evidence.durable.container(name);
+        let newest = self.observed.newest(name)?;
+        record.is_none_or(|record| !record.has_outlived(newest)).then_some(newest)
     }
 
     /// Asks for a plan at that moment, if nothing is observed before.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    observed::Instance,
     operation::{KillReason, OpFailure, OpKey, Pending, serde_millis},
     probe::ProbeMemory,
     restart::{Backoff, RestartAll},
@@ -373,6 +374,11 @@ impl ContainerRecord {
     pub(crate) fn ended(&mut self, exit: Exit) {
         self.running = None;
         self.previous_exit = self.last_exit.replace(exit);
+    }
+
+    /// Whether an instance is what is left of an earlier life. It is found as the newest where the last one is lost.
+    pub(crate) fn has_outlived(&self, instance: &Instance) -> bool {
+        self.newest.as_ref().is_some_and(|newest| *newest != instance.id) && instance.attempt < self.restart_count
     }
 
     /// The restart count of the next life.

@@ -25,7 +25,10 @@ const UNKNOWN_EXIT_CODE: i32 = 137;
 pub(crate) fn instances(draft: &mut Draft<'_>) {
     for container in draft.pod.all_containers() {
         let instances = draft.observed.containers.iter().filter(|instance| instance.name == container.name);
-        let mut found: Vec<&Instance> = instances.filter(|instance| !is_stillborn(draft, instance)).collect();
+        let record = draft.evidence.durable.container(&container.name);
+        let outlived = |instance: &Instance| record.is_some_and(|record| record.has_outlived(instance));
+        let mut found: Vec<&Instance> =
+            instances.filter(|instance| !is_stillborn(draft, instance) && !outlived(instance)).collect();
         found.sort_by_key(|instance| instance.age_key());
         let Some((newest, older)) = found.split_last() else {
             absent(draft, container);

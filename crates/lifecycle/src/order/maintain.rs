@@ -26,7 +26,7 @@ pub(crate) enum Launching {
 
 /// The newest instance of a container in this sandbox.
 pub(crate) fn instance<'a>(draft: &Draft<'a>, container: &Container, sandbox: &Sandbox) -> Option<&'a Instance> {
-    draft.observed.newest(&container.name).filter(|instance| instance.sandbox == sandbox.id)
+    draft.newest(&container.name).filter(|instance| instance.sandbox == sandbox.id)
 }
 
 /// Does what a regular container or a sidecar needs next.
@@ -211,7 +211,7 @@ fn announce(draft: &mut Draft<'_>, container: &Container, reason: KillReason) {
 /// Two running instances of one name are one too many; the newest stays.
 fn stop_superseded(draft: &mut Draft<'_>, container: &Container) {
     let observed = draft.observed;
-    let newest = observed.newest(&container.name).map(|instance| &instance.id);
+    let newest = draft.newest(&container.name).map(|instance| &instance.id);
     for instance in observed.containers.iter().filter(|instance| instance.name == container.name) {
         if instance.may_run() && Some(&instance.id) != newest {
             let grace = draft.pod.termination_grace;

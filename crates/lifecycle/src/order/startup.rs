@@ -192,7 +192,7 @@ fn is_starting(draft: &Draft<'_>, container: &Container) -> bool {
 
 /// Whether a regular container has ended and stays so.
 fn is_done(draft: &Draft<'_>, container: &Container) -> bool {
-    let alive = draft.observed.newest(&container.name).is_some_and(|instance| {
+    let alive = draft.newest(&container.name).is_some_and(|instance| {
         instance.may_run() || instance.state == InstanceState::Created && wants_start(draft, container)
     });
     !alive && !draft.in_flight(&OpKey::Launch(container.name.clone())) && !wants_start(draft, container)

@@ -99,7 +99,7 @@ fn state(
         );
         return (waiting("CrashLoopBackOff", message), Because::Backoff { until, delay });
     }
-    let gone = draft.observed.newest(&container.name).is_none_or(|newest| newest.state == InstanceState::Created);
+    let gone = draft.newest(&container.name).is_none_or(|newest| newest.state == InstanceState::Created);
     // The API server lets an ended container come back only if its exit code says so. Where the agent has a reason
     // of its own, the container is shown waiting, never ended.
     let may_come_back = on_exit(container, exit.exit_code, draft.rules.restart_all) != Decision::Stay;
@@ -121,7 +121,7 @@ fn is_missing(draft: &Draft<'_>, container: &Container, exit: &Exit) -> bool {
         .as_ref()
         .and_then(|status| status.container(&container.name))
         .is_some_and(|status| matches!(status.state, ContainerState::Terminated(_)));
-    exit.cause == ExitCause::Lost && draft.observed.newest(&container.name).is_none() && !called_ended
+    exit.cause == ExitCause::Lost && draft.newest(&container.name).is_none() && !called_ended
 }
 
 /// A container that a restart of all containers owes a start.
@@ -153,7 +153,7 @@ fn never_lived(draft: &Draft<'_>, container: &Container) -> (ContainerState, Bec
     if let Some(failed) = start_failure(draft, container) {
         return failed;
     }
-    let regular_exists = || draft.pod.containers.iter().any(|c| draft.observed.newest(&c.name).is_some());
+    let regular_exists = || draft.pod.containers.iter().any(|c| draft.newest(&c.name).is_some());
     if container.role == Role::Init && regular_exists() {
         // Its instance was cleaned away, but the pod could not have come this far without it.
         let inferred = Terminated { reason: "Completed".to_owned(), ..Terminated::default() };
@@ -167,7 +167,7 @@ fn never_lived(draft: &Draft<'_>, container: &Container) -> (ContainerState, Bec
 
 /// Made but not started, and nothing stands in its way (STAT-3).
 fn is_created(draft: &Draft<'_>, container: &Container) -> bool {
-    draft.observed.newest(&container.name).is_some_and(|newest| newest.state == InstanceState::Created)
+    draft.newest(&container.name).is_some_and(|newest| newest.state == InstanceState::Created)
 }
 
 /// Why the last attempt to start it failed, while it is being tried again.

@@ -197,6 +197,27 @@ fn a_container_missing_from_the_runtime_is_shown_by_its_past() {
     }
 }
 
+/// STAT-5, STAT-8: what is left of an earlier life does not become a life again when the newest is lost: it is
+/// counted once, and shown as lost.
+#[test]
+fn the_remains_of_an_earlier_life_are_not_the_lost_one() {
+    let mut world = World::with_spec(ONE);
+    world.settle().exit("c", 42).seconds(20);
+    assert_eq!(world.container("c").restart_count, 1);
+    for count in [2, 3] {
+        let running = world.id("c").to_owned();
+        world.observed.containers.retain(|instance| instance.id != running);
+        assert_eq!(world.observed.containers.len(), 1, "the first life's remains");
+        world.hold(|operation| matches!(operation, Operation::Launch { .. })).settle();
+        let status = world.container("c");
+        let ended = status.last_state.terminated.as_ref().unwrap();
+        assert_eq!((ended.exit_code, ended.reason.as_str()), (137, "ContainerStatusUnknown"));
+        assert_eq!((world.waiting_reason("c"), status.restart_count), (Some("ContainerCreating"), count));
+        world.release().seconds(1);
+        assert_eq!((world.running(), world.container("c").restart_count), (["c"].into(), count));
+    }
+}
+
 /// STAT-6: an ordinary init container that is not there must have succeeded if a regular one exists; a sidecar need
 /// not.
 #[test]
