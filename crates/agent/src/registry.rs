@@ -8,12 +8,7 @@ use std::{
 use keelet_lifecycle::observed::InstanceState;
 use keelet_pod::Pod;
 
-use crate::{
-    metrics::ContainerCounts,
-    node::bare,
-    pod_task::Look,
-    slot::Slot,
-};
+use crate::{metrics::ContainerCounts, node::bare, pod_task::Look, slot::Slot};
 
 /// The pods of the node, by UID.
 #[derive(Debug, Default)]
@@ -41,7 +36,13 @@ impl Registry {
     }
 
     pub(crate) fn enter(&self, pod: &Arc<Pod>, slot: &Arc<Slot>) {
-        let entry = Registered { pod: Arc::clone(pod), slot: Arc::clone(slot), ids: Vec::new(), counts: ContainerCounts::default(), runs: false };
+        let entry = Registered {
+            pod: Arc::clone(pod),
+            slot: Arc::clone(slot),
+            ids: Vec::new(),
+            counts: ContainerCounts::default(),
+            runs: false,
+        };
         self.pods().insert(pod.uid.clone(), entry);
     }
 

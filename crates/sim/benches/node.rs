@@ -1,0 +1,176 @@
+//! What a full node costs: 110 pods, two http probes each second each, over real sockets, a real disk and the simulated
+//! runtime. The servers are another process, so what is measured here is the agent.
+//!
+//! `KEELET_BENCH_SECONDS` sets how long it is measured (default 30). Limits are those of SPECIFICATION.md; a run that
+//! exceeds one fails.
+
+#![allow(clippy::print_stdout, missing_docs)]
+
+use std::{
+    env, fs,
+    io::{BufRead, BufReader, Read, Write},
+    net::{TcpListener, TcpStream},
+    process::{Child, Command, ExitCode, Stdio},
+    sync::Arc,
+    time::Duration,
+};
+
+use keelet_agent::{
+    Agent, Doors, Extent, Mode, NodeFacts, Settings, TokioTasks, Wanted,
+    clock::OsClock,
+    doors::Clock,
+    host::{Layout, OsHost},
+    readers::LocalReaders,
+};
+use keelet_ledger::OsDisk;
+use keelet_lifecycle::{Rules, status::ConditionType};
+use keelet_pod::{Features, parse_one};
+use keelet_prober::TcpDial;
+use rustix::time::{ClockId, clock_gettime};
+
+const PODS: usize = 110;
+const CPU_PER_PROBE_MS: f64 = 0.3;
+const MEMORY_MIB: f64 = 24.0;
+/// What the allocator may add without anything having grown.
+const GROWTH_MIB: f64 = 1.0;
+
+fn main() -> ExitCode {
+    if env::var_os("KEELET_BENCH_SERVE").is_some() {
+        serve();
+        return ExitCode::SUCCESS;
+    }
+    // `cargo test --benches` only asks whether it runs.
+    if env::args().any(|argument| argument == "--test") {
+        return ExitCode::SUCCESS;
+    }
+    let seconds = env::var("KEELET_BENCH_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(30);
+    let (mut server, port) = start_server();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let kept = runtime.block_on(measure(port, Duration::from_secs(seconds)));
+    let _ = server.kill();
+    #[expect(clippy::disallowed_methods, reason = "it was killed the line before")]
+    let _ = server.wait();
+    if kept { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+async fn measure(port: u16, span: Duration) -> bool {
+    let directory = tempfile::tempdir().expect("a directory");
+    let volatile = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
+    let before = resident_mib();
+    let readers = Arc::new(LocalReaders::default());
+    let clock = Arc::new(OsClock::new().expect("a clock"));
+    let boot_id = clock.now().boot_id;
+    let doors = Doors {
+        runtime: keelet_sim::bare_runtime(1),
+        clock,
+        dial: Arc::new(TcpDial),
+        disk: OsDisk,
+        host: Arc::new(OsHost::new(Layout::new(directory.path(), directory.path().join("logs")))),
+        readers: Arc::clone(&readers) as Arc<dyn keelet_agent::doors::Readers>,
+        tasks: Arc::new(TokioTasks),
+    };
+    let settings = Settings {
+        rules: Rules::default(),
+        features: Features::default(),
+        ledger: keelet_ledger::Settings::new(directory.path().join("ledger"), volatile.path(), boot_id),
+        mode: Mode::Standalone,
+        probe_limit: 64,
+        facts: NodeFacts { name: "bench".to_owned(), address: Some("127.0.0.1".to_owned()), ..NodeFacts::default() },
+    };
+    let agent = Agent::start(doors, settings).await.expect("an agent");
+    let wanted = (0..PODS).map(|number| {
+        let pod = Arc::new(parse_one(&manifest(number, port)).expect("a valid manifest"));
+        (pod.uid.clone(), Wanted::new(pod))
+    });
+    agent.set_pods(wanted.collect(), Extent::Complete);
+    let ready =
+        || readers.statuses().values().filter(|published| published.status.is_true(&ConditionType::Ready)).count();
+    while ready() < PODS {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    // Start-up has its own costs: the audits right after it, first connections, the allocator's growth.
+    tokio::time::sleep(Duration::from_secs(15)).await;
+
+    let (cpu, probes, memory, begun) = (cpu_ms(), probes(&agent), resident_mib(), tokio::time::Instant::now());
+    tokio::time::sleep(span).await;
+    let (cpu, probes) = (cpu_ms() - cpu, probes_since(&agent, probes));
+    let (elapsed, after) = (begun.elapsed().as_secs_f64(), resident_mib());
+    let per_probe = cpu / probes;
+    println!("{PODS} pods, 2 http probes a second each, real sockets and disk, simulated runtime");
+    println!("  probes        {probes:.0} in {elapsed:.1} s, {} pods ready", ready());
+    println!(
+        "  cpu           {per_probe:.3} ms a probe (limit {CPU_PER_PROBE_MS}), {:.1} % of a core",
+        cpu / elapsed / 10.0
+    );
+    println!("  memory        {after:.1} MiB resident (limit {MEMORY_MIB}), {before:.1} before the first pod");
+    println!("  growth        {:+.2} MiB in {elapsed:.0} s (limit {GROWTH_MIB})", after - memory);
+    agent.stop().await;
+    ready() == PODS && per_probe <= CPU_PER_PROBE_MS && after <= MEMORY_MIB && after - memory <= GROWTH_MIB
+}
+
+fn manifest(number: usize, port: u16) -> String {
+    let probe = format!("{{httpGet: {{path: /, port: {port}}}, periodSeconds: 1}}");
+    format!(
+        "apiVersion: v1
+kind: Pod
+metadata: {{name: pod-{number}, namespace: bench}}
+spec:
+  hostNetwork: true
+  containers:
+  - name: main
+    image: app:1
+    readinessProbe: {probe}
+    livenessProbe: {probe}
+"
+    )
+}
+
+/// Probe attempts so far, by the agent's own count.
+fn probes(agent: &Agent) -> f64 {
+    let text = agent.metrics();
+    let lines = text.lines().filter(|line| line.starts_with("prober_probe_total{"));
+    lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+}
+
+fn probes_since(agent: &Agent, before: f64) -> f64 {
+    probes(agent) - before
+}
+
+fn cpu_ms() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 * 1e3 + time.tv_nsec as f64 / 1e6
+}
+
+fn resident_mib() -> f64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok()).unwrap_or(0.0) / 1024.0
+}
+
+fn start_server() -> (Child, u16) {
+    let this = env::current_exe().expect("this program");
+    let mut server = Command::new(this)
+        .env("KEELET_BENCH_SERVE", "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the server starts");
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().expect("its output")).read_line(&mut line).expect("its port");
+    (server, line.trim().parse().expect("a port"))
+}
+
+/// Answers every request with 200 until standard input is closed.
+fn serve() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    println!("{}", listener.local_addr().expect("an address").port());
+    for stream in listener.incoming().flatten() {
+        answer(stream);
+    }
+}
+
+fn answer(mut stream: TcpStream) {
+    let mut request = [0; 1024];
+    let _ = stream.read(&mut request);
+    let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok");
+}

@@ -1,0 +1,118 @@
+//! A crashing container waits for its turn, also if the agent crashes meanwhile.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use keelet_lifecycle::status::ConditionType;
+
+use super::{Check, View};
+use crate::timeline::{Entry, Happening, InstanceRef};
+
+/// A backoff without an advance for this long starts anew.
+const RESET_AFTER: Duration = Duration::from_secs(600);
+
+/// Times are told in milliseconds, and an exit is dated when it is first seen.
+const ROUNDING: Duration = Duration::from_millis(20);
+
+/// Between an exit and the next start lies the delay: nothing the first time, then 10, 20, 40 seconds.
+#[derive(Default)]
+pub(crate) struct Backoff {
+    /// By pod and container.
+    containers: BTreeMap<(String, String), Memory>,
+    /// Pods whose containers are all being restarted.
+    restarting: BTreeSet<String>,
+}
+
+#[derive(Default)]
+struct Memory {
+    /// The delay before the next start, and when it was last lengthened.
+    entry: Option<(Duration, Duration)>,
+    /// When the newest life ended, and the one before.
+    ended: Option<Duration>,
+    ended_before: Option<Duration>,
+    /// The next start does not have to wait: the end is not known, or all containers restart.
+    free: bool,
+    /// The image that the delay is for.
+    image: Option<String>,
+}
+
+// === impl Backoff ===
+
+impl Check for Backoff {
+    fn name(&self) -> &'static str {
+        "backoff"
+    }
+
+    fn see(&mut self, entry: &Entry, view: View<'_>) -> Result<(), String> {
+        match &entry.what {
+            Happening::Exited { instance, .. } => {
+                let memory = self.of(instance);
+                memory.ended_before = memory.ended.replace(entry.at);
+                memory.free = false;
+            }
+            Happening::Removed { instance, asked: false } => self.of(instance).free = true,
+            Happening::Published { pod, status, .. } => {
+                if status.is_true(&ConditionType::AllContainersRestarting) {
+                    self.restarting.insert(pod.clone());
+                }
+                if self.restarting.contains(pod) {
+                    for ((of, _), memory) in &mut self.containers {
+                        memory.free |= of == pod;
+                    }
+                }
+                if !status.is_true(&ConditionType::AllContainersRestarting) {
+                    self.restarting.remove(pod);
+                }
+            }
+            Happening::AgentStarts { .. } if view.context.run.is_some_and(|run| run.forgetful) => {
+                self.containers.values_mut().for_each(|memory| memory.entry = None);
+            }
+            Happening::Started(instance) => return self.started(entry.at, instance, view),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl Backoff {
+    fn of(&mut self, instance: &InstanceRef) -> &mut Memory {
+        self.containers.entry((instance.pod.clone(), instance.name.clone())).or_default()
+    }
+
+    fn started(&mut self, at: Duration, instance: &InstanceRef, view: View<'_>) -> Result<(), String> {
+        let limits = view.context.rules.crash_backoff;
+        let spec = view.pods.get(&instance.pod).and_then(|pod| pod.container(&instance.name));
+        let image = spec.map(|container| container.image.clone());
+        let memory = self.of(instance);
+        if memory.image != image {
+            // Another image owes nothing to the failures of the one before.
+            memory.image = image;
+            memory.entry = None;
+        }
+        let Some(ended) = memory.ended else { return Ok(()) };
+        if std::mem::take(&mut memory.free) {
+            return Ok(());
+        }
+        let known = memory.entry.filter(|(_, advanced)| {
+            let since = memory.ended_before.map_or(*advanced, |before| before.min(*advanced));
+            ended.saturating_sub(since) <= RESET_AFTER
+        });
+        let Some((delay, _)) = known else {
+            memory.entry = Some((limits.initial, at));
+            return Ok(());
+        };
+        memory.entry = Some(((delay * 2).min(limits.cap), at));
+        // Whoever sets the clock between an exit and its discovery changes when it was.
+        let clock_set = view.context.wall_set.is_some_and(|set| set >= ended);
+        if at + ROUNDING < ended + delay && !clock_set {
+            return Err(format!(
+                "{} is started {:?} after the last exit; its backoff is {delay:?}",
+                instance.id,
+                at - ended
+            ));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,169 @@
+//! Ready and started change only with evidence.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use keelet_lifecycle::status::{ContainerState, ContainerStatus, PodStatus};
+use keelet_pod::{AgentRestart, Container, ProbeKind};
+
+use super::{Check, View, bare};
+use crate::timeline::{Attempt, Entry, Happening};
+
+/// From an answer to the status that rests on it: a look at the runtime, a write, a publication.
+const CALM_LAG: Duration = Duration::from_millis(500);
+/// The same while looks hang and writes fail.
+const TROUBLED_LAG: Duration = Duration::from_secs(25);
+
+/// Between two runs of the agent and two statuses, a container that runs on keeps its ready and started, unless a
+/// probe said otherwise, the agent was away for too long, or somebody else wrote the status.
+#[derive(Default)]
+pub(crate) struct Evidence {
+    /// What was last published, by pod.
+    published: BTreeMap<String, Published>,
+    /// What probes said, by instance and kind.
+    answers: BTreeMap<(String, ProbeKind), Vec<Said>>,
+    /// Pods whose status somebody else wrote since the agent last started.
+    overwritten: Vec<String>,
+}
+
+struct Published {
+    run: u32,
+    containers: BTreeMap<String, Shown>,
+}
+
+#[derive(Clone)]
+struct Shown {
+    id: String,
+    ready: bool,
+    started: bool,
+    /// When ready or started last changed, or this instance was first shown.
+    since: Duration,
+}
+
+/// What a probe attempt said, and when.
+#[derive(Clone, Copy)]
+struct Said {
+    at: Duration,
+    passed: bool,
+}
+
+// === impl Evidence ===
+
+impl Check for Evidence {
+    fn name(&self) -> &'static str {
+        "evidence"
+    }
+
+    fn see(&mut self, entry: &Entry, view: View<'_>) -> Result<(), String> {
+        match &entry.what {
+            Happening::Probed(attempt) => {
+                self.hear(entry.at, attempt, view);
+                Ok(())
+            }
+            Happening::Overwritten { pod, .. } => {
+                self.overwritten.push(pod.clone());
+                Ok(())
+            }
+            Happening::PodGone { pod } => {
+                self.published.remove(pod);
+                Ok(())
+            }
+            Happening::Published { pod, run, status, .. } => self.compare(entry.at, pod, *run, status, view),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Evidence {
+    fn hear(&mut self, at: Duration, attempt: &Attempt, view: View<'_>) {
+        let Some(instance) = &attempt.instance else { return };
+        let spec = view.pods.get(&attempt.pod).and_then(|pod| pod.container(&attempt.container));
+        for kind in &attempt.kinds {
+            let timeout = spec.and_then(|spec| spec.probe(*kind)).map_or(Duration::MAX, |probe| probe.timeout);
+            let in_time = attempt.latency < timeout;
+            let answered = if attempt.reply.passes() || in_time { attempt.latency.min(timeout) } else { timeout };
+            let said = self.answers.entry((instance.id.clone(), *kind)).or_default();
+            said.push(Said { at: at.saturating_add(answered), passed: attempt.reply.passes() && in_time });
+            // A call that the faults delay, or an executor that holds it up, turns a pass into a failure.
+            if attempt.reply.passes() && !view.context.is_calm() {
+                said.push(Said { at, passed: false });
+            }
+        }
+    }
+
+    fn compare(&mut self, at: Duration, pod: &str, run: u32, status: &PodStatus, view: View<'_>) -> Result<(), String> {
+        let first_of_run = self.published.get(pod).is_none_or(|before| before.run != run);
+        let mut found = Ok(());
+        let mut containers = BTreeMap::new();
+        for now in status.all_containers() {
+            let Some(id) = running(now) else { continue };
+            let (ready, started) = (now.ready, now.started == Some(true));
+            let mut shown = Shown { id: id.to_owned(), ready, started, since: at };
+            let before = self.published.get(pod).and_then(|before| before.containers.get(&now.name));
+            if let Some(before) = before.filter(|before| before.id == id) {
+                if (before.ready, before.started) == (ready, started) {
+                    shown.since = before.since;
+                } else if let Some(spec) = view.pods.get(pod).and_then(|pod| pod.container(&now.name)) {
+                    let excused = first_of_run && self.excused(pod, before, &shown, view) || is_reset(at, view);
+                    if !excused && found.is_ok() {
+                        found = self.explain(at, spec, before, &shown, view);
+                    }
+                }
+            }
+            containers.insert(now.name.clone(), shown);
+        }
+        if first_of_run {
+            self.overwritten.retain(|overwritten| overwritten != pod);
+        }
+        self.published.insert(pod.to_owned(), Published { run, containers });
+        found
+    }
+
+    /// What a new run of the agent may change without a probe.
+    fn excused(&self, pod: &str, before: &Shown, now: &Shown, view: View<'_>) -> bool {
+        let Some(run) = view.context.run else { return true };
+        if run.forgetful || view.context.rules.agent_restart == AgentRestart::ResetStatus {
+            return true;
+        }
+        let doubted = run.away > view.context.rules.node_monitor_grace || self.overwritten.iter().any(|p| p == pod);
+        doubted && before.started == now.started && !now.ready
+    }
+
+    /// Finds the probe result behind a change.
+    fn explain(
+        &self,
+        at: Duration,
+        spec: &Container,
+        before: &Shown,
+        now: &Shown,
+        view: View<'_>,
+    ) -> Result<(), String> {
+        let lag = if view.context.was_calm_since(before.since) { CALM_LAG } else { TROUBLED_LAG };
+        let since = before.since.saturating_sub(lag);
+        let said = |kind: ProbeKind, passed: bool| {
+            let answers = self.answers.get(&(now.id.clone(), kind)).map_or(&[] as &[Said], Vec::as_slice);
+            answers.iter().any(|said| said.passed == passed && said.at >= since && said.at <= at)
+        };
+        if before.started != now.started && !said(ProbeKind::Startup, now.started) {
+            return Err(format!("started of {} turned {} and no startup probe said so", now.id, now.started));
+        }
+        let by_startup = spec.readiness.is_none() && said(ProbeKind::Startup, now.ready);
+        if before.ready != now.ready && !said(ProbeKind::Readiness, now.ready) && !by_startup {
+            return Err(format!("ready of {} turned {} and no readiness probe said so", now.id, now.ready));
+        }
+        Ok(())
+    }
+}
+
+/// Whether the old reset, where it is asked for, may be under way: one status calls all well, the next takes it back.
+fn is_reset(at: Duration, view: View<'_>) -> bool {
+    let reset = view.context.rules.agent_restart == AgentRestart::ResetStatus;
+    reset && view.context.run.is_some_and(|run| at <= run.started + CALM_LAG)
+}
+
+/// The ID of the instance that a status shows running.
+fn running(status: &ContainerStatus) -> Option<&str> {
+    match &status.state {
+        ContainerState::Running(_) => status.container_id.as_deref().map(bare),
+        ContainerState::Waiting(_) | ContainerState::Terminated(_) => None,
+    }
+}

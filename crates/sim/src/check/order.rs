@@ -1,0 +1,119 @@
+//! Nothing is started out of turn, and nothing twice.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use keelet_pod::{Pod, ProbeKind, Role};
+
+use super::{Check, View};
+use crate::timeline::{Entry, Happening, InstanceRef};
+
+/// At most one instance of a name runs; an ordinary init container has succeeded, and a sidecar has started, before
+/// whatever comes after it; nothing is started in a pod that has ended.
+#[derive(Default)]
+pub(crate) struct Order {
+    /// Init containers that are over, by sandbox.
+    over: BTreeMap<String, BTreeSet<String>>,
+    /// Pods whose published phase is final, or that were deleted.
+    ended: BTreeSet<String>,
+    /// Instances created before their pod ended.
+    created: BTreeSet<String>,
+}
+
+// === impl Order ===
+
+impl Check for Order {
+    fn name(&self) -> &'static str {
+        "order"
+    }
+
+    fn see(&mut self, entry: &Entry, view: View<'_>) -> Result<(), String> {
+        match &entry.what {
+            Happening::Created(instance) => {
+                if !self.ended.contains(&instance.pod) {
+                    self.created.insert(instance.id.clone());
+                }
+                Ok(())
+            }
+            Happening::Started(instance) => self.started(instance, view),
+            Happening::Exited { instance, exit_code: 0, .. } => {
+                if role(view, instance) == Some(Role::Init) {
+                    self.over.entry(instance.sandbox.clone()).or_default().insert(instance.name.clone());
+                }
+                Ok(())
+            }
+            Happening::Removed { instance, asked: true } => {
+                // Only a restart of all containers removes the newest instance.
+                let lives = view.node.lives(&instance.pod, &instance.name);
+                if lives.last().is_some_and(|life| life.instance.id == instance.id) {
+                    self.forget(instance);
+                }
+                Ok(())
+            }
+            Happening::Probed(attempt) if attempt.may_be(ProbeKind::Startup) && attempt.reply.passes() => {
+                if let Some(instance) = &attempt.instance
+                    && role(view, instance) == Some(Role::Sidecar)
+                {
+                    self.over.entry(instance.sandbox.clone()).or_default().insert(instance.name.clone());
+                }
+                Ok(())
+            }
+            Happening::Published { pod, status, .. } if status.phase.is_terminal() => {
+                self.ended.insert(pod.clone());
+                Ok(())
+            }
+            Happening::PodGone { pod } => {
+                self.ended.remove(pod);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Order {
+    fn started(&mut self, instance: &InstanceRef, view: View<'_>) -> Result<(), String> {
+        let InstanceRef { pod, name, id, sandbox, .. } = instance;
+        let twin = view.node.containers.values().find(|other| {
+            other.instance.pod == *pod && other.instance.name == *name && other.instance.id != *id && other.is_running()
+        });
+        if let Some(twin) = twin {
+            return Err(format!("{id} is started while {} runs", twin.instance.id));
+        }
+        if self.ended.contains(pod) && !self.created.contains(id) {
+            return Err(format!("{id} is started in a pod that has ended"));
+        }
+        let Some(spec) = view.pods.get(pod) else { return Ok(()) };
+        // Ephemeral containers have no place in the order: one may be there to see why init does not end.
+        if role(view, instance) == Some(Role::Ephemeral) {
+            return Ok(());
+        }
+        self.in_turn(spec, instance)?;
+        if spec.container(name).is_some_and(|container| container.role == Role::Sidecar && container.startup.is_none())
+        {
+            self.over.entry(sandbox.clone()).or_default().insert(name.clone());
+        }
+        Ok(())
+    }
+
+    fn in_turn(&self, pod: &Pod, instance: &InstanceRef) -> Result<(), String> {
+        let over = self.over.get(&instance.sandbox);
+        let is_over = |name: &String| over.is_some_and(|over| over.contains(name));
+        for earlier in pod.init_containers.iter().take_while(|container| container.name != instance.name) {
+            if !is_over(&earlier.name) {
+                let what = if earlier.role == Role::Sidecar { "has started" } else { "has succeeded" };
+                return Err(format!("{} is started before {} {what}", instance.id, earlier.name));
+            }
+        }
+        Ok(())
+    }
+
+    fn forget(&mut self, instance: &InstanceRef) {
+        if let Some(over) = self.over.get_mut(&instance.sandbox) {
+            over.remove(&instance.name);
+        }
+    }
+}
+
+fn role(view: View<'_>, instance: &InstanceRef) -> Option<Role> {
+    view.pods.get(&instance.pod)?.container(&instance.name).map(|container| container.role)
+}

@@ -1,0 +1,78 @@
+//! No probe outlives its container, and none runs before its time.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use keelet_lifecycle::status::ContainerState;
+use keelet_pod::ProbeKind;
+
+use super::{Check, View, bare};
+use crate::timeline::{Attempt, Entry, Happening};
+
+/// An attempt that had begun when its container's end was published.
+const UNDER_WAY: Duration = Duration::from_millis(100);
+
+/// A container that the agent itself calls not running is not asked anything, and one with a startup probe is asked
+/// about nothing else before that has passed.
+#[derive(Default)]
+pub(crate) struct Probing {
+    /// Since when a container is published as not running, by pod and container.
+    down: BTreeMap<(String, String), Duration>,
+    /// Instances whose startup probe has passed.
+    started: BTreeSet<String>,
+}
+
+// === impl Probing ===
+
+impl Check for Probing {
+    fn name(&self) -> &'static str {
+        "probing"
+    }
+
+    fn see(&mut self, entry: &Entry, view: View<'_>) -> Result<(), String> {
+        match &entry.what {
+            Happening::Published { pod, status, .. } => {
+                for container in status.all_containers() {
+                    let key = (pod.clone(), container.name.clone());
+                    if matches!(container.state, ContainerState::Running(_)) {
+                        self.down.remove(&key);
+                        // Taken over from an agent that knew more, or from another one.
+                        if let Some(id) = container.container_id.as_deref().filter(|_| container.started == Some(true))
+                        {
+                            self.started.insert(bare(id).to_owned());
+                        }
+                    } else {
+                        self.down.entry(key).or_insert(entry.at);
+                    }
+                }
+                Ok(())
+            }
+            Happening::Probed(attempt) => self.asked(entry.at, attempt, view),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Probing {
+    fn asked(&mut self, at: Duration, attempt: &Attempt, view: View<'_>) -> Result<(), String> {
+        let spec = view.pods.get(&attempt.pod).and_then(|pod| pod.container(&attempt.container));
+        let key = (attempt.pod.clone(), attempt.container.clone());
+        if let Some(since) = self.down.get(&key).filter(|since| at > **since + UNDER_WAY) {
+            return Err(format!(
+                "{} is asked {} although it was published as not running at {since:?}",
+                attempt.container, attempt.question
+            ));
+        }
+        let (Some(spec), Some(instance)) = (spec, &attempt.instance) else { return Ok(()) };
+        let may_be_startup = attempt.may_be(ProbeKind::Startup);
+        if spec.startup.is_some() && !may_be_startup && !self.started.contains(&instance.id) {
+            return Err(format!("{} is asked {} before it has started", instance.id, attempt.question));
+        }
+        if may_be_startup && attempt.reply.passes() {
+            self.started.insert(instance.id.clone());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,254 @@
+//! A restart of all containers restarts all of them, in place, and nothing looks final meanwhile.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use keelet_lifecycle::{
+    restart::{Decision, RestartAllRule, on_exit},
+    status::{ConditionType, ContainerState, Phase, PodStatus},
+};
+use keelet_pod::{Pod, Role};
+
+use super::{Check, View};
+use crate::{
+    faults::CallKind,
+    timeline::{Entry, ExitCause, Happening, InstanceRef},
+};
+
+/// A launch that could not be called back when the restart began.
+const UNDER_WAY: Duration = Duration::from_millis(50);
+
+/// From the trigger to the first running status after it.
+#[derive(Default)]
+pub(crate) struct RestartAll {
+    pods: BTreeMap<String, Course>,
+    created: BTreeMap<String, Duration>,
+}
+
+#[derive(Default)]
+struct Course {
+    /// Exits that ask for it and that no status has shown yet, with the time.
+    triggers: Vec<(InstanceRef, Duration)>,
+    stage: Stage,
+    deleted: bool,
+}
+
+#[derive(Default)]
+enum Stage {
+    #[default]
+    None,
+    /// The condition is True.
+    Terminating { since: Duration, before: Before },
+    /// It is False again, and not every regular container has been started.
+    Starting {
+        before: Before,
+        /// Something ended by itself meanwhile, and perhaps for good.
+        disturbed: bool,
+    },
+}
+
+/// What there was when it began.
+#[derive(Default)]
+struct Before {
+    /// Lives of each container.
+    lives: BTreeMap<String, usize>,
+    /// Containers that ran.
+    ran: BTreeSet<String>,
+}
+
+// === impl RestartAll ===
+
+impl Check for RestartAll {
+    fn name(&self) -> &'static str {
+        "restart all"
+    }
+
+    fn see(&mut self, entry: &Entry, view: View<'_>) -> Result<(), String> {
+        match &entry.what {
+            Happening::Exited { instance, exit_code, cause: ExitCause::Own } => {
+                self.exited(entry.at, instance, *exit_code, view);
+                Ok(())
+            }
+            Happening::Removed { instance, asked: false } => {
+                let course = self.pods.entry(instance.pod.clone()).or_default();
+                course.triggers.retain(|(trigger, _)| trigger.id != instance.id);
+                Ok(())
+            }
+            Happening::PodDeleted { pod } => {
+                let course = self.pods.entry(pod.clone()).or_default();
+                *course = Course { deleted: true, ..Course::default() };
+                Ok(())
+            }
+            Happening::Reboot => {
+                self.pods
+                    .values_mut()
+                    .for_each(|course| *course = Course { deleted: course.deleted, ..Course::default() });
+                Ok(())
+            }
+            // Nobody remembers one that was under way, or nobody may go on with it.
+            Happening::AgentStarts { .. }
+                if view.context.run.is_some_and(|run| run.forgetful)
+                    || view.context.rules.restart_all == RestartAllRule::Ignored =>
+            {
+                self.pods
+                    .values_mut()
+                    .for_each(|course| *course = Course { deleted: course.deleted, ..Course::default() });
+                Ok(())
+            }
+            Happening::Created(instance) => {
+                self.created.insert(instance.id.clone(), entry.at);
+                Ok(())
+            }
+            Happening::Started(instance) => self.started(instance),
+            Happening::Call { kind: CallKind::StopPodSandbox | CallKind::RemovePodSandbox, subject, .. } => {
+                self.sandbox_touched(subject, view)
+            }
+            Happening::Published { pod, status, .. } => {
+                let Some(spec) = view.pods.get(pod) else { return Ok(()) };
+                self.published(entry.at, spec, status, view)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn at_rest(&mut self, _: View<'_>) -> Result<(), String> {
+        for course in self.pods.values() {
+            if let Some((trigger, at)) = course.triggers.first() {
+                return Err(format!("{} asked for a restart of all containers at {at:?}, and none came", trigger.id));
+            }
+            if !matches!(course.stage, Stage::None) {
+                return Err("a restart of all containers has not come to its end".to_owned());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl RestartAll {
+    fn exited(&mut self, at: Duration, instance: &InstanceRef, exit_code: i32, view: View<'_>) {
+        let course = self.pods.entry(instance.pod.clone()).or_default();
+        let Some(pod) = view.pods.get(&instance.pod) else { return };
+        let Some(container) = pod.container(&instance.name) else { return };
+        let decision = on_exit(container, exit_code, view.context.rules.restart_all);
+        let asks = matches!(decision, Decision::RestartAll { .. });
+        if container.role == Role::Init && exit_code != 0 && decision == Decision::Stay {
+            // A start that fails for good is judged as ever.
+            if matches!(course.stage, Stage::Starting { .. }) {
+                course.stage = Stage::None;
+            }
+        }
+        // A pod whose work is done is on its way out, and what its sidecars do then is their own affair.
+        let alive = container.role == Role::Regular
+            || pod.containers.iter().any(|regular| view.node.running(&pod.uid, &regular.name).is_some());
+        let under_way = matches!(course.stage, Stage::Terminating { .. });
+        if let Stage::Starting { disturbed, .. } = &mut course.stage {
+            *disturbed |= exit_code != 0 || container.role == Role::Regular;
+        }
+        if asks && alive && !course.deleted && !under_way {
+            course.triggers.push((instance.clone(), at));
+        }
+    }
+
+    fn started(&mut self, instance: &InstanceRef) -> Result<(), String> {
+        let made = self.created.get(&instance.id).copied().unwrap_or_default();
+        let course = self.pods.entry(instance.pod.clone()).or_default();
+        // A trigger is spent once its container is started again, whatever the reason.
+        course.triggers.retain(|(trigger, _)| trigger.name != instance.name || trigger.id == instance.id);
+        match course.stage {
+            Stage::Terminating { since, .. } if made > since + UNDER_WAY => {
+                Err(format!("{} is started while all containers are being removed", instance.id))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn sandbox_touched(&self, sandbox: &str, view: View<'_>) -> Result<(), String> {
+        let Some(found) = view.node.sandboxes.get(sandbox) else { return Ok(()) };
+        let course = self.pods.get(&found.pod);
+        let under_way = course.is_some_and(|course| {
+            !course.deleted
+                && matches!(course.stage, Stage::Terminating { .. } | Stage::Starting { disturbed: false, .. })
+        });
+        if under_way && found.ready && view.context.is_calm() {
+            return Err(format!("{sandbox} is stopped while its containers restart in place"));
+        }
+        Ok(())
+    }
+
+    fn published(&mut self, at: Duration, pod: &Pod, status: &PodStatus, view: View<'_>) -> Result<(), String> {
+        let course = self.pods.entry(pod.uid.clone()).or_default();
+        if course.deleted {
+            return Ok(());
+        }
+        let condition = status.is_true(&ConditionType::AllContainersRestarting);
+        if status.phase.is_terminal() && (condition || !course.triggers.is_empty()) {
+            return Err(format!("{:?} is published although all containers are to restart", status.phase));
+        }
+        if condition && status.phase != Phase::Pending {
+            return Err(format!("{:?} is published while all containers are being removed", status.phase));
+        }
+        let mut found = Ok(());
+        course.stage = match (std::mem::take(&mut course.stage), condition) {
+            (Stage::None | Stage::Starting { .. }, true) => {
+                course.triggers.clear();
+                Stage::Terminating { since: at, before: Before::look(pod, view) }
+            }
+            (Stage::Terminating { since, before }, true) => {
+                course.triggers.clear();
+                Stage::Terminating { since, before }
+            }
+            (stage @ (Stage::Terminating { .. } | Stage::Starting { .. }), false) => {
+                let (before, disturbed) = match stage {
+                    Stage::Starting { before, disturbed } => (before, disturbed),
+                    Stage::Terminating { before, .. } => (before, false),
+                    Stage::None => (Before::default(), false),
+                };
+                if status.phase == Phase::Running {
+                    found = before.compare(pod, status, view);
+                    Stage::None
+                } else if status.phase.is_terminal() {
+                    Stage::None
+                } else {
+                    Stage::Starting { before, disturbed }
+                }
+            }
+            (Stage::None, false) => Stage::None,
+        };
+        found
+    }
+}
+
+// === impl Before ===
+
+impl Before {
+    fn look(pod: &Pod, view: View<'_>) -> Self {
+        let lives = |name: &str| view.node.lives(&pod.uid, name);
+        Self {
+            lives: pod.lasting_containers().map(|c| (c.name.clone(), lives(&c.name).len())).collect(),
+            ran: pod.lasting_containers().filter(|c| !lives(&c.name).is_empty()).map(|c| c.name.clone()).collect(),
+        }
+    }
+
+    /// Every regular container has been started again, and its history was kept.
+    fn compare(&self, pod: &Pod, status: &PodStatus, view: View<'_>) -> Result<(), String> {
+        for container in &pod.containers {
+            let name = &container.name;
+            let before = self.lives.get(name).copied().unwrap_or(0);
+            if view.node.lives(&pod.uid, name).len() <= before {
+                return Err(format!("{name} was not started again with all others"));
+            }
+        }
+        for shown in status.all_containers().filter(|shown| self.ran.contains(&shown.name)) {
+            let kept = !shown.last_state.is_none() || !matches!(shown.state, ContainerState::Running(_));
+            if !kept {
+                return Err(format!(
+                    "{} ran before all containers were restarted, and its last state is gone",
+                    shown.name
+                ));
+            }
+        }
+        Ok(())
+    }
+}

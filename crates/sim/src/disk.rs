@@ -1,0 +1,320 @@
+//! The ledger's disk: two tiers in memory, a power switch, and moods.
+//!
+//! The durable tier keeps two pictures: what the processes see, and what is on the medium. Only what was synced gets
+//! from one to the other, and a reboot leaves nothing but the medium. The volatile tier is empty after a reboot.
+
+use std::{
+    collections::BTreeMap,
+    fmt, io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use keelet_ledger::{Disk, DiskEntry, EntryKind, Lock, Sheet};
+
+use crate::{
+    faults::DiskMood,
+    life::{Life, Permit},
+    sim::Sim,
+    timeline::Happening,
+};
+
+/// Where the durable tier begins.
+pub(crate) const DURABLE: &str = "/sim/durable";
+/// Where the volatile tier begins.
+pub(crate) const VOLATILE: &str = "/sim/volatile";
+
+/// Bytes taken by one write at most, so that nobody relies on more.
+const CHUNK: usize = 4096;
+
+/// What is on the disks.
+#[derive(Debug, Default)]
+pub(crate) struct Medium {
+    live: BTreeMap<PathBuf, Node>,
+    stable: BTreeMap<PathBuf, Node>,
+    /// Calls made, by name.
+    pub(crate) calls: BTreeMap<&'static str, u64>,
+}
+
+#[derive(Clone, Debug)]
+enum Node {
+    Directory,
+    File(Arc<Mutex<File>>),
+}
+
+#[derive(Clone, Debug, Default)]
+struct File {
+    data: Vec<u8>,
+    synced: Vec<u8>,
+}
+
+/// The disk as one run of the agent sees it.
+#[derive(Clone)]
+pub(crate) struct SimDisk {
+    pub(crate) sim: Arc<Sim>,
+    pub(crate) life: Arc<Life>,
+}
+
+struct SimSheet {
+    disk: SimDisk,
+    path: PathBuf,
+    file: Arc<Mutex<File>>,
+}
+
+fn dead() -> io::Error {
+    io::Error::other("the agent is dead")
+}
+
+// === impl Medium ===
+
+impl Medium {
+    /// The power is gone, and back.
+    pub(crate) fn reboot(&mut self) {
+        self.live = self
+            .stable
+            .iter()
+            .filter(|(path, _)| !path.starts_with(VOLATILE))
+            .map(|(path, node)| {
+                let kept = match node {
+                    Node::Directory => Node::Directory,
+                    Node::File(file) => {
+                        let synced = file.lock().unwrap_or_else(PoisonError::into_inner).synced.clone();
+                        Node::File(Arc::new(Mutex::new(File { data: synced.clone(), synced })))
+                    }
+                };
+                (path.clone(), kept)
+            })
+            .collect();
+        self.stable = self.live.clone();
+    }
+
+    /// Everything is gone.
+    pub(crate) fn wipe(&mut self) {
+        self.live.clear();
+        self.stable.clear();
+    }
+
+    fn parent_exists(&self, path: &Path) -> io::Result<()> {
+        match self.live.get(path.parent().unwrap_or(path)) {
+            Some(Node::Directory) => Ok(()),
+            Some(Node::File(_)) => Err(io::ErrorKind::NotADirectory.into()),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        self.parent_exists(to)?;
+        if !self.live.contains_key(from) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        self.live.retain(|path, _| !path.starts_with(to));
+        let subtree: Vec<PathBuf> = self.live.keys().filter(|path| path.starts_with(from)).cloned().collect();
+        for path in subtree {
+            let Some(node) = self.live.remove(&path) else { continue };
+            let rest = path.strip_prefix(from).unwrap_or(Path::new(""));
+            let target = if rest.as_os_str().is_empty() { to.to_owned() } else { to.join(rest) };
+            self.live.insert(target, node);
+        }
+        Ok(())
+    }
+
+    fn sync_dir(&mut self, directory: &Path) {
+        let is_child = |path: &Path| path.parent() == Some(directory);
+        let live = &self.live;
+        let gone: Vec<PathBuf> =
+            self.stable.keys().filter(|path| is_child(path) && !live.contains_key(*path)).cloned().collect();
+        self.stable.retain(|path, _| !gone.iter().any(|gone| path.starts_with(gone)));
+        let kept: Vec<(PathBuf, Node)> =
+            live.iter().filter(|(path, _)| is_child(path)).map(|(path, node)| (path.clone(), node.clone())).collect();
+        self.stable.extend(kept);
+    }
+}
+
+// === impl SimDisk ===
+
+impl fmt::Debug for SimDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SimDisk of run {}", self.life.number)
+    }
+}
+
+impl SimDisk {
+    /// A call that changes nothing on the disk that another run could see.
+    fn look<T>(&self, name: &'static str, act: impl FnOnce(&mut Medium) -> io::Result<T>) -> io::Result<T> {
+        if self.life.is_over() {
+            return Err(dead());
+        }
+        let mut state = self.sim.lock();
+        *state.medium.calls.entry(name).or_default() += 1;
+        act(&mut state.medium)
+    }
+
+    /// A call that changes names.
+    fn change(
+        &self,
+        name: &'static str,
+        path: &Path,
+        act: impl FnOnce(&mut Medium) -> io::Result<()>,
+    ) -> io::Result<()> {
+        if self.life.effect() == Permit::Dead {
+            self.sim.announce(&self.life);
+            return Err(dead());
+        }
+        let done = {
+            let mut state = self.sim.lock();
+            *state.medium.calls.entry(name).or_default() += 1;
+            match refusal(state.faults.disk, name, path) {
+                Some(error) => {
+                    state.note(Happening::DiskFailed { what: format!("{name} {}", path.display()) });
+                    Err(error)
+                }
+                None => act(&mut state.medium),
+            }
+        };
+        self.sim.announce(&self.life);
+        // Its last deed is done, but it never learns so.
+        if self.life.is_over() { Err(dead()) } else { done }
+    }
+}
+
+/// What a disk in a bad mood says.
+fn refusal(mood: DiskMood, name: &str, path: &Path) -> Option<io::Error> {
+    let takes_room = matches!(name, "create" | "write" | "make_dir" | "sync");
+    let full = || Some(io::Error::new(io::ErrorKind::StorageFull, "no space left on device"));
+    match mood {
+        DiskMood::Well => None,
+        DiskMood::DurableFull if takes_room && path.starts_with(DURABLE) => full(),
+        DiskMood::Full if takes_room => full(),
+        DiskMood::DurableFull | DiskMood::Full => None,
+        DiskMood::ReadOnly => Some(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "read-only file system")),
+    }
+}
+
+impl Disk for SimDisk {
+    fn read(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>> {
+        self.look("read", |medium| match medium.live.get(path) {
+            Some(Node::File(file)) => {
+                let file = file.lock().unwrap_or_else(PoisonError::into_inner);
+                if file.data.len() > limit { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(file.data.clone()) }
+            }
+            Some(Node::Directory) => Err(io::ErrorKind::IsADirectory.into()),
+            None => Err(io::ErrorKind::NotFound.into()),
+        })
+    }
+
+    fn list(&self, directory: &Path) -> io::Result<Vec<DiskEntry>> {
+        self.look("list", |medium| {
+            match medium.live.get(directory) {
+                Some(Node::Directory) => {}
+                Some(Node::File(_)) => return Err(io::ErrorKind::NotADirectory.into()),
+                None => return Err(io::ErrorKind::NotFound.into()),
+            }
+            let children = medium.live.iter().filter(|(path, _)| path.parent() == Some(directory));
+            let entry = |(path, node): (&PathBuf, &Node)| DiskEntry {
+                name: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+                kind: if matches!(node, Node::Directory) { EntryKind::Directory } else { EntryKind::File },
+            };
+            Ok(children.map(entry).collect())
+        })
+    }
+
+    fn make_dir(&self, directory: &Path) -> io::Result<()> {
+        let there = self.look("make_dir", |medium| Ok(medium.live.contains_key(directory)))?;
+        if there {
+            return Ok(());
+        }
+        self.change("make_dir", directory, |medium| {
+            for path in directory.ancestors() {
+                medium.live.entry(path.to_owned()).or_insert(Node::Directory);
+            }
+            for root in ["/", "/sim"] {
+                medium.stable.insert(root.into(), Node::Directory);
+            }
+            Ok(())
+        })
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn Sheet>> {
+        let file = Arc::new(Mutex::new(File::default()));
+        let node = Node::File(Arc::clone(&file));
+        self.change("create", path, |medium| {
+            medium.parent_exists(path)?;
+            medium.live.insert(path.to_owned(), node);
+            Ok(())
+        })?;
+        Ok(Box::new(SimSheet { disk: self.clone(), path: path.to_owned(), file }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.change("rename", to, |medium| medium.rename(from, to))
+    }
+
+    fn rename_aside(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.change("rename_aside", to, |medium| {
+            if medium.live.contains_key(to) {
+                return Err(io::ErrorKind::AlreadyExists.into());
+            }
+            medium.rename(from, to)
+        })
+    }
+
+    fn sync_dir(&self, directory: &Path) -> io::Result<()> {
+        self.look("sync_dir", |medium| {
+            medium.sync_dir(directory);
+            Ok(())
+        })
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        let there = self.look("remove", |medium| Ok(medium.live.keys().any(|name| name.starts_with(path))))?;
+        if !there {
+            return Ok(());
+        }
+        self.change("remove", path, |medium| {
+            medium.live.retain(|name, _| !name.starts_with(path));
+            Ok(())
+        })
+    }
+
+    fn lock(&self, directory: &Path) -> io::Result<Option<Lock>> {
+        self.look("lock", |medium| match medium.live.get(directory) {
+            Some(_) => Ok(Some(Lock::pretended())),
+            None => Err(io::ErrorKind::NotFound.into()),
+        })
+    }
+}
+
+// === impl SimSheet ===
+
+impl SimSheet {
+    fn file(&self) -> MutexGuard<'_, File> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn allowed(&self, name: &'static str) -> io::Result<()> {
+        if self.disk.life.is_over() {
+            return Err(dead());
+        }
+        let mut state = self.disk.sim.lock();
+        *state.medium.calls.entry(name).or_default() += 1;
+        let Some(error) = refusal(state.faults.disk, name, &self.path) else { return Ok(()) };
+        state.note(Happening::DiskFailed { what: format!("{name} {}", self.path.display()) });
+        Err(error)
+    }
+}
+
+impl Sheet for SimSheet {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.allowed("write")?;
+        let some = bytes.len().min(CHUNK);
+        self.file().data.extend_from_slice(&bytes[..some]);
+        Ok(some)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.allowed("sync")?;
+        let mut file = self.file();
+        file.synced = file.data.clone();
+        Ok(())
+    }
+}

@@ -1,0 +1,89 @@
+//! Directories and files of pods: none are made, the wishes for them are counted.
+
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+
+use futures::future::BoxFuture;
+use keelet_agent::doors::{Ended, Host, HostError, LifeFiles, LifeOf, Volumes};
+use keelet_pod::Pod;
+
+use crate::{
+    life::{Life, Permit},
+    node::ContainerState,
+    sim::Sim,
+};
+
+/// The host as one run of the agent sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct SimHost {
+    pub(crate) sim: Arc<Sim>,
+    pub(crate) life: Arc<Life>,
+}
+
+// === impl SimHost ===
+
+impl SimHost {
+    async fn count(&self, what: &str) {
+        let permit = self.life.effect();
+        if permit != Permit::Dead {
+            *self.sim.lock().directories.entry(what.to_owned()).or_default() += 1;
+        }
+        self.sim.announce(&self.life);
+        if permit != Permit::Go {
+            std::future::pending().await
+        }
+    }
+}
+
+impl Host for SimHost {
+    fn prepare<'a>(&'a self, pod: &'a Pod) -> BoxFuture<'a, Result<Volumes, HostError>> {
+        Box::pin(async move {
+            self.count(&format!("prepare {}", pod.uid)).await;
+            if self.sim.lock().faults.no_volumes {
+                return Err(HostError { reason: "FailedMount", message: "the volume cannot be mounted".to_owned() });
+            }
+            let volumes = pod.source.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+            let root = PathBuf::from("/sim/pods").join(&pod.uid);
+            Ok(volumes.map(|volume| (volume.name.clone(), root.join(&volume.name))).collect())
+        })
+    }
+
+    fn log_dir(&self, pod: &Pod) -> Result<PathBuf, HostError> {
+        Ok(PathBuf::from("/sim/logs").join(&pod.uid))
+    }
+
+    fn prepare_life<'a>(&'a self, life: LifeOf<'a>) -> BoxFuture<'a, Result<LifeFiles, HostError>> {
+        Box::pin(async move {
+            self.count(&format!("files of {} {}", life.container, life.attempt)).await;
+            Ok(LifeFiles::default())
+        })
+    }
+
+    fn log_counts<'a>(&'a self, pod: &'a Pod) -> BoxFuture<'a, BTreeMap<String, u32>> {
+        Box::pin(async move { self.sim.lock().node.log_counts(&pod.uid) })
+    }
+
+    fn last_words<'a>(&'a self, pod: &'a Pod, life: Ended<'a>) -> BoxFuture<'a, String> {
+        Box::pin(async move { self.sim.lock().scripts.of(&pod.name, life.container).message.clone() })
+    }
+
+    fn process_end(&self, pid: u32) -> Option<BoxFuture<'static, ()>> {
+        let state = self.sim.lock();
+        if !state.watches_processes {
+            return None;
+        }
+        let is_it =
+            |state: &ContainerState| matches!(state, ContainerState::Running { pid: found, .. } if *found == pid);
+        let container = state.node.containers.values().find(|container| is_it(&container.state))?;
+        let mut ended = container.ended.subscribe();
+        Some(Box::pin(async move {
+            let _ = ended.wait_for(|ended| *ended).await;
+        }))
+    }
+
+    fn clean_up<'a>(&'a self, uid: &'a str) -> BoxFuture<'a, Result<(), HostError>> {
+        Box::pin(async move {
+            self.count(&format!("clean up {uid}")).await;
+            Ok(())
+        })
+    }
+}

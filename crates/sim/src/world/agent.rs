@@ -1,0 +1,190 @@
+//! Runs of the agent: starting it, stopping it, killing it.
+
+use std::{
+    mem,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use keelet_agent::{Agent, Doors, Extent, Settings, doors::Tasks};
+use tokio::time::Instant;
+
+use super::{Run, World};
+use crate::{
+    clock::SimClock,
+    dial::SimDial,
+    disk::SimDisk,
+    host::SimHost,
+    life::{Death, InFlight, Life, SimTasks},
+    readers::SimReaders,
+    runtime::SimRuntime,
+    timeline::{Happening, Memory},
+};
+
+/// The longest an agent may take to stop: a write and a heartbeat, no more.
+const STOP_TAKES: Duration = Duration::from_secs(30);
+
+// === impl World ===
+
+impl World {
+    /// Starts an agent on the ledger as it is. It gets to work as time passes.
+    ///
+    /// # Panics
+    ///
+    /// If one is there already.
+    pub fn start_agent(&mut self) -> &mut Self {
+        self.start(Memory::Kept)
+    }
+
+    /// Starts an agent without a ledger.
+    pub fn start_agent_without_ledger(&mut self) -> &mut Self {
+        self.inside(|state| state.medium.wipe());
+        self.start(Memory::Wiped)
+    }
+
+    fn start(&mut self, memory: Memory) -> &mut Self {
+        assert!(!self.is_alive(), "there is an agent already");
+        self.bury();
+        self.runs += 1;
+        let (death, in_flight) = self.death.take().map_or((None, InFlight::ByChance), |(d, f)| (Some(d), f));
+        let life = Life::new(self.runs, death, in_flight);
+        self.first_life.get_or_insert_with(|| Arc::clone(&life));
+        let _guard = self.runtime.enter();
+        let boot_id = {
+            let mut state = self.sim.lock();
+            state.note(Happening::AgentStarts { run: self.runs, memory });
+            state.boot_id()
+        };
+        let (sim, of) = (|| Arc::clone(&self.sim), || Arc::clone(&life));
+        let runtime = SimRuntime { sim: sim(), life: of() };
+        let tasks = Arc::new(SimTasks { sim: sim(), life: of() });
+        let doors = Doors {
+            runtime: keelet_cri::Runtime::in_process(runtime.clone(), runtime),
+            clock: Arc::new(SimClock(sim())),
+            dial: Arc::new(SimDial { sim: sim(), life: of() }),
+            disk: SimDisk { sim: sim(), life: of() },
+            host: Arc::new(SimHost { sim: sim(), life: of() }),
+            readers: Arc::new(SimReaders { sim: sim(), life: of() }),
+            tasks: Arc::clone(&tasks) as Arc<dyn Tasks>,
+        };
+        let settings = Settings {
+            ledger: keelet_ledger::Settings { boot_id, ..self.settings.ledger.clone() },
+            ..self.settings.clone()
+        };
+        let agent = Arc::new(Mutex::new(None));
+        let (place, wanted, sim) = (Arc::clone(&agent), Arc::clone(&self.wanted), sim());
+        Tasks::spawn(
+            &*tasks,
+            Box::pin(async move {
+                match Agent::start(doors, settings).await {
+                    Ok(agent) => {
+                        let wanted = wanted.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                        agent.set_pods(wanted, Extent::Complete);
+                        *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(agent);
+                    }
+                    Err(error) => sim.lock().accuse("start", error.to_string()),
+                }
+            }),
+        );
+        drop(_guard);
+        self.run = Some(Run { life, agent });
+        self
+    }
+
+    /// Whatever agent starts next is set up differently. Its mode stays.
+    pub fn reconfigure(&mut self, change: impl FnOnce(&mut Settings)) -> &mut Self {
+        change(&mut self.settings);
+        let rules = self.settings.rules.clone();
+        self.inside(|state| state.checks.expect(rules));
+        self
+    }
+
+    /// Kills the agent, here and now. Nothing of it is dropped, nothing of it runs on.
+    pub fn kill_agent(&mut self) -> &mut Self {
+        if let Some(run) = &self.run {
+            run.life.end();
+        }
+        self.bury();
+        self
+    }
+
+    /// Kills the agent, lets so much time pass, and starts it again.
+    pub fn restart_agent(&mut self, down: Duration) -> &mut Self {
+        self.kill_agent();
+        self.run(down);
+        self.start_agent()
+    }
+
+    /// Asks the agent to stop, and waits until it has, or has died over it.
+    pub fn stop_agent(&mut self) -> &mut Self {
+        let Some(run) = self.run.take_if(|run| !run.life.is_over()) else { return self };
+        let agent = run.agent.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mut ended = run.life.word_of_end();
+        let stopped = self.runtime.block_on(async {
+            let Some(agent) = &agent else { return Ok(false) };
+            tokio::select! {
+                biased;
+                _ = ended.wait_for(|over| *over) => Ok(false),
+                () = agent.stop() => Ok(true),
+                () = tokio::time::sleep(STOP_TAKES) => Err(()),
+            }
+        });
+        match stopped {
+            Ok(true) => self.inside(|state| state.note(Happening::AgentStops { run: run.life.number })),
+            Ok(false) => {}
+            Err(()) => self.accuse("stop", "the agent does not stop".to_owned()),
+        }
+        run.life.end();
+        if stopped == Ok(true) {
+            // Its end has been told.
+            run.life.announce_end();
+        } else {
+            mem::forget(agent);
+            let _guard = self.runtime.enter();
+            self.sim.announce(&run.life);
+        }
+        self
+    }
+
+    /// Whether an agent is there.
+    pub fn is_alive(&self) -> bool {
+        self.run.as_ref().is_some_and(|run| !run.life.is_over())
+    }
+
+    /// Seals the death of the agent that is there.
+    pub fn die_at(&mut self, death: Death, in_flight: InFlight) -> &mut Self {
+        if let Some(run) = &self.run {
+            run.life.set_death(death, in_flight);
+        }
+        self
+    }
+
+    /// How many effects the present run of the agent has had on the world.
+    pub fn effects(&self) -> u64 {
+        self.run.as_ref().map_or(0, |run| run.life.effects())
+    }
+
+    /// When each effect of the present run took place.
+    pub(crate) fn effect_times(&self) -> Vec<Instant> {
+        self.run.as_ref().map(|run| run.life.effect_times()).unwrap_or_default()
+    }
+
+    /// Whether a call was under way when the first run died.
+    pub(crate) fn left_calls(&self) -> bool {
+        self.first_life.as_ref().is_some_and(|life| life.left_calls())
+    }
+
+    /// Leaves what a dead agent owned to itself.
+    pub(super) fn bury(&mut self) {
+        let Some(run) = self.run.take_if(|run| run.life.is_over()) else { return };
+        let _guard = self.runtime.enter();
+        self.sim.announce(&run.life);
+        mem::forget(run.agent.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+
+    pub(super) fn with_agent<T>(&self, act: impl FnOnce(&Agent) -> T) -> Option<T> {
+        let run = self.run.as_ref().filter(|run| !run.life.is_over())?;
+        let _guard = self.runtime.enter();
+        run.agent.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(act)
+    }
+}

@@ -1,0 +1,119 @@
+//! What happens on the node.
+
+use std::time::Duration;
+
+use keelet_pod::ProbeKind;
+use tokio::time::Instant;
+
+use super::World;
+use crate::{
+    faults::{DiskMood, Faults},
+    node::Remains,
+    script::Answer,
+    scripting::{Image, Script},
+    timeline::{ExitCause, Happening},
+};
+
+// === impl World ===
+
+impl World {
+    /// The script of a container: `name`, or `pod/name` where several pods have one of that name.
+    pub fn script(&self, container: &str) -> Script {
+        Script::new(&self.sim, container)
+    }
+
+    /// The script of an image.
+    pub fn image(&self, image: &str) -> Image {
+        Image::new(&self.sim, image)
+    }
+
+    /// From now on this probe answers so.
+    pub fn answer(&mut self, container: &str, kind: ProbeKind, answer: impl Into<Answer>) -> &mut Self {
+        self.script(container).answers(kind, answer);
+        self
+    }
+
+    /// A container ends, now; nothing happens if it does not run.
+    pub fn exit(&mut self, container: &str, exit_code: i32) -> &mut Self {
+        if let Some(id) = self.running(container) {
+            self.inside(|state| state.exit(&id, exit_code, ExitCause::Own));
+        }
+        self
+    }
+
+    /// The runtime loses a container, with all it knows of it.
+    pub fn lose(&mut self, container: &str) -> &mut Self {
+        if let Some(id) = self.lives(container).last().map(|life| life.instance.id.clone()) {
+            self.inside(|state| state.remove(&id, false));
+        }
+        self
+    }
+
+    /// A pod's sandbox breaks down, with all that runs in it.
+    pub fn break_sandbox(&mut self, pod: &str) -> &mut Self {
+        let uid = self.uid(pod);
+        self.inside(|state| {
+            state.note(Happening::Note(format!("the sandbox of {uid} breaks down")));
+            if let Some(id) = state.node.sandbox(&uid).map(str::to_owned) {
+                state.stop_sandbox(&id);
+            }
+        });
+        self
+    }
+
+    /// Changes what goes wrong from now on.
+    pub fn faults(&mut self, change: impl FnOnce(&mut Faults)) -> &mut Self {
+        self.inside(|state| {
+            change(&mut state.faults);
+            state.note(Happening::Note("faults change".to_owned()));
+        });
+        self
+    }
+
+    /// Changes the mood of the disk.
+    pub fn disk(&mut self, mood: DiskMood) -> &mut Self {
+        self.faults(|faults| faults.disk = mood)
+    }
+
+    /// Nothing goes wrong any more.
+    pub fn calm(&mut self) -> &mut Self {
+        self.inside(|state| {
+            if !state.faults.is_quiet() || state.runtime_is_away() {
+                state.note(Happening::Note("faults end".to_owned()));
+            }
+            state.faults = Faults::default();
+            state.runtime_away = None;
+            state.calm.send_modify(|times| *times += 1);
+        });
+        self
+    }
+
+    /// The runtime restarts: containers run on, but it cannot be reached for so long.
+    pub fn restart_runtime(&mut self, down: Duration) -> &mut Self {
+        self.inside(|state| {
+            state.note(Happening::Note(format!("the runtime is away for {down:?}")));
+            state.runtime_away = Some(Instant::now() + down);
+            state.subscribers.clear();
+        });
+        self
+    }
+
+    /// The node loses power and boots anew. The agent is dead; whoever wants one starts it.
+    pub fn reboot(&mut self, remains: Remains) -> &mut Self {
+        self.kill_agent();
+        self.inside(|state| {
+            state.note(Happening::Reboot);
+            state.subscribers.clear();
+            state.go_down(remains);
+            state.medium.reboot();
+            state.boot_anew();
+        });
+        self
+    }
+
+    /// Sets the wall clock, forward or back.
+    pub fn set_wall(&mut self, by_ms: i64) -> &mut Self {
+        self.inside(|state| state.set_wall(by_ms));
+        self
+    }
+}

@@ -1,0 +1,121 @@
+//! Pods, and what people want of them.
+
+use std::{sync::Arc, time::Duration};
+
+use keelet_agent::{Extent, Wanted, WantedPods};
+use keelet_lifecycle::{
+    observed::{Deletion, RestartRequest},
+    status::{ConditionType, PodStatus, Truth},
+};
+use keelet_pod::Pod;
+
+use super::World;
+use crate::timeline::Happening;
+
+// === impl World ===
+
+impl World {
+    /// Wants one more pod.
+    pub fn add_pod(&mut self, pod: Pod) -> &mut Self {
+        let pod = Arc::new(pod);
+        self.names.push((pod.name.clone(), pod.uid.clone()));
+        self.inside(|state| {
+            state.note(Happening::PodWanted { pod: pod.uid.clone() });
+            state.pods.insert(pod.uid.clone(), Arc::clone(&pod));
+        });
+        self.want(|wanted| {
+            wanted.insert(pod.uid.clone(), Wanted::new(Arc::clone(&pod)));
+        })
+    }
+
+    /// Wants another image for a container of a pod that is there.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such container.
+    pub fn set_image(&mut self, container: &str, image: &str) -> &mut Self {
+        let (pod, container) = self.split(container);
+        let mut source = (*self.spec(&pod).source).clone();
+        let spec = source.spec.as_mut().expect("a pod with a spec");
+        let of_pod = spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten());
+        let changed = of_pod.into_iter().find(|found| found.name == container);
+        changed.unwrap_or_else(|| panic!("no container {container}")).image = Some(image.to_owned());
+        let pod = Pod::from_api(source, &self.settings.features).unwrap_or_else(|problems| panic!("{problems:?}"));
+        let pod = Arc::new(pod);
+        self.inside(|state| state.pods.insert(pod.uid.clone(), Arc::clone(&pod)));
+        self.want(|wanted| {
+            if let Some(wanted) = wanted.get_mut(&pod.uid) {
+                wanted.pod = Arc::clone(&pod);
+            }
+        })
+    }
+
+    /// Does not want a pod any more.
+    pub fn delete(&mut self, pod: &str) -> &mut Self {
+        let uid = self.uid(pod);
+        self.inside(|state| state.note(Happening::PodDeleted { pod: uid.clone() }));
+        self.want(|wanted| {
+            wanted.remove(&uid);
+        })
+    }
+
+    /// Asks for a pod to go away within this grace period.
+    pub fn delete_within(&mut self, pod: &str, grace: Duration) -> &mut Self {
+        let uid = self.uid(pod);
+        self.inside(|state| state.note(Happening::PodDeleted { pod: uid.clone() }));
+        self.want(|wanted| {
+            if let Some(wanted) = wanted.get_mut(&uid) {
+                wanted.deletion = Some(Deletion { grace });
+            }
+        })
+    }
+
+    /// Sets a condition that others own, such as a readiness gate.
+    pub fn set_condition(&mut self, pod: &str, kind: &str, holds: bool) -> &mut Self {
+        let uid = self.uid(pod);
+        self.want(|wanted| {
+            if let Some(wanted) = wanted.get_mut(&uid) {
+                wanted.foreign_conditions.insert(kind.to_owned(), holds);
+            }
+        })
+    }
+
+    /// Asks for all containers of a pod to be restarted; what the agent says if it refuses.
+    pub fn request_restart(&mut self, pod: &str, id: &str) -> Result<(), String> {
+        let uid = self.uid(pod);
+        self.inside(|state| state.note(Happening::RestartAsked { pod: uid.clone() }));
+        let request = RestartRequest { id: id.to_owned(), by: "tester".to_owned() };
+        let answer = self.with_agent(|agent| agent.request_restart(&uid, request));
+        answer.unwrap_or(Ok(())).map_err(|error| error.to_string())
+    }
+
+    /// Somebody else writes a pod's status where the agent published it.
+    pub fn overwrite(&mut self, pod: &str, write: impl FnOnce(&mut PodStatus)) -> &mut Self {
+        let uid = self.uid(pod);
+        self.inside(|state| {
+            let Some((_, status)) = state.bulletin.statuses.get_mut(&uid) else { return };
+            write(Arc::make_mut(status));
+            let status = Arc::clone(status);
+            state.note(Happening::Overwritten { pod: uid, status });
+        });
+        self
+    }
+
+    /// Somebody else, such as a node controller, writes the Ready condition.
+    pub fn overwrite_ready(&mut self, pod: &str, ready: bool) -> &mut Self {
+        let wall = self.inside(|state| state.now().wall.whole_seconds());
+        self.overwrite(pod, |status| {
+            for condition in status.conditions.iter_mut().filter(|condition| condition.kind == ConditionType::Ready) {
+                condition.status = Truth::from(ready);
+                condition.last_transition_time = Some(wall);
+            }
+        })
+    }
+
+    fn want(&mut self, change: impl FnOnce(&mut WantedPods)) -> &mut Self {
+        change(&mut self.wanted());
+        let wanted = self.wanted().clone();
+        self.with_agent(|agent| agent.set_pods(wanted, Extent::Complete));
+        self
+    }
+}

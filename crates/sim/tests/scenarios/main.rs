@@ -1,0 +1,6 @@
+//! The named scenarios: the real agent in a simulated world, one file per family.
+
+mod agent_restart;
+mod containers;
+mod probes;
+mod restart_all;
