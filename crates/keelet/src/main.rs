@@ -1,9 +1,16 @@
 //! keelet: a Kubernetes node agent. This binary is arguments and wiring only.
 
+mod agent;
+mod gates;
+mod lookup;
 mod output;
+mod paths;
+mod simulate;
 mod source;
 mod style;
+mod timeline;
 mod validate;
+mod why;
 
 use std::process::ExitCode;
 
@@ -20,18 +27,23 @@ struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 enum Command {
+    Agent(agent::Args),
+    Simulate(simulate::Args),
+    Timeline(timeline::Args),
     Validate(validate::Args),
+    Why(why::Args),
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
-        Command::Validate(args) => validate::run(&args),
+        Command::Agent(args) => agent::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Simulate(args) => simulate::run(&args),
+        Command::Timeline(args) => timeline::run(&args).map(ExitCode::from),
+        Command::Validate(args) => validate::run(&args).map(ExitCode::from),
+        Command::Why(args) => why::run(&args).map(ExitCode::from),
     };
-    match result {
-        Ok(verdict) => verdict.into(),
-        Err(error) => {
-            output::error(&format!("{error:#}"));
-            validate::Verdict::Unreadable.into()
-        }
-    }
+    result.unwrap_or_else(|error| {
+        output::error(&format!("{error:#}"));
+        validate::Verdict::Unreadable.into()
+    })
 }

@@ -3,14 +3,14 @@
 mod json;
 mod text;
 
-use std::{collections::BTreeMap, path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode};
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use clap::ValueEnum;
 use keelet_pod::{Features, Report, Strictness, read_manifest};
 
 use crate::{
-    output,
+    gates, output,
     source::{self, Source},
     style::Style,
 };
@@ -66,10 +66,7 @@ struct Outcome {
 
 /// Validates what the arguments name and prints the result.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Verdict> {
-    let resolution = Features::resolve(&args.feature_gates, &BTreeMap::new()).map_err(|errors| {
-        let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
-        anyhow!("--feature-gates: {}", errors.join("; "))
-    })?;
+    let resolution = gates::resolve(&args.feature_gates)?;
     for warning in &resolution.warnings {
         output::error(&format!("warning: {warning}"));
     }

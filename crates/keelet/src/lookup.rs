@@ -1,0 +1,146 @@
+//! Finding a pod in the ledger, by the name that a person gives it. Reads beside a running agent, or after it.
+
+use std::{collections::BTreeSet, fmt::Write};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use keelet_agent::{clock::OsClock, doors::Clock};
+use keelet_ledger::{Loss, Recovered, Snapshot};
+use keelet_lifecycle::Moment;
+
+use crate::{output, paths::Paths};
+
+/// Which pod, and where the ledger is.
+#[derive(Debug, Args)]
+pub(crate) struct Question {
+    /// Namespace of the pod, needed only if pods of two have its name
+    #[arg(short, long, value_name = "NAMESPACE")]
+    namespace: Option<String>,
+    #[command(flatten)]
+    paths: Paths,
+}
+
+/// What was found, and when.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) pod: Recovered,
+    pub(crate) now: Moment,
+}
+
+/// No more than this many pods are listed in a message.
+const LISTED: usize = 20;
+
+// === impl Question ===
+
+impl Question {
+    /// The one pod of that name. What is lost of it is said on standard error.
+    pub(crate) fn find(&self, name: &str) -> anyhow::Result<Found> {
+        let now = OsClock::new().context("cannot tell the time")?.now();
+        let settings = self.paths.ledger_settings(now.boot_id);
+        let snapshot = Snapshot::take(&settings.durable_root, &settings.volatile_root, now.boot_id);
+        let (namespace, place) = (self.namespace.as_deref(), settings.durable_root.display());
+        if snapshot.pods.is_empty() {
+            let losses: String = snapshot.losses.iter().map(|loss| format!("\n  {loss}")).collect();
+            match losses.is_empty() {
+                true if !settings.durable_root.exists() && !settings.volatile_root.exists() => bail!(
+                    "there is no ledger in {place}; has an agent run here, and with another --root-dir or --state-dir?"
+                ),
+                true => bail!("the ledger in {place} knows no pods"),
+                false => bail!("the ledger in {place} cannot be read:{losses}"),
+            }
+        }
+        let pod = pick(&snapshot.pods, namespace, name).map_err(anyhow::Error::msg)?.clone();
+        for loss in snapshot.losses.iter().filter(|loss| concerns(loss, &pod)) {
+            output::error(&format!("warning: {loss}"));
+        }
+        Ok(Found { pod, now })
+    }
+}
+
+fn concerns(loss: &Loss, pod: &Recovered) -> bool {
+    loss.uid.as_ref().is_none_or(|uid| *uid == pod.uid)
+}
+
+/// The pod that is meant, or what there is instead.
+fn pick<'a>(pods: &'a [Recovered], namespace: Option<&str>, name: &str) -> Result<&'a Recovered, String> {
+    let is_called = |pod: &&Recovered| {
+        pod.uid == name
+            || pod
+                .pod
+                .as_ref()
+                .is_some_and(|known| known.name == name && namespace.is_none_or(|n| n == known.namespace))
+    };
+    let matching: Vec<&Recovered> = pods.iter().filter(is_called).collect();
+    let namespaces: BTreeSet<&str> = matching.iter().map(|pod| namespace_of(pod)).collect();
+    if namespaces.len() > 1 {
+        let choices: Vec<String> = namespaces.iter().map(|namespace| format!("-n {namespace}")).collect();
+        return Err(format!("pods of {} namespaces are called {name:?}: say {}", choices.len(), choices.join(" or ")));
+    }
+    // A pod that was made anew may not yet have replaced the one before it; the younger one is meant.
+    let age = |pod: &&Recovered| pod.evidence.durable.first_seen.map(|seen| seen.wall);
+    matching.into_iter().max_by_key(age).ok_or_else(|| nobody(pods, namespace, name))
+}
+
+fn namespace_of(pod: &Recovered) -> &str {
+    pod.pod.as_ref().map_or("", |known| &known.namespace)
+}
+
+/// What to say if there is no such pod.
+fn nobody(pods: &[Recovered], namespace: Option<&str>, name: &str) -> String {
+    let known: BTreeSet<(&str, &str)> =
+        pods.iter().filter_map(|pod| pod.pod.as_ref()).map(|pod| (pod.namespace.as_str(), pod.name.as_str())).collect();
+    let within = namespace.map(|namespace| format!(" in namespace {namespace:?}")).unwrap_or_default();
+    let mut text = format!("the ledger knows no pod {name:?}{within}");
+    let mut near: Vec<_> = known
+        .iter()
+        .map(|pod| (distance(pod.1, name), pod))
+        .filter(|(far, _)| *far <= name.len().div_ceil(3))
+        .collect();
+    near.sort();
+    if let Some((_, (namespace, name))) = near.first() {
+        let _ = write!(text, "; did you mean {name} in namespace {namespace}?");
+    }
+    text.push_str("\nit knows:");
+    for (namespace, name) in known.iter().take(LISTED) {
+        let _ = write!(text, "\n  {namespace}/{name}");
+    }
+    let (unlisted, nameless) =
+        (known.len().saturating_sub(LISTED), pods.iter().filter(|pod| pod.pod.is_none()).count());
+    if unlisted > 0 {
+        let _ = write!(text, "\n  and {unlisted} more");
+    }
+    if nameless > 0 {
+        let _ = write!(text, "\n  and {nameless} whose name is lost, by their UID");
+    }
+    text
+}
+
+/// How many letters have to be added, dropped or changed.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, letter) in a.chars().enumerate() {
+        let mut corner = row[0];
+        row[0] = i + 1;
+        for (j, other) in b.iter().enumerate() {
+            let changed = corner + usize::from(letter != *other);
+            corner = row[j + 1];
+            row[j + 1] = changed.min(corner + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::distance;
+
+    #[test]
+    fn names_that_are_near() {
+        let cases =
+            [("web", "web", 0), ("web", "wbe", 2), ("web", "webs", 1), ("", "abc", 3), ("kitten", "sitting", 3)];
+        for (a, b, expected) in cases {
+            assert_eq!((distance(a, b), distance(b, a)), (expected, expected), "{a} {b}");
+        }
+    }
+}

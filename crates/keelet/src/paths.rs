@@ -1,0 +1,27 @@
+//! Where keelet keeps things on this machine.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use keelet_ledger::Settings;
+use keelet_lifecycle::BootId;
+
+/// The two directories that everything is under.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Paths {
+    /// Directory for what survives a reboot: pods' volumes and the durable part of the ledger
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/keelet")]
+    pub(crate) root_dir: PathBuf,
+    /// Directory for what lasts until the next reboot: the volatile part of the ledger; best on tmpfs
+    #[arg(long, value_name = "DIR", default_value = "/run/keelet")]
+    pub(crate) state_dir: PathBuf,
+}
+
+// === impl Paths ===
+
+impl Paths {
+    /// Where the ledger is.
+    pub(crate) fn ledger_settings(&self, boot_id: BootId) -> Settings {
+        Settings::new(self.root_dir.join("ledger"), self.state_dir.join("ledger"), boot_id)
+    }
+}

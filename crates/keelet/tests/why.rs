@@ -1,0 +1,251 @@
+//! `keelet why` and `keelet timeline` from the outside, on ledgers that the rules have filled.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Output},
+    time::Duration,
+};
+
+use keelet_agent::{clock::OsClock, doors::Clock};
+use keelet_ledger::{Entry, Ledger, PodRef, Settings};
+use keelet_lifecycle::{
+    Evidence, Moment, Observed, Rules,
+    observed::{AgentRun, Before, Instance, InstanceState, Sandbox},
+    operation::{OpReport, OpResult, OpState, Operation, Outcome, ProbeReport, Step},
+};
+use tempfile::TempDir;
+
+const SPEC: &str = "spec:
+  containers:
+  - name: main
+    image: app
+    readinessProbe: {httpGet: {port: 80}, periodSeconds: 1, failureThreshold: 3}
+  - {name: side, image: proxy}
+";
+
+/// A node with a ledger that no agent works with.
+struct Node {
+    directory: TempDir,
+    now: Moment,
+}
+
+impl Node {
+    fn new() -> Self {
+        Self { directory: TempDir::new().unwrap(), now: OsClock::new().unwrap().now() }
+    }
+
+    fn settings(&self) -> Settings {
+        let root = self.directory.path();
+        Settings::new(root.join("lib/ledger"), root.join("run/ledger"), self.now.boot_id)
+    }
+
+    /// Lets a pod live for the last minute: ready at first, then its readiness probe fails.
+    fn run(&self, namespace: &str, name: &str) -> &Self {
+        let manifest = format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: {namespace}, uid: {namespace}-{name}}}\n{SPEC}"
+        );
+        let pod = keelet_pod::parse_one(&manifest).unwrap();
+        let reference = PodRef { uid: pod.uid.clone(), namespace: namespace.to_owned(), name: name.to_owned() };
+        let mut ledger = Ledger::open(self.settings()).unwrap().ledger;
+        let copy = serde_json::to_value(&*pod.source).unwrap();
+        assert!(ledger.keep_pod(&reference, &copy, self.now).unwrap().is_written());
+        let start = self.now.minus(Duration::from_secs(60));
+        let mut observed = Observed::nothing(AgentRun { started: start, before: Before::Standalone(None) });
+        let mut evidence = Evidence::default();
+        for tick in 0..120 {
+            let now = start.plus(Duration::from_millis(tick * 500));
+            let plan = Rules::default().plan(&pod, &observed, &evidence, now);
+            let why = Some((plan.version, &plan.why[..]));
+            let entry = Entry { pod: &reference, evidence: &plan.evidence, results: &plan.results, why };
+            let committed = ledger.commit(&entry, now).unwrap();
+            assert!(committed.durable.error().is_none() && committed.journal.error().is_none());
+            evidence = plan.evidence;
+            observed.operations.clear();
+            for step in plan.operations {
+                let Step::Start { id, operation } = step else { continue };
+                let result = act(&mut observed, &operation, now, tick < 90);
+                observed.operations.push(OpReport { id, state: OpState::Finished { at: now, result } });
+            }
+        }
+        assert!(ledger.stop(self.now).is_empty());
+        self
+    }
+
+    fn keelet(&self, arguments: &[&str]) -> (i32, String, String) {
+        let root = self.directory.path();
+        run(&[arguments, &["--root-dir", &path(&root.join("lib")), "--state-dir", &path(&root.join("run"))]].concat())
+    }
+}
+
+fn act(observed: &mut Observed, operation: &Operation, now: Moment, ready: bool) -> OpResult {
+    match operation {
+        Operation::CreateSandbox { attempt } => observed.sandboxes.push(Sandbox {
+            id: "sandbox-1".to_owned(),
+            ready: true,
+            attempt: *attempt,
+            created_at: now.wall,
+            ips: vec!["10.0.0.2".to_owned()],
+            host_network: false,
+        }),
+        Operation::Launch { container, attempt, sandbox } => observed.containers.push(Instance {
+            id: format!("containerd://{container}-{attempt}"),
+            name: container.clone(),
+            sandbox: sandbox.clone(),
+            attempt: *attempt,
+            hash: None,
+            image: "app".to_owned(),
+            image_id: "sha256:1".to_owned(),
+            created_at: now.wall,
+            state: InstanceState::Running { started_at: now.wall },
+        }),
+        Operation::Probe { .. } => {
+            let (outcome, output) = match ready {
+                true => (Outcome::Success, "200 OK"),
+                false => (Outcome::Failure, "HTTP probe failed with statuscode: 503"),
+            };
+            let latency = Duration::from_millis(7);
+            return OpResult::Probed(ProbeReport { outcome, latency, output: output.to_owned() });
+        }
+        _ => {}
+    }
+    OpResult::Done
+}
+
+fn path(path: &Path) -> String {
+    path.display().to_string()
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test waits for the process it tests")]
+fn run(arguments: &[&str]) -> (i32, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_keelet"));
+    command.args(arguments).env_remove("COLUMNS").env("LC_ALL", "C.UTF-8");
+    let Output { status, stdout, stderr } = command.output().expect("keelet runs");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+    (status.code().expect("no signal"), text(stdout), text(stderr))
+}
+
+/// PROBE-22, KEEP-20: from the ledger alone, with nobody running.
+#[test]
+fn why_follows_a_status_to_its_probe_attempts() {
+    let node = Node::new();
+    let (code, out, err) = node.run("shop", "web").keelet(&["why", "web"]);
+    assert_eq!((code, err.as_str()), (0, ""), "{out}");
+    assert!(out.contains("pod shop/web   Ready=False since "), "{out}");
+    assert!(
+        out.contains("  because container \"main\" is not ready\n    because its readiness probe failed 3 times in a row (failureThreshold 3), last at "),
+        "{out}"
+    );
+    assert!(out.contains(" after 7 ms: \"HTTP probe failed with statuscode: 503\"\n"), "{out}");
+    assert!(out.contains("failed        7 ms  HTTP probe failed with statuscode: 503\n"), "{out}");
+}
+
+#[test]
+fn why_of_one_container_says_nothing_of_the_others() {
+    let node = Node::new();
+    let (code, out, _) = node.run("shop", "web").keelet(&["why", "web/side", "-n", "shop"]);
+    assert_eq!(code, 0);
+    assert!(out.contains("container \"side\"   ready=True") && !out.contains("main"), "{out}");
+    let (code, _, err) = node.keelet(&["why", "web/nobody"]);
+    assert_eq!((code, err.as_str()), (1, "keelet: pod shop/web has no container \"nobody\"; it has main, side\n"));
+}
+
+#[test]
+fn why_for_machines_is_one_document() {
+    let node = Node::new();
+    let (code, out, _) = node.run("shop", "web").keelet(&["why", "web", "-o", "json"]);
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, json["format"].as_str()), (0, Some("keelet.dev/why/v1")));
+    assert_eq!(json["answers"][0]["value"], "Ready=False");
+}
+
+#[test]
+fn a_pod_that_nobody_knows_is_answered_with_the_ones_that_are_known() {
+    let node = Node::new();
+    node.run("shop", "web").run("shop", "db");
+    let (code, out, err) = node.keelet(&["why", "wbe"]);
+    assert_eq!((code, out.as_str()), (1, ""));
+    assert_eq!(err, "keelet: the ledger knows no pod \"wbe\"\nit knows:\n  shop/db\n  shop/web\n");
+    let (_, _, err) = node.keelet(&["timeline", "webs"]);
+    assert!(err.contains("the ledger knows no pod \"webs\"; did you mean web in namespace shop?"), "{err}");
+    let (_, _, err) = node.keelet(&["why", "web", "-n", "other"]);
+    assert!(err.contains("no pod \"web\" in namespace \"other\"; did you mean web in namespace shop?"), "{err}");
+}
+
+#[test]
+fn one_name_in_two_namespaces_has_to_be_told_apart() {
+    let node = Node::new();
+    node.run("shop", "web").run("test", "web");
+    let (code, _, err) = node.keelet(&["why", "web"]);
+    assert_eq!((code, err.as_str()), (1, "keelet: pods of 2 namespaces are called \"web\": say -n shop or -n test\n"));
+    let (code, out, _) = node.keelet(&["why", "web", "-n", "test"]);
+    assert!(code == 0 && out.starts_with("pod test/web"), "{out}");
+    let (code, out, _) = node.keelet(&["why", "shop-web"]);
+    assert!(code == 0 && out.starts_with("pod shop/web"), "a UID will do: {out}");
+}
+
+#[test]
+fn a_ledger_that_is_not_there_or_not_readable_is_named() {
+    let node = Node::new();
+    let (code, _, err) = node.keelet(&["why", "web"]);
+    assert_eq!(code, 1);
+    assert!(err.contains("there is no ledger in ") && err.contains("/lib/ledger; has an agent run here"), "{err}");
+    fs::create_dir_all(node.settings().durable_root).unwrap();
+    let (_, _, err) = node.keelet(&["why", "web"]);
+    assert!(err.ends_with("knows no pods\n"), "{err}");
+    fs::write(node.settings().durable_root.join("pods"), "").unwrap();
+    let (code, _, err) = node.keelet(&["why", "web"]);
+    assert!(
+        code == 1 && err.contains("cannot be read:\n") && err.contains("/lib/ledger/pods: it cannot be read"),
+        "{err}"
+    );
+}
+
+#[test]
+fn what_is_lost_is_said_and_the_rest_is_answered() {
+    let node = Node::new();
+    node.run("shop", "web");
+    let why = node.settings().volatile_root.join("pods/shop-web/why.json");
+    fs::write(&why, "{").unwrap();
+    let (code, out, err) = node.keelet(&["why", "web"]);
+    assert_eq!(code, 0);
+    assert!(
+        err.starts_with("keelet: warning: ")
+            && err.contains("why.json (the reasons of the last status): it is cut off"),
+        "{err}"
+    );
+    assert!(out.contains("the reasons of the newest status are lost; these are the ones in the journal"), "{out}");
+    assert!(out.contains("because its readiness probe failed 3 times in a row"), "{out}");
+    assert!(why.exists(), "looking moves nothing");
+}
+
+#[test]
+fn a_timeline_is_drawn_in_four_ways() {
+    let node = Node::new();
+    node.run("shop", "web");
+    let (code, text, err) = node.keelet(&["timeline", "web", "--ascii", "--width", "80"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert!(text.is_ascii() && text.contains("\nmain ") && text.contains("\n  readiness "), "{text}");
+    assert!(
+        text.contains("container \"main\" is not ready\n          because readiness probe failed 3 times in a row"),
+        "{text}"
+    );
+    let (_, svg, _) = node.keelet(&["timeline", "web", "-o", "svg"]);
+    assert!(svg.starts_with("<svg xmlns=") && svg.ends_with("</svg>\n"));
+    let (_, html, _) = node.keelet(&["timeline", "web", "-o", "html"]);
+    assert!(html.starts_with("<!doctype html>") && html.contains("<title>shop/web · keelet timeline</title>"));
+    let (_, json, _) = node.keelet(&["timeline", "web", "-o", "json"]);
+    let all: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(all["format"], "keelet.dev/timeline/v1");
+    let (_, json, _) = node.keelet(&["timeline", "web", "-o", "json", "--since", "20s"]);
+    let newest: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let notes = |value: &serde_json::Value| value["notes"].as_array().unwrap().len();
+    assert!(0 < notes(&newest) && notes(&newest) < notes(&all), "{} {}", notes(&newest), notes(&all));
+}
+
+#[test]
+fn wrong_usage_is_told_from_a_missing_pod() {
+    let (code, _, err) = run(&["timeline", "web", "--since", "soon"]);
+    assert!(code == 2 && err.contains("\"soon\" is no span of time"), "{err}");
+    assert_eq!(run(&["why"]).0, 2);
+}
