@@ -12,17 +12,17 @@ CARGOFLAGS ?=
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: ## build keelet in release and let it check the manifests under examples/ (it cannot run pods yet)
+run: ## build keelet in release and play a pod of examples/ in simulated time (there is no runtime of our own yet)
 	@$(CARGO) build $(CARGOFLAGS) --release --package keelet
-	@$(CARGO) run $(CARGOFLAGS) --quiet --release --package keelet -- validate examples
+	@$(CARGO) run $(CARGOFLAGS) --quiet --release --package keelet -- simulate examples/full.yaml --agent-restart @20s
 
-test: ## every test that needs no peers: tables, properties, the list of behaviours, links in the documents
+test: ## every test that needs no peers: tables, properties, simulations, the list of behaviours, links in the documents
 	@scripts/test $(CARGOFLAGS)
 
-e2e: ## tests against containerd and a control plane (none exist yet)
-	@echo "skipped: there is no end-to-end suite yet; it comes with the agent and the embedded runtime"
+e2e: ## tests against a real containerd, which it installs from Debian if it is not there; needs root
+	@scripts/e2e $(CARGOFLAGS)
 
-bench: ## benchmarks, with the optimisation of a shipped binary
+bench: ## benchmarks, with the optimisation of a shipped binary; a full node among them
 	@$(CARGO) bench $(CARGOFLAGS) --workspace --profile dist --bench '*'
 
 lint: ## formatting, clippy without a warning, and cargo-deny where it is installed
