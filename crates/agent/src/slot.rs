@@ -152,3 +152,39 @@ impl fmt::Debug for Acknowledge {
         f.write_str("Acknowledge")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use keelet_lifecycle::{BootId, Wall};
+
+    use super::*;
+
+    /// SYNC-2: whatever arrives between two turns of the task is taken together: the newest wish, one look, every end.
+    #[tokio::test]
+    async fn what_arrives_meanwhile_is_taken_together() {
+        let slot = Slot::default();
+        let at = Moment { boot_ms: 0, wall: Wall::from_millis(0), boot_id: BootId::default() };
+        let pod = keelet_pod::parse_one(
+            "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: main, image: app}]}\n",
+        );
+        let wanted = Wanted::new(Arc::new(pod.unwrap()));
+        let deleted = Wanted { deletion: Some(Deletion { grace: Duration::ZERO }), ..wanted.clone() };
+        slot.want(wanted);
+        slot.want(deleted.clone());
+        for id in 1..=3 {
+            slot.hint();
+            slot.finish(OpId(id), at, OpResult::Done);
+        }
+        slot.rung().await;
+        let inbox = slot.take();
+        assert_eq!((inbox.wanted, inbox.look, inbox.ended), (Some(deleted), true, 3));
+        assert_eq!(inbox.finished.iter().map(|finished| finished.number).collect::<Vec<_>>(), [1, 2, 3]);
+        let empty = slot.take();
+        assert!(empty.wanted.is_none() && !empty.look && empty.finished.is_empty());
+        assert_eq!(empty.ended, 3, "counts stay");
+        let again = tokio::time::timeout(Duration::ZERO, slot.rung()).await;
+        assert!(again.is_err(), "one ring for all of it");
+    }
+}

@@ -102,6 +102,7 @@ fn a_runtime_that_is_away_for_a_while_changes_no_status() {
     assert_eq!(world.starts("main"), 1);
 }
 
+/// SYNC-1.
 #[test]
 fn a_runtime_without_events_is_looked_at() {
     let mut world = World::new(1).pod(SPEC).without_events().build();
@@ -109,6 +110,7 @@ fn a_runtime_without_events_is_looked_at() {
     assert_eq!(world.starts("main"), 2);
 }
 
+/// SYNC-1.
 #[test]
 fn the_end_of_a_process_can_be_watched_where_there_are_no_events() {
     let mut world = World::new(1).pod(SPEC).without_events().watching_processes().build();

@@ -89,6 +89,28 @@ mod pure {
         assert_ne!(uid(&look(&mut m, [("b.yaml", bytes(manifest("a", "1")))])), first, "another file");
     }
 
+    /// API-10, API-19: probes, rules and restart policies of a living pod do not change: a manifest that changes one of
+    /// them is another pod.
+    #[test]
+    fn changed_probes_rules_or_policies_are_a_new_pod() {
+        let version = |more: &str| manifest("a", "1").replace("image: \"1\"", &format!("image: \"1\"{more}"));
+        let probe = |period: u32| format!(", livenessProbe: {{ tcpSocket: {{ port: 1 }}, periodSeconds: {period} }}");
+        let rule = |code: u32| {
+            let codes = format!("exitCodes: {{ operator: In, values: [{code}] }}");
+            format!(", restartPolicy: Never, restartPolicyRules: [{{ action: Restart, {codes} }}]")
+        };
+        let versions =
+            ["", &probe(1), &probe(2), ", restartPolicy: Never", ", restartPolicy: Always", &rule(1), &rule(2)];
+        let mut m = manifests();
+        let mut uids = std::collections::BTreeSet::new();
+        for more in versions {
+            let listing = look(&mut m, [("a.yaml", bytes(version(more)))]);
+            assert_eq!((pods(&listing), problems(&listing)), (vec!["a=1".to_owned()], vec![]), "{more:?}");
+            uids.extend(listing.pods.into_keys());
+        }
+        assert_eq!(uids.len(), versions.len(), "each is a pod of its own");
+    }
+
     #[test]
     fn a_file_that_turns_invalid_keeps_its_pod_and_says_why() {
         let mut m = manifests();

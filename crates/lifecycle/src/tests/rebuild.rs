@@ -31,7 +31,7 @@ fn pod(pod_policy: &str, containers: &[(&str, &str)]) -> World {
 const RESTART_1: &str =
     ", restartPolicy: Never, restartPolicyRules: [{action: Restart, exitCodes: {operator: In, values: [1]}}]";
 
-/// RULE-11, DEF-8, DEF-25: after a reboot a pod is rebuilt if some container is restartable by its own policy or rules,
+/// RULE-11, RULE-15, DEF-8, DEF-25: after a reboot a pod is rebuilt if some container is restartable by its own policy or rules,
 /// whatever the pod's policy; else it has failed, and says so.
 #[test]
 fn a_reboot_rebuilds_a_pod_with_a_restartable_container() {
@@ -108,7 +108,8 @@ fn a_graceful_exit_because_of_a_dead_sandbox_is_no_success() {
     }
 }
 
-/// RULE-11, DEF-25: a pod under Never whose sandbox dies while its containers run ends, sidecar or not.
+/// RULE-11, RULE-15, DEF-25: a pod under Never whose sandbox dies while its containers run ends: a sidecar, which always
+/// restarts, does not make it one that does.
 #[test]
 fn a_pod_that_is_not_rebuilt_has_failed() {
     for sidecar in ["", "  initContainers: [{name: s, image: 'proxy:1', restartPolicy: Always}]\n"] {

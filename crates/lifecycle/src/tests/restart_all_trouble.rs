@@ -296,7 +296,7 @@ fn a_request_joins_a_restart_under_way() {
     assert_eq!(counts(&world, ALL_FOUR), [1; 4]);
 }
 
-/// API-21, RALL-29: with the gate off a new pod with the rule is rejected, and says why.
+/// API-21, RALL-29, SYNC-6: with the gate off a new pod with the rule is rejected, and says why.
 #[test]
 fn with_the_gate_off_a_new_pod_with_the_rule_is_rejected() {
     let mut world = World::with_spec(FOUR);
@@ -320,7 +320,7 @@ fn with_the_gate_off_a_new_pod_with_the_rule_is_rejected() {
     assert_eq!(world.running(), ["a"].into(), "a pod without the rule is none of its business");
 }
 
-/// RALL-29, SCN-A29: a pod that already runs keeps running with the rule ignored, also where only the runtime knows it;
+/// RALL-29, SYNC-6, SCN-A29: a pod that already runs keeps running with the rule ignored, also where only the runtime knows it;
 /// with the gate back on the rule works again.
 #[test]
 fn with_the_gate_off_a_running_pod_keeps_running() {

@@ -2,5 +2,6 @@
 
 mod agent_restart;
 mod containers;
+mod node;
 mod probes;
 mod restart_all;

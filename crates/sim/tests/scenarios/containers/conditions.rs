@@ -77,7 +77,7 @@ fn the_conditions_of_a_fresh_pod_turn_true_in_order() {
     }
 }
 
-/// SCN-C3.
+/// SCN-C3, EVT-6.
 #[test]
 fn a_pod_whose_volume_cannot_be_mounted_gets_no_further() {
     use ConditionType::{ContainersReady, Initialized, PodReadyToStartContainers, PodScheduled, Ready};

@@ -64,7 +64,7 @@ fn readiness_is_asked_for_during_a_hook_and_liveness_is_not() {
     }
 }
 
-/// SCN-T4.
+/// SCN-T4, TERM-11.
 #[test]
 fn hooks_of_every_kind_run_before_the_signal() {
     let cases = [
@@ -91,7 +91,7 @@ fn hooks_of_every_kind_run_before_the_signal() {
     }
 }
 
-/// SCN-T4.
+/// SCN-T4, EVT-5.
 #[test]
 fn a_hook_that_fails_is_told_and_the_container_is_stopped_all_the_same() {
     for hook in [GOODBYE, "{httpGet: {path: /goodbye, port: 9999, host: 10.9.9.9}}"] {

@@ -179,7 +179,7 @@ fn post_start_hooks_run_after_the_init_containers_and_hold_up_the_next_container
     assert!(world.holds(ConditionType::Ready));
 }
 
-/// SCN-S17. A container whose hook fails is killed and started again, and the next one waits.
+/// SCN-S17, EVT-5. A container whose hook fails is killed and started again, and the next one waits.
 #[test]
 fn a_post_start_hook_that_fails_kills_its_container() {
     let mut world = world(

@@ -37,7 +37,7 @@ fn assert_in_order(world: &World, lives: usize) {
     }
 }
 
-/// SCN-S15.
+/// SCN-S15, PROC-3.
 #[test]
 fn all_containers_run_again_after_a_reboot_in_the_right_order() {
     for spec in [PLAIN, WITH_SIDECARS] {

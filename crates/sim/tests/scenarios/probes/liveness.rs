@@ -138,7 +138,7 @@ fn a_container_is_restarted_when_its_liveness_page_leads_to_a_failing_page_of_it
     }
 }
 
-/// SCN-P13, SCN-P26.
+/// SCN-P13, SCN-P26, EVT-2.
 #[test]
 fn a_container_is_not_restarted_when_its_liveness_page_leads_elsewhere_but_somebody_is_warned() {
     for place in PLACES {

@@ -37,7 +37,7 @@ fn a_readiness_probe_that_always_fails_never_makes_ready_and_never_restarts() {
     }
 }
 
-/// SCN-P10, SCN-P26.
+/// SCN-P10, SCN-P26, EVT-1.
 #[test]
 fn a_readiness_command_that_takes_longer_than_its_timeout_never_makes_ready() {
     for place in PLACES {

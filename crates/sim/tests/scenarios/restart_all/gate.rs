@@ -21,7 +21,7 @@ fn pod(policy: &str) -> String {
         .replace(&format!("restartPolicy: Never, {RULE}"), &format!("restartPolicy: {policy}, {RULE}"))
 }
 
-/// SCN-A29, RALL-29: with the feature off a pod that already runs goes on with the rule ignored: its restart policy
+/// SCN-A29, RALL-29, SYNC-6: with the feature off a pod that already runs goes on with the rule ignored: its restart policy
 /// decides. With the feature on again the rule works again.
 #[test]
 fn the_rule_is_ignored_while_the_feature_is_off() {
@@ -51,7 +51,7 @@ fn the_rule_is_ignored_while_the_feature_is_off() {
     }
 }
 
-/// SCN-A29, RALL-29: with the feature off a new pod with the rule is rejected and says so; one without it runs.
+/// SCN-A29, RALL-29, SYNC-6: with the feature off a new pod with the rule is rejected and says so; one without it runs.
 #[test]
 fn a_new_pod_with_the_rule_is_rejected_while_the_feature_is_off() {
     let mut world = World::new(1).pod(&four()).build();

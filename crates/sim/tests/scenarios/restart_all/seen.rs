@@ -289,7 +289,8 @@ fn ten_stubborn_victims_are_restarted_within_the_goal() {
     }
 }
 
-/// RALL-22: probes kill nothing that is being restarted, and begin anew with the new containers.
+/// RALL-22, SCN-A20: probes kill nothing that is being restarted, and begin anew with the new containers, also of a victim
+/// that may never restart by itself.
 #[test]
 fn probes_begin_anew_with_the_new_containers() {
     let probes = "startupProbe: {tcpSocket: {port: 1}, periodSeconds: 1, failureThreshold: 10},

@@ -8,7 +8,7 @@ use super::{
     modes, runs, starts, up, up_again,
 };
 
-/// SCN-A1, SCN-A8: a regular container triggers, with an API server and without one. All four kinds are restarted
+/// SCN-A1, SCN-A8, EVT-8: a regular container triggers, with an API server and without one, and an event says so. All four kinds are restarted
 /// once, each has its history, and the pod is back within three minutes.
 #[test]
 fn a_regular_container_triggers() {
@@ -17,6 +17,7 @@ fn a_regular_container_triggers() {
         up(&mut world);
         world.exit("source", 42);
         up_again(&mut world);
+        assert!(world.saw_event("RestartAllContainers", "source") && world.saw_event("RestartAllContainers", "42"));
         assert_eq!(counts(&world, FOUR), [1; 4]);
         assert_eq!(starts(&world, FOUR), [2; 4]);
         assert!(runs(&world, "source") && runs(&world, "other") && runs(&world, "side"));
