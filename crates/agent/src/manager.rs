@@ -6,7 +6,6 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::api::core::v1;
 use keelet_ledger::Recovered;
 use keelet_lifecycle::Evidence;
 use keelet_pod::Pod;
@@ -286,7 +285,5 @@ async fn forget(node: &Node, uid: &str) {
 
 fn copy_of(node: &Node, recovered: &Recovered) -> Result<Pod, String> {
     let copy = recovered.copy.clone().ok_or("there is no copy of it")?;
-    let pod: v1::Pod = serde_json::from_value(copy).map_err(|error| error.to_string())?;
-    Pod::from_api(pod, &node.features)
-        .map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+    Pod::from_json(copy, &node.features)
 }

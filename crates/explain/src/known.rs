@@ -70,7 +70,7 @@ impl<'a> Known<'a> {
     }
 
     pub(crate) fn life(&self, name: &str) -> Option<&'a Life> {
-        self.evidence.volatile.lives.get(name)
+        self.evidence.volatile.lives.get(name).map(Box::as_ref)
     }
 
     /// The evidence that a part of the status rests on: as the newest plan said, else as the journal remembers.

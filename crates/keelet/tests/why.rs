@@ -4,6 +4,7 @@ use std::{
     fs,
     path::Path,
     process::{Command, Output},
+    sync::Arc,
     time::Duration,
 };
 
@@ -57,7 +58,8 @@ impl Node {
             let now = start.plus(Duration::from_millis(tick * 500));
             let plan = Rules::default().plan(&pod, &observed, &evidence, now);
             let why = Some((plan.version, &plan.why[..]));
-            let entry = Entry { pod: &reference, evidence: &plan.evidence, results: &plan.results, why };
+            let entry =
+                Entry { pod: &reference, evidence: &Arc::new(plan.evidence.clone()), results: &plan.results, why };
             let committed = ledger.commit(&entry, now).unwrap();
             assert!(committed.durable.error().is_none() && committed.journal.error().is_none());
             evidence = plan.evidence;

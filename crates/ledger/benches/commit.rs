@@ -3,6 +3,7 @@
 use std::{
     fs,
     path::Path,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -116,7 +117,7 @@ impl Bench {
         let mut ledger = Ledger::open(settings.clone()).unwrap().ledger;
         let pods: Vec<PodRef> = (0..pods).map(pod).collect();
         for pod in &pods {
-            let entry = Entry { pod, evidence: &evidence(), results: &full_history(), why: None };
+            let entry = Entry { pod, evidence: &Arc::new(evidence()), results: &full_history(), why: None };
             let committed = ledger.commit(&entry, at(0)).unwrap();
             assert!(committed.durable.is_written() && committed.volatile.is_written());
         }
@@ -155,7 +156,8 @@ fn processor_time() {
             bench.now += step;
             pass(&mut evidence, bench.now);
             let results = [result("app", ProbeKind::Readiness, bench.now)];
-            let entry = Entry { pod: &bench.pods[0], evidence: &evidence, results: &results, why: None };
+            let entry =
+                Entry { pod: &bench.pods[0], evidence: &Arc::new(evidence.clone()), results: &results, why: None };
             let _ = bench.ledger.commit(&entry, at(bench.now)).unwrap();
         }
         let spent = (cpu() - before) / u32::try_from(COMMITS).unwrap();
@@ -174,7 +176,8 @@ fn batching() {
     for round in 0..2 * ROUNDS {
         bench.now += 1000;
         evidence.durable.version += 1;
-        let entry = |pod| Entry { pod, evidence: &evidence, results: &[], why: None };
+        let shared = Arc::new(evidence.clone());
+        let entry = |pod| Entry { pod, evidence: &shared, results: &[], why: None };
         let entries: Vec<Entry<'_>> = bench.pods.iter().map(entry).collect();
         let start = Instant::now();
         if round % 2 == 0 {
@@ -202,7 +205,7 @@ fn main() {
     let web = bench.pods[0].clone();
 
     let mut evidence = evidence();
-    let unchanged = evidence.clone();
+    let unchanged = Arc::new(evidence.clone());
     criterion.bench_function("commit: nothing changed", |bencher| {
         let entry = Entry { pod: &web, evidence: &unchanged, results: &[], why: None };
         bencher.iter(|| bench.ledger.commit(&entry, at(0)).unwrap());
@@ -211,7 +214,7 @@ fn main() {
         bencher.iter_batched(
             || {
                 pass(&mut evidence, 1);
-                (evidence.clone(), [result("app", ProbeKind::Readiness, 1)])
+                (Arc::new(evidence.clone()), [result("app", ProbeKind::Readiness, 1)])
             },
             |(evidence, results)| {
                 let entry = Entry { pod: &web, evidence: &evidence, results: &results, why: None };
@@ -225,7 +228,7 @@ fn main() {
             bench.now += 1000;
             pass(&mut evidence, bench.now);
             let results = [result("app", ProbeKind::Readiness, bench.now)];
-            let entry = Entry { pod: &web, evidence: &evidence, results: &results, why: None };
+            let entry = Entry { pod: &web, evidence: &Arc::new(evidence.clone()), results: &results, why: None };
             let committed = bench.ledger.commit(&entry, at(bench.now)).unwrap();
             assert!(committed.volatile.is_written());
         });
@@ -234,7 +237,7 @@ fn main() {
         bencher.iter(|| {
             bench.now += 1000;
             evidence.durable.version += 1;
-            let entry = Entry { pod: &web, evidence: &evidence, results: &[], why: None };
+            let entry = Entry { pod: &web, evidence: &Arc::new(evidence.clone()), results: &[], why: None };
             let committed = bench.ledger.commit(&entry, at(bench.now)).unwrap();
             assert!(committed.durable.is_written());
         });

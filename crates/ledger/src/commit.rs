@@ -4,7 +4,7 @@
 //! against the death of the agent. The durable file follows where durable evidence changed; once its directory is
 //! synced, the commit holds against the death of the node. The journal comes last, because nothing waits for it.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use keelet_lifecycle::{Evidence, Moment, ProbeRecord, Why};
 
@@ -23,7 +23,7 @@ pub struct Entry<'a> {
     /// The pod.
     pub pod: &'a PodRef,
     /// Its evidence: [`keelet_lifecycle::Plan::evidence`].
-    pub evidence: &'a Evidence,
+    pub evidence: &'a Arc<Evidence>,
     /// New probe results: [`keelet_lifecycle::Plan::results`].
     pub results: &'a [ProbeRecord],
     /// The status version and its reasons, where they are known.

@@ -7,6 +7,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt, io,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use keelet_lifecycle::{BootId, Evidence, ProbeRecord, evidence::Durable, journal::Note};
@@ -167,17 +168,15 @@ impl<D: Disk> Loader<'_, D> {
         let volatile_fate = volatile.fate();
         let mut durable_fate = durable.fate();
         if let Found::Good(durable) = durable {
-            page.durable.take(durable.body, durable.generation, durable.generation);
+            page.take_found(durable.body, durable.generation, durable.generation);
         }
         if let Found::Good(volatile) = volatile {
             self.notice_step_back(uid, &durable_dir, &durable_fate, &volatile.body);
-            page.volatile.value = volatile.body.volatile.clone();
-            page.volatile.written = Some((volatile.body.volatile, volatile.body.durable_generation));
             if volatile.body.durable_generation > page.durable.generation {
                 match serde_json::from_str(volatile.body.durable.get()) {
                     Ok(durable) => {
                         let generation = volatile.body.durable_generation;
-                        page.durable.take(durable, generation, page.durable.on_disk);
+                        page.take_found(durable, generation, page.durable.on_disk);
                         durable_fate = Fate::Kept { generation };
                     }
                     Err(error) => {
@@ -186,6 +185,8 @@ impl<D: Disk> Loader<'_, D> {
                     }
                 }
             }
+            Arc::make_mut(&mut page.evidence).volatile = volatile.body.volatile;
+            page.volatile.written = Some((Arc::clone(&page.evidence), volatile.body.durable_generation));
         }
         if let Found::Good(history) = history {
             match History::parse(&history.body, self.bounds) {
@@ -211,7 +212,7 @@ impl<D: Disk> Loader<'_, D> {
             uid: uid.to_owned(),
             pod,
             copy,
-            evidence: Evidence { durable: page.durable.value.clone(), volatile: page.volatile.value.clone() },
+            evidence: Evidence::clone(&page.evidence),
             durable: durable_fate,
             volatile: volatile_fate,
             history: page.volatile.history.records(self.boot_id),

@@ -6,6 +6,7 @@
 use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -40,6 +41,8 @@ pub(crate) struct Page {
     pub(crate) directory: String,
     /// Rises with every commit that writes.
     pub(crate) generation: u64,
+    /// Shared with the agent: both remember the same, and there is one of it.
+    pub(crate) evidence: Arc<Evidence>,
     pub(crate) durable: DurablePart,
     pub(crate) volatile: VolatilePart,
     pub(crate) copy: PodCopy,
@@ -48,10 +51,9 @@ pub(crate) struct Page {
     pub(crate) in_the_way: BTreeSet<PathBuf>,
 }
 
-/// The durable evidence.
+/// How the durable evidence stands.
 #[derive(Debug, Default)]
 pub(crate) struct DurablePart {
-    pub(crate) value: Durable,
     /// As JSON, on one line: goes into the volatile file as it is.
     pub(crate) json: Box<RawValue>,
     /// The generation in which the value became what it is; 0 before the first commit.
@@ -63,12 +65,11 @@ pub(crate) struct DurablePart {
     pub(crate) failures: Failures,
 }
 
-/// The volatile evidence and what lives beside it.
+/// How the volatile evidence stands, and what lives beside it.
 #[derive(Debug, Default)]
 pub(crate) struct VolatilePart {
-    pub(crate) value: Volatile,
     /// What the file says, and which durable evidence it carries; `None` if there is no file that we can use.
-    pub(crate) written: Option<(Volatile, u64)>,
+    pub(crate) written: Option<(Arc<Evidence>, u64)>,
     pub(crate) written_at: Option<Moment>,
     pub(crate) history: History,
     pub(crate) history_unwritten: bool,
@@ -149,12 +150,21 @@ impl Page {
             pod,
             directory,
             generation: 0,
+            evidence: Arc::default(),
             durable: DurablePart::default(),
             volatile: VolatilePart::default(),
             copy: PodCopy::default(),
             journal: Journal::default(),
             in_the_way: BTreeSet::new(),
         }
+    }
+
+    /// Takes durable evidence that was found on disk.
+    pub(crate) fn take_found(&mut self, durable: Durable, generation: u64, on_disk: u64) {
+        self.durable.json = to_raw_value(&durable).unwrap_or_default();
+        self.durable.generation = generation;
+        self.durable.on_disk = on_disk;
+        Arc::make_mut(&mut self.evidence).durable = durable;
     }
 
     /// Takes the newest values, and says what is to be done about the volatile files. `last_seen` is when the agent
@@ -168,28 +178,21 @@ impl Page {
         now: Moment,
     ) -> Verdict {
         self.pod.clone_from(entry.pod);
-        let before = Evidence {
-            durable: std::mem::take(&mut self.durable.value),
-            volatile: std::mem::take(&mut self.volatile.value),
-        };
+        let before = std::mem::replace(&mut self.evidence, Arc::clone(entry.evidence));
         self.journal.add(&before, entry.evidence, entry.why.map_or(&[], |(_, why)| why), last_seen, now);
-        let Evidence { durable, volatile: volatile_before } = before;
-        self.durable.value = durable;
         let mut decisive = false;
-        if self.durable.generation == 0 || self.durable.value != entry.evidence.durable {
+        if self.durable.generation == 0 || before.durable != entry.evidence.durable {
             // A map with strings as keys and numbers that are numbers: nothing in it can fail to be JSON.
             if let Ok(json) = to_raw_value(&entry.evidence.durable) {
-                self.durable.value = entry.evidence.durable.clone();
                 self.durable.json = json;
                 self.durable.generation = self.generation + 1;
                 self.durable.failures.allow_retry();
             }
             decisive = true;
         }
-        let volatile = &mut self.volatile;
         // Against the last commit: a file that could not be written does not make every later change decisive.
-        decisive |= quiet::change(&volatile_before, &entry.evidence.volatile) == Change::Decisive;
-        volatile.value = entry.evidence.volatile.clone();
+        decisive |= quiet::change(&before.volatile, &entry.evidence.volatile) == Change::Decisive;
+        let volatile = &mut self.volatile;
         if !entry.results.is_empty() {
             volatile.history.add(entry.results, bounds);
             volatile.history_unwritten = true;
@@ -207,7 +210,9 @@ impl Page {
     pub(crate) fn volatile_verdict(&self, interval: Duration, now: Moment) -> Verdict {
         let volatile = &self.volatile;
         let change = match &volatile.written {
-            Some((written, durable)) if *durable == self.durable.generation => quiet::change(written, &volatile.value),
+            Some((written, durable)) if *durable == self.durable.generation => {
+                quiet::change(&written.volatile, &self.evidence.volatile)
+            }
             Some(_) | None => Change::Decisive,
         };
         let behind = change != Change::None || volatile.history_unwritten || volatile.explanation_unwritten;
@@ -275,7 +280,7 @@ impl Page {
         }
         let label = Label { generation: self.generation, pod: Some(&self.pod), boot_id: Some(boot_id) };
         let body = VolatileBody {
-            volatile: &self.volatile.value,
+            volatile: &self.evidence.volatile,
             durable_generation: self.durable.generation,
             durable_on_disk: self.durable.on_disk,
             durable: &self.durable.json,
@@ -284,7 +289,7 @@ impl Page {
         let bytes = encoded(&path, Kind::Volatile.encode(label, &body))?;
         clear_the_way(disk, &mut self.in_the_way, &path)?;
         write::replace(disk, &path, &bytes)?;
-        self.volatile.written = Some((self.volatile.value.clone(), self.durable.generation));
+        self.volatile.written = Some((Arc::clone(&self.evidence), self.durable.generation));
         if self.volatile.history_unwritten && extent == Extent::All {
             let path = directory.join(names::HISTORY);
             let bytes = encoded(&path, Kind::History.encode(label, self.volatile.history.body()))?;
@@ -307,7 +312,7 @@ impl Page {
     pub(crate) fn durable_file(&mut self, disk: &impl Disk, path: &Path) -> Result<Vec<u8>, WriteError> {
         clear_the_way(disk, &mut self.in_the_way, path)?;
         let label = Label { generation: self.durable.generation, pod: Some(&self.pod), boot_id: None };
-        encoded(path, Kind::Durable.encode(label, &self.durable.value))
+        encoded(path, Kind::Durable.encode(label, &self.evidence.durable))
     }
 
     /// The copy of the pod as it should be on disk.
@@ -317,18 +322,6 @@ impl Page {
         // Parsed once more for its line breaks; a pod seldom changes.
         let copy = self.copy.json.as_ref().and_then(|json| serde_json::from_str::<Value>(json.get()).ok());
         encoded(path, Kind::Pod.encode(label, &copy))
-    }
-}
-
-// === impl DurablePart ===
-
-impl DurablePart {
-    /// Takes what was found on disk.
-    pub(crate) fn take(&mut self, value: Durable, generation: u64, on_disk: u64) {
-        self.json = to_raw_value(&value).unwrap_or_default();
-        self.value = value;
-        self.generation = generation;
-        self.on_disk = on_disk;
     }
 }
 

@@ -43,7 +43,7 @@ pub(crate) fn change(before: &Volatile, after: &Volatile) -> Change {
         return Change::None;
     }
     for volatile in [&mut before, &mut after] {
-        volatile.lives.values_mut().for_each(keep_what_decides);
+        volatile.lives.values_mut().for_each(|life| keep_what_decides(life));
     }
     if before == after { Change::Quiet } else { Change::Decisive }
 }

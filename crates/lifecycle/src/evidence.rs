@@ -39,8 +39,8 @@ pub struct Durable {
     pub sandbox_attempts: u32,
     /// The sandbox in which a regular container has been started: from then on the pod is initialized there.
     pub initialized_in: Option<String>,
-    /// By container name.
-    pub containers: BTreeMap<String, ContainerRecord>,
+    /// By container name. In boxes, here and in [`Volatile`]: a map makes room for eleven values where one is.
+    pub containers: BTreeMap<String, Box<ContainerRecord>>,
     /// How far a restart of all containers is.
     pub restart_all: RestartAll,
     /// Set once the pod is on its way out, for good.
@@ -204,9 +204,9 @@ pub struct Volatile {
     /// The agent run that wrote it.
     pub agent_started: Option<Moment>,
     /// Running containers, by name.
-    pub lives: BTreeMap<String, Life>,
+    pub lives: BTreeMap<String, Box<Life>>,
     /// Containers on their way to a life, by name.
-    pub launches: BTreeMap<String, Launch>,
+    pub launches: BTreeMap<String, Box<Launch>>,
     /// Operations not yet seen finished.
     pub pending: Vec<Pending>,
     /// Operations that failed and are to be tried again.
@@ -324,7 +324,7 @@ pub struct Retry {
 impl Durable {
     /// What is remembered of the container of that name.
     pub fn container(&self, name: &str) -> Option<&ContainerRecord> {
-        self.containers.get(name)
+        self.containers.get(name).map(Box::as_ref)
     }
 }
 

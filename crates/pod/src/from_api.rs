@@ -1,6 +1,7 @@
 //! Pods that are typed already: those of an API server.
 
 use k8s_openapi::api::core::v1;
+use serde_json::Value;
 
 use crate::{Features, Origin, Pod, Problem, Report, Strictness, path::FieldPath, review::Review, validate};
 
@@ -12,6 +13,21 @@ impl Pod {
     pub fn from_api(pod: v1::Pod, features: &Features) -> Result<Self, Vec<Problem>> {
         let mut report = review_api_pod(pod, features, Strictness::ApiServer);
         report.pods.pop().ok_or(report.errors)
+    }
+
+    /// The whole pod as JSON, to be kept and read back by [`Pod::from_json`].
+    ///
+    /// Both are here, and not with whoever keeps it, because the code for the API's types is large and would be
+    /// compiled again in every crate that serialises them.
+    pub fn to_json(&self) -> Result<Value, serde_json::Error> {
+        serde_json::to_value(&*self.source)
+    }
+
+    /// The pod behind [`Pod::to_json`]. The error is for people.
+    pub fn from_json(json: Value, features: &Features) -> Result<Self, String> {
+        let pod: v1::Pod = serde_json::from_value(json).map_err(|error| error.to_string())?;
+        Self::from_api(pod, features)
+            .map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
     }
 }
 

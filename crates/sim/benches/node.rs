@@ -1,5 +1,5 @@
 //! What a full node costs: 110 pods, two http probes each second each, over real sockets, a real disk and the simulated
-//! runtime. The servers are another process, so what is measured here is the agent.
+//! runtime behind a socket of its own. Servers and runtime are another process, so what is measured here is the agent.
 //!
 //! `KEELET_BENCH_SECONDS` sets how long it is measured (default 30). Limits are those of SPECIFICATION.md; a run that
 //! exceeds one fails.
@@ -10,8 +10,10 @@ use std::{
     env, fs,
     io::{BufRead, BufReader, Read, Write},
     net::{TcpListener, TcpStream},
+    path::Path,
     process::{Child, Command, ExitCode, Stdio},
     sync::Arc,
+    thread,
     time::Duration,
 };
 
@@ -22,12 +24,17 @@ use keelet_agent::{
     host::{Layout, OsHost},
     readers::LocalReaders,
 };
+use keelet_cri::Runtime;
 use keelet_ledger::OsDisk;
 use keelet_lifecycle::{Rules, status::ConditionType};
 use keelet_pod::{Features, parse_one};
 use keelet_prober::TcpDial;
 use rustix::time::{ClockId, clock_gettime};
+use tokio::net::UnixListener;
+use tokio_stream::wrappers::UnixListenerStream;
 
+/// Tells the other process what it is, and its socket.
+const SERVE: &str = "KEELET_BENCH_SERVE";
 const PODS: usize = 110;
 const CPU_PER_PROBE_MS: f64 = 0.3;
 const MEMORY_MIB: f64 = 24.0;
@@ -35,8 +42,8 @@ const MEMORY_MIB: f64 = 24.0;
 const GROWTH_MIB: f64 = 1.0;
 
 fn main() -> ExitCode {
-    if env::var_os("KEELET_BENCH_SERVE").is_some() {
-        serve();
+    if let Some(socket) = env::var_os(SERVE) {
+        serve(Path::new(&socket));
         return ExitCode::SUCCESS;
     }
     // `cargo test --benches` only asks whether it runs.
@@ -44,35 +51,36 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let seconds = env::var("KEELET_BENCH_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(30);
-    let (mut server, port) = start_server();
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut peers = start_peers(&directory.path().join("runtime.sock"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let kept = runtime.block_on(measure(port, Duration::from_secs(seconds)));
-    let _ = server.kill();
+    let kept = runtime.block_on(measure(directory.path(), peers.port, Duration::from_secs(seconds)));
+    let _ = peers.process.kill();
     #[expect(clippy::disallowed_methods, reason = "it was killed the line before")]
-    let _ = server.wait();
+    let _ = peers.process.wait();
     if kept { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-async fn measure(port: u16, span: Duration) -> bool {
-    let directory = tempfile::tempdir().expect("a directory");
+async fn measure(directory: &Path, port: u16, span: Duration) -> bool {
     let volatile = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
+    let socket = directory.join("runtime.sock");
     let before = resident_mib();
     let readers = Arc::new(LocalReaders::default());
     let clock = Arc::new(OsClock::new().expect("a clock"));
     let boot_id = clock.now().boot_id;
     let doors = Doors {
-        runtime: keelet_sim::bare_runtime(1),
+        runtime: Runtime::connect(socket.to_str().expect("plain text")).expect("an endpoint"),
         clock,
         dial: Arc::new(TcpDial),
         disk: OsDisk,
-        host: Arc::new(OsHost::new(Layout::new(directory.path(), directory.path().join("logs")))),
+        host: Arc::new(OsHost::new(Layout::new(directory, directory.join("logs")))),
         readers: Arc::clone(&readers) as Arc<dyn keelet_agent::doors::Readers>,
         tasks: Arc::new(TokioTasks),
     };
     let settings = Settings {
         rules: Rules::default(),
         features: Features::default(),
-        ledger: keelet_ledger::Settings::new(directory.path().join("ledger"), volatile.path(), boot_id),
+        ledger: keelet_ledger::Settings::new(directory.join("ledger"), volatile.path(), boot_id),
         mode: Mode::Standalone,
         probe_limit: 64,
         facts: NodeFacts { name: "bench".to_owned(), address: Some("127.0.0.1".to_owned()), ..NodeFacts::default() },
@@ -147,26 +155,34 @@ fn resident_mib() -> f64 {
     line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok()).unwrap_or(0.0) / 1024.0
 }
 
-fn start_server() -> (Child, u16) {
-    let this = env::current_exe().expect("this program");
-    let mut server = Command::new(this)
-        .env("KEELET_BENCH_SERVE", "1")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("the server starts");
-    let mut line = String::new();
-    BufReader::new(server.stdout.take().expect("its output")).read_line(&mut line).expect("its port");
-    (server, line.trim().parse().expect("a port"))
+/// What pods need of a node, in a process of its own, so that only the agent is measured.
+struct Peers {
+    process: Child,
+    /// Where every request is answered with 200.
+    port: u16,
 }
 
-/// Answers every request with 200 until standard input is closed.
-fn serve() {
+fn start_peers(socket: &Path) -> Peers {
+    let this = env::current_exe().expect("this program");
+    let mut process =
+        Command::new(this).env(SERVE, socket).stdout(Stdio::piped()).spawn().expect("the other process starts");
+    let mut line = String::new();
+    BufReader::new(process.stdout.take().expect("its output")).read_line(&mut line).expect("its port");
+    Peers { process, port: line.trim().parse().expect("a port") }
+}
+
+/// A web server and a container runtime, until the process is killed.
+fn serve(socket: &Path) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    println!("{}", listener.local_addr().expect("an address").port());
-    for stream in listener.incoming().flatten() {
-        answer(stream);
-    }
+    let port = listener.local_addr().expect("an address").port();
+    thread::spawn(move || listener.incoming().flatten().for_each(answer));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let connections = UnixListenerStream::new(UnixListener::bind(socket).expect("a socket"));
+        println!("{port}");
+        let server = tonic::transport::Server::builder();
+        server.serve_with_incoming(keelet_sim::bare_server(1), connections).await.expect("a server");
+    });
 }
 
 fn answer(mut stream: TcpStream) {

@@ -1,6 +1,4 @@
-//! The simulated runtime by itself, in real time, for benchmarks: real probes and a real disk around it.
-
-use std::sync::Arc;
+//! The simulated runtime by itself, in real time, for benchmarks: everything around it is real.
 
 use keelet_agent::Mode;
 use keelet_lifecycle::Rules;
@@ -13,7 +11,17 @@ use crate::{
 
 /// A runtime in which every container is healthy and every call succeeds. To be called inside of a tokio runtime.
 pub fn bare_runtime(seed: u64) -> keelet_cri::Runtime {
-    let sim = Sim::new(seed, Mode::Standalone, Rules::default());
-    let runtime = SimRuntime { sim: Arc::clone(&sim), life: Life::new(1, None, InFlight::ByChance) };
+    let runtime = healthy(seed);
     keelet_cri::Runtime::in_process(runtime.clone(), runtime)
+}
+
+/// The same, to be served on a socket.
+pub fn bare_server(seed: u64) -> keelet_cri::Server {
+    let runtime = healthy(seed);
+    keelet_cri::Server::new(runtime.clone(), runtime)
+}
+
+fn healthy(seed: u64) -> SimRuntime {
+    let sim = Sim::new(seed, Mode::Standalone, Rules::default());
+    SimRuntime { sim, life: Life::new(1, None, InFlight::ByChance) }
 }

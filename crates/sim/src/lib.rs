@@ -42,7 +42,7 @@ mod timeline;
 mod world;
 
 pub use self::{
-    bare::bare_runtime,
+    bare::{bare_runtime, bare_server},
     check::Violation,
     deaths::{for_each_death, for_some_deaths},
     faults::{Acknowledging, CallKind, CallOdds, DiskMood, EventOdds, Fate, Faults},

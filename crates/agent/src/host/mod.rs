@@ -19,6 +19,7 @@ mod removal;
 mod size;
 mod sub_paths;
 mod tail;
+mod turns;
 mod volumes;
 
 use std::{
@@ -29,12 +30,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use futures::{FutureExt, future::BoxFuture};
+use futures::future::BoxFuture;
 use keelet_lifecycle::restart::count_from_logs;
 use keelet_pod::Pod;
 use rustix::fs::OFlags;
 
 pub use self::paths::{Layout, PodPaths};
+use self::turns::Turns;
 use crate::doors::{Ended, Host, HostError, LifeFiles, LifeOf, SubPath, Volumes};
 
 /// The reason of an error with a pod's own directories.
@@ -51,6 +53,7 @@ const ALL_MESSAGES_BYTES: usize = 12 * 1024;
 #[derive(Clone, Debug)]
 pub struct OsHost {
     layout: Layout,
+    turns: Turns,
 }
 
 // === impl OsHost ===
@@ -58,7 +61,7 @@ pub struct OsHost {
 impl OsHost {
     /// A host with pods in these directories.
     pub fn new(layout: Layout) -> Self {
-        Self { layout }
+        Self { layout, turns: Turns::default() }
     }
 
     /// Where things are.
@@ -71,7 +74,7 @@ impl OsHost {
     pub fn log_tail<'a>(&'a self, pod: &'a Pod, container: &'a str, attempt: u32) -> BoxFuture<'a, String> {
         let paths = self.layout.pod(pod);
         let container = container.to_owned();
-        blocking(move || {
+        self.turns.run(move || {
             let Ok(paths) = paths else { return String::new() };
             let path = paths.log_dir().join(PodPaths::container_log_file(&container, attempt));
             tail::read_end(&path, tail::LOG_WINDOW).map(|end| tail::log_message(&end)).unwrap_or_default()
@@ -84,7 +87,7 @@ impl Host for OsHost {
         let paths = self.layout.pod(pod);
         let containers: Vec<_> = pod.all_containers().map(|container| container.name.clone()).collect();
         let source = pod.source.clone();
-        blocking(move || {
+        self.turns.run(move || {
             let paths = paths?;
             for container in containers {
                 make_container_dirs(&paths, &container)?;
@@ -103,7 +106,7 @@ impl Host for OsHost {
         let (container, attempt, addresses) = (life.container.to_owned(), life.attempt, life.addresses.to_vec());
         let (source, host_network) = (life.pod.source.clone(), life.pod.host_network);
         let parts = life.sub_paths.to_vec();
-        blocking(move || {
+        self.turns.run(move || {
             let paths = paths?;
             parts.iter().try_for_each(make_part)?;
             make_container_dirs(&paths, &container)?;
@@ -122,7 +125,7 @@ impl Host for OsHost {
     fn log_counts<'a>(&'a self, pod: &'a Pod) -> BoxFuture<'a, BTreeMap<String, u32>> {
         let paths = self.layout.pod(pod);
         let containers: Vec<_> = pod.all_containers().map(|container| container.name.clone()).collect();
-        blocking(move || {
+        self.turns.run(move || {
             let Ok(paths) = paths else { return BTreeMap::new() };
             let counted = containers.into_iter().map(|container| {
                 // Without a directory there was no life.
@@ -139,7 +142,7 @@ impl Host for OsHost {
         let path = self.layout.pod(pod).map(|paths| paths.termination_file(container, attempt));
         let most = tail::MESSAGE_BYTES.min(ALL_MESSAGES_BYTES / pod.all_containers().count().max(1));
         Box::pin(async move {
-            let said = blocking(move || {
+            let said = self.turns.run(move || {
                 let Ok(path) = path else { return String::new() };
                 match tail::read_end(&path, most) {
                     Ok(end) => tail::message(&end),
@@ -163,7 +166,7 @@ impl Host for OsHost {
     fn clean_up<'a>(&'a self, uid: &'a str) -> BoxFuture<'a, Result<(), HostError>> {
         let layout = self.layout.clone();
         let uid = uid.to_owned();
-        blocking(move || {
+        self.turns.run(move || {
             let mut directories = vec![layout.pod_dir(&uid)?];
             let logs = names_in(layout.logs()).unwrap_or_default();
             let of_pod = logs.into_iter().filter(|name| paths::is_log_dir_of(name, &uid));
@@ -196,22 +199,6 @@ fn make_part(part: &SubPath) -> Result<(), HostError> {
         reason: NO_VOLUME,
         message: format!("cannot use {} in {}: {error}", path.display(), volume.display()),
     })
-}
-
-/// Runs something that waits for the disk where it keeps nobody else waiting. It runs to its end even if nobody waits
-/// for it any more.
-fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> BoxFuture<'static, T> {
-    async move {
-        match tokio::task::spawn_blocking(work).await {
-            Ok(done) => done,
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                // The runtime shuts down, and this task with it.
-                Err(_) => futures::future::pending().await,
-            },
-        }
-    }
-    .boxed()
 }
 
 fn make_container_dirs(paths: &PodPaths, container: &str) -> Result<(), HostError> {

@@ -9,6 +9,7 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1;
+use keelet_pod::volume_types;
 use rustix::mount::{MountFlags, mount};
 
 use super::{NO_VOLUME, PodPaths, make_dirs, size};
@@ -19,7 +20,7 @@ const EMPTY_DIR_MODE: u32 = 0o777;
 
 /// Makes or finds a volume, and tells where it is.
 pub(super) fn make(volume: &v1::Volume, paths: &PodPaths) -> Result<PathBuf, HostError> {
-    let made = match (&volume.empty_dir, &volume.host_path, sources(volume).first()) {
+    let made = match (&volume.empty_dir, &volume.host_path, volume_types(volume).first()) {
         (Some(source), ..) => empty_dir(source, &volume.name, paths),
         (None, Some(source), _) => host_path(source),
         // A volume that says nothing is an emptyDir, as the API defines it.
@@ -32,16 +33,6 @@ pub(super) fn make(volume: &v1::Volume, paths: &PodPaths) -> Result<PathBuf, Hos
         reason: NO_VOLUME,
         message: format!("MountVolume.SetUp failed for volume {:?} : {error}", volume.name),
     })
-}
-
-/// The types a volume has, as the manifest spells them.
-fn sources(volume: &v1::Volume) -> Vec<String> {
-    match serde_json::to_value(volume) {
-        Ok(serde_json::Value::Object(fields)) => {
-            fields.into_iter().map(|(name, _)| name).filter(|name| name != "name").collect()
-        }
-        _ => Vec::new(),
-    }
 }
 
 fn empty_dir(source: &v1::EmptyDirVolumeSource, name: &str, paths: &PodPaths) -> Result<PathBuf, String> {

@@ -162,7 +162,7 @@ impl PodTask {
     }
 
     async fn keep_copy(&mut self) {
-        if let Ok(copy) = serde_json::to_value(&*self.wanted.pod.source) {
+        if let Ok(copy) = self.wanted.pod.to_json() {
             self.node.books.keep_pod(Arc::clone(&self.reference), copy).await;
         }
     }

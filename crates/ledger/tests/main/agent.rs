@@ -1,6 +1,6 @@
 //! The ledger under the real rules: an agent in miniature that plans, records and acts.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use keelet_ledger::{Entry, Ledger, Outcome};
 use keelet_lifecycle::{
@@ -105,7 +105,8 @@ impl Agent {
             observed.foreign_conditions = BTreeMap::new();
             let plan = Rules::default().plan(&manifest, &observed, &self.evidence, at(ms));
             let why = Some((plan.version, &plan.why[..]));
-            let entry = Entry { pod: &pod(UID), evidence: &plan.evidence, results: &plan.results, why };
+            let entry =
+                Entry { pod: &pod(UID), evidence: &Arc::new(plan.evidence.clone()), results: &plan.results, why };
             let committed = ledger.commit(&entry, at(ms)).unwrap();
             assert!(committed.durable.error().is_none() && committed.volatile.error().is_none());
             self.evidence = plan.evidence;
@@ -145,7 +146,7 @@ fn a_thousand_passing_probes_of_a_running_pod_cause_no_durable_write() {
 fn a_commit_without_news_is_free() {
     let disk = SimDisk::default();
     let mut ledger = open_well(&disk).ledger;
-    let evidence = Evidence::default();
+    let evidence = Arc::default();
     let entry = Entry { pod: &pod(UID), evidence: &evidence, results: &[], why: None };
     let _ = ledger.commit(&entry, at(0)).unwrap();
     disk.forget_calls();

@@ -1,6 +1,6 @@
 //! The agent dies, or the node does, between any two calls to the disk.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use keelet_ledger::{Entry, Fate, Ledger};
 use keelet_lifecycle::Evidence;
@@ -25,8 +25,8 @@ fn day(ledger: &mut Ledger<SimDisk>, mut before: impl FnMut(&[(&'static str, Opt
     before(&[("a", Some(a.clone())), ("b", Some(b.clone()))]);
     let (pod_a, pod_b) = (pod("a"), pod("b"));
     let both = [
-        Entry { pod: &pod_a, evidence: &a, results: &[], why: None },
-        Entry { pod: &pod_b, evidence: &b, results: &[], why: None },
+        Entry { pod: &pod_a, evidence: &Arc::new(a.clone()), results: &[], why: None },
+        Entry { pod: &pod_b, evidence: &Arc::new(b.clone()), results: &[], why: None },
     ];
     let _ = ledger.commit_many(&both, at(10));
     pass(&mut a, 2000);
@@ -41,7 +41,8 @@ fn day(ledger: &mut Ledger<SimDisk>, mut before: impl FnMut(&[(&'static str, Opt
     before(&[]);
 }
 
-fn entry<'a>(uid: &str, evidence: &'a Evidence) -> Entry<'a> {
+fn entry(uid: &str, evidence: &Evidence) -> Entry<'static> {
+    let evidence = Box::leak(Box::new(Arc::new(evidence.clone())));
     Entry { pod: Box::leak(Box::new(pod(uid))), evidence, results: &[], why: None }
 }
 

@@ -1,9 +1,8 @@
 //! Disks that are full, read-only or broken: the ledger goes on from memory, says so, and catches up.
 
-use std::io;
+use std::{io, sync::Arc};
 
 use keelet_ledger::{Entry, Ledger, Outcome, WriteStep};
-use keelet_lifecycle::Evidence;
 use serde_json::json;
 
 use crate::{
@@ -152,7 +151,7 @@ fn one_pod_that_fails_in_a_batch_does_not_hold_up_the_others() {
     let mut ledger = open_well(&disk).ledger;
     disk.fail(Some(Fault::every_write(&format!("{DURABLE}/pods/b"), EIO)));
     let pods = [pod("a"), pod("b"), pod("c")];
-    let one: Evidence = evidence(1);
+    let one = Arc::new(evidence(1));
     let entries = pods.each_ref().map(|pod| Entry { pod, evidence: &one, results: &[], why: None });
     let outcomes = ledger.commit_many(&entries, at(0));
     let written: Vec<bool> = outcomes.iter().map(|outcome| outcome.as_ref().unwrap().durable.is_written()).collect();
@@ -165,10 +164,10 @@ fn two_entries_of_one_pod_in_a_batch_are_two_commits() {
     let disk = SimDisk::default();
     let mut ledger = open_well(&disk).ledger;
     let pod = pod(UID);
-    let (first, second) = (evidence(1), evidence(2));
+    let (first, second) = (Arc::new(evidence(1)), Arc::new(evidence(2)));
     let entries = [&first, &second].map(|evidence| Entry { pod: &pod, evidence, results: &[], why: None });
     let outcomes = ledger.commit_many(&entries, at(0));
     assert!(outcomes.iter().all(|outcome| outcome.as_ref().unwrap().durable.is_written()));
     drop(ledger);
-    assert_eq!(open_well(&disk).pods[0].evidence, second);
+    assert_eq!(open_well(&disk).pods[0].evidence, *second);
 }

@@ -1,6 +1,6 @@
 //! What only a real file system can show: locks, permissions, links, a disk that is really full or read-only.
 
-use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, sync::Arc};
 
 use keelet_ledger::{BadUid, Entry, Fate, Ledger, OpenError, Opened, Outcome, Settings};
 use keelet_lifecycle::Moment;
@@ -56,7 +56,7 @@ fn one_directory_cannot_be_both_tiers() {
 fn files_are_for_the_owner_only() {
     let directory = tempfile::tempdir().unwrap();
     let mut ledger = open(directory.path()).ledger;
-    let entry = Entry { pod: &pod(UID), evidence: &evidence(0), results: &[], why: None };
+    let entry = Entry { pod: &pod(UID), evidence: &Arc::new(evidence(0)), results: &[], why: None };
     let _ = ledger.commit(&entry, at(0)).unwrap();
     for tier in ["durable", "run"] {
         let pod = directory.path().join(tier).join("pods").join(UID);
@@ -70,7 +70,7 @@ fn odd_uids_stay_inside_and_impossible_ones_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path().join("a/b/c");
     let mut ledger = open(&root).ledger;
-    let evidence = evidence(0);
+    let evidence = Arc::new(evidence(0));
     let mut try_uid = |uid: &str| {
         ledger.commit(&Entry { pod: &pod(uid), evidence: &evidence, results: &[], why: None }, at(0)).map(|_| ())
     };
@@ -94,7 +94,7 @@ fn odd_uids_stay_inside_and_impossible_ones_are_refused() {
 fn a_removed_pod_does_not_come_back() {
     let directory = tempfile::tempdir().unwrap();
     let mut ledger = open(directory.path()).ledger;
-    let entry = Entry { pod: &pod(UID), evidence: &evidence(0), results: &[], why: None };
+    let entry = Entry { pod: &pod(UID), evidence: &Arc::new(evidence(0)), results: &[], why: None };
     let _ = ledger.commit(&entry, at(0)).unwrap();
     let _ = ledger.keep_pod(&pod(UID), &json!({}), at(0)).unwrap();
     ledger.remove(UID).unwrap();
@@ -195,7 +195,7 @@ fn a_disk_that_is_really_full_keeps_the_old_file_and_recovers() {
     let settings = Settings::new(disk.path().join("ledger"), elsewhere.path(), BOOT);
     let mut ledger = Ledger::open(settings.clone()).unwrap().ledger;
     let web = pod(UID);
-    let (old, new) = (evidence(1), evidence(2));
+    let (old, new) = (Arc::new(evidence(1)), Arc::new(evidence(2)));
     let entry = |evidence| Entry { pod: &web, evidence, results: &[], why: None };
     assert!(ledger.commit(&entry(&old), at(0)).unwrap().durable.is_written());
     // Fill it to the last byte.
@@ -210,7 +210,7 @@ fn a_disk_that_is_really_full_keeps_the_old_file_and_recovers() {
     let recovered = ledger.commit(&entry(&new), at(2000)).unwrap();
     assert!(matches!(recovered.durable, Outcome::Written { after_failures: 1 }));
     drop(ledger);
-    assert_eq!(Ledger::open(settings).unwrap().pods[0].evidence, new);
+    assert_eq!(Ledger::open(settings).unwrap().pods[0].evidence, *new);
 }
 
 #[test]
@@ -219,18 +219,18 @@ fn a_disk_that_is_really_read_only_is_read_and_locked_and_lived_with() {
     let elsewhere = tempfile::tempdir().unwrap();
     let settings = Settings::new(disk.path().join("ledger"), elsewhere.path(), BOOT);
     let web = pod(UID);
-    let (old, new) = (evidence(1), evidence(2));
+    let (old, new) = (Arc::new(evidence(1)), Arc::new(evidence(2)));
     let entry = |evidence| Entry { pod: &web, evidence, results: &[], why: None };
     let _ = Ledger::open(settings.clone()).unwrap().ledger.commit(&entry(&old), at(0)).unwrap();
     disk.remount(MountFlags::RDONLY);
     let mut opened = Ledger::open(settings.clone()).unwrap();
-    assert_eq!(opened.pods[0].evidence, old);
+    assert_eq!(opened.pods[0].evidence, *old);
     assert!(matches!(Ledger::open(settings.clone()), Err(OpenError::Locked { .. })));
     let failed = opened.ledger.commit(&entry(&new), at(1000)).unwrap();
     assert_eq!(failed.durable.error().unwrap().source.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
     drop(opened);
     let mut opened = Ledger::open(settings).unwrap();
-    assert_eq!(opened.pods[0].evidence, new, "the evidence is on tmpfs");
+    assert_eq!(opened.pods[0].evidence, *new, "the evidence is on tmpfs");
     disk.remount(MountFlags::empty());
     assert!(opened.ledger.commit(&entry(&new), at(3000)).unwrap().durable.is_written());
     drop(opened);

@@ -1,5 +1,7 @@
 //! Pods, evidence and ledgers to test with.
 
+use std::sync::Arc;
+
 use keelet_ledger::{Committed, Entry, Ledger, Opened, PodRef, Settings};
 use keelet_lifecycle::{BootId, Evidence, Moment, ProbeRecord, Wall, operation::Outcome};
 use keelet_pod::ProbeKind;
@@ -111,5 +113,6 @@ pub(crate) fn commit_with(
     results: &[ProbeRecord],
     ms: i64,
 ) -> Committed {
+    let evidence = &Arc::new(evidence.clone());
     ledger.commit(&Entry { pod: &pod(uid), evidence, results, why: None }, at(ms)).unwrap()
 }

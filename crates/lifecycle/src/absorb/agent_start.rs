@@ -184,7 +184,7 @@ fn inherit(draft: &mut Draft<'_>, stored: &PodStatus) {
             }
             (ContainerState::Running(_) | ContainerState::Waiting(_), _) => {}
         }
-        durable.containers.insert(status.name.clone(), record);
+        durable.containers.insert(status.name.clone(), Box::new(record));
     }
     inherit_restart_all(draft, stored);
 }
@@ -202,7 +202,7 @@ fn inherit_restart_all(draft: &mut Draft<'_>, stored: &PodStatus) {
             return;
         }
         let triggers = vec![Trigger::Inherited { message, at: now }];
-        let lived = |name: &String| durable.containers.get(name).is_some_and(ContainerRecord::has_lived);
+        let lived = |name: &String| durable.container(name).is_some_and(ContainerRecord::has_lived);
         let restarted = draft.pod.lasting_containers().map(|c| c.name.clone()).filter(lived).collect();
         durable.restart_all.stage =
             RestartAllStage::Terminating(Cleanup { since: now, triggers, announced: None, restarted });

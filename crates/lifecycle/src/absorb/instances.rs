@@ -96,7 +96,7 @@ fn running(draft: &mut Draft<'_>, container: &Container, instance: &Instance, st
     }
     if draft.evidence.volatile.lives.get(&container.name).is_none_or(|life| life.id != instance.id) {
         let life = new_life(draft, container, instance, started_at);
-        draft.evidence.volatile.lives.insert(container.name.clone(), life);
+        draft.evidence.volatile.lives.insert(container.name.clone(), Box::new(life));
     }
 }
 

@@ -58,7 +58,7 @@ pub(crate) fn advance(draft: &mut Draft<'_>, instance: &Instance, reason: KillRe
 }
 
 /// A stop under way that would last longer than it now may is called off, to be started again with less time.
-fn shorten(draft: &mut Draft<'_>, id: &str, timeout: Duration) {
+pub(crate) fn shorten(draft: &mut Draft<'_>, id: &str, timeout: Duration) {
     let Some(pending) = draft.pending(&OpKey::Stop(id.to_owned())) else { return };
     let Operation::Stop { timeout: planned, .. } = pending.operation else { return };
     let left = planned.saturating_sub(draft.now.since(&pending.since));

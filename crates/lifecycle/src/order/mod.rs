@@ -10,6 +10,7 @@ mod termination;
 use std::time::Duration;
 
 pub(crate) use self::{
+    kill::shorten,
     probing::{has_started, probes},
     sandbox::{SandboxView, view},
     termination::{ended, gone},

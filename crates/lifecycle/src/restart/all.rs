@@ -20,6 +20,7 @@ use crate::{
     evidence::{Exit, ExitCause},
     observed::Instance,
     operation::{KillReason, Operation},
+    order,
     plan::Severity,
     status::ContainerState,
     time::Moment,
@@ -200,6 +201,8 @@ pub(crate) fn clean_up(draft: &mut Draft<'_>) -> bool {
             let known = draft.kill_reason(&container, &id) == Some(reason);
             draft.mark_killed(&container, &id, reason, timeout);
             let message = format!("Stopping container {container}: {}", describe(&cleanup.triggers));
+            // One that is being stopped already need not take all the time that stop would give it.
+            order::shorten(draft, &id, timeout);
             if draft.start(Operation::Stop { container: container.clone(), id, timeout, reason }) && !known {
                 draft.event(Some(&container), "Killing", Severity::Normal, message);
             }

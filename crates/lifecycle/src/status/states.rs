@@ -21,7 +21,7 @@ const PULL_ERROR_SHOWN_MS: u64 = 1000;
 pub(crate) fn container_status(draft: &Draft<'_>, container: &Container, why: &mut Vec<Why>) -> ContainerStatus {
     let default = ContainerRecord::default();
     let record = draft.evidence.durable.container(&container.name).unwrap_or(&default);
-    let life = draft.evidence.volatile.lives.get(&container.name);
+    let life = draft.evidence.volatile.lives.get(&container.name).map(Box::as_ref);
     let (state, because) = state(draft, container, record, life);
     let last_exit = match state {
         ContainerState::Terminated(_) => record.previous_exit.as_ref(),

@@ -219,6 +219,29 @@ fn planning_often_does_not_probe_often() {
     assert_eq!(world.probed_at("main", ProbeKind::Readiness), [0, 10_000, 20_000]);
 }
 
+/// DEF-24, PROBE-27: the attempt that follows a success of startup at once is the only one out of turn, whatever else
+/// happens to the pod, so no threshold is reached sooner than the period allows.
+#[test]
+fn startup_gives_readiness_one_attempt_out_of_turn() {
+    let spec = "
+  containers:
+  - name: main
+    image: app
+    startupProbe: {exec: {command: [up]}, periodSeconds: 1}
+    readinessProbe: {exec: {command: [up]}, periodSeconds: 10, successThreshold: 3}
+  - {name: other, image: app}
+";
+    for answer in [Outcome::Failure, Outcome::Success] {
+        let mut world = World::with_spec(spec);
+        world.answer("main", ProbeKind::Startup, Outcome::Failure).answer("main", ProbeKind::Readiness, answer);
+        world.seconds(1).answer("main", ProbeKind::Startup, Outcome::Success).seconds(1);
+        world.seconds(2).exit("other", 1).seconds(11).exit("other", 1).seconds(4);
+        let asked = world.probed_at("main", ProbeKind::Readiness);
+        let ready = world.bits("main");
+        assert_eq!((asked, ready), (vec![2_000, 12_000], (true, false)), "{answer:?}");
+    }
+}
+
 /// PROBE-4, SCN-P1: readiness with an initial delay of 15 s: not asked and not ready before, ready then.
 #[test]
 fn the_initial_delay_counts_from_the_start_of_the_container() {

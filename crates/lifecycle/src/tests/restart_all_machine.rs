@@ -110,6 +110,30 @@ fn ten_victims_are_killed_at_once_and_without_grace() {
     assert!(world.started.iter().all(|(_, operation)| !matches!(operation, Operation::PreStop { .. })));
 }
 
+/// RALL-7, RALL-25, TERM-10, DEF-22: a victim that is being stopped already does not keep the grace period of that stop.
+#[test]
+fn a_stop_under_way_does_not_hold_up_a_restart_of_all() {
+    let spec = FOUR.replace(
+        "{name: other, image: 'app:1'}",
+        "{name: other, image: 'app:1', livenessProbe: {exec: {command: [up]}, periodSeconds: 1, failureThreshold: 1}}",
+    );
+    let mut world = up(&spec);
+    world.hold(|operation| matches!(operation, Operation::Stop { container, .. } if container == "other"));
+    world.answer("other", ProbeKind::Liveness, Outcome::Failure).seconds(1);
+    let mark = world.mark();
+    world.exit("source", 42).seconds(1);
+    assert!(matches!(world.cancelled.as_slice(), [.., Operation::Stop { .. }]), "{:?}", world.cancelled);
+    let stops: Vec<Duration> = world
+        .since(mark)
+        .into_iter()
+        .filter_map(|operation| match operation {
+            Operation::Stop { container, timeout, .. } if container == "other" => Some(*timeout),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(stops, [Duration::ZERO]);
+}
+
 /// CON-16: the annotation asks for SIGTERM and a wait; nothing else changes, and still no hook is run.
 #[test]
 fn a_pod_may_ask_for_a_soft_stop() {

@@ -20,6 +20,8 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1;
 
+pub use self::volume::volume_types;
+
 use crate::{
     Features, Pod, defaults,
     names::Fault,

@@ -24,7 +24,7 @@ pub(super) fn check(volumes: &[v1::Volume], path: &FieldPath, review: &mut Revie
         let path = path.index(index);
         name(review, &path.field("name"), &volume.name, names::dns_label);
         known.claim(review, &path.field("name"), &volume.name);
-        let given = sources(volume);
+        let given = volume_types(volume);
         for source in given.iter().skip(1) {
             let message = format!("may not specify more than one volume source, {} is given", given[0]);
             review.object(&path.field(source.clone()), forbidden(message));
@@ -84,8 +84,8 @@ fn volume_name(given: &str, volumes: &Unique, path: &FieldPath, review: &mut Rev
     }
 }
 
-/// The names of the sources a volume has, as the manifest spells them.
-fn sources(volume: &v1::Volume) -> Vec<String> {
+/// The types a volume has, as the manifest spells them: one, if it is right.
+pub fn volume_types(volume: &v1::Volume) -> Vec<String> {
     match serde_json::to_value(volume) {
         Ok(serde_json::Value::Object(fields)) => {
             fields.into_iter().map(|(name, _)| name).filter(|name| name != "name").collect()

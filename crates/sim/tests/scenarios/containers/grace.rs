@@ -59,6 +59,21 @@ fn a_hook_that_takes_longer_than_the_grace_period_leaves_two_seconds() {
     assert_about(end, secs(17));
 }
 
+/// SCN-T4, TERM-10, DEF-22: who asks again with a smaller grace period need not wait for the first one.
+#[test]
+fn a_smaller_grace_period_takes_effect_on_the_stop_in_flight() {
+    let mut world = stubborn(60, "");
+    world.run(secs(10));
+    let deleted = world.elapsed();
+    world.delete_within("web", secs(60)).run(secs(10));
+    assert!(life(&world, "main").ended.is_none(), "{}", world.timeline_text());
+    world.delete_within("web", secs(5)).run(secs(20));
+    let (ended, exit_code, cause) = life(&world, "main").ended.expect("an end");
+    assert_eq!((exit_code, cause), (137, ExitCause::Killed));
+    assert_about(ended - deleted, secs(15));
+    assert_eq!(calls(&world, CallKind::StopContainer, "main").len(), 2, "{}", world.timeline_text());
+}
+
 /// SCN-T5.
 #[test]
 fn a_killed_container_shows_137_and_error() {

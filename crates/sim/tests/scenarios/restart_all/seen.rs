@@ -289,6 +289,31 @@ fn ten_stubborn_victims_are_restarted_within_the_goal() {
     }
 }
 
+/// RALL-7, RALL-25: a victim that is being stopped already, with a grace period of its own, does not hold up the rest.
+#[test]
+fn a_victim_that_is_being_stopped_is_restarted_within_the_goal() {
+    let probe = "livenessProbe: {exec: {command: [alive]}, periodSeconds: 1, failureThreshold: 1}";
+    let spec = format!(
+        "  restartPolicy: Never
+  terminationGracePeriodSeconds: 60
+  containers:
+  - {{name: source, image: app, restartPolicy: Never, {RULE}}}
+  - {{name: deaf, image: app, restartPolicy: Always, {probe}}}
+"
+    );
+    let mut world = World::new(1).pod(&spec).build();
+    world.script("deaf").ignores_term();
+    up(&mut world);
+    world.answer("deaf", ProbeKind::Liveness, Reply::Fail).run(secs(5));
+    world.answer("deaf", ProbeKind::Liveness, Reply::Pass);
+    let since = world.elapsed();
+    world.exit("source", 42).run(secs(10));
+    let lives = world.lives("deaf");
+    assert_eq!(lives.len(), 2, "{}", world.timeline_text());
+    assert!(lives[1].began < since + secs(5), "{}", world.timeline_text());
+    world.settle();
+}
+
 /// RALL-22, SCN-A20: probes kill nothing that is being restarted, and begin anew with the new containers, also of a victim
 /// that may never restart by itself.
 #[test]
