@@ -3,6 +3,7 @@
 //! It is there for `keelet why` and `keelet timeline`. Nothing is decided from it, so it is the one file on the durable
 //! disk that is written without a sync: after a power cut it may be older than the evidence, or empty. It is written
 //! after the evidence it was derived from, and only when there is something new; a probe that passes again is not.
+//! What is new travels with that evidence, so that an agent that dies in between takes nothing along.
 
 use keelet_lifecycle::{Evidence, Moment, Why, journal};
 use serde::{Deserialize, Serialize};
@@ -23,7 +24,8 @@ pub(crate) const KEPT: usize = 200;
 #[derive(Debug, Default)]
 pub(crate) struct Journal {
     notes: Vec<journal::Note>,
-    unwritten: bool,
+    /// How many of them, the newest, are not in the file.
+    unwritten: usize,
     failures: Failures,
 }
 
@@ -57,13 +59,22 @@ impl Journal {
         last_seen: Option<Moment>,
         now: Moment,
     ) {
-        let notes = journal::between(before, after, why, last_seen, now);
+        self.append(journal::between(before, after, why, last_seen, now));
+    }
+
+    /// Takes notes that the file does not have.
+    pub(crate) fn append(&mut self, notes: Vec<journal::Note>) {
         if !notes.is_empty() {
+            self.unwritten += notes.len();
             self.notes.extend(notes);
             self.bound();
-            self.unwritten = true;
             self.failures.allow_retry();
         }
+    }
+
+    /// The changes that are not in the file, oldest first.
+    pub(crate) fn unwritten(&self) -> &[journal::Note] {
+        &self.notes[self.notes.len() - self.unwritten..]
     }
 
     /// All changes that are known, oldest first.
@@ -74,6 +85,7 @@ impl Journal {
     fn bound(&mut self) {
         let excess = self.notes.len().saturating_sub(KEPT);
         self.notes.drain(..excess);
+        self.unwritten = self.unwritten.min(self.notes.len());
     }
 }
 
@@ -82,7 +94,7 @@ impl Journal {
 impl Page {
     /// Writes the journal if it is behind. What became of it never changes what became of the evidence.
     pub(crate) fn write_journal(&mut self, disk: &impl Disk, settings: &Settings, now: Moment) -> Outcome {
-        if !self.journal.unwritten {
+        if self.journal.unwritten == 0 {
             return Outcome::Unchanged;
         }
         if let Some(until) = self.journal.failures.retry_at(settings.quiet_interval)
@@ -91,7 +103,9 @@ impl Page {
             return Outcome::Deferred { until };
         }
         let result = self.try_write_journal(disk, settings);
-        self.journal.unwritten = result.is_err();
+        if result.is_ok() {
+            self.journal.unwritten = 0;
+        }
         self.journal.failures.record(result, now)
     }
 

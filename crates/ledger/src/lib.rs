@@ -21,7 +21,8 @@
 //! ```text
 //! Entry --page::take-> Page            newest values in memory, whatever the disk does
 //!                       |--> volatile/pods/<uid>/evidence.json   carries all evidence: its rename is the commit
-//!                       |    volatile/pods/<uid>/{history,why}.json
+//!                       |                                     and its reasons and what is new in the journal
+//!                       |    volatile/pods/<uid>/history.json
 //!                       |--> durable/pods/<uid>/evidence.json    follows if durable evidence changed
 //!                       '--> durable/pods/<uid>/journal.json     follows if there is something new to tell
 //! ```

@@ -170,6 +170,7 @@ impl<D: Disk> Loader<'_, D> {
         if let Found::Good(durable) = durable {
             page.take_found(durable.body, durable.generation, durable.generation);
         }
+        let mut news = None;
         if let Found::Good(volatile) = volatile {
             self.notice_step_back(uid, &durable_dir, &durable_fate, &volatile.body);
             if volatile.body.durable_generation > page.durable.generation {
@@ -185,6 +186,8 @@ impl<D: Disk> Loader<'_, D> {
                     }
                 }
             }
+            news = Some((volatile.generation, volatile.body.notes));
+            page.volatile.take_explanation(volatile.body.explanation);
             Arc::make_mut(&mut page.evidence).volatile = volatile.body.volatile;
             page.volatile.written = Some((Arc::clone(&page.evidence), volatile.body.durable_generation));
         }
@@ -197,11 +200,16 @@ impl<D: Disk> Loader<'_, D> {
                 }
             }
         }
-        if let Found::Good(explanation) = explanation {
-            page.volatile.explanation = Some(explanation.body);
+        if let (Found::Good(explanation), None) = (explanation, &page.volatile.explanation) {
+            page.volatile.take_explanation(Some(explanation.body));
         }
+        let journal_generation = journal.generation();
         if let Found::Good(journal) = journal {
             page.journal = Journal::found(journal.body);
+        }
+        // A journal that was written later than the evidence has these notes already.
+        if let Some((_, notes)) = news.filter(|(generation, _)| *generation > journal_generation) {
+            page.journal.append(notes);
         }
         let copy = match copy {
             Found::Good(copy) => Some(copy.body),

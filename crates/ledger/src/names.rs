@@ -9,7 +9,6 @@
 //! <volatile root>/heartbeat.json
 //! <volatile root>/pods/<uid>/evidence.json
 //! <volatile root>/pods/<uid>/history.json
-//! <volatile root>/pods/<uid>/why.json
 //! ```
 
 use std::path::{Path, PathBuf};
@@ -24,7 +23,7 @@ pub(crate) const POD: &str = "pod.json";
 pub(crate) const JOURNAL: &str = "journal.json";
 /// Probe results.
 pub(crate) const HISTORY: &str = "history.json";
-/// The reasons of the newest plan.
+/// The reasons of the newest plan, as they were kept before they went into the evidence: still read, not written.
 pub(crate) const WHY: &str = "why.json";
 /// When the agent was last seen alive.
 pub(crate) const HEARTBEAT: &str = "heartbeat.json";

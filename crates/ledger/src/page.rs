@@ -13,6 +13,7 @@ use std::{
 use keelet_lifecycle::{
     BootId, Evidence, Moment, Why,
     evidence::{Durable, Volatile},
+    journal::Note,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{
@@ -75,6 +76,8 @@ pub(crate) struct VolatilePart {
     pub(crate) history_unwritten: bool,
     pub(crate) history_written_at: Option<Moment>,
     pub(crate) explanation: Option<Explanation>,
+    /// The explanation as JSON, on one line.
+    pub(crate) explanation_json: Option<Box<RawValue>>,
     pub(crate) explanation_unwritten: bool,
     pub(crate) has_directory: bool,
     pub(crate) failures: Failures,
@@ -107,6 +110,12 @@ pub(crate) struct VolatileBody<'a> {
     pub(crate) durable_generation: u64,
     pub(crate) durable_on_disk: u64,
     pub(crate) durable: &'a RawValue,
+    /// The reasons that go with this evidence and no other.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) explanation: Option<&'a RawValue>,
+    /// What led here and is not in the journal's file yet.
+    #[serde(skip_serializing_if = "<[Note]>::is_empty")]
+    pub(crate) notes: &'a [Note],
 }
 
 /// The same, read.
@@ -117,6 +126,10 @@ pub(crate) struct ReadVolatileBody {
     pub(crate) durable_generation: u64,
     pub(crate) durable_on_disk: u64,
     pub(crate) durable: Box<RawValue>,
+    #[serde(default)]
+    pub(crate) explanation: Option<Explanation>,
+    #[serde(default)]
+    pub(crate) notes: Vec<Note>,
 }
 
 /// What a commit means for the volatile files.
@@ -200,7 +213,9 @@ impl Page {
         if let Some((status_version, why)) = entry.why
             && volatile.explanation.as_ref().is_none_or(|e| e.status_version != status_version || e.why != why)
         {
-            volatile.explanation = Some(Explanation { status_version, why: why.to_vec() });
+            let explanation = Explanation { status_version, why: why.to_vec() };
+            volatile.explanation_json = to_raw_value(&explanation).ok();
+            volatile.explanation = Some(explanation);
             volatile.explanation_unwritten = true;
         }
         if decisive { Verdict::Now(Extent::All) } else { self.volatile_verdict(interval, now) }
@@ -284,12 +299,15 @@ impl Page {
             durable_generation: self.durable.generation,
             durable_on_disk: self.durable.on_disk,
             durable: &self.durable.json,
+            explanation: self.volatile.explanation_json.as_deref(),
+            notes: self.journal.unwritten(),
         };
         let path = directory.join(names::EVIDENCE);
         let bytes = encoded(&path, Kind::Volatile.encode(label, &body))?;
         clear_the_way(disk, &mut self.in_the_way, &path)?;
         write::replace(disk, &path, &bytes)?;
         self.volatile.written = Some((Arc::clone(&self.evidence), self.durable.generation));
+        self.volatile.explanation_unwritten = false;
         if self.volatile.history_unwritten && extent == Extent::All {
             let path = directory.join(names::HISTORY);
             let bytes = encoded(&path, Kind::History.encode(label, self.volatile.history.body()))?;
@@ -297,13 +315,6 @@ impl Page {
             write::replace(disk, &path, &bytes)?;
             self.volatile.history_unwritten = false;
             self.volatile.history_written_at = Some(now);
-        }
-        if self.volatile.explanation_unwritten {
-            let path = directory.join(names::WHY);
-            let bytes = encoded(&path, Kind::Why.encode(label, &self.volatile.explanation))?;
-            clear_the_way(disk, &mut self.in_the_way, &path)?;
-            write::replace(disk, &path, &bytes)?;
-            self.volatile.explanation_unwritten = false;
         }
         Ok(())
     }
@@ -322,6 +333,16 @@ impl Page {
         // Parsed once more for its line breaks; a pod seldom changes.
         let copy = self.copy.json.as_ref().and_then(|json| serde_json::from_str::<Value>(json.get()).ok());
         encoded(path, Kind::Pod.encode(label, &copy))
+    }
+}
+
+// === impl VolatilePart ===
+
+impl VolatilePart {
+    /// Takes what a file said.
+    pub(crate) fn take_explanation(&mut self, found: Option<Explanation>) {
+        self.explanation_json = found.as_ref().and_then(|explanation| to_raw_value(explanation).ok());
+        self.explanation = found;
     }
 }
 

@@ -13,7 +13,7 @@ const TURNS: usize = 2;
 
 /// For how long a piece of work holds its turn. What takes longer hangs on something, a dead network file system for
 /// one, and must not keep other pods waiting.
-const PATIENCE: Duration = Duration::from_millis(100);
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Hands out the turns.
 #[derive(Clone, Debug)]

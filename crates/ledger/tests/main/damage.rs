@@ -140,7 +140,7 @@ fn within_a_boot_a_damaged_durable_file_loses_nothing() {
 
 #[test]
 fn a_damaged_volatile_file_leaves_the_durable_evidence() {
-    for (file, kind) in [("evidence.json", Kind::Volatile), ("history.json", Kind::History), ("why.json", Kind::Why)] {
+    for (file, kind) in [("evidence.json", Kind::Volatile), ("history.json", Kind::History)] {
         let node = Node::new();
         fs::write(node.volatile(file), b"{}").unwrap();
         let opened = node.open();
@@ -148,7 +148,7 @@ fn a_damaged_volatile_file_leaves_the_durable_evidence() {
         let found = &opened.pods[0];
         assert_eq!(found.evidence.durable, evidence(2).durable);
         assert_eq!(found.history.is_empty(), kind == Kind::History);
-        assert_eq!(found.explanation.is_none(), kind == Kind::Why);
+        assert_eq!(found.explanation.is_none(), kind == Kind::Volatile);
         assert_eq!(found.volatile == Fate::Lost, kind == Kind::Volatile);
     }
 }

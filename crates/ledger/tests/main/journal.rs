@@ -1,8 +1,8 @@
 //! The journal: bounded, written only when there is news, and never in the way of the evidence.
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{collections::BTreeSet, fs, path::Path, sync::Arc};
 
-use keelet_ledger::{Damage, Kind, Ledger, Outcome, Place, Settings, WriteStep};
+use keelet_ledger::{Damage, Entry, Kind, Ledger, Outcome, Place, Settings, WriteStep};
 use keelet_lifecycle::{Evidence, journal::What};
 
 use crate::{
@@ -51,6 +51,35 @@ fn the_newest_two_hundred_changes_are_kept() {
     assert_eq!(opened.pods[0].journal.len(), 200);
     assert_eq!(counts(&opened).last(), Some(&99));
     assert!(counts(&opened).len() > 30);
+}
+
+/// Wherever the agent dies, evidence, the reasons of its status and what led there are found together, and no note twice.
+#[test]
+fn the_journal_and_the_reasons_go_with_the_evidence() {
+    let mut found = BTreeSet::new();
+    for call in 0.. {
+        let disk = SimDisk::default();
+        let mut ledger = open_well(&disk).ledger;
+        let _ = commit(&mut ledger, UID, &evidence(0), 0);
+        disk.forget_calls();
+        disk.crash_at(call);
+        for restarts in 1..4 {
+            let evidence = Arc::new(evidence(restarts));
+            let entry = Entry { pod: &pod(UID), evidence: &evidence, results: &[], why: Some((restarts.into(), &[])) };
+            let _ = ledger.commit(&entry, at(i64::from(restarts) * 1000));
+        }
+        if !disk.is_dead() {
+            break;
+        }
+        drop(ledger);
+        let opened = open_well(&disk.after_crash());
+        let count = opened.pods[0].evidence.durable.containers["app"].restart_count;
+        assert_eq!(counts(&opened), (1..=count).collect::<Vec<_>>(), "after {call} calls");
+        let explained = opened.pods[0].explanation.as_ref().map_or(0, |explanation| explanation.status_version);
+        assert_eq!(explained, u64::from(count), "after {call} calls");
+        found.insert(count);
+    }
+    assert_eq!(found, BTreeSet::from([0, 1, 2, 3]));
 }
 
 /// KEEP-20: a passing probe is no news.
@@ -106,7 +135,10 @@ fn a_directory_that_only_the_journal_needs_is_still_synced_for_the_evidence() {
 #[test]
 fn a_damaged_journal_is_set_aside_and_the_evidence_stays() {
     let disk = SimDisk::default();
-    let _ = commit(&mut open_well(&disk).ledger, UID, &evidence(1), 0);
+    let mut ledger = open_well(&disk).ledger;
+    let _ = commit(&mut ledger, UID, &evidence(0), 0);
+    let _ = commit(&mut ledger, UID, &evidence(1), 500);
+    drop(ledger);
     let whole = disk.contents(JOURNAL).unwrap();
     disk.put(JOURNAL, whole[..whole.len() / 2].to_vec());
     let mut opened = open(&disk);
@@ -114,11 +146,12 @@ fn a_damaged_journal_is_set_aside_and_the_evidence_stays() {
     let loss = &opened.losses[0];
     assert_eq!(loss.kind, Some(Kind::Journal));
     assert!(matches!((&loss.why, &loss.place), (Damage::Malformed(_), Place::SetAside(_))), "{loss}");
-    assert_eq!((&opened.pods[0].evidence, opened.pods[0].journal.len()), (&evidence(1), 0));
-    // The next news begin a new one.
+    assert_eq!(opened.pods[0].evidence, evidence(1));
+    assert!(opened.pods[0].journal.iter().all(|note| note.what != What::Seen), "what came before is lost");
+    // What went with the newest evidence and the next news begin a new one.
     assert!(commit(&mut opened.ledger, UID, &evidence(2), 1000).journal.is_written());
     drop(opened);
-    assert_eq!(counts(&open_well(&disk)), [2]);
+    assert_eq!(counts(&open_well(&disk)), [1, 2]);
 }
 
 /// Without a sync a power cut may leave a name and nothing behind it. That is no reason to worry anybody.
@@ -127,8 +160,8 @@ fn an_empty_journal_is_as_good_as_none() {
     let disk = SimDisk::default();
     let _ = commit(&mut open_well(&disk).ledger, UID, &evidence(1), 0);
     disk.put(JOURNAL, Vec::new());
-    let opened = open_well(&disk);
-    assert!(opened.pods[0].journal.is_empty());
+    let opened = Ledger::open_on(disk, Settings { boot_id: OTHER_BOOT, ..settings() }).unwrap();
+    assert!(opened.losses.is_empty() && opened.pods[0].journal.is_empty());
 }
 
 /// KEEP-19: the heartbeat dates the absence of the agent.

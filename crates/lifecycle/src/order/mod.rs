@@ -31,8 +31,7 @@ pub(crate) fn admit(draft: &mut Draft<'_>) {
         return;
     }
     let unsupported = draft.rules.restart_all == RestartAllRule::Ignored && draft.pod.has_restart_all_rule();
-    let runs_here = !draft.observed.containers.is_empty()
-        || draft.evidence.durable.containers.values().any(|record| record.has_lived());
+    let runs_here = draft.evidence.durable.containers.values().any(|record| record.has_lived());
     if !unsupported || runs_here {
         draft.evidence.durable.admission = Admission::Admitted;
         return;

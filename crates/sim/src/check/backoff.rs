@@ -5,10 +5,13 @@ use std::{
     time::Duration,
 };
 
-use keelet_lifecycle::status::ConditionType;
+use keelet_lifecycle::status::{ConditionType, ContainerState, ContainerStatus};
 
 use super::{Check, View};
 use crate::timeline::{Entry, Happening, InstanceRef};
+
+/// The reason of a container that waits for its turn in a restart of all.
+const RESTARTING_ALL: &str = "RestartingAllContainers";
 
 /// A backoff without an advance for this long starts anew.
 const RESET_AFTER: Duration = Duration::from_secs(600);
@@ -23,6 +26,8 @@ pub(crate) struct Backoff {
     containers: BTreeMap<(String, String), Memory>,
     /// Pods whose containers are all being restarted.
     restarting: BTreeSet<String>,
+    /// When the node last rebooted.
+    rebooted: Option<Duration>,
 }
 
 #[derive(Default)]
@@ -65,10 +70,14 @@ impl Check for Backoff {
                 if !status.is_true(&ConditionType::AllContainersRestarting) {
                     self.restarting.remove(pod);
                 }
+                for container in status.all_containers().filter(|container| is_owed_a_start(container)) {
+                    self.containers.entry((pod.clone(), container.name.clone())).or_default().free = true;
+                }
             }
             Happening::AgentStarts { .. } if view.context.run.is_some_and(|run| run.forgetful) => {
                 self.containers.values_mut().for_each(|memory| memory.entry = None);
             }
+            Happening::Reboot => self.rebooted = Some(entry.at),
             Happening::Started(instance) => return self.started(entry.at, instance, view),
             _ => {}
         }
@@ -85,7 +94,12 @@ impl Backoff {
         let limits = view.context.rules.crash_backoff;
         let spec = view.pods.get(&instance.pod).and_then(|pod| pod.container(&instance.name));
         let image = spec.map(|container| container.image.clone());
+        let rebooted = self.rebooted;
         let memory = self.of(instance);
+        // Only the wall clock tells how long ago something was before a reboot, so whoever sets it changes that.
+        if memory.entry.is_some_and(|(_, advanced)| rebooted.min(view.context.wall_set) >= Some(advanced)) {
+            memory.entry = None;
+        }
         if memory.image != image {
             // Another image owes nothing to the failures of the one before.
             memory.image = image;
@@ -115,4 +129,9 @@ impl Backoff {
         }
         Ok(())
     }
+}
+
+/// Whether a container waits for the start that a restart of all containers owes it.
+fn is_owed_a_start(container: &ContainerStatus) -> bool {
+    matches!(&container.state, ContainerState::Waiting(waiting) if waiting.reason == RESTARTING_ALL)
 }

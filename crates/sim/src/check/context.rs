@@ -25,6 +25,8 @@ pub(crate) struct Context {
     ended: Option<Duration>,
     /// Whether the ledger refused something in the present run or, once it has ended, in that one.
     disk_failed: bool,
+    /// The ledger was wiped, and no run since has lived to say anything.
+    wiped: bool,
     /// When the wall clock was last set.
     pub(crate) wall_set: Option<Duration>,
 }
@@ -45,7 +47,16 @@ pub(crate) struct Run {
 
 impl Context {
     pub(crate) fn new(rules: Rules) -> Self {
-        Self { rules, now: Duration::ZERO, trouble: None, run: None, ended: None, disk_failed: false, wall_set: None }
+        Self {
+            rules,
+            now: Duration::ZERO,
+            trouble: None,
+            run: None,
+            ended: None,
+            disk_failed: false,
+            wiped: false,
+            wall_set: None,
+        }
     }
 
     pub(crate) fn see(&mut self, entry: &Entry, quiet: bool) {
@@ -57,7 +68,8 @@ impl Context {
             Happening::AgentStarts { memory, .. } => {
                 let away = self.ended.map_or(Duration::ZERO, |ended| entry.at - ended + HEARTBEAT);
                 let behind = self.disk_failed && *memory == Memory::Kept;
-                let forgetful = *memory == Memory::Wiped || behind;
+                self.wiped |= *memory == Memory::Wiped;
+                let forgetful = self.wiped || behind;
                 self.run = Some(Run { started: entry.at, away, forgetful, behind });
                 self.disk_failed = false;
             }
@@ -68,6 +80,7 @@ impl Context {
                     self.ended = Some(entry.at);
                 }
             }
+            Happening::Published { .. } => self.wiped = false,
             Happening::WallSet { .. } => self.wall_set = Some(entry.at),
             Happening::DiskFailed { .. } => self.disk_failed = true,
             Happening::Reboot | Happening::Note(_) => self.trouble = Some(entry.at),

@@ -190,7 +190,9 @@ impl Course {
         world.run(span);
         world.check_explained();
         if !world.is_alive() && self.random.chance(700) {
-            if self.losses && self.random.chance(100) {
+            let wiped = self.losses && self.random.chance(100);
+            // On a node of its own nobody else remembers anything, so nothing can be asked of the next agent.
+            if wiped && self.cluster {
                 world.start_agent_without_ledger();
             } else {
                 world.start_agent();

@@ -1,40 +1,38 @@
 //! Whether the ledger explains what was published.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use keelet_explain::{Known, why::check_chains};
 
 use super::World;
 use crate::timeline::{Entry, Happening};
 
-/// Whatever may wait has been written by then.
-const WRITTEN: Duration = Duration::from_secs(3);
-
 // === impl World ===
 
 impl World {
-    /// Looks into the ledger as `keelet why` does: every part of every status rests on evidence that says the same.
+    /// Looks into the ledger as `keelet why` does: every part of every status rests on evidence that says the same,
+    /// also where the agent is dead or has just died over it.
     ///
-    /// Evidence and reasons are files of their own, and only one of them is written before an agent acts. So this asks
-    /// nothing of a ledger that is being written, or whose agent died over it.
+    /// Nothing is asked of a ledger that could not be written, and none that has lost what was not on disk before an
+    /// agent has looked again.
     pub(crate) fn check_explained(&self) {
-        let changed = |entry: &&Entry| {
-            matches!(
-                entry.what,
-                Happening::Published { .. } | Happening::AgentStarts { .. } | Happening::DiskFailed { .. }
-            )
+        let in_question = |entry: &&Entry| {
+            matches!(entry.what, Happening::Published { .. } | Happening::Reboot | Happening::DiskFailed { .. })
         };
-        let elapsed = self.elapsed();
         let settled = self.inside(|state| {
-            let last = state.timeline.entries().iter().rev().find(changed).map_or(elapsed, |entry| entry.at);
-            state.faults.is_quiet() && elapsed >= last + WRITTEN
+            let last = state.timeline.entries().iter().rev().find(in_question);
+            last.is_some_and(|entry| matches!(entry.what, Happening::Published { .. }))
         });
-        if !settled || !self.is_alive() {
+        if !settled {
             return;
         }
+        // What a probe said of a life that ended is in the journal alone, and a power cut may cost that.
+        let rebooted =
+            self.inside(|state| state.timeline.entries().iter().any(|entry| matches!(entry.what, Happening::Reboot)));
         let now = self.now();
         for found in self.ledger() {
-            for fault in check_chains(&Known::from_ledger(&found), now) {
+            let faults = check_chains(&Known::from_ledger(&found), now);
+            for fault in faults.into_iter().filter(|fault| !(rebooted && fault.ends_with("is not recorded any more"))) {
                 self.accuse("explained", format!("{}: {fault}", found.uid));
             }
         }

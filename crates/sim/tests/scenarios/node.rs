@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use keelet_lifecycle::status::{ConditionType, Phase};
 use keelet_pod::{Pod, ProbeKind, parse_one};
-use keelet_sim::{CallKind, EventOdds, Fate, Happening, Reply, World, millis, secs};
+use keelet_sim::{CallKind, Entry, EventOdds, Fate, Happening, Reply, World, millis, secs};
 
 const PLAIN: &str = "  containers:\n  - {name: main, image: app}\n";
 
@@ -192,6 +192,42 @@ fn a_pod_that_is_gone_is_not_asked() {
         let gone = world.elapsed();
         world.run(secs(60));
         assert_eq!(asked(&world, gone), 0, "{reply}\n{}", world.timeline_text());
+    }
+}
+
+/// API-10, API-19: what comes under the UID of a pod that is on its way out waits until that one is gone, also over a
+/// restart of the agent. The dying one is asked as often as its own spec says.
+#[test]
+fn another_content_under_the_same_uid_waits_until_the_pod_is_gone() {
+    let version = |period: u16| -> Pod {
+        let probe = format!("readinessProbe: {{tcpSocket: {{port: 1}}, periodSeconds: {period}}}");
+        let head = "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop, uid: same}\n";
+        parse_one(&format!("{head}spec:\n  containers: [{{name: main, image: app, {probe}}}]\n")).expect("valid")
+    };
+    for restart in [false, true] {
+        let mut world = World::new(1).with(version(1)).build();
+        world.script("main").ignores_term();
+        world.run(secs(10));
+        world.delete("web").run(secs(5));
+        if restart {
+            world.kill_agent();
+        }
+        world.add_pod(version(10));
+        if restart {
+            world.start_agent();
+        }
+        let changed = world.elapsed();
+        world.run(secs(85));
+        let is_gone = |what: &Happening| matches!(what, Happening::PodGone { .. });
+        let gone = world.timeline().entries().iter().find(|entry| is_gone(&entry.what)).map(|entry| entry.at);
+        let gone = gone.unwrap_or_else(|| panic!("it never went\n{}", world.timeline_text()));
+        let attempts = |from: Duration, to: Duration| {
+            let within = |entry: &&Entry| (from..to).contains(&entry.at) && matches!(entry.what, Happening::Probed(_));
+            world.timeline().entries().iter().filter(within).count()
+        };
+        let (dying, next) = (attempts(changed, gone), attempts(gone, world.elapsed()));
+        assert!((20..30).contains(&dying) && (4..9).contains(&next), "{dying} {next}\n{}", world.timeline_text());
+        assert_eq!(world.status().phase, Phase::Running);
     }
 }
 
