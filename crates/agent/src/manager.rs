@@ -75,6 +75,8 @@ struct Managed {
     wanted: Wanted,
     /// Whether the source ever named it to this agent.
     named: bool,
+    /// Whether somebody asked for it to go away, to whichever agent. There is no way back.
+    leaving: bool,
 }
 
 // === impl Desk ===
@@ -183,13 +185,17 @@ impl Manager {
             let now = match self.wanted.get(uid) {
                 Some(wanted) => {
                     managed.named = true;
-                    wanted.clone()
+                    // What comes under the UID of a pod on its way out is for the next one. API-10, API-19.
+                    if managed.leaving && wanted.deletion.is_none() { managed.wanted.clone() } else { wanted.clone() }
                 }
                 None if !managed.named && !self.heard => continue,
-                None => Wanted {
-                    deletion: Some(managed.wanted.deletion.clone().unwrap_or_else(|| deletion_of(&managed.pod))),
-                    ..managed.wanted.clone()
-                },
+                None => {
+                    managed.leaving = true;
+                    Wanted {
+                        deletion: Some(managed.wanted.deletion.clone().unwrap_or_else(|| deletion_of(&managed.pod))),
+                        ..managed.wanted.clone()
+                    }
+                }
             };
             if now != managed.wanted {
                 managed.wanted = now.clone();
@@ -216,9 +222,10 @@ impl Manager {
         if self.gone.contains(&uid) {
             self.node.metrics.pod_restarted(self.node.mode == Mode::Standalone);
         }
+        let leaving = evidence.durable.ending.as_ref().is_some_and(|ending| ending.deleted);
         self.node.registry.enter(&pod, &slot);
         let task = PodTask::new(Arc::clone(&self.node), Arc::clone(&slot), wanted.clone(), evidence);
-        self.pods.insert(uid.clone(), Managed { slot, pod, wanted, named });
+        self.pods.insert(uid.clone(), Managed { slot, pod, wanted, named, leaving });
         let (node, desk) = (Arc::clone(&self.node), Arc::clone(&self.desk));
         self.node.tasks.spawn(Box::pin(async move {
             let ended = task.run().await;

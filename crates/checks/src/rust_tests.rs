@@ -2,8 +2,8 @@
 //!
 //! Line by line and without a parser: rustfmt sees to it that an attribute, a doc comment and a `fn` each begin a line.
 //! A `#[test]` inside `proptest!` looks like any other. A macro whose name ends in `tests` or `cases` is taken for a
-//! table of tests: each of its entries with a doc comment counts as one. An ignored test shows nothing, so it does
-//! not count.
+//! table of tests: each of its entries with a doc comment counts as one. Ignored tests are marked: `make test` does not
+//! run them, so most of them show nothing.
 
 /// A test function, or an entry of a table of tests.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +14,8 @@ pub struct Test {
     pub line: usize,
     /// Its doc comment.
     pub doc: String,
+    /// Whether it runs only where somebody asks for it.
+    pub ignored: bool,
 }
 
 /// What stands directly before an item.
@@ -49,8 +51,9 @@ pub fn find(source: &str) -> Vec<Test> {
             } else {
                 None
             };
-            if let Some(name) = entry.filter(|_| !before.is_ignored) {
-                tests.push(Test { name: name.to_owned(), line: index + 1, doc: before.doc });
+            if let Some(name) = entry {
+                let ignored = before.is_ignored;
+                tests.push(Test { name: name.to_owned(), line: index + 1, doc: before.doc, ignored });
             }
             before = Preamble::default();
             if opens_table(code) {
@@ -147,7 +150,12 @@ mod tests {
     }
 
     #[test]
-    fn an_ignored_test_shows_nothing() {
-        assert_eq!(found("/// VEC-1\n#[test]\n#[ignore = \"slow\"]\nfn later() {}\n"), []);
+    fn ignored_tests_are_marked() {
+        let source = "/// VEC-1\n#[test]\n#[ignore = \"slow\"]\nfn later() {}\n\n#[test]\nfn now() {}\n";
+        let tests = find(source);
+        assert_eq!(
+            tests.iter().map(|test| (test.name.as_str(), test.ignored)).collect::<Vec<_>>(),
+            [("later", true), ("now", false),]
+        );
     }
 }

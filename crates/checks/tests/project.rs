@@ -16,6 +16,9 @@ use keelet_checks::{
 const LIST: &str = "docs/behaviours.md";
 const PROMISES: &str = "SPECIFICATION.md";
 
+/// The package under `tests/` whose tests need a real runtime.
+const PEERS: &str = "e2e";
+
 /// A test of the project and where it stands.
 struct Found {
     /// The package's directory under `crates/` or `tests/`.
@@ -36,13 +39,10 @@ fn the_list_of_behaviours_is_sound() {
 fn every_behaviour_that_should_have_a_test_has_one() {
     let (list, _) = read_list();
     let mut named: BTreeMap<Tested, BTreeSet<Id>> = BTreeMap::new();
-    for Found { krate, test, .. } in tests() {
-        let ids = ids::find(&test.doc);
-        named.entry(Tested::Unit).or_default().extend(ids.clone());
-        match krate.as_str() {
-            "sim" => named.entry(Tested::Simulation).or_default().extend(ids),
-            "e2e" => named.entry(Tested::Peers).or_default().extend(ids),
-            _ => {}
+    for found in tests() {
+        let ids = ids::find(&found.test.doc);
+        for kind in found.shows() {
+            named.entry(kind).or_default().extend(ids.clone());
         }
     }
     let mut faults = Vec::new();
@@ -53,6 +53,18 @@ fn every_behaviour_that_should_have_a_test_has_one() {
     let advice = "no test names these behaviours. Put the id into the doc comment of the test that shows it \
                   (`/// PROBE-13`), or say in the list what the behaviour waits for";
     complain(&faults, advice);
+}
+
+#[test]
+fn a_behaviour_that_is_shown_with_real_peers_says_so() {
+    let (list, _) = read_list();
+    let says_so = |id: &Id| list.get(id).is_none_or(|behaviour| behaviour.tested.contains(&Tested::Peers));
+    let mut faults = Vec::new();
+    for found in tests().iter().filter(|found| found.shows().contains(&Tested::Peers)) {
+        let silent = ids::find(&found.test.doc).into_iter().filter(|id| !says_so(id));
+        faults.extend(silent.map(|id| format!("{id} in {} ({}:{})", found.test.name, found.file, found.test.line)));
+    }
+    complain(&faults, &format!("{LIST} does not say e2e for these ids"));
 }
 
 #[test]
@@ -74,7 +86,9 @@ fn every_id_in_a_test_is_in_the_list() {
 #[test]
 fn every_promise_names_a_test_that_exists() {
     let text = read(PROMISES);
-    let known: BTreeSet<(String, String)> = tests().into_iter().map(|found| (found.krate, found.test.name)).collect();
+    let counts = |found: &Found| !found.shows().is_empty();
+    let known: BTreeSet<(String, String)> =
+        tests().into_iter().filter(counts).map(|found| (found.krate, found.test.name)).collect();
     let promises = documents::promises(&text);
     assert!(!promises.is_empty(), "{PROMISES} promises nothing: no table has a column called \"enforced by\"");
     let mut faults = Vec::new();
@@ -117,6 +131,20 @@ fn every_link_leads_somewhere() {
         }
     }
     complain(&faults, "links that lead nowhere");
+}
+
+// === impl Found ===
+
+impl Found {
+    /// The kinds of test it is. One that is ignored is none, except with real peers: nobody has these by chance.
+    fn shows(&self) -> Vec<Tested> {
+        match (self.krate.as_str(), self.test.ignored) {
+            (PEERS, _) => vec![Tested::Peers],
+            (_, true) => Vec::new(),
+            ("sim", false) => vec![Tested::Unit, Tested::Simulation],
+            (_, false) => vec![Tested::Unit],
+        }
+    }
 }
 
 fn complain(faults: &[String], what: &str) {

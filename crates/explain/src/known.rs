@@ -18,7 +18,7 @@ use keelet_pod::{Container, Features, Origin, Pod, ProbeKind, Strictness, read_m
 pub struct Known<'a> {
     /// Its namespace.
     pub namespace: &'a str,
-    /// Its name.
+    /// Its name; its UID, and no namespace, if the name is lost.
     pub name: &'a str,
     /// Its UID.
     pub uid: &'a str,
@@ -39,7 +39,8 @@ pub struct Known<'a> {
 impl<'a> Known<'a> {
     /// What a ledger has of a pod.
     pub fn from_ledger(found: &'a Recovered) -> Self {
-        let (namespace, name) = found.pod.as_ref().map_or(("", ""), |pod| (&pod.namespace, &pod.name));
+        // One whose name is lost goes by its UID.
+        let (namespace, name) = found.pod.as_ref().map_or(("", &*found.uid), |pod| (&pod.namespace, &pod.name));
         Self {
             namespace,
             name,

@@ -16,6 +16,11 @@ pub(crate) fn clock(wall: Wall) -> String {
     text.split_once('T').map_or(text.clone(), |(_, time)| time.trim_end_matches('Z').to_owned())
 }
 
+/// `shop/web`; the name alone where there is no namespace.
+pub(crate) fn pod_name(namespace: &str, name: &str) -> String {
+    if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") }
+}
+
 /// The time of day, with the date where it is not that of `now`.
 pub(crate) fn time(wall: Wall, now: Moment) -> String {
     if date(wall) == date(now.wall) { clock(wall) } else { format!("{} {}", date(wall), clock(wall)) }

@@ -2,9 +2,15 @@
 
 mod facts;
 
-use std::{io::IsTerminal, num::NonZeroUsize, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    io::{self, IsTerminal},
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args as ClapArgs;
 use keelet_agent::{
     Agent, Doors, Extent, Mode, Settings, TokioTasks, Wanted,
@@ -15,12 +21,9 @@ use keelet_agent::{
     source::ManifestDir,
 };
 use keelet_cri::Runtime;
-use keelet_ledger::OsDisk;
-use keelet_lifecycle::{
-    Rules,
-    restart::{BackoffLimits, RestartAllRule},
-};
-use keelet_pod::{Features, Resolution, Strictness, Switch};
+use keelet_ledger::{OsDisk, Recovered, Snapshot};
+use keelet_lifecycle::{BootId, Rules};
+use keelet_pod::{Features, Pod, Resolution, Strictness};
 use keelet_prober::TcpDial;
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -28,13 +31,16 @@ use tokio::{
 };
 use tracing_subscriber::{EnvFilter, fmt};
 
-use crate::{gates, paths::Paths};
+use crate::{gates::Gates, number, paths::Paths, rules};
 
 /// Run the node agent: pods from a directory of manifests, on a container runtime
 ///
 /// Pods run on when the agent stops, and the next one takes them up as they are: no status changes because an agent
 /// was restarted. Ask `keelet why` for the reasons behind a status.
 #[derive(Debug, ClapArgs)]
+#[command(after_help = "Exit status: 0 told to stop by SIGTERM or SIGINT, 2 wrong usage, or it cannot start.\n\n\
+                        Example:\n  keelet agent --container-runtime-endpoint unix:///run/containerd/containerd.sock \\\n    \
+                        --pod-manifest-path /etc/keelet/manifests")]
 pub(crate) struct Args {
     /// Socket of the container runtime (containerd, CRI-O)
     #[arg(long, value_name = "unix:///PATH")]
@@ -53,19 +59,21 @@ pub(crate) struct Args {
     /// Address of this node, for pods on its network
     #[arg(long, value_name = "IP")]
     node_ip: Option<std::net::IpAddr>,
-    /// Feature switches, as the kubelet takes them
-    #[arg(long, value_name = "NAME=true|false,...", default_value = "")]
-    feature_gates: String,
+    #[command(flatten)]
+    gates: Gates,
     /// An agent that was away for longer than this asks readiness probes before it believes them
-    #[arg(long, value_name = "SECONDS", default_value_t = 50)]
+    #[arg(long, value_name = "SECONDS", allow_hyphen_values = true, value_parser = number::parse::<u64>, default_value_t = Rules::default().node_monitor_grace.as_secs())]
     node_monitor_grace_period: u64,
     /// Probe attempts that may be under way at once
-    #[arg(long, value_name = "N", default_value = "64")]
+    #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = number::parse::<NonZeroUsize>, default_value = "64")]
     max_concurrent_probes: NonZeroUsize,
     /// Say more; twice for everything
     #[arg(short, long, action = clap::ArgAction::Count)]
     verbose: u8,
 }
+
+/// How often a runtime that does not answer is asked who it is.
+const GREET_AGAIN: Duration = Duration::from_secs(5);
 
 /// Runs the agent until it is told to stop.
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -81,34 +89,45 @@ fn log_to_stderr(verbose: u8) {
         1 => "debug",
         _ => "trace",
     };
-    let filter = EnvFilter::try_from_env("KEELET_LOG")
-        .unwrap_or_else(|_| EnvFilter::new(format!("warn,keelet={level},keelet_agent={level}")));
-    let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours).with_target(false).init();
+    let usual = || EnvFilter::new(format!("warn,keelet={level},keelet_agent={level}"));
+    let asked = std::env::var("KEELET_LOG").ok().filter(|filter| !filter.is_empty());
+    let filter = asked.as_ref().map(EnvFilter::try_new);
+    let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let wrong = filter.as_ref().and_then(|filter| filter.as_ref().err()).map(ToString::to_string);
+    let filter = filter.and_then(Result::ok).unwrap_or_else(usual);
+    fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(colours).with_target(false).init();
+    if let Some(error) = wrong {
+        tracing::warn!(KEELET_LOG = asked, %error, "ignored: expected a filter such as warn,keelet_agent=debug");
+    }
 }
 
 async fn serve(args: &Args) -> Result<()> {
-    let Resolution { features, warnings } = gates::resolve(&args.feature_gates)?;
+    let Resolution { features, warnings } = args.gates.resolve()?;
     for warning in &warnings {
         tracing::warn!("{warning}");
     }
+    let directories = Directories::of(args)?;
     let clock = Arc::new(OsClock::new().context("the clock of this machine cannot be used")?);
     let runtime = Runtime::connect(&args.container_runtime_endpoint)?;
     let readers = Arc::new(LocalReaders::default());
+    let recovered = recovered(&directories.paths, clock.now().boot_id, &features);
     let settings = Settings {
-        rules: rules(args, &features)?,
+        rules: Rules {
+            node_monitor_grace: Duration::from_secs(args.node_monitor_grace_period),
+            ..rules::of_node(&features)?
+        },
         features: features.clone(),
-        ledger: args.paths.ledger_settings(clock.now().boot_id),
+        ledger: directories.paths.ledger_settings(clock.now().boot_id),
         mode: Mode::Standalone,
         probe_limit: args.max_concurrent_probes.get(),
-        facts: facts::of_this_node(args.hostname_override.clone(), args.node_ip, &args.paths.root_dir),
+        facts: facts::of_this_node(args.hostname_override.clone(), args.node_ip, &directories.paths.root_dir),
     };
     let doors = Doors {
-        runtime,
+        runtime: runtime.clone(),
         clock,
         dial: Arc::new(TcpDial),
         disk: OsDisk,
-        host: Arc::new(OsHost::new(Layout::new(&args.paths.root_dir, &args.pod_logs_dir))),
+        host: Arc::new(OsHost::new(Layout::new(&directories.paths.root_dir, &directories.logs))),
         readers,
         tasks: Arc::new(TokioTasks),
     };
@@ -116,11 +135,13 @@ async fn serve(args: &Args) -> Result<()> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let agent = Agent::start(doors, settings).await?;
     tracing::info!(
-        runtime = args.container_runtime_endpoint, manifests = %args.pod_manifest_path.display(),
+        runtime = args.container_runtime_endpoint, manifests = %directories.manifests.display(),
         "keelet {} is running", env!("CARGO_PKG_VERSION")
     );
+    tokio::spawn(greet(runtime));
     let (sender, mut listings) = watch::channel(Arc::default());
-    tokio::spawn(ManifestDir::new(&args.pod_manifest_path, features, Strictness::Strict).run(sender));
+    let source = ManifestDir::new(&directories.manifests, features, Strictness::Strict).beside(recovered);
+    tokio::spawn(source.run(sender));
     loop {
         tokio::select! {
             biased;
@@ -140,15 +161,69 @@ async fn serve(args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn rules(args: &Args, features: &Features) -> Result<Rules> {
-    Ok(Rules {
-        agent_restart: features.agent_restart,
-        restart_all: match features.restart_all {
-            Switch::On => RestartAllRule::Honoured,
-            Switch::Off => RestartAllRule::Ignored,
-        },
-        crash_backoff: BackoffLimits::for_node(None, features)?,
-        node_monitor_grace: Duration::from_secs(args.node_monitor_grace_period),
-        ..Rules::default()
-    })
+/// Says who the runtime is, and before that, if need be, that there is none: without pods nobody else would ask it.
+async fn greet(runtime: Runtime) {
+    let mut told = false;
+    loop {
+        match runtime.version().await {
+            Ok(answer) => {
+                tracing::info!(name = answer.runtime_name, version = answer.runtime_version, "the runtime answers");
+                return;
+            }
+            Err(error) if !told => {
+                tracing::warn!(%error, "the runtime does not answer; the agent keeps trying");
+                told = true;
+            }
+            Err(_) => {}
+        }
+        tokio::time::sleep(GREET_AGAIN).await;
+    }
+}
+
+/// Where everything is, as the runtime sees it: whatever the working directory.
+struct Directories {
+    paths: Paths,
+    logs: PathBuf,
+    manifests: PathBuf,
+}
+
+// === impl Directories ===
+
+impl Directories {
+    fn of(args: &Args) -> Result<Self> {
+        // One that cannot be written may be so for a while only; one that cannot be a directory never will be.
+        let own = |option: &str, path: &Path| {
+            let kind = path.metadata().map(|found| found.is_dir());
+            match kind.map_err(|error| error.kind()) {
+                Ok(false) | Err(io::ErrorKind::NotADirectory) => {
+                    bail!("{option}: {} is not a directory", path.display())
+                }
+                _ => absolute(option, path),
+            }
+        };
+        Ok(Self {
+            paths: Paths {
+                root_dir: own("--root-dir", &args.paths.root_dir)?,
+                state_dir: own("--state-dir", &args.paths.state_dir)?,
+            },
+            logs: own("--pod-logs-dir", &args.pod_logs_dir)?,
+            // It may come and go.
+            manifests: absolute("--pod-manifest-path", &args.pod_manifest_path)?,
+        })
+    }
+}
+
+fn absolute(option: &str, path: &Path) -> Result<PathBuf> {
+    std::path::absolute(path)
+        .with_context(|| format!("{option}: {:?} is no path of a directory", path.display().to_string()))
+}
+
+/// The pods that an earlier agent left running, as it knew them, without those that have to go. What cannot be used of the
+/// ledger, the agent tells when it opens it.
+fn recovered(paths: &Paths, boot_id: BootId, features: &Features) -> Vec<Arc<Pod>> {
+    let ledger = paths.ledger_settings(boot_id);
+    let pods = Snapshot::take(&ledger.durable_root, &ledger.volatile_root, boot_id).pods;
+    let stays = |pod: &Recovered| !pod.evidence.durable.ending.as_ref().is_some_and(|ending| ending.deleted);
+    let copies = pods.into_iter().filter(stays).filter_map(|pod| Pod::from_json(pod.copy?, features).ok());
+    copies.map(Arc::new).collect()
 }

@@ -3,12 +3,25 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Result, anyhow};
+use clap::Args;
 use keelet_pod::{Features, Resolution};
 
-/// What the flag means, or everything that is wrong with it.
-pub(crate) fn resolve(flag: &str) -> Result<Resolution> {
-    Features::resolve(flag, &BTreeMap::new()).map_err(|errors| {
-        let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
-        anyhow!("--feature-gates: {}", errors.join("; "))
-    })
+/// What a person says about feature gates.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Gates {
+    /// Feature gates of the node, as Name=true,Other=false
+    #[arg(long, default_value = "", hide_default_value = true, value_name = "GATES")]
+    feature_gates: String,
+}
+
+// === impl Gates ===
+
+impl Gates {
+    /// What they mean, or everything that is wrong with them.
+    pub(crate) fn resolve(&self) -> Result<Resolution> {
+        Features::resolve(&self.feature_gates, &BTreeMap::new()).map_err(|errors| {
+            let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
+            anyhow!("--feature-gates: {}", errors.join("; "))
+        })
+    }
 }

@@ -98,19 +98,22 @@ fn nobody(pods: &[Recovered], namespace: Option<&str>, name: &str) -> String {
         .collect();
     near.sort();
     if let Some((_, (namespace, name))) = near.first() {
-        let _ = write!(text, "; did you mean {name} in namespace {namespace}?");
+        let _ = write!(text, "; did you mean {name} -n {namespace}?");
+    }
+    // As everything here is written, and as others take it.
+    let first = name.split('/').next().unwrap_or_default();
+    if known.iter().any(|(namespace, _)| *namespace == first) {
+        let _ = write!(text, "; {first:?} is a namespace: give the name of the pod, and -n {first}");
     }
     text.push_str("\nit knows:");
-    for (namespace, name) in known.iter().take(LISTED) {
-        let _ = write!(text, "\n  {namespace}/{name}");
+    let nameless = pods.iter().filter(|pod| pod.pod.is_none()).map(|pod| format!("{} (its name is lost)", pod.uid));
+    let all: Vec<String> =
+        known.iter().map(|(namespace, name)| format!("{name} -n {namespace}")).chain(nameless).collect();
+    for pod in all.iter().take(LISTED) {
+        let _ = write!(text, "\n  {pod}");
     }
-    let (unlisted, nameless) =
-        (known.len().saturating_sub(LISTED), pods.iter().filter(|pod| pod.pod.is_none()).count());
-    if unlisted > 0 {
-        let _ = write!(text, "\n  and {unlisted} more");
-    }
-    if nameless > 0 {
-        let _ = write!(text, "\n  and {nameless} whose name is lost, by their UID");
+    if all.len() > LISTED {
+        let _ = write!(text, "\n  and {} more", all.len() - LISTED);
     }
     text
 }

@@ -2,11 +2,15 @@
 
 mod agent;
 mod gates;
+mod look;
 mod lookup;
+mod number;
 mod output;
 mod paths;
+mod rules;
 mod simulate;
 mod source;
+mod span;
 mod style;
 mod timeline;
 mod validate;

@@ -17,7 +17,6 @@ mod page;
 mod plain;
 mod play;
 mod scenario;
-mod span;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -28,7 +27,7 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::{Context, anyhow, bail};
 use clap::ValueEnum;
-use keelet_explain::timeline::{BandKind, Look, Timeline};
+use keelet_explain::timeline::{BandKind, Timeline, Times};
 use keelet_lifecycle::Wall;
 use keelet_pod::{Features, Pod, Strictness, read_manifest};
 use keelet_sim::Violation;
@@ -42,7 +41,7 @@ use self::{
     verdict::Line,
     wishes::{Exit, ProbeTrouble, SlowStart, While},
 };
-use crate::{gates, output, source, style::Style};
+use crate::{gates::Gates, look::LookArgs, number, output, rules, source, span};
 
 /// Play a pod's life in simulated time, and say what its probes and restart rules amount to
 ///
@@ -68,7 +67,7 @@ pub(crate) struct Args {
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// How long to watch, such as 90s or 10m [default: long enough for everything asked for]
-    #[arg(long = "for", value_name = "SPAN", value_parser = span::parse)]
+    #[arg(long = "for", value_name = "SPAN", allow_hyphen_values = true, value_parser = span::parse_day)]
     span: Option<Duration>,
     /// A container exits so long after its start; *3 in three lives, * in every life [repeatable: one life after the other]
     #[arg(long = "exit", value_name = "CONTAINER=CODE[@SPAN][*LIVES]")]
@@ -89,26 +88,21 @@ pub(crate) struct Args {
     #[arg(long = "reboot", value_name = "@SPAN[+SPAN]")]
     reboots: Vec<While>,
     /// Images are not there, and each pull takes so long
-    #[arg(long, value_name = "SPAN", value_parser = span::parse)]
+    #[arg(long, value_name = "SPAN", allow_hyphen_values = true, value_parser = span::parse_day)]
     pull: Option<Duration>,
     /// What chance decides, such as the fate of a call under way when the agent is killed
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", allow_hyphen_values = true, default_value_t = 1, value_parser = number::parse::<u64>)]
     seed: u64,
     /// How to print the answer
     #[arg(short, long, value_enum, default_value_t = Format::Text, value_name = "FORMAT")]
     output: Format,
-    /// Columns of the text [default: $COLUMNS, else 100]
-    #[arg(long, value_name = "COLUMNS")]
-    width: Option<usize>,
-    /// Text without characters beyond ASCII
-    #[arg(long)]
-    ascii: bool,
+    #[command(flatten)]
+    look: LookArgs,
     /// Accept unknown fields and repeated keys
     #[arg(long)]
     lenient: bool,
-    /// Feature gates of the node, as Name=true,Other=false
-    #[arg(long, default_value = "", hide_default_value = true, value_name = "GATES")]
-    feature_gates: String,
+    #[command(flatten)]
+    gates: Gates,
 }
 
 /// How the answer is printed.
@@ -138,12 +132,9 @@ struct Simulation {
     timeline: Timeline,
 }
 
-/// The usual width where nobody says another.
-const WIDTH: usize = 100;
-
 /// Simulates and prints. The exit status tells how it went.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let resolution = gates::resolve(&args.feature_gates)?;
+    let resolution = args.gates.resolve()?;
     for warning in &resolution.warnings {
         output::error(&format!("warning: {warning}"));
     }
@@ -157,14 +148,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let (pod, remarks) = plain::plain(pod, features);
     let scenario = Scenario::new(&pod, &args.wishes()).map_err(anyhow::Error::msg)?;
-    let record = play::play(&pod, &scenario, features, args.seed);
+    let rules = rules::of_node(features)?;
+    let record = play::play(&pod, &scenario, features, rules, args.seed);
     if !record.violations.is_empty() {
         output::error(&broken(&record.violations, args.seed));
         return Ok(ExitCode::from(3));
     }
     let simulation = Simulation::new(args.seed, scenario, remarks, record);
     let answer = match args.output {
-        Format::Text => text::text(&simulation, args.look()),
+        Format::Text => text::text(&simulation, args.look.look()),
         Format::Svg => page::svg(&simulation),
         Format::Html => page::html(&simulation),
         Format::Json => page::json(&simulation)?,
@@ -239,19 +231,6 @@ impl Args {
             span: self.span,
         }
     }
-
-    fn look(&self) -> Look {
-        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let columns = || variable("COLUMNS")?.parse().ok();
-        // The first of these that is set decides, as in the C library.
-        let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(variable);
-        let plain = locale.is_some_and(|locale| !locale.to_ascii_lowercase().replace('-', "").contains("utf8"));
-        Look {
-            width: self.width.or_else(columns).unwrap_or(WIDTH),
-            colours: Style::of_stdout() == Style::Coloured,
-            ascii: self.ascii || plain,
-        }
-    }
 }
 
 // === impl Simulation ===
@@ -266,6 +245,11 @@ impl Simulation {
         timeline.from = record.began.wall;
         be_exact(&mut timeline, &scenario);
         Self { seed, scenario, remarks, course, outlooks, lines, moments, timeline, record }
+    }
+
+    /// How its times count.
+    fn times(&self) -> Times {
+        Times::FromZero { told: format!("simulated with seed {}", self.seed) }
     }
 
     /// What was asked for, and what is simulated differently, one sentence each.

@@ -10,7 +10,8 @@ use clap::ValueEnum;
 use keelet_pod::{Features, Report, Strictness, read_manifest};
 
 use crate::{
-    gates, output,
+    gates::Gates,
+    output,
     source::{self, Source},
     style::Style,
 };
@@ -33,9 +34,8 @@ pub(crate) struct Args {
     /// Accept unknown fields and repeated keys with a warning
     #[arg(long)]
     lenient: bool,
-    /// Feature gates of the node, as Name=true,Other=false
-    #[arg(long, default_value = "", hide_default_value = true, value_name = "GATES")]
-    feature_gates: String,
+    #[command(flatten)]
+    gates: Gates,
 }
 
 /// How the result is printed.
@@ -66,7 +66,7 @@ struct Outcome {
 
 /// Validates what the arguments name and prints the result.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Verdict> {
-    let resolution = gates::resolve(&args.feature_gates)?;
+    let resolution = args.gates.resolve()?;
     for warning in &resolution.warnings {
         output::error(&format!("warning: {warning}"));
     }

@@ -167,11 +167,15 @@ fn a_pod_that_nobody_knows_is_answered_with_the_ones_that_are_known() {
     node.run("shop", "web").run("shop", "db");
     let (code, out, err) = node.keelet(&["why", "wbe"]);
     assert_eq!((code, out.as_str()), (1, ""));
-    assert_eq!(err, "keelet: the ledger knows no pod \"wbe\"\nit knows:\n  shop/db\n  shop/web\n");
+    assert_eq!(err, "keelet: the ledger knows no pod \"wbe\"\nit knows:\n  db -n shop\n  web -n shop\n");
     let (_, _, err) = node.keelet(&["timeline", "webs"]);
-    assert!(err.contains("the ledger knows no pod \"webs\"; did you mean web in namespace shop?"), "{err}");
+    assert!(err.contains("the ledger knows no pod \"webs\"; did you mean web -n shop?"), "{err}");
     let (_, _, err) = node.keelet(&["why", "web", "-n", "other"]);
-    assert!(err.contains("no pod \"web\" in namespace \"other\"; did you mean web in namespace shop?"), "{err}");
+    assert!(err.contains("no pod \"web\" in namespace \"other\"; did you mean web -n shop?"), "{err}");
+    for command in ["why", "timeline"] {
+        let (_, _, err) = node.keelet(&[command, "shop/web"]);
+        assert!(err.contains("; \"shop\" is a namespace: give the name of the pod, and -n shop\n"), "{err}");
+    }
 }
 
 #[test]
@@ -207,18 +211,40 @@ fn a_ledger_that_is_not_there_or_not_readable_is_named() {
 fn what_is_lost_is_said_and_the_rest_is_answered() {
     let node = Node::new();
     node.run("shop", "web");
-    let why = node.settings().volatile_root.join("pods/shop-web/why.json");
-    fs::write(&why, "{").unwrap();
+    let directory = node.settings().volatile_root.join("pods/shop-web");
+    let evidence = directory.join("evidence.json");
+    fs::write(&evidence, "{").unwrap();
     let (code, out, err) = node.keelet(&["why", "web"]);
     assert_eq!(code, 0);
     assert!(
-        err.starts_with("keelet: warning: ")
-            && err.contains("why.json (the reasons of the last status): it is cut off"),
+        err.starts_with("keelet: warning: ") && err.contains("evidence.json (") && err.contains("): it is cut off"),
         "{err}"
     );
     assert!(out.contains("the reasons of the newest status are lost; these are the ones in the journal"), "{out}");
     assert!(out.contains("because its readiness probe failed 3 times in a row"), "{out}");
-    assert!(why.exists(), "looking moves nothing");
+    assert!(evidence.exists(), "looking moves nothing");
+}
+
+#[test]
+fn a_pod_whose_name_is_lost_goes_by_its_uid() {
+    let node = Node::new();
+    node.run("shop", "web");
+    let settings = node.settings();
+    for root in [settings.durable_root, settings.volatile_root] {
+        for file in fs::read_dir(root.join("pods/shop-web")).unwrap() {
+            fs::write(file.unwrap().path(), "garbage").unwrap();
+        }
+    }
+    let (code, _, err) = node.keelet(&["why", "web"]);
+    assert_eq!(code, 1);
+    assert_eq!(err, "keelet: the ledger knows no pod \"web\"\nit knows:\n  shop-web (its name is lost)\n");
+    let (code, out, _) = node.keelet(&["why", "shop-web"]);
+    assert!(code == 0 && out.starts_with("pod shop-web as of "), "{out}");
+    assert!(out.contains("\nits name is lost, it goes by its UID\n"), "{out}");
+    assert!(out.ends_with("nothing has been said about it yet\n") && !out.contains("no agent has looked"), "{out}");
+    let (code, out, _) = node.keelet(&["timeline", "shop-web"]);
+    assert!(code == 0 && out.starts_with("pod shop-web   "), "{out}");
+    assert!(out.ends_with("\n\nnothing is known of its life in this time\n"), "{out}");
 }
 
 #[test]

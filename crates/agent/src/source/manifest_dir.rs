@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use keelet_pod::{Features, Severity, Strictness};
+use keelet_pod::{Features, Pod, Severity, Strictness};
 use notify::{
     Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher,
     event::{AccessKind, AccessMode},
@@ -75,6 +75,11 @@ impl ManifestDir {
         let manifests = Manifests::new(&directory, features, strictness);
         let hint = Arc::new(Notify::new());
         Self { directory, manifests, relook: RELOOK, hint, watch: None, stamps: Stamps::new() }
+    }
+
+    /// Pods that run already, from an earlier agent: what a file says of one of them has to be what runs.
+    pub fn beside(self, recovered: impl IntoIterator<Item = Arc<Pod>>) -> Self {
+        Self { manifests: self.manifests.beside(recovered), ..self }
     }
 
     /// How long to wait from one look to the next without a hint.

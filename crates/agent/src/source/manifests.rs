@@ -31,6 +31,10 @@ pub struct Manifests {
     strictness: Strictness,
     /// By name, so the first of two that are at odds is always the same.
     files: BTreeMap<String, File>,
+    /// What runs by the newest listing, by UID.
+    running: BTreeMap<String, Arc<Pod>>,
+    /// What an earlier agent left running, by UID, and no listing has named yet.
+    recovered: BTreeMap<String, Arc<Pod>>,
     /// Why the directory could not be listed the last time.
     lost: Option<String>,
     listed: bool,
@@ -63,7 +67,21 @@ enum Knowledge {
 impl Manifests {
     /// Nothing is known yet.
     pub fn new(directory: impl Into<PathBuf>, features: Features, strictness: Strictness) -> Self {
-        Self { directory: directory.into(), features, strictness, files: BTreeMap::new(), lost: None, listed: false }
+        Self {
+            directory: directory.into(),
+            features,
+            strictness,
+            files: BTreeMap::new(),
+            running: BTreeMap::new(),
+            recovered: BTreeMap::new(),
+            lost: None,
+            listed: false,
+        }
+    }
+
+    /// Pods that run already, from an earlier agent.
+    pub fn beside(self, recovered: impl IntoIterator<Item = Arc<Pod>>) -> Self {
+        Self { recovered: recovered.into_iter().map(|pod| (pod.uid.clone(), pod)).collect(), ..self }
     }
 
     /// Takes a look at the directory: all files that are in it now. Whatever is not among them is gone.
@@ -76,6 +94,10 @@ impl Manifests {
         }
         self.lost = None;
         self.listed = true;
+        let listing = self.listing();
+        // What a complete listing does not have is not wanted any more.
+        self.recovered.retain(|uid, _| !listing.complete && !listing.pods.contains_key(uid));
+        self.running = listing.pods;
     }
 
     /// Takes a look that failed: the directory cannot be listed. That says nothing about the pods.
@@ -96,7 +118,7 @@ impl Manifests {
             });
         }
         let mut names: BTreeMap<String, &String> = BTreeMap::new();
-        let mut uids: BTreeMap<String, &String> = BTreeMap::new();
+        let mut uids: BTreeMap<&String, &String> = BTreeMap::new();
         for (name, file) in &self.files {
             let path = self.path(name);
             let problem = |trouble| SourceProblem { file: path.clone(), trouble, kept: Vec::new() };
@@ -104,26 +126,48 @@ impl Manifests {
             let mut kept = file.kept.clone();
             let troubles = file.troubles.iter().cloned();
             listing.problems.extend(troubles.map(|t| SourceProblem { kept: std::mem::take(&mut kept), ..problem(t) }));
-            for pod in &file.pods {
-                let pod_name = name_of(pod);
-                match (names.entry(pod_name.clone()), uids.entry(pod.uid.clone())) {
-                    (Entry::Occupied(first), _) => {
-                        let first = self.path(first.get());
-                        listing.problems.push(problem(Trouble::SameName { pod: pod_name, first }));
+            for asked in &file.pods {
+                if let Some(first) = uids.get(&asked.uid) {
+                    let (uid, first) = (asked.uid.clone(), self.path(first));
+                    listing.problems.push(problem(Trouble::SameUid { pod: name_of(asked), uid, first }));
+                    continue;
+                }
+                let pod = self.living(asked);
+                if pod != asked {
+                    let trouble = Trouble::Changed { pod: name_of(asked), uid: asked.uid.clone() };
+                    // It may be another file that asks for what runs.
+                    let unchanged = self.asks_for(pod);
+                    let kept = if unchanged { Vec::new() } else { vec![name_of(pod)] };
+                    listing.problems.push(SourceProblem { kept, ..problem(trouble) });
+                    if unchanged {
+                        continue;
                     }
-                    (_, Entry::Occupied(first)) => {
-                        let (uid, first) = (pod.uid.clone(), self.path(first.get()));
-                        listing.problems.push(problem(Trouble::SameUid { pod: pod_name, uid, first }));
+                }
+                match names.entry(name_of(pod)) {
+                    Entry::Occupied(first) => {
+                        let (pod, first) = (name_of(pod), self.path(first.get()));
+                        listing.problems.push(problem(Trouble::SameName { pod, first }));
                     }
-                    (Entry::Vacant(by_name), Entry::Vacant(by_uid)) => {
+                    Entry::Vacant(by_name) => {
                         by_name.insert(name);
-                        by_uid.insert(name);
+                        uids.insert(&pod.uid, name);
                         listing.pods.insert(pod.uid.clone(), Arc::clone(pod));
                     }
                 }
             }
         }
         listing
+    }
+
+    /// The pod as it runs, if it does. The probes and rules of a living pod do not change, so whatever else a file
+    /// says under its UID has to wait until it is gone. Only a UID that was written down can come to this: one that is
+    /// made from the content is another one for another content. API-10, API-19.
+    fn living<'a>(&'a self, asked: &'a Arc<Pod>) -> &'a Arc<Pod> {
+        self.running.get(&asked.uid).or_else(|| self.recovered.get(&asked.uid)).unwrap_or(asked)
+    }
+
+    fn asks_for(&self, pod: &Arc<Pod>) -> bool {
+        self.files.values().flat_map(|file| &file.pods).any(|asked| asked == pod)
     }
 
     fn merge_file(&self, name: &str, old: File, content: Content) -> File {

@@ -12,7 +12,8 @@
 //! without one, so a lost hint costs little.
 //!
 //! A pod goes when the file that asks for it goes. A file that cannot be read or turns invalid is no such wish: what ran
-//! by its last good version keeps running, and the listing says so.
+//! by its last good version keeps running, and the listing says so. The same holds for a file that asks for something
+//! else under the UID of a pod that runs: a pod does not change during its life.
 
 mod look;
 mod manifest_dir;

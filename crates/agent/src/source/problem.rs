@@ -44,6 +44,13 @@ pub enum Trouble {
         /// The other file.
         first: String,
     },
+    /// It asks for a pod with the UID of one that runs, and for another one than that.
+    Changed {
+        /// `namespace/name` of the pod that it asks for.
+        pod: String,
+        /// The UID.
+        uid: String,
+    },
 }
 
 // === impl SourceProblem ===
@@ -75,6 +82,12 @@ impl fmt::Display for SourceProblem {
             Trouble::SameUid { pod, uid, first } => {
                 write!(f, "{file}: pod {pod} is left out: {first} has a pod with the UID {uid} already")?;
             }
+            Trouble::Changed { pod, uid } => write!(
+                f,
+                "{file}: pod {pod} is not taken: its metadata.uid is {uid:?}, that of a pod that runs with another \
+                 content, and a pod does not change during its life. Give it another metadata.uid, or none, and keelet \
+                 makes one from the content; or take it out of the directory until the running pod is gone"
+            )?,
         }
         match self.kept.as_slice() {
             [] => Ok(()),

@@ -111,6 +111,87 @@ mod pure {
         assert_eq!(uids.len(), versions.len(), "each is a pod of its own");
     }
 
+    /// A manifest with a UID of its own.
+    fn numbered(name: &str, image: &str) -> String {
+        manifest(name, image).replace("metadata: {", "metadata: { uid: \"7\",")
+    }
+
+    fn changed(file: &str, pod: &str, runs: &str) -> String {
+        format!(
+            "{file}: pod {pod} is not taken: its metadata.uid is \"7\", that of a pod that runs with another content, \
+             and a pod does not change during its life. Give it another metadata.uid, or none, and keelet makes one from \
+             the content; or take it out of the directory until the running pod is gone (still running by an older \
+             version: {runs})"
+        )
+    }
+
+    /// API-10, API-19: also under a UID that somebody wrote down.
+    #[test]
+    fn a_living_pod_does_not_change_under_its_uid() {
+        let mut m = manifests();
+        assert_eq!(pods(&look(&mut m, [("a.yaml", bytes(numbered("a", "1")))])), ["a=1"]);
+        let refused = vec![changed("/m/a.yaml", "default/a", "default/a")];
+        for image in ["2", "2", "3"] {
+            let listing = look(&mut m, [("a.yaml", bytes(numbered("a", image)))]);
+            assert_eq!((pods(&listing), problems(&listing)), (vec!["a=1".to_owned()], refused.clone()), "{image}");
+            assert!(listing.complete && listing.problems[0].severity() == keelet_pod::Severity::Error);
+        }
+        // Under another name, and in another file.
+        let listing = look(&mut m, [("b.yaml", bytes(numbered("b", "1")))]);
+        let expected = vec![changed("/m/b.yaml", "default/b", "default/a")];
+        assert_eq!((pods(&listing), problems(&listing)), (vec!["a=1".to_owned()], expected));
+        // In another file, beside the one that asks for it.
+        let listing = look(&mut m, [("0.yaml", bytes(numbered("b", "1"))), ("a.yaml", bytes(numbered("a", "1")))]);
+        let expected = changed("/m/0.yaml", "default/b", "").replace(" (still running by an older version: )", "");
+        assert_eq!((pods(&listing), problems(&listing)), (vec!["a=1".to_owned()], vec![expected]));
+        // As it was, and then gone.
+        let listing = look(&mut m, [("a.yaml", bytes(format!("# hello\n{}", numbered("a", "1"))))]);
+        assert_eq!((pods(&listing), problems(&listing)), (vec!["a=1".to_owned()], vec![]));
+        look(&mut m, [("a.yaml", bytes(numbered("a", "2")))]);
+        assert!(look(&mut m, []).pods.is_empty());
+        let listing = look(&mut m, [("a.yaml", bytes(numbered("a", "2")))]);
+        assert_eq!((pods(&listing), problems(&listing)), (vec!["a=2".to_owned()], vec![]));
+        // None of its own, or another one: another pod.
+        for text in [manifest("a", "3"), numbered("a", "4").replace('7', "8")] {
+            assert!(look(&mut m, [("a.yaml", bytes(text))]).problems.is_empty());
+        }
+        assert_eq!(pods(&m.listing()), ["a=4"]);
+    }
+
+    /// API-10, API-19: what an earlier agent ran is read from its copy, as the ledger keeps it.
+    #[test]
+    fn a_pod_that_an_earlier_agent_left_does_not_change_either() {
+        let copy = |text: &str| {
+            let pod = keelet_pod::parse_one(text).expect("valid");
+            let copy = pod.to_json().expect("JSON");
+            Arc::new(Pod::from_json(copy, &Features::default()).expect("valid"))
+        };
+        let beside = |text: &str| manifests().beside([copy(text)]);
+        let mut m = beside(&numbered("a", "1"));
+        let listing = look(&mut m, [("a.yaml", bytes(numbered("a", "2")))]);
+        let refused = vec![changed("/m/a.yaml", "default/a", "default/a")];
+        assert_eq!((pods(&listing), problems(&listing)), (vec!["a=1".to_owned()], refused.clone()));
+        let listing = look(&mut m, [("a.yaml", bytes(numbered("a", "1")))]);
+        assert_eq!((pods(&listing), problems(&listing)), (vec!["a=1".to_owned()], vec![]));
+        // Nobody can tell yet whether it is still wanted.
+        let mut m = beside(&numbered("a", "1"));
+        look(&mut m, [("b.yaml", bytes(invalid("b")))]);
+        let listing = look(&mut m, [("a.yaml", bytes(numbered("a", "2"))), ("b.yaml", bytes(invalid("b")))]);
+        assert_eq!((pods(&listing), &problems(&listing)[0]), (vec!["a=1".to_owned()], &refused[0]));
+        // Now somebody can: it is not.
+        let mut m = beside(&numbered("a", "1"));
+        look(&mut m, []);
+        assert_eq!(pods(&look(&mut m, [("a.yaml", bytes(numbered("a", "2")))])), ["a=2"]);
+        // A copy is what was read: no example differs from its own.
+        for text in
+            [include_str!("../../../../examples/full.yaml"), include_str!("../../../../examples/restart-all.yaml")]
+        {
+            let text = text.replacen("metadata:", "metadata:\n  uid: \"7\"", 1);
+            let listing = look(&mut beside(&text), [("a.yaml", bytes(text.clone()))]);
+            assert_eq!((listing.pods.len(), problems(&listing)), (1, vec![]));
+        }
+    }
+
     #[test]
     fn a_file_that_turns_invalid_keeps_its_pod_and_says_why() {
         let mut m = manifests();

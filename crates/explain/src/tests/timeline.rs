@@ -9,7 +9,10 @@ use super::{
     stage::Stage,
     why::{ALL, WEB, up},
 };
-use crate::timeline::{BandKind, Lane, LaneKind, Look, MarkKind, State, Timeline, html, json, svg, text};
+use crate::timeline::{
+    BandKind, Caption, Lane, LaneKind, Look, MarkKind, Row, Section, State, Timeline, Times, Tone, html, json, svg,
+    text,
+};
 
 const PLAIN: Look = Look { width: 60, colours: false, ascii: true };
 
@@ -145,6 +148,7 @@ plain        ...############################################
 
 . waiting   ~ in trouble   - starting   = not ready
 # ready   _ ended   X exit   . probe passed   x failed
+^ an agent starts
 
 08:00:00  the agent saw the pod for the first time
 ";
@@ -157,6 +161,20 @@ plain        ...############################################
     let wide = text(&build(&eventful()), Look { width: 100, colours: true, ascii: false });
     assert!(wide.contains("\u{1b}[32m█") && wide.contains('✖') && wide.contains('┄'), "{wide}");
     assert!(text(&build(&eventful()), Look { width: 1, ..PLAIN }).lines().count() > 10);
+}
+
+/// Without colours nothing but the characters tells states apart.
+#[test]
+fn every_state_of_a_container_has_a_character_of_its_own() {
+    for ascii in [false, true] {
+        let page = text(&build(&eventful()), Look { width: 100, colours: false, ascii });
+        let legend = page.lines().find(|line| line.contains("in trouble")).expect("a legend");
+        let letters: Vec<&str> = legend.split("   ").take(7).filter_map(|part| part.split(' ').next()).collect();
+        let different: std::collections::BTreeSet<&str> = letters.iter().copied().collect();
+        assert_eq!(different.len(), letters.len(), "{legend}");
+        let trouble = if ascii { "X~~~~" } else { "✖▚▚▚▚" };
+        assert!(page.lines().any(|line| line.starts_with("main") && line.contains(trouble)), "{page}");
+    }
 }
 
 /// A pair of brackets for each element, and nothing fetched from anywhere.
@@ -181,7 +199,7 @@ fn is_well_formed(xml: &str) {
 
 #[test]
 fn the_picture_is_whole_escaped_and_stands_alone() {
-    let picture = svg(&build(&eventful()));
+    let picture = svg(&build(&eventful()), &Times::Utc);
     is_well_formed(&picture);
     for part in [
         "<title id=\"kt-title\">Timeline of pod shop/web</title>",
@@ -199,7 +217,7 @@ fn the_picture_is_whole_escaped_and_stands_alone() {
 #[test]
 fn the_page_has_the_picture_and_every_change_with_its_evidence() {
     let timeline = build(&eventful());
-    let page = html(&timeline);
+    let page = html(&timeline, &Caption::default());
     is_well_formed(&page);
     assert_eq!(page.matches("<tr class=").count(), timeline.notes.len());
     assert!(page.contains(
@@ -209,10 +227,43 @@ fn the_page_has_the_picture_and_every_change_with_its_evidence() {
 }
 
 #[test]
+fn times_may_count_from_zero_and_a_page_may_tell_more() {
+    let timeline = build(&eventful());
+    let times = Times::FromZero { told: "simulated with seed 7".to_owned() };
+    let picture = svg(&timeline, &times);
+    assert!(picture.contains("<desc id=\"kt-desc\">simulated with seed 7, 1 min."), "{picture}");
+    assert!(picture.contains(">simulated with seed 7 · 1 min</text>") && !picture.contains("UTC"));
+    assert!(picture.contains("class=\"kt-axis\">00:00:30</text>"), "{picture}");
+    let row = |container: Option<&str>| Row {
+        tone: Tone::Bad,
+        topic: "hang".to_owned(),
+        container: container.map(str::to_owned),
+        text: "a < b".to_owned(),
+    };
+    let sections = vec![Section {
+        heading: "Verdict",
+        sentences: vec!["x & y".to_owned()],
+        rows: vec![row(None), row(Some("main"))],
+    }];
+    let page = html(&timeline, &Caption { command: "keelet simulate", origin: "a simulation", times, sections });
+    is_well_formed(&page);
+    for part in [
+        "<title>shop/web · keelet simulate</title>",
+        "<p>simulated with seed 7 · 1 min</p>",
+        "<h2>Verdict</h2>\n<p>x &amp; y</p>",
+        "<tr class=\"bad\"><td>hang</td><td><i>pod</i></td><td>a &lt; b</td></tr>",
+        "<td>hang</td><td>main</td>",
+        "Drawn by keelet from a simulation. Times count from its beginning;",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
+}
+
+#[test]
 fn the_same_life_gives_the_same_picture() {
     let draw = || {
         let timeline = build(&eventful());
-        [svg(&timeline), html(&timeline), json(&timeline), text(&timeline, PLAIN)]
+        [svg(&timeline, &Times::Utc), html(&timeline, &Caption::default()), json(&timeline), text(&timeline, PLAIN)]
     };
     assert_eq!(draw(), draw());
 }
@@ -232,7 +283,7 @@ fn many_attempts_do_not_make_a_huge_picture() {
     stage.seconds(1200);
     let timeline = build(&stage);
     assert!(lane(&timeline, "main").ticks.len() > 2400);
-    assert!(svg(&timeline).len() < 250_000, "{}", svg(&timeline).len());
+    assert!(svg(&timeline, &Times::Utc).len() < 250_000, "{}", svg(&timeline, &Times::Utc).len());
 }
 
 #[test]
@@ -240,7 +291,8 @@ fn a_pod_without_a_journal_has_an_empty_picture() {
     let stage = Stage::new(WEB);
     let timeline = build(&stage);
     assert!(timeline.lanes.is_empty());
-    is_well_formed(&svg(&timeline));
-    assert!(html(&timeline).contains("Nothing has changed in this time."));
-    assert!(text(&timeline, PLAIN).starts_with("pod shop/web"));
+    is_well_formed(&svg(&timeline, &Times::Utc));
+    assert!(html(&timeline, &Caption::default()).contains("Nothing has changed in this time."));
+    let page = text(&timeline, PLAIN);
+    assert!(page.starts_with("pod shop/web") && page.ends_with("\n\nnothing is known of its life in this time\n"));
 }

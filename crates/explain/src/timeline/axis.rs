@@ -1,8 +1,6 @@
-//! Where the times of the axis stand, and what they say.
+//! Where the times of the axis stand.
 
 use keelet_lifecycle::Wall;
-
-use crate::words::clock;
 
 /// Steps that people count in, in milliseconds.
 const STEPS: [i64; 21] = [
@@ -22,21 +20,10 @@ pub(super) fn times(from: Wall, to: Wall, most: usize) -> Vec<Wall> {
     all.filter(|at| (from..=to).contains(at)).map(Wall::from_millis).collect()
 }
 
-/// What the axis says at a time: the time of day, the date at midnight, fractions where there are some.
-pub(super) fn label(at: Wall) -> String {
-    let millis = at.as_millis();
-    if millis.rem_euclid(86_400_000) == 0 {
-        return crate::words::date(at);
-    }
-    match millis.rem_euclid(1000) {
-        0 => clock(at),
-        fraction => format!("{}.{}", clock(at), fraction / 100),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::timeline::Times;
 
     fn at(ms: i64) -> Wall {
         Wall::from_millis(1_800_000_000_000 + ms)
@@ -44,7 +31,9 @@ mod tests {
 
     #[test]
     fn times_are_round_and_few() {
-        let labels = |from, to, most| times(at(from), at(to), most).into_iter().map(label).collect::<Vec<_>>();
+        let labels = |from, to, most| {
+            times(at(from), at(to), most).into_iter().map(|time| Times::Utc.label(time, at(from))).collect::<Vec<_>>()
+        };
         assert_eq!(labels(0, 60_000, 5), ["08:00:00", "08:00:15", "08:00:30", "08:00:45", "08:01:00"]);
         assert_eq!(labels(1, 400, 3), ["08:00:00.2", "08:00:00.4"]);
         assert_eq!(labels(500, 200_000, 4), ["08:01:00", "08:02:00", "08:03:00"]);

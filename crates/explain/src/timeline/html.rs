@@ -4,35 +4,67 @@
 use std::fmt::Write;
 
 use super::{
-    LaneKind, State, Timeline, Tone,
+    Caption, LaneKind, Section, State, Timeline, Tone,
     svg::{Heading, escape, picture},
 };
-use crate::words::{clock, date, span};
+use crate::words::{clock, span};
 
 /// The timeline as a page of its own.
-pub fn html(timeline: &Timeline) -> String {
-    let name = format!("{}/{}", timeline.namespace, timeline.name);
-    let window = format!(
-        "{} {} – {} UTC · {}",
-        date(timeline.from),
-        clock(timeline.from),
-        clock(timeline.to),
-        span(timeline.to.since(timeline.from))
-    );
+pub fn html(timeline: &Timeline, caption: &Caption) -> String {
+    let name = timeline.pod_name();
+    let window = format!("{} · {}", caption.times.window(timeline, "–"), span(timeline.to.since(timeline.from)));
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n<title>{name} · keelet timeline</title>\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n<title>{name} · {command}</title>\n\
          <style>{STYLE}</style>\n</head>\n<body>\n<header>\n<h1>{name}</h1>\n<p>{window}</p>\n{}</header>\n\
-         <main>\n<figure>\n{}</figure>\n<section>\n<h2>What changed, and because of what</h2>\n{}</section>\n</main>\n\
-         <footer>Drawn by keelet from the pod's ledger. Times are UTC; point at anything in the picture for its evidence.</footer>\n\
+         <main>\n<figure>\n{}</figure>\n{}<section>\n<h2>What changed, and because of what</h2>\n{}</section>\n</main>\n\
+         <footer>Drawn by keelet from {origin}. {times}; point at anything in the picture for its evidence.</footer>\n\
          </body>\n</html>\n",
         now(timeline),
-        picture(timeline, Heading::Hidden),
+        picture(timeline, Heading::Hidden, &caption.times),
+        caption.sections.iter().map(section).collect::<String>(),
         table(timeline),
         name = escape(&name),
+        command = escape(caption.command),
         window = escape(&window),
+        origin = escape(caption.origin),
+        times = caption.times.sentence(),
     )
+}
+
+fn section(section: &Section) -> String {
+    let mut part = format!("<section>\n<h2>{}</h2>\n", escape(section.heading));
+    if !section.sentences.is_empty() {
+        let sentences: Vec<String> = section.sentences.iter().map(|sentence| escape(sentence)).collect();
+        let _ = writeln!(part, "<p>{}</p>", sentences.join("<br>\n"));
+    }
+    part.push_str("<table>\n<tbody>\n");
+    for row in &section.rows {
+        let _ = writeln!(
+            part,
+            "<tr class=\"{}\"><td>{}</td><td>{}</td><td>{}</td></tr>",
+            tone_class(row.tone),
+            escape(&row.topic),
+            whose(row.container.as_deref()),
+            escape(&row.text)
+        );
+    }
+    part.push_str("</tbody>\n</table>\n</section>\n");
+    part
+}
+
+fn tone_class(tone: Tone) -> &'static str {
+    match tone {
+        Tone::Good => "good",
+        Tone::Plain => "plain",
+        Tone::Bad => "bad",
+        Tone::Turn => "turn",
+    }
+}
+
+fn whose(container: Option<&str>) -> String {
+    container.map_or_else(|| "<i>pod</i>".to_owned(), escape)
 }
 
 /// How things are at the end of the window.
@@ -72,21 +104,16 @@ fn table(timeline: &Timeline) -> String {
     );
     let mut before = None;
     for note in &timeline.notes {
-        let tone = match note.tone {
-            Tone::Good => "good",
-            Tone::Plain => "plain",
-            Tone::Bad => "bad",
-            Tone::Turn => "turn",
-        };
         let time = clock(note.at);
         // What happened at the same time stands together.
         let same = before.replace(time.clone()) == Some(time.clone());
         let because = note.because.as_ref().map(|because| format!("<small>because {}</small>", escape(because)));
         let _ = writeln!(
             table,
-            "<tr class=\"{tone}{}\"><td><time>{time}</time></td><td>{}</td><td>{}{}</td></tr>",
+            "<tr class=\"{}{}\"><td><time>{time}</time></td><td>{}</td><td>{}{}</td></tr>",
+            tone_class(note.tone),
             if same { " same" } else { "" },
-            note.container.as_ref().map_or_else(|| "<i>pod</i>".to_owned(), |name| escape(name)),
+            whose(note.container.as_deref()),
             escape(&note.text),
             because.unwrap_or_default()
         );

@@ -6,6 +6,7 @@
 
 mod axis;
 mod build;
+mod caption;
 mod html;
 mod svg;
 mod text;
@@ -15,9 +16,10 @@ use keelet_pod::ProbeKind;
 use serde::Serialize;
 
 pub use self::{
+    caption::{Caption, Row, Section, Times},
     html::html,
     svg::svg,
-    text::{Look, text},
+    text::{Look, picture, text},
 };
 
 /// A pod's life within a window of time.
@@ -248,6 +250,11 @@ pub fn json(timeline: &Timeline) -> String {
 // === impl Timeline ===
 
 impl Timeline {
+    /// What the pod is called.
+    pub(crate) fn pod_name(&self) -> String {
+        crate::words::pod_name(&self.namespace, &self.name)
+    }
+
     /// How much time the window spans, in milliseconds; never nothing.
     pub(crate) fn millis(&self) -> i64 {
         (self.to.as_millis() - self.from.as_millis()).max(1)

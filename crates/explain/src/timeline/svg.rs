@@ -5,10 +5,10 @@ use std::fmt::Write;
 use keelet_lifecycle::{Wall, operation::Outcome};
 use keelet_pod::ProbeKind;
 
-use super::{Band, BandKind, Lane, LaneKind, Mark, MarkKind, Span, State, Tick, Timeline, axis};
+use super::{Band, BandKind, Lane, LaneKind, Mark, MarkKind, Span, State, Tick, Timeline, Times, axis};
 use crate::{
     sentence::outcome,
-    words::{clock, date, span},
+    words::{clock, span},
 };
 
 /// Whether the picture names itself.
@@ -42,12 +42,12 @@ const LEGEND_LETTER: f64 = 5.6;
 const CLOSEST_TICKS: f64 = 2.5;
 
 /// The timeline as a file of its own, with a line break at the end.
-pub fn svg(timeline: &Timeline) -> String {
-    picture(timeline, Heading::Shown)
+pub fn svg(timeline: &Timeline, times: &Times) -> String {
+    picture(timeline, Heading::Shown, times)
 }
 
-pub(super) fn picture(timeline: &Timeline, heading: Heading) -> String {
-    let mut drawing = Drawing { timeline, body: String::new(), y: 0.0 };
+pub(super) fn picture(timeline: &Timeline, heading: Heading, times: &Times) -> String {
+    let mut drawing = Drawing { timeline, times, body: String::new(), y: 0.0 };
     if heading == Heading::Shown {
         drawing.heading();
     }
@@ -67,7 +67,7 @@ pub(super) fn picture(timeline: &Timeline, heading: Heading) -> String {
     drawing.y = bottom;
     drawing.legend();
     let height = drawing.y;
-    let title = format!("Timeline of pod {}/{}", timeline.namespace, timeline.name);
+    let title = format!("Timeline of pod {}", timeline.pod_name());
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"kt\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" \
          height=\"{height}\" role=\"img\" aria-labelledby=\"kt-title kt-desc\">\n\
@@ -77,20 +77,18 @@ pub(super) fn picture(timeline: &Timeline, heading: Heading) -> String {
          <rect class=\"kt-hatch-line\" width=\"2\" height=\"7\"/></pattern></defs>\n\
          <rect class=\"kt-back\" width=\"{WIDTH}\" height=\"{height}\" rx=\"8\"/>\n{}</svg>\n",
         escape(&title),
-        escape(&describe(timeline)),
+        escape(&describe(timeline, times)),
         drawing.body
     )
 }
 
 /// The picture in words, for those who do not see it.
-fn describe(timeline: &Timeline) -> String {
-    let mut text = format!(
-        "From {} {} to {} UTC, {}.",
-        date(timeline.from),
-        clock(timeline.from),
-        clock(timeline.to),
-        span(timeline.to.since(timeline.from))
-    );
+fn describe(timeline: &Timeline, times: &Times) -> String {
+    let window = match times {
+        Times::Utc => format!("From {}", times.window(timeline, "to")),
+        Times::FromZero { .. } => times.window(timeline, "to"),
+    };
+    let mut text = format!("{window}, {}.", span(timeline.to.since(timeline.from)));
     for lane in &timeline.lanes {
         let spans: Vec<String> =
             lane.spans.iter().map(|span| format!("{} from {}", span.label, clock(span.from))).collect();
@@ -120,6 +118,7 @@ pub(super) fn escape(text: &str) -> String {
 
 struct Drawing<'t> {
     timeline: &'t Timeline,
+    times: &'t Times,
     body: String,
     y: f64,
 }
@@ -139,14 +138,8 @@ impl Drawing<'_> {
 
     fn heading(&mut self) {
         let timeline = self.timeline;
-        self.text(20.0, 32.0, "kt-h1", &format!("{}/{}", timeline.namespace, timeline.name));
-        let line = format!(
-            "{} {} – {} UTC · {}",
-            date(timeline.from),
-            clock(timeline.from),
-            clock(timeline.to),
-            span(timeline.to.since(timeline.from))
-        );
+        self.text(20.0, 32.0, "kt-h1", &timeline.pod_name());
+        let line = format!("{} · {}", self.times.window(timeline, "–"), span(timeline.to.since(timeline.from)));
         self.text(20.0, 50.0, "kt-muted", &line);
         self.y = HEADING;
     }
@@ -194,7 +187,7 @@ impl Drawing<'_> {
 
     fn axis(&mut self, top: f64, bottom: f64) {
         for at in axis::times(self.timeline.from, self.timeline.to, 10) {
-            let (x, label) = (self.x(at), axis::label(at));
+            let (x, label) = (self.x(at), self.times.label(at, self.timeline.from));
             let _ = writeln!(
                 self.body,
                 "<line x1=\"{x}\" x2=\"{x}\" y1=\"{:.1}\" y2=\"{bottom:.1}\" class=\"kt-grid\"/>",

@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use keelet_lifecycle::{Wall, operation::Outcome};
 
-use super::{BandKind, Lane, MarkKind, State, Tick, Timeline, Tone, axis};
-use crate::words::{clock, date, span};
+use super::{BandKind, Lane, Mark, MarkKind, State, Tick, Timeline, Times, Tone, axis};
+use crate::words::{clock, span};
 
 /// How a timeline is drawn in a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,35 +23,39 @@ const NARROWEST: usize = 24;
 
 /// The timeline as text, with a line break at the end.
 pub fn text(timeline: &Timeline, look: Look) -> String {
+    let arrow = if look.ascii { "to" } else { "→" };
+    let times = Times::Utc;
+    let length = span(timeline.to.since(timeline.from));
+    let mut page = format!("pod {}   {} ({length})\n\n", timeline.pod_name(), times.window(timeline, arrow));
+    if timeline.lanes.is_empty() && timeline.notes.is_empty() {
+        page.push_str("nothing is known of its life in this time\n");
+        return page;
+    }
+    page.push_str(&picture(timeline, look, &times));
+    notes(timeline, look, &mut page);
+    page
+}
+
+/// The picture alone: the axis, the lanes, and what the characters mean.
+pub fn picture(timeline: &Timeline, look: Look, times: &Times) -> String {
     let names = timeline.lanes.iter().map(|lane| lane.name.chars().count());
     let probes = timeline.lanes.iter().flat_map(Lane::probes).map(|probe| probe.as_str().len() + 2);
     let gutter = names.chain(probes).chain(["agent".len()]).max().unwrap_or(0) + 2;
-    let canvas = Canvas { timeline, look, gutter, columns: look.width.saturating_sub(gutter).max(NARROWEST) };
+    let canvas = Canvas { timeline, look, times, gutter, columns: look.width.saturating_sub(gutter).max(NARROWEST) };
     let mut page = String::new();
-    let arrow = if look.ascii { "to" } else { "→" };
-    let length = span(timeline.to.since(timeline.from));
-    let _ = writeln!(
-        page,
-        "pod {}/{}   {} {} {arrow} {} UTC ({length})\n",
-        timeline.namespace,
-        timeline.name,
-        date(timeline.from),
-        clock(timeline.from),
-        clock(timeline.to),
-    );
     canvas.axis(&mut page);
     canvas.agent(&mut page);
     for lane in &timeline.lanes {
         canvas.lane(lane, &mut page);
     }
     canvas.legend(&mut page);
-    canvas.notes(&mut page);
     page
 }
 
 struct Canvas<'t> {
     timeline: &'t Timeline,
     look: Look,
+    times: &'t Times,
     gutter: usize,
     columns: usize,
 }
@@ -67,6 +71,17 @@ const RED: &str = "31";
 const PURPLE: &str = "35";
 const GREY: &str = "90";
 const NONE: &str = "";
+
+// === impl Look ===
+
+impl Look {
+    fn paint(self, colour: &str, text: &str) -> String {
+        match self.colours && !colour.is_empty() {
+            true => format!("\u{1b}[{colour}m{text}\u{1b}[0m"),
+            false => text.to_owned(),
+        }
+    }
+}
 
 // === impl Canvas ===
 
@@ -86,7 +101,7 @@ impl Canvas<'_> {
             let colour = cells[index].1;
             let same = cells[index..end].iter().take_while(|cell| cell.1 == colour).count();
             let run: String = cells[index..index + same].iter().map(|cell| cell.0).collect();
-            page.push_str(&self.paint(colour, &run));
+            page.push_str(&self.look.paint(colour, &run));
             index += same;
         }
         while page.ends_with(' ') {
@@ -95,19 +110,11 @@ impl Canvas<'_> {
         page.push('\n');
     }
 
-    fn paint(&self, colour: &str, text: &str) -> String {
-        if !self.look.colours || colour.is_empty() {
-            text.to_owned()
-        } else {
-            format!("\u{1b}[{colour}m{text}\u{1b}[0m")
-        }
-    }
-
     fn axis(&self, page: &mut String) {
         let mut cells = vec![Cell(' ', GREY); self.columns];
         let mut free = 0;
         for at in axis::times(self.timeline.from, self.timeline.to, self.columns / 12) {
-            let (column, label) = (self.column(at), axis::label(at));
+            let (column, label) = (self.column(at), self.times.label(at, self.timeline.from));
             if column >= free && column + label.len() <= self.columns {
                 for (offset, letter) in label.chars().enumerate() {
                     cells[column + offset].0 = letter;
@@ -181,13 +188,20 @@ impl Canvas<'_> {
         }
     }
 
+    /// Whether a stop is to be seen: an exit in its place would hide it.
+    fn shows_stop(&self, lane: &Lane) -> bool {
+        let is_exit = |mark: &Mark| matches!(mark.kind, MarkKind::Exit { code } if code != 0);
+        let hidden = |column| lane.marks.iter().any(|mark| is_exit(mark) && self.column(mark.at) == column);
+        lane.marks.iter().any(|mark| mark.kind == MarkKind::Kill && !hidden(self.column(mark.at)))
+    }
+
     fn state(&self, state: State) -> Cell {
         let (unicode, ascii, colour) = match state {
             State::True | State::Running | State::Succeeded | State::Ready => ('█', '#', GREEN),
             State::False | State::Pending => ('░', '.', GREY),
-            State::Failed => ('█', '!', RED),
+            State::Failed => ('▚', '~', RED),
             State::Waiting => ('░', '.', GREY),
-            State::Trouble => ('░', '~', RED),
+            State::Trouble => ('▚', '~', RED),
             State::Starting => ('▒', '-', BLUE),
             State::Unready => ('▓', '=', YELLOW),
             State::Done => ('▁', '_', GREY),
@@ -210,13 +224,13 @@ impl Canvas<'_> {
     fn legend(&self, page: &mut String) {
         let state = |state, name: &str| {
             let Cell(letter, colour) = self.state(state);
-            format!("{} {name}", self.paint(colour, &letter.to_string()))
+            format!("{} {name}", self.look.paint(colour, &letter.to_string()))
         };
         let tick = |outcome, name: &str| {
             let Cell(letter, colour) = self.tick(outcome);
-            format!("{} {name}", self.paint(colour, &letter.to_string()))
+            format!("{} {name}", self.look.paint(colour, &letter.to_string()))
         };
-        let exit = self.paint(RED, if self.look.ascii { "X" } else { "✖" });
+        let exit = self.look.paint(RED, if self.look.ascii { "X" } else { "✖" });
         let mut parts = vec![
             state(State::Waiting, "waiting"),
             state(State::Trouble, "in trouble"),
@@ -228,6 +242,18 @@ impl Canvas<'_> {
         ];
         if self.timeline.lanes.iter().any(|lane| !lane.ticks.is_empty()) {
             parts.extend([tick(Outcome::Success, "probe passed"), tick(Outcome::Failure, "failed")]);
+        }
+        let stop = self.look.paint(RED, if self.look.ascii { "v" } else { "▼" });
+        if self.timeline.lanes.iter().any(|lane| self.shows_stop(lane)) {
+            parts.push(format!("{stop} stop"));
+        }
+        let has_mark = |kind| self.timeline.marks.iter().any(|mark| mark.kind == kind);
+        if has_mark(MarkKind::Agent) {
+            let begin = self.look.paint(BLUE, if self.look.ascii { "^" } else { "▲" });
+            parts.push(format!("{begin} an agent starts"));
+        }
+        if has_mark(MarkKind::Ending) {
+            parts.push(format!("{} the pod ends", self.look.paint(PURPLE, "E")));
         }
         if self.timeline.bands.iter().any(|band| band.kind != BandKind::NoAgent) {
             parts.push("R r restart of all: removing, starting".to_owned());
@@ -254,23 +280,24 @@ impl Canvas<'_> {
         }
         page.push('\n');
     }
+}
 
-    fn notes(&self, page: &mut String) {
-        if self.timeline.notes.is_empty() {
-            return;
-        }
-        page.push('\n');
-        for note in &self.timeline.notes {
-            let colour = match note.tone {
-                Tone::Good => GREEN,
-                Tone::Plain => NONE,
-                Tone::Bad => RED,
-                Tone::Turn => PURPLE,
-            };
-            let _ = writeln!(page, "{}  {}", clock(note.at), self.paint(colour, &note.text));
-            if let Some(because) = &note.because {
-                let _ = writeln!(page, "          {}", self.paint(GREY, &format!("because {because}")));
-            }
+/// Every change, with its evidence.
+fn notes(timeline: &Timeline, look: Look, page: &mut String) {
+    if timeline.notes.is_empty() {
+        return;
+    }
+    page.push('\n');
+    for note in &timeline.notes {
+        let colour = match note.tone {
+            Tone::Good => GREEN,
+            Tone::Plain => NONE,
+            Tone::Bad => RED,
+            Tone::Turn => PURPLE,
+        };
+        let _ = writeln!(page, "{}  {}", clock(note.at), look.paint(colour, &note.text));
+        if let Some(because) = &note.because {
+            let _ = writeln!(page, "          {}", look.paint(GREY, &format!("because {because}")));
         }
     }
 }

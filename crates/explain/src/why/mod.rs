@@ -167,7 +167,7 @@ fn answer(known: &Known<'_>, chain: &Chain<'_, '_>, subject: &Subject, now: Mome
     let (value, reason) = value(known, subject)?;
     let of = match crate::sentence::container_of(subject) {
         Some(name) => format!("container {name:?}"),
-        None => format!("pod {}/{}", known.namespace, known.name),
+        None => format!("pod {}", crate::words::pod_name(known.namespace, known.name)),
     };
     let because = chain.of(subject);
     Some(Answer { subject: subject.clone(), of, value, since: since(known, subject, now), reason, because })
@@ -223,10 +223,15 @@ fn remarks(known: &Known<'_>, now: Moment) -> Vec<String> {
         remarks.push(format!("an agent started at {}{boot}{away}", time_ago(note.at, now)));
     }
     let boot = known.evidence.volatile.boot_id;
-    if known.evidence.volatile.agent_started.is_none() {
+    if known.status().is_none() {
+        // There is no before.
+    } else if known.evidence.volatile.agent_started.is_none() {
         remarks.push("no agent has looked at the pod since the node was booted: this is how it was before".to_owned());
     } else if boot != now.boot_id {
         remarks.push("this is from another boot of the node".to_owned());
+    }
+    if known.namespace.is_empty() {
+        remarks.push("its name is lost, it goes by its UID".to_owned());
     }
     if known.spec.is_none() {
         remarks.push("there is no copy of the pod, so rules and thresholds are named by number only".to_owned());

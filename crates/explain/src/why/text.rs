@@ -7,7 +7,7 @@ use keelet_lifecycle::{Moment, ProbeRecord, Subject};
 use super::{Answer, Explained, Link};
 use crate::{
     sentence::outcome,
-    words::{clock, date, one_line, span, time_ago},
+    words::{clock, date, one_line, pod_name, span, time_ago},
 };
 
 /// The answers as text, with a line break at the end. What was explained once is not explained again.
@@ -16,9 +16,8 @@ pub fn text(explained: &Explained) -> String {
     let asked = explained.as_of.wall;
     let _ = writeln!(
         page.text,
-        "pod {}/{} as of {} {} UTC",
-        explained.namespace,
-        explained.name,
+        "pod {} as of {} {} UTC",
+        pod_name(&explained.namespace, &explained.name),
         date(asked),
         clock(asked)
     );

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use keelet_pod::{Container, Pod, Probe, Role};
 
+use crate::span::DAY;
+
 use super::{
     outlook::{self, Fit, Outlook},
     scenario::{Cause, Scenario, init_takes},
-    span::LONGEST,
     wishes::{Exit, Lives},
 };
 
@@ -76,8 +77,8 @@ fn lives(exits: &[Exit]) -> Duration {
         for _ in 0..times {
             total += exit.after + backoff(ended);
             ended += 1;
-            if total > LONGEST {
-                return LONGEST;
+            if total > DAY {
+                return DAY;
             }
         }
     }
@@ -107,7 +108,7 @@ fn rounded(span: Duration) -> Duration {
         120..600 => 30,
         _ => 60,
     };
-    Duration::from_secs(span.as_secs().div_ceil(step) * step).clamp(Duration::from_secs(30), LONGEST)
+    Duration::from_secs(span.as_secs().div_ceil(step) * step).clamp(Duration::from_secs(30), DAY)
 }
 
 #[cfg(test)]

@@ -1,8 +1,6 @@
 //! A simulation as a picture, as a page and for machines.
 
-use std::fmt::Write;
-
-use keelet_explain::timeline::{self, Timeline};
+use keelet_explain::timeline::{self, Caption, Row, Section, Timeline};
 use serde::Serialize;
 
 use super::{
@@ -11,10 +9,6 @@ use super::{
     outlook::Outlook,
     verdict::{Line, Tone},
 };
-
-/// The axis names midnight by its date; here it is the beginning.
-pub(super) const AXIS_MIDNIGHT: &str = "2000-01-01";
-pub(super) const MIDNIGHT: &str = "00:00:00";
 
 /// The shape of the JSON. While it stays the same, fields may be added and none is renamed or dropped.
 const FORMAT: &str = "keelet.dev/simulate/v1";
@@ -110,57 +104,30 @@ pub(super) fn json(simulation: &Simulation) -> serde_json::Result<String> {
 
 /// A picture.
 pub(super) fn svg(simulation: &Simulation) -> String {
-    in_simulated_time(&timeline::svg(&simulation.timeline), simulation)
+    timeline::svg(&simulation.timeline, &simulation.times())
 }
 
-/// A page: the timeline's, with what was asked for and the verdict before the journal.
+/// A page: the timeline's, with what was asked for and the verdict before the changes.
 pub(super) fn html(simulation: &Simulation) -> String {
-    let page = in_simulated_time(&timeline::html(&simulation.timeline), simulation);
-    let page = page.replacen("<section>", &format!("{}<section>", verdict(simulation)), 1);
-    page.replacen("· keelet timeline</title>", "· keelet simulate</title>", 1).replacen(
-        "from the pod's ledger. Times are UTC;",
-        "from a simulation. Times count from its beginning;",
-        1,
-    )
+    let caption = Caption {
+        command: "keelet simulate",
+        origin: "a simulation",
+        times: simulation.times(),
+        sections: vec![verdict(simulation)],
+    };
+    timeline::html(&simulation.timeline, &caption)
 }
 
-/// Dates mean nothing here.
-fn in_simulated_time(drawn: &str, simulation: &Simulation) -> String {
-    let end = super::text::clock(u64::try_from(simulation.scenario.span.as_millis()).unwrap_or(u64::MAX));
-    let mut drawn = drawn.to_owned();
-    for dash in ["–", "→", "to"] {
-        let window = format!("{AXIS_MIDNIGHT} {MIDNIGHT} {dash} {end} UTC");
-        drawn = drawn.replace(&window, &format!("simulated with seed {}", simulation.seed));
-    }
-    drawn.replace(AXIS_MIDNIGHT, MIDNIGHT)
-}
-
-fn verdict(simulation: &Simulation) -> String {
-    let mut section = String::from("<section>\n<h2>Verdict</h2>\n");
-    let asked = simulation.asked();
-    if !asked.is_empty() {
-        let asked: Vec<String> = asked.iter().map(|sentence| escape(sentence)).collect();
-        let _ = writeln!(section, "<p>{}</p>", asked.join("<br>\n"));
-    }
-    section.push_str("<table>\n<tbody>\n");
-    for line in &simulation.lines {
-        let tone = match line.tone {
-            Tone::Good => "good",
-            Tone::Plain => "plain",
-            Tone::Bad => "bad",
-        };
-        let whose = line.container.as_ref().map_or_else(|| "<i>pod</i>".to_owned(), |name| escape(name));
-        let _ = writeln!(
-            section,
-            "<tr class=\"{tone}\"><td>{}</td><td>{whose}</td><td>{}</td></tr>",
-            escape(line.topic),
-            escape(&line.text)
-        );
-    }
-    section.push_str("</tbody>\n</table>\n</section>\n");
-    section
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+fn verdict(simulation: &Simulation) -> Section {
+    let row = |line: &Line| Row {
+        tone: match line.tone {
+            Tone::Good => timeline::Tone::Good,
+            Tone::Plain => timeline::Tone::Plain,
+            Tone::Bad => timeline::Tone::Bad,
+        },
+        topic: line.topic.to_owned(),
+        container: line.container.clone(),
+        text: line.text.clone(),
+    };
+    Section { heading: "Verdict", sentences: simulation.asked(), rows: simulation.lines.iter().map(row).collect() }
 }

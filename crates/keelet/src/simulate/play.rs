@@ -3,12 +3,7 @@
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc, time::Duration};
 
 use keelet_explain::Known;
-use keelet_lifecycle::{
-    Evidence, Moment, ProbeRecord, Rules, Wall, Why,
-    journal::Note,
-    restart::{BackoffLimits, RestartAllRule},
-    status::PodStatus,
-};
+use keelet_lifecycle::{Evidence, Moment, ProbeRecord, Rules, Wall, Why, journal::Note, status::PodStatus};
 use keelet_pod::{Container, Features, Handler, Pod, ProbeKind, Role};
 use keelet_sim::{Happening, Remains, Reply, Violation, World};
 
@@ -53,8 +48,7 @@ const LONGEST_LOOK: Duration = Duration::from_secs(10);
 const ATTEMPTS_BETWEEN_LOOKS: u32 = 8;
 
 /// Plays a scenario to its end.
-pub(crate) fn play(pod: &Pod, scenario: &Scenario, features: &Features, seed: u64) -> Record {
-    let rules = rules(features);
+pub(crate) fn play(pod: &Pod, scenario: &Scenario, features: &Features, rules: Rules, seed: u64) -> Record {
     let mut world = World::new(seed)
         .with(pod.clone())
         .settings(|settings| {
@@ -89,18 +83,6 @@ pub(crate) fn play(pod: &Pod, scenario: &Scenario, features: &Features, seed: u6
     }
     pass(&mut world, &mut scribe, scenario.span, look);
     scribe.finish(&world)
-}
-
-/// As the agent has them on a node with these gates.
-fn rules(features: &Features) -> Rules {
-    let restart_all = if features.restart_all.is_on() { RestartAllRule::Honoured } else { RestartAllRule::Ignored };
-    let usual = Rules::default();
-    Rules {
-        agent_restart: features.agent_restart,
-        restart_all,
-        crash_backoff: BackoffLimits::for_node(None, features).unwrap_or(usual.crash_backoff),
-        ..usual
-    }
 }
 
 /// Lets time pass until then, and looks into the ledger now and again.

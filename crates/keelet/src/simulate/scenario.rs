@@ -4,10 +4,9 @@ use std::{collections::BTreeMap, time::Duration};
 
 use keelet_pod::{Container, Handler, Pod, ProbeKind, Role};
 
-use super::{
-    span::words,
-    wishes::{Exit, Lives, ProbeTrouble, SlowStart, While},
-};
+use crate::span::words;
+
+use super::wishes::{Exit, Lives, ProbeTrouble, SlowStart, While};
 
 /// Everything the options wish for.
 #[derive(Clone, Debug, Default)]

@@ -32,7 +32,7 @@ fn of(pod: &Pod) -> Outlook {
 
 fn simulate(pod: &Pod, wishes: &Wishes) -> (Record, Course) {
     let scenario = Scenario::new(pod, wishes).unwrap();
-    let record = play(pod, &scenario, &Features::default(), 1);
+    let record = play(pod, &scenario, &Features::default(), crate::rules::of_node(&Features::default()).unwrap(), 1);
     assert_eq!(record.violations, []);
     let course = Course::of(&record, &scenario);
     (record, course)

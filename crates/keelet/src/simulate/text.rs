@@ -2,15 +2,13 @@
 
 use std::fmt::Write;
 
-use keelet_explain::timeline::{self, LaneKind, Look, Timeline};
+use keelet_explain::timeline::{self, LaneKind, Look, Timeline, Times};
 
-use crate::style::Style;
+use crate::{span::words, style::Style};
 
 use super::{
     Simulation,
     moments::Moment,
-    page::{AXIS_MIDNIGHT, MIDNIGHT},
-    span::words,
     verdict::{Line, Tone},
 };
 
@@ -36,7 +34,7 @@ pub(super) fn text(simulation: &Simulation, look: Look) -> String {
         wrapped(&mut page, "  ", 4, &sentence, look.width);
     }
     page.push('\n');
-    page.push_str(&picture(&simulation.timeline, look));
+    page.push_str(&picture(&simulation.timeline, look, &simulation.times()));
     page.push_str("\nWhat happened\n");
     moments(&mut page, &simulation.moments, style, look.width);
     page.push_str("\nVerdict\n");
@@ -44,14 +42,12 @@ pub(super) fn text(simulation: &Simulation, look: Look) -> String {
     page
 }
 
-/// The picture without its heading and the journal.
-fn picture(timeline: &Timeline, look: Look) -> String {
-    let mut shown = Timeline { notes: Vec::new(), ..timeline.clone() };
+/// The picture of what matters most.
+fn picture(timeline: &Timeline, look: Look, times: &Times) -> String {
+    let mut shown = timeline.clone();
     // There is little room, and what other conditions say shows in the lanes of the containers.
     shown.lanes.retain(|lane| lane.kind != LaneKind::Condition || lane.name == "Ready");
-    let drawn = timeline::text(&shown, look);
-    let drawn = drawn.split_once("\n\n").map_or(drawn.as_str(), |(_, picture)| picture);
-    drawn.replacen(AXIS_MIDNIGHT, &format!("{MIDNIGHT}  "), 1)
+    timeline::picture(&shown, look, times)
 }
 
 fn moments(page: &mut String, moments: &[Moment], style: Style, width: usize) {
@@ -100,7 +96,7 @@ fn paint(style: Style, tone: Tone, text: &str, after: usize) -> String {
 }
 
 /// `00:01:30`.
-pub(super) fn clock(at_ms: u64) -> String {
+fn clock(at_ms: u64) -> String {
     let seconds = at_ms / 1000;
     format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }

@@ -6,11 +6,12 @@ use keelet_lifecycle::status::Phase;
 use keelet_pod::ProbeKind;
 use serde::Serialize;
 
+use crate::span::{about, words};
+
 use super::{
     course::{Course, Fared, Return},
     outlook::{Budget, Detection, Fit, Outlook, failures_needed},
     scenario::{Cause, Scenario},
-    span::{about, words},
 };
 
 /// One sentence.
@@ -60,7 +61,10 @@ fn ready(course: &Course) -> Line {
         return line("ready", "never".to_owned(), if over { Tone::Plain } else { Tone::Bad });
     };
     let first = format!("after {}", about(first));
-    let unready = about(course.unready);
+    let unready = match about(course.unready).as_str() {
+        "0 s" => "less than 100 ms".to_owned(),
+        about => about.to_owned(),
+    };
     match course.ready_at_end {
         // Who is done need not be ready.
         _ if over => line("ready", first, Tone::Plain),

@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr, time::Duration};
 
 use keelet_pod::ProbeKind;
 
-use super::span;
+use crate::span;
 
 /// `--exit main=88@10s*3`: how lives of a container end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +75,7 @@ impl FromStr for Exit {
         };
         let (code, after) = match rest.split_once('@') {
             None => (rest, Duration::ZERO),
-            Some((code, after)) => (code, span::parse(after)?),
+            Some((code, after)) => (code, span::parse_day(after)?),
         };
         let code = code.parse().map_err(|_| format!("{code:?} is no exit code: expected 0 to 255"))?;
         Ok(Self { container: container.to_owned(), code, after, lives })
@@ -93,7 +93,7 @@ impl FromStr for SlowStart {
             Some(("", _)) => return Err("expected SPAN or CONTAINER=SPAN, such as main=45s".to_owned()),
             Some((container, takes)) => (Some(container.to_owned()), takes),
         };
-        Ok(Self { container, takes: span::parse(takes)? })
+        Ok(Self { container, takes: span::parse_day(takes)? })
     }
 }
 
@@ -124,8 +124,8 @@ impl FromStr for While {
     fn from_str(text: &str) -> Result<Self, String> {
         let text = text.strip_prefix('@').unwrap_or(text);
         match text.split_once('+') {
-            None => Ok(Self { from: span::parse(text)?, lasts: None }),
-            Some((from, lasts)) => Ok(Self { from: span::parse(from)?, lasts: Some(span::parse(lasts)?) }),
+            None => Ok(Self { from: span::parse_day(text)?, lasts: None }),
+            Some((from, lasts)) => Ok(Self { from: span::parse_day(from)?, lasts: Some(span::parse_day(lasts)?) }),
         }
     }
 }
@@ -137,7 +137,11 @@ impl fmt::Display for Exit {
             Lives::Next(times) => format!("in {times} lives"),
             Lives::Every => "in every life".to_owned(),
         };
-        write!(f, "exits with code {} {} after its start, {which}", self.code, span::words(self.after))
+        let when = match self.after {
+            Duration::ZERO => "at once".to_owned(),
+            after => format!("{} after its start", span::words(after)),
+        };
+        write!(f, "exits with code {}, {when}, {which}", self.code)
     }
 }
 

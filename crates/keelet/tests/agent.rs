@@ -1,0 +1,196 @@
+//! `keelet agent` from the outside, without a runtime: how it starts, what it says, how it ends.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    process::{Child, Command, Output, Stdio},
+    sync::mpsc::{Receiver, sync_channel},
+    thread,
+    time::Duration,
+};
+
+use tempfile::TempDir;
+
+/// A node without a runtime.
+struct Node {
+    directory: TempDir,
+}
+
+/// An agent that runs.
+struct Agent {
+    process: Child,
+    log: Receiver<String>,
+}
+
+/// More lines than any of these agents writes.
+const LINES: usize = 1000;
+
+/// It only ends a test that failed.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+// === impl Node ===
+
+impl Node {
+    fn new() -> Self {
+        let directory = TempDir::new().unwrap();
+        fs::create_dir(directory.path().join("manifests")).unwrap();
+        Self { directory }
+    }
+
+    /// With paths as people type them: relative to where they are.
+    fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_keelet"));
+        command.current_dir(self.directory.path()).env_remove("KEELET_LOG").env("NO_COLOR", "1").arg("agent");
+        let endpoint = format!("unix://{}/none.sock", self.directory.path().display());
+        command.args(["--container-runtime-endpoint", &endpoint, "--pod-manifest-path", "manifests"]);
+        command.args(["--root-dir", "lib", "--state-dir", "run", "--pod-logs-dir", "logs"]);
+        command
+    }
+
+    fn want(&self, image: &str) {
+        let pod = format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: web, uid: u1}}\nspec: {{containers: [{{name: main, image: {image}}}]}}\n"
+        );
+        let path = self.directory.path().join("manifests");
+        // In one step, so that nobody sees half of it.
+        fs::write(path.join(".web.yaml"), pod).unwrap();
+        fs::rename(path.join(".web.yaml"), path.join("web.yaml")).unwrap();
+    }
+
+    /// The image of the copy that the ledger keeps.
+    fn kept(&self) -> String {
+        let copy = fs::read_to_string(self.directory.path().join("lib/ledger/pods/u1/pod.json")).unwrap();
+        let copy: serde_json::Value = serde_json::from_str(&copy).unwrap();
+        copy.to_string().split("\"image\":\"").nth(1).unwrap().split('"').next().unwrap().to_owned()
+    }
+
+    fn start(&self) -> Agent {
+        let agent = Agent::start(&mut self.command());
+        agent.says(" is running");
+        agent
+    }
+}
+
+// === impl Agent ===
+
+impl Agent {
+    fn start(command: &mut Command) -> Self {
+        let mut process = command.stderr(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(process.stderr.take().unwrap()).lines();
+        let (sender, log) = sync_channel(LINES);
+        thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        Self { process, log }
+    }
+
+    /// Reads the log up to a line that says this.
+    fn says(&self, what: &str) -> String {
+        let mut seen = String::new();
+        while let Ok(line) = self.log.recv_timeout(PATIENCE) {
+            if line.contains(what) {
+                return line;
+            }
+            seen.push_str(&line);
+            seen.push('\n');
+        }
+        panic!("the agent never said {what:?}:\n{seen}");
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "a test waits for the process it tests")]
+    fn stop(mut self, signal: &str) -> i32 {
+        let kill = format!("kill -{signal} {}", self.process.id());
+        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+        self.says("stopping; pods run on");
+        self.process.wait().unwrap().code().expect("it ends by itself")
+    }
+}
+
+/// No test leaves an agent behind.
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test waits for the process it tests")]
+fn run(command: &mut Command) -> (i32, String) {
+    let Output { status, stdout, stderr } = command.output().expect("keelet runs");
+    assert_eq!(stdout, b"", "the log is on standard error");
+    (status.code().expect("no signal"), String::from_utf8(stderr).expect("UTF-8"))
+}
+
+#[test]
+fn a_runtime_that_is_not_there_is_said_and_signals_end_the_agent() {
+    for signal in ["TERM", "INT"] {
+        let node = Node::new();
+        let agent = node.start();
+        let line = agent.says("the runtime does not answer; the agent keeps trying");
+        assert!(line.contains("/none.sock) cannot be reached"), "{line}");
+        assert_eq!(agent.stop(signal), 0);
+    }
+}
+
+#[test]
+fn two_agents_do_not_share_a_ledger() {
+    let node = Node::new();
+    let agent = node.start();
+    let (code, err) = run(&mut node.command());
+    let pid = agent.process.id();
+    assert_eq!(code, 2);
+    assert!(err.contains(&format!("another keelet agent (pid {pid}) works with ")), "{err}");
+    assert_eq!(agent.stop("TERM"), 0);
+}
+
+#[test]
+fn what_cannot_work_is_refused_before_anything_starts() {
+    let node = Node::new();
+    fs::write(node.directory.path().join("file"), "").unwrap();
+    for (option, value, expected) in [
+        ("--root-dir", "file", "keelet: --root-dir: file is not a directory\n"),
+        ("--pod-logs-dir", "file", "keelet: --pod-logs-dir: file is not a directory\n"),
+        ("--state-dir", "file/run", "keelet: --state-dir: file/run is not a directory\n"),
+        ("--container-runtime-endpoint", "tcp://x", "has another scheme than unix: it must be a unix socket"),
+        ("--feature-gates", "X=maybe", "must be Name=true or Name=false"),
+        ("--max-concurrent-probes", "0", "\"0\" is not what is allowed: a whole number from 1 to "),
+        ("--node-monitor-grace-period", "-1", "\"-1\" is not what is allowed: a whole number from 0 to "),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_keelet"));
+        command.current_dir(node.directory.path()).arg("agent").args([option, value]);
+        for other in
+            [["--container-runtime-endpoint", "/none"], ["--pod-manifest-path", "manifests"], ["--root-dir", "lib"]]
+        {
+            if other[0] != option {
+                command.args(other);
+            }
+        }
+        let (code, err) = run(&mut command);
+        assert!(code == 2 && err.contains(expected), "{option} {value}: {code} {err}");
+        assert!(!node.directory.path().join("lib").exists(), "{option}");
+    }
+}
+
+#[test]
+fn a_filter_for_the_log_that_means_nothing_is_said() {
+    let node = Node::new();
+    let agent = Agent::start(node.command().env("KEELET_LOG", "a=b=c["));
+    let line = agent.says("KEELET_LOG");
+    assert!(line.contains("ignored: expected a filter such as warn,keelet_agent=debug"), "{line}");
+    agent.says(" is running");
+    assert_eq!(agent.stop("TERM"), 0);
+}
+
+/// API-10, API-19: a pod does not change under its UID, neither while the agent is there nor while it is not.
+#[test]
+fn a_living_pod_stays_as_it_is_over_a_restart_of_the_agent() {
+    let node = Node::new();
+    node.want("first");
+    let agent = node.start();
+    agent.says("the runtime cannot be asked about the pod");
+    node.want("second");
+    let line = agent.says("pod default/web is not taken: its metadata.uid is \"u1\"");
+    assert!(line.contains("/manifests/web.yaml: "), "{line}");
+    assert_eq!((agent.stop("TERM"), node.kept()), (0, "first".to_owned()));
+    node.want("third");
+    let agent = node.start();
+    agent.says("pod default/web is not taken: its metadata.uid is \"u1\"");
+    assert_eq!((agent.stop("TERM"), node.kept()), (0, "first".to_owned()));
+}
