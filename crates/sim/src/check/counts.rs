@@ -1,11 +1,17 @@
 //! `restartCount` is exact.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::RangeInclusive,
+};
 
 use keelet_lifecycle::status::ContainerState;
 
 use super::{Check, View, bare};
-use crate::timeline::{Entry, Happening};
+use crate::{
+    node::Life,
+    timeline::{Entry, Happening},
+};
 
 /// A container that runs was restarted once for each life it had before; the count never falls, and never counts lives
 /// that were not.
@@ -13,6 +19,10 @@ use crate::timeline::{Entry, Happening};
 pub(crate) struct Counts {
     /// The count last published, by pod and container.
     published: BTreeMap<(String, String), u32>,
+    /// Lives that some status showed.
+    shown: BTreeSet<String>,
+    /// Lives that vanished without anybody asking.
+    vanished: BTreeSet<String>,
     /// A ledger that could not be written was left behind: lives that nobody remembers are not counted.
     excused: bool,
 }
@@ -30,6 +40,9 @@ impl Check for Counts {
             return Ok(());
         }
         match &entry.what {
+            Happening::Removed { instance, asked: false } => {
+                self.vanished.insert(instance.id.clone());
+            }
             Happening::PodGone { pod } => self.published.retain(|(of, _), _| of != pod),
             Happening::Published { pod, status, .. } => {
                 for container in status.all_containers() {
@@ -44,9 +57,10 @@ impl Check for Counts {
                         return Err(format!("the restart count of {name} falls from {before} to {count}"));
                     }
                     let id = container.container_id.as_deref().map(bare);
+                    self.shown.extend(id.map(str::to_owned));
                     let number = lives.iter().position(|life| Some(life.instance.id.as_str()) == id);
                     if let (ContainerState::Running(_), Some(number)) = (&container.state, number)
-                        && u32::try_from(number) != Ok(count)
+                        && !self.possible(&lives[..number]).contains(&count)
                     {
                         return Err(format!(
                             "{} is the start number {} of {name}, and its restart count is {count}",
@@ -59,5 +73,15 @@ impl Check for Counts {
             _ => {}
         }
         Ok(())
+    }
+}
+
+impl Counts {
+    /// How many of these lives may be counted. One that vanished before any status showed it may be known to nobody.
+    fn possible(&self, lives: &[Life]) -> RangeInclusive<u32> {
+        let nobody_knows = |id: &String| self.vanished.contains(id) && !self.shown.contains(id);
+        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        let unknown = lives.iter().filter(|life| nobody_knows(&life.instance.id)).count();
+        count(lives.len() - unknown)..=count(lives.len())
     }
 }

@@ -75,13 +75,17 @@ impl Check for Evidence {
 
 impl Evidence {
     fn hear(&mut self, at: Duration, attempt: &Attempt, view: View<'_>) {
-        let Some(instance) = &attempt.instance else { return };
+        // Nobody answers for a container that has ended, and the agent need not know yet that it has.
+        let shown =
+            || self.published.get(&attempt.pod).and_then(|published| published.containers.get(&attempt.container));
+        let id = attempt.instance.as_ref().map(|instance| instance.id.clone());
+        let Some(id) = id.or_else(|| shown().map(|shown| shown.id.clone())) else { return };
         let spec = view.pods.get(&attempt.pod).and_then(|pod| pod.container(&attempt.container));
         for kind in &attempt.kinds {
             let timeout = spec.and_then(|spec| spec.probe(*kind)).map_or(Duration::MAX, |probe| probe.timeout);
             let in_time = attempt.latency < timeout;
             let answered = if attempt.reply.passes() || in_time { attempt.latency.min(timeout) } else { timeout };
-            let said = self.answers.entry((instance.id.clone(), *kind)).or_default();
+            let said = self.answers.entry((id.clone(), *kind)).or_default();
             said.push(Said { at: at.saturating_add(answered), passed: attempt.reply.passes() && in_time });
             // A call that the faults delay, or an executor that holds it up, turns a pass into a failure.
             if attempt.reply.passes() && !view.context.is_calm() {

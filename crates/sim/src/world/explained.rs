@@ -1,11 +1,14 @@
 //! Whether the ledger explains what was published.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use keelet_explain::{Known, why::check_chains};
 
 use super::World;
 use crate::timeline::{Entry, Happening};
+
+/// By then a write that the disk refused has been tried again.
+const TRIED_AGAIN: Duration = Duration::from_secs(3);
 
 // === impl World ===
 
@@ -19,9 +22,13 @@ impl World {
         let in_question = |entry: &&Entry| {
             matches!(entry.what, Happening::Published { .. } | Happening::Reboot | Happening::DiskFailed { .. })
         };
+        let elapsed = self.elapsed();
         let settled = self.inside(|state| {
             let last = state.timeline.entries().iter().rev().find(in_question);
+            let refused = |entry: &&Entry| matches!(entry.what, Happening::DiskFailed { .. });
+            let refused = state.timeline.entries().iter().rev().find(refused);
             last.is_some_and(|entry| matches!(entry.what, Happening::Published { .. }))
+                && refused.is_none_or(|entry| elapsed > entry.at + TRIED_AGAIN)
         });
         if !settled {
             return;
