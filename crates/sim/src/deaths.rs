@@ -58,8 +58,9 @@ pub fn for_some_deaths(
             tried += 1;
             let left_calls = play(&build, &drive, &check, *death, InFlight::Applied);
             if left_calls {
-                tried += 1;
+                tried += 2;
                 play(&build, &drive, &check, *death, InFlight::Lost);
+                play(&build, &drive, &check, *death, InFlight::GivenUp);
             }
         }
     }

@@ -39,6 +39,9 @@ pub enum InFlight {
     Applied,
     /// The runtime never gets them.
     Lost,
+    /// The runtime carries them out, but gives up a start whose client is gone, as containerd does: the container has
+    /// ended without ever having run.
+    GivenUp,
 }
 
 /// One run of the agent.

@@ -285,6 +285,16 @@ impl State {
         }
     }
 
+    /// Leaves a container that was being started as one that has ended without ever having run.
+    pub(crate) fn give_up_start(&mut self, id: &str) {
+        let finished_ns = self.wall_ns();
+        let Some(container) = self.node.containers.get_mut(id) else { return };
+        container.state = ContainerState::Exited { started_ns: 0, finished_ns, exit_code: 128, reason: "StartError" };
+        let instance = Arc::clone(&container.instance);
+        self.note(Happening::GivenUp(Arc::clone(&instance)));
+        self.tell(&instance, Notice::Stopped);
+    }
+
     /// Sends SIGTERM, and SIGKILL after the grace period; none means SIGKILL at once.
     pub(crate) fn signal(&mut self, id: &str, grace: Duration) {
         let Some(container) = self.node.containers.get(id).filter(|container| container.is_running()) else { return };

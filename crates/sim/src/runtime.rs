@@ -160,11 +160,21 @@ impl State {
             return fate;
         }
         let arrives = match life.in_flight() {
-            InFlight::Applied => true,
+            InFlight::Applied | InFlight::GivenUp => true,
             InFlight::Lost => false,
             InFlight::ByChance => self.random.chance(500),
         };
         if arrives { fate } else { Fate::Lost }
+    }
+
+    /// Whether the runtime gives up a start that is under way, because nobody waits for it any more.
+    fn gives_up_start(&mut self, life: &Life) -> bool {
+        life.is_over()
+            && match life.in_flight() {
+                InFlight::Applied | InFlight::Lost => false,
+                InFlight::GivenUp => true,
+                InFlight::ByChance => self.random.chance(300),
+            }
     }
 
     fn note_call(&mut self, call: &Call, fate: Fate) {

@@ -103,6 +103,8 @@ pub enum Happening {
     Created(Arc<InstanceRef>),
     /// A container began to run.
     Started(Arc<InstanceRef>),
+    /// A container was given up while it was being started: it has ended without ever having run.
+    GivenUp(Arc<InstanceRef>),
     /// A container ended.
     Exited {
         /// Which.
@@ -284,6 +286,7 @@ impl Happening {
             Self::Sandbox { .. }
             | Self::Created(_)
             | Self::Started(_)
+            | Self::GivenUp(_)
             | Self::Exited { .. }
             | Self::Removed { .. }
             | Self::Reboot => "node",
@@ -310,6 +313,7 @@ impl fmt::Display for Happening {
             Self::Sandbox { id, change, .. } => write!(f, "{id} is {}", change.word()),
             Self::Created(instance) => write!(f, "{} is created", instance.id),
             Self::Started(instance) => write!(f, "{} runs", instance.id),
+            Self::GivenUp(instance) => write!(f, "{} is given up before it runs", instance.id),
             Self::Exited { instance, exit_code, cause } => {
                 let how = match cause {
                     ExitCause::Own => "",

@@ -185,6 +185,7 @@ impl RuntimeService for SimRuntime {
         request: Request<v1::StartContainerRequest>,
     ) -> Answered<v1::StartContainerResponse> {
         let id = request.into_inner().container_id;
+        let life = Arc::clone(&self.life);
         self.call(CallKind::StartContainer, &id.clone(), |sim| async move {
             let slow = {
                 let mut state = sim.lock();
@@ -203,6 +204,10 @@ impl RuntimeService for SimRuntime {
             let sandbox = container.instance.sandbox.clone();
             if !state.node.sandboxes.get(&sandbox).is_some_and(|sandbox| sandbox.ready) {
                 return Err(Status::failed_precondition(format!("sandbox {sandbox} is not running")));
+            }
+            if state.gives_up_start(&life) {
+                state.give_up_start(&id);
+                return Err(Status::cancelled("nobody is waiting"));
             }
             state.start(&id);
             Ok(v1::StartContainerResponse {})
