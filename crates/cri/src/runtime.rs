@@ -346,8 +346,11 @@ impl Runtime {
     /// Waits until the stream is there, is refused, or is likely to be there (see `events`).
     async fn subscribed<T>(&self, mut feed: Feed<T>) -> Result<Option<Feed<T>>, Error> {
         let settled = async {
-            self.version().await?;
-            tokio::time::sleep(SETTLE).await;
+            // Any answer shows that the connection works; this one decides nothing about the stream.
+            match self.version().await {
+                Err(error) if error.kind != ErrorKind::Unimplemented => return Err(error),
+                Ok(_) | Err(_) => tokio::time::sleep(SETTLE).await,
+            }
             Ok(())
         };
         let opened = tokio::select! {
