@@ -75,10 +75,14 @@ fn prune(draft: &mut Draft<'_>) {
     let (pod, observed) = (draft.pod, draft.observed);
     for container in pod.lasting_containers() {
         let is_dead = |instance: &&Instance| {
-            instance.name == container.name && matches!(instance.state, InstanceState::Exited { .. })
+            instance.name == container.name
+                && matches!(instance.state, InstanceState::Exited { .. })
+                && !is_stillborn(draft, instance)
         };
-        let newest = observed.containers.iter().filter(is_dead).max_by_key(|instance| instance.age_key());
-        for dead in observed.containers.iter().filter(is_dead).filter(|dead| Some(*dead) != newest) {
+        let mut dead: Vec<&Instance> = observed.containers.iter().filter(is_dead).collect();
+        dead.sort_by_key(|instance| instance.age_key());
+        dead.pop();
+        for dead in dead {
             draft.start(Operation::Remove { container: dead.name.clone(), id: dead.id.clone() });
         }
     }

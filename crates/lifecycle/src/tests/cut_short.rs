@@ -123,3 +123,28 @@ fn a_start_that_fails_by_itself_is_a_failure() {
     world.restart_agent();
     assert_eq!(world.status().phase, Phase::Failed);
 }
+
+/// SIDE-11, STAT-5: what never ran tells nothing, so the life before it is the one that is kept.
+#[test]
+fn the_life_before_a_start_that_died_with_the_agent_is_kept() {
+    let mut world = World::with_spec("\n  containers:\n  - {name: main, image: \"x:1\"}\n");
+    world.settle().hold(|operation| matches!(operation, Operation::Launch { .. })).exit("main", 3);
+    world.seconds(1);
+    assert_eq!(world.in_flight().len(), 1, "the next start");
+    let before = world.observed.containers[0].id.clone();
+    let instance = Instance { attempt: 1, ..never_ran(&world, "main") };
+    world.observed.containers.push(instance.clone());
+    world.restart_agent_only();
+    let mark = world.mark();
+    world.hold(|_| false).settle();
+    let removed: Vec<&String> = world
+        .since(mark)
+        .into_iter()
+        .filter_map(|operation| match operation {
+            Operation::Remove { id, .. } => Some(id),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(removed, [&instance.id], "and not {before}");
+    assert_eq!((world.running(), world.container("main").restart_count), (["main"].into(), 1));
+}

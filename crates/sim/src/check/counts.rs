@@ -23,6 +23,10 @@ pub(crate) struct Counts {
     shown: BTreeSet<String>,
     /// Lives that vanished without anybody asking.
     vanished: BTreeSet<String>,
+    /// Starts that were given up with their agent, by pod and container; and those of them that a reboot made nobody
+    /// remember, so that they look like any failed start.
+    given_up: BTreeMap<(String, String), u32>,
+    forgotten: BTreeMap<(String, String), u32>,
     /// A ledger that could not be written was left behind: lives that nobody remembers are not counted.
     excused: bool,
 }
@@ -40,6 +44,10 @@ impl Check for Counts {
             return Ok(());
         }
         match &entry.what {
+            Happening::GivenUp(instance) => {
+                *self.given_up.entry((instance.pod.clone(), instance.name.clone())).or_default() += 1;
+            }
+            Happening::Reboot => self.forgotten = self.given_up.clone(),
             Happening::Removed { instance, asked: false } => {
                 self.vanished.insert(instance.id.clone());
             }
@@ -49,7 +57,8 @@ impl Check for Counts {
                     let (name, count) = (&container.name, container.restart_count);
                     let lives = view.node.lives(pod, name);
                     let began = u32::try_from(lives.len()).unwrap_or(u32::MAX);
-                    if count > began {
+                    let forgotten = self.forgotten.get(&(pod.clone(), name.clone())).copied().unwrap_or(0);
+                    if count > began + forgotten {
                         return Err(format!("{name} has a restart count of {count} after {began} starts"));
                     }
                     let before = self.published.insert((pod.clone(), name.clone()), count).unwrap_or(0);
@@ -60,7 +69,7 @@ impl Check for Counts {
                     self.shown.extend(id.map(str::to_owned));
                     let number = lives.iter().position(|life| Some(life.instance.id.as_str()) == id);
                     if let (ContainerState::Running(_), Some(number)) = (&container.state, number)
-                        && !self.possible(&lives[..number]).contains(&count)
+                        && !self.possible(&lives[..number], forgotten).contains(&count)
                     {
                         return Err(format!(
                             "{} is the start number {} of {name}, and its restart count is {count}",
@@ -78,10 +87,10 @@ impl Check for Counts {
 
 impl Counts {
     /// How many of these lives may be counted. One that vanished before any status showed it may be known to nobody.
-    fn possible(&self, lives: &[Life]) -> RangeInclusive<u32> {
+    fn possible(&self, lives: &[Life], forgotten: u32) -> RangeInclusive<u32> {
         let nobody_knows = |id: &String| self.vanished.contains(id) && !self.shown.contains(id);
         let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         let unknown = lives.iter().filter(|life| nobody_knows(&life.instance.id)).count();
-        count(lives.len() - unknown)..=count(lives.len())
+        count(lives.len() - unknown)..=count(lives.len()) + forgotten
     }
 }
