@@ -187,7 +187,7 @@ impl<D: Disk> Loader<'_, D> {
                 }
             }
             news = Some((volatile.generation, volatile.body.notes));
-            page.volatile.take_explanation(volatile.body.explanation);
+            page.volatile.explanation = volatile.body.explanation;
             Arc::make_mut(&mut page.evidence).volatile = volatile.body.volatile;
             page.volatile.written = Some((Arc::clone(&page.evidence), volatile.body.durable_generation));
         }
@@ -201,7 +201,7 @@ impl<D: Disk> Loader<'_, D> {
             }
         }
         if let (Found::Good(explanation), None) = (explanation, &page.volatile.explanation) {
-            page.volatile.take_explanation(Some(explanation.body));
+            page.volatile.explanation = Some(explanation.body);
         }
         let journal_generation = journal.generation();
         if let Found::Good(journal) = journal {

@@ -76,8 +76,6 @@ pub(crate) struct VolatilePart {
     pub(crate) history_unwritten: bool,
     pub(crate) history_written_at: Option<Moment>,
     pub(crate) explanation: Option<Explanation>,
-    /// The explanation as JSON, on one line.
-    pub(crate) explanation_json: Option<Box<RawValue>>,
     pub(crate) explanation_unwritten: bool,
     pub(crate) has_directory: bool,
     pub(crate) failures: Failures,
@@ -112,7 +110,7 @@ pub(crate) struct VolatileBody<'a> {
     pub(crate) durable: &'a RawValue,
     /// The reasons that go with this evidence and no other.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) explanation: Option<&'a RawValue>,
+    pub(crate) explanation: Option<&'a Explanation>,
     /// What led here and is not in the journal's file yet.
     #[serde(skip_serializing_if = "<[Note]>::is_empty")]
     pub(crate) notes: &'a [Note],
@@ -213,9 +211,7 @@ impl Page {
         if let Some((status_version, why)) = entry.why
             && volatile.explanation.as_ref().is_none_or(|e| e.status_version != status_version || e.why != why)
         {
-            let explanation = Explanation { status_version, why: why.to_vec() };
-            volatile.explanation_json = to_raw_value(&explanation).ok();
-            volatile.explanation = Some(explanation);
+            volatile.explanation = Some(Explanation { status_version, why: why.to_vec() });
             volatile.explanation_unwritten = true;
         }
         if decisive { Verdict::Now(Extent::All) } else { self.volatile_verdict(interval, now) }
@@ -299,7 +295,7 @@ impl Page {
             durable_generation: self.durable.generation,
             durable_on_disk: self.durable.on_disk,
             durable: &self.durable.json,
-            explanation: self.volatile.explanation_json.as_deref(),
+            explanation: self.volatile.explanation.as_ref(),
             notes: self.journal.unwritten(),
         };
         let path = directory.join(names::EVIDENCE);
@@ -333,16 +329,6 @@ impl Page {
         // Parsed once more for its line breaks; a pod seldom changes.
         let copy = self.copy.json.as_ref().and_then(|json| serde_json::from_str::<Value>(json.get()).ok());
         encoded(path, Kind::Pod.encode(label, &copy))
-    }
-}
-
-// === impl VolatilePart ===
-
-impl VolatilePart {
-    /// Takes what a file said.
-    pub(crate) fn take_explanation(&mut self, found: Option<Explanation>) {
-        self.explanation_json = found.as_ref().and_then(|explanation| to_raw_value(explanation).ok());
-        self.explanation = found;
     }
 }
 
