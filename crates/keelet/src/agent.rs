@@ -129,7 +129,7 @@ async fn serve(args: &Args) -> Result<()> {
         disk: OsDisk,
         host: Arc::new(OsHost::new(Layout::new(&directories.paths.root_dir, &directories.logs))),
         readers,
-        tasks: Arc::new(TokioTasks),
+        tasks: Arc::new(TokioTasks::start().context("no thread for the ledger")?),
     };
     // Before anything is started: a signal that comes early must not be lost.
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);

@@ -75,7 +75,7 @@ async fn measure(directory: &Path, port: u16, span: Duration) -> bool {
         disk: OsDisk,
         host: Arc::new(OsHost::new(Layout::new(directory, directory.join("logs")))),
         readers: Arc::clone(&readers) as Arc<dyn keelet_agent::doors::Readers>,
-        tasks: Arc::new(TokioTasks),
+        tasks: Arc::new(TokioTasks::start().expect("a thread")),
     };
     let settings = Settings {
         rules: Rules::default(),

@@ -73,7 +73,7 @@ async fn a_panic_in_one_attempt_ends_that_attempt_only_and_is_reported() {
         disk: OsDisk,
         host: Arc::new(OsHost::new(Layout::new(path, path.join("logs")))),
         readers: Arc::clone(&readers) as Arc<dyn Readers>,
-        tasks: Arc::new(TokioTasks),
+        tasks: Arc::new(TokioTasks::start().expect("a thread")),
     };
     let settings = Settings {
         rules: Rules::default(),
