@@ -1,0 +1,1 @@
+//! Images on the node: imported or pulled, unpacked with care, put under containers.

@@ -1,0 +1,1 @@
+//! The embedded container runtime: a CRI server over shims, images and networks.

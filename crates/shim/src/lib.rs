@@ -1,0 +1,1 @@
+//! The process that stays with a pod: makes its containers, writes their logs, records how they end.
