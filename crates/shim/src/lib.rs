@@ -1,1 +1,4 @@
 //! The process that stays with a pod: makes its containers, writes their logs, records how they end.
+
+pub mod capabilities;
+pub mod seccomp;

@@ -1,0 +1,208 @@
+//! From a profile to a filter. What profiles mean is told in the parent module.
+
+use std::collections::BTreeMap;
+
+use oci_spec::runtime::{
+    Arch, LinuxSeccomp, LinuxSeccompAction, LinuxSeccompArg, LinuxSeccompFilterFlag, LinuxSeccompOperator, LinuxSyscall,
+};
+
+use super::bpf::{self, Condition, Range, Rule, Test, Verdict};
+use super::{Architecture, Error, Program, Warning};
+
+/// The kernel cuts greater ones down without a word.
+const MAX_ERRNO: u32 = 4095;
+
+/// The kernel has 16 bits for what it hands to a tracer.
+const MAX_TRACE_DATA: u32 = 0xffff;
+
+/// `SECCOMP_FILTER_FLAG_*`.
+const FLAG_TSYNC: u32 = 1;
+const FLAG_LOG: u32 = 1 << 1;
+const FLAG_SPEC_ALLOW: u32 = 1 << 2;
+
+/// Makes the filter of a profile for this machine.
+pub fn compile(profile: &LinuxSeccomp) -> Result<Program, Error> {
+    compile_for(profile, Architecture::native().ok_or(Error::Machine)?)
+}
+
+/// Makes the filter of a profile for a given machine.
+pub fn compile_for(profile: &LinuxSeccomp, architecture: Architecture) -> Result<Program, Error> {
+    let default = action("defaultAction", profile.default_action(), "defaultErrnoRet", profile.default_errno_ret())?;
+    let flags = flags(profile)?;
+    let mut warnings = foreign_architectures(profile, architecture);
+    let mut calls = BTreeMap::new();
+    let rules = profile.syscalls().as_deref().unwrap_or_default();
+    for (position, syscall) in rules.iter().enumerate() {
+        collect(position, syscall, default, architecture, &mut calls, &mut warnings)?;
+    }
+    let calls = calls.into_iter().map(|(number, rules)| (number, judge(rules, default, &mut warnings))).collect();
+    let instructions = bpf::program(architecture, &ranges(&calls, default, architecture));
+    if instructions.len() > bpf::MAX_INSTRUCTIONS {
+        return Err(Error::TooLong(instructions.len()));
+    }
+    Ok(Program { instructions, flags, warnings })
+}
+
+/// A rule together with where it came from.
+struct Source {
+    place: String,
+    name: String,
+    rule: Rule,
+}
+
+/// Notes down a profile's rule for each call it names.
+fn collect(
+    position: usize,
+    syscall: &LinuxSyscall,
+    default: u32,
+    architecture: Architecture,
+    calls: &mut BTreeMap<u32, Vec<Source>>,
+    warnings: &mut Vec<Warning>,
+) -> Result<(), Error> {
+    let place = format!("syscalls[{position}]");
+    let action = action(&format!("{place}.action"), syscall.action(), "errnoRet", syscall.errno_ret())?;
+    let args = syscall.args().as_deref().unwrap_or_default();
+    let conditions = args
+        .iter()
+        .enumerate()
+        .map(|(index, arg)| condition(&format!("{place}.args[{index}]"), arg))
+        .collect::<Result<Vec<_>, _>>()?;
+    let repeated = conditions
+        .iter()
+        .enumerate()
+        .find_map(|(at, condition)| conditions.iter().take(at).find(|earlier| earlier.argument == condition.argument));
+    let alternatives = match repeated {
+        Some(condition) => {
+            warnings.push(Warning::RepeatedArgument { place: place.clone(), index: usize::from(condition.argument) });
+            conditions.iter().map(|condition| vec![*condition]).collect()
+        }
+        None => vec![conditions],
+    };
+    for name in syscall.names() {
+        if name.is_empty() {
+            return Err(Error::field(format!("{place}.names"), "an empty string is no system call"));
+        }
+        let Some(number) = architecture.syscall(name) else {
+            warnings.push(Warning::UnknownSyscall { place: place.clone(), name: name.clone() });
+            continue;
+        };
+        // Also without any rule that acts: the profile knows the call, so ENOSYS begins above it.
+        let sources = calls.entry(number).or_default();
+        if action != default {
+            sources.extend(alternatives.iter().map(|conditions| Source {
+                place: place.clone(),
+                name: name.clone(),
+                rule: Rule { conditions: conditions.clone(), action },
+            }));
+        }
+    }
+    Ok(())
+}
+
+/// What the rules for one call come to.
+fn judge(sources: Vec<Source>, default: u32, warnings: &mut Vec<Warning>) -> Verdict {
+    if sources.is_empty() {
+        return Verdict::Always(default);
+    }
+    let Some(winner) = sources.iter().find(|source| source.rule.conditions.is_empty()) else {
+        return Verdict::ByArguments(sources.into_iter().map(|source| source.rule).collect(), default);
+    };
+    let shadowed = sources.iter().filter(|source| source.rule.action != winner.rule.action);
+    warnings
+        .extend(shadowed.map(|source| Warning::Shadowed { place: source.place.clone(), name: source.name.clone() }));
+    Verdict::Always(winner.rule.action)
+}
+
+/// Lays the verdicts out over all numbers, neighbours of the same verdict as one.
+fn ranges(calls: &BTreeMap<u32, Verdict>, default: u32, architecture: Architecture) -> Vec<Range> {
+    let mut ranges: Vec<Range> = Vec::new();
+    let mut push = |first: u32, verdict: Verdict| {
+        if ranges.last().is_none_or(|last| last.verdict != verdict) {
+            ranges.push(Range { first, verdict });
+        }
+    };
+    let mut next = 0;
+    for (&number, verdict) in calls {
+        if number > next {
+            push(next, Verdict::Always(default));
+        }
+        push(number, verdict.clone());
+        next = number.saturating_add(1);
+    }
+    let lets_through = default == bpf::ALLOW || default == bpf::LOG;
+    let unheard_of = if calls.is_empty() || lets_through { default } else { enosys() };
+    push(next, Verdict::Always(unheard_of));
+    if let Some(first) = architecture.first_foreign_call() {
+        push(first, Verdict::Always(enosys()));
+    }
+    ranges
+}
+
+fn enosys() -> u32 {
+    bpf::ERRNO | libc::ENOSYS.unsigned_abs()
+}
+
+fn action(place: &str, action: LinuxSeccompAction, data_field: &str, data: Option<u32>) -> Result<u32, Error> {
+    let eperm = libc::EPERM.unsigned_abs();
+    let data = |max: u32| {
+        let data = data.unwrap_or(eperm);
+        if data > max {
+            return Err(Error::field(place, format!("{data_field} is {data}; at most {max} can be returned")));
+        }
+        Ok(data)
+    };
+    Ok(match action {
+        LinuxSeccompAction::ScmpActKill | LinuxSeccompAction::ScmpActKillThread => bpf::KILL_THREAD,
+        LinuxSeccompAction::ScmpActKillProcess => bpf::KILL_PROCESS,
+        LinuxSeccompAction::ScmpActTrap => bpf::TRAP,
+        LinuxSeccompAction::ScmpActErrno => bpf::ERRNO | data(MAX_ERRNO)?,
+        LinuxSeccompAction::ScmpActTrace => bpf::TRACE | data(MAX_TRACE_DATA)?,
+        LinuxSeccompAction::ScmpActLog => bpf::LOG,
+        LinuxSeccompAction::ScmpActAllow => bpf::ALLOW,
+        LinuxSeccompAction::ScmpActNotify => {
+            return Err(Error::field(place, "SCMP_ACT_NOTIFY is not supported: there is nobody who would answer"));
+        }
+    })
+}
+
+fn condition(place: &str, arg: &LinuxSeccompArg) -> Result<Condition, Error> {
+    let argument = u8::try_from(arg.index())
+        .ok()
+        .filter(|&index| index < 6)
+        .ok_or_else(|| Error::field(place, format!("index is {}; a system call has arguments 0 to 5", arg.index())))?;
+    let value = arg.value();
+    let test = match arg.op() {
+        LinuxSeccompOperator::ScmpCmpEq => Test::Eq(value),
+        LinuxSeccompOperator::ScmpCmpNe => Test::Ne(value),
+        LinuxSeccompOperator::ScmpCmpLt => Test::Lt(value),
+        LinuxSeccompOperator::ScmpCmpLe => Test::Le(value),
+        LinuxSeccompOperator::ScmpCmpGt => Test::Gt(value),
+        LinuxSeccompOperator::ScmpCmpGe => Test::Ge(value),
+        LinuxSeccompOperator::ScmpCmpMaskedEq => {
+            // Bits outside the mask could never match; libseccomp leaves them out of the comparison, too.
+            Test::MaskedEq { mask: value, value: arg.value_two().unwrap_or(0) & value }
+        }
+    };
+    Ok(Condition { argument, test })
+}
+
+fn flags(profile: &LinuxSeccomp) -> Result<u32, Error> {
+    profile.flags().iter().flatten().try_fold(0, |flags, flag| {
+        Ok(flags
+            | match flag {
+                LinuxSeccompFilterFlag::SeccompFilterFlagLog => FLAG_LOG,
+                LinuxSeccompFilterFlag::SeccompFilterFlagTsync => FLAG_TSYNC,
+                LinuxSeccompFilterFlag::SeccompFilterFlagSpecAllow => FLAG_SPEC_ALLOW,
+                LinuxSeccompFilterFlag::SeccompFilterFlagWaitKillableRecv => {
+                    let problem = format!("{flag} goes with SCMP_ACT_NOTIFY, which is not supported");
+                    return Err(Error::field("flags", problem));
+                }
+            })
+    })
+}
+
+fn foreign_architectures(profile: &LinuxSeccomp, architecture: Architecture) -> Vec<Warning> {
+    let own = |arch: &Arch| *arch == architecture.oci() || *arch == Arch::ScmpArchNative;
+    let listed = profile.architectures().iter().flatten();
+    listed.filter(|arch| !own(arch)).map(|&arch| Warning::ForeignArchitecture { arch }).collect()
+}
