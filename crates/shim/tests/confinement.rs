@@ -1,1 +1,84 @@
-fn main() {}
+//! Confinement against the real kernel: filters are loaded, users changed, device rules attached.
+//!
+//! None of that can be undone, and none of it is allowed in a process with threads. So this test has no harness: each
+//! case starts the test binary once more, as a process with a role to play (`confinement as ROLE ARGS`), and looks at what
+//! that process prints and how it ends. What the machine cannot show is printed as skipped.
+
+#![expect(clippy::print_stdout, reason = "the output of a test")]
+#![expect(clippy::disallowed_methods, reason = "a test waits for the processes it starts")]
+
+use std::env;
+use std::panic;
+use std::process::{Command, ExitCode, Output};
+
+#[path = "confinement/capabilities.rs"]
+mod capabilities;
+#[path = "confinement/devices.rs"]
+mod devices;
+#[path = "confinement/seccomp.rs"]
+mod seccomp;
+
+/// How a case ends that does not fail.
+enum Shown {
+    Yes,
+    Skipped(String),
+}
+
+type Case = (&'static str, fn() -> Shown);
+
+fn main() -> ExitCode {
+    let args: Vec<String> = env::args().skip(1).collect();
+    if let [first, role, args @ ..] = args.as_slice()
+        && first == "as"
+    {
+        play(role, args);
+        return ExitCode::SUCCESS;
+    }
+    let cases: Vec<Case> = [seccomp::CASES, capabilities::CASES, devices::CASES].concat();
+    if args.iter().any(|arg| arg == "--list") {
+        cases.iter().for_each(|(name, _)| println!("{name}: test"));
+        return ExitCode::SUCCESS;
+    }
+    let filter = args.iter().find(|arg| !arg.starts_with('-'));
+    let chosen = cases.iter().filter(|(name, _)| filter.is_none_or(|part| name.contains(part.as_str())));
+    let failed = chosen.filter(|case| !run(case)).count();
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn run((name, case): &Case) -> bool {
+    match panic::catch_unwind(case) {
+        Ok(Shown::Yes) => println!("test {name} ... ok"),
+        Ok(Shown::Skipped(reason)) => println!("test {name} ... skipped: {reason}"),
+        Err(_) => {
+            println!("test {name} ... FAILED");
+            return false;
+        }
+    }
+    true
+}
+
+fn play(role: &str, args: &[String]) {
+    let known = seccomp::play(role, args) || capabilities::play(role, args) || devices::play(role, args);
+    assert!(known, "no role {role:?}");
+}
+
+/// Starts a process that plays a role, and waits for its end.
+fn child(role: &str, args: &[&str]) -> Output {
+    Command::new(env::current_exe().unwrap()).arg("as").arg(role).args(args).output().unwrap()
+}
+
+/// What such a process prints, if it ends well.
+fn told_by(role: &str, args: &[&str]) -> String {
+    let output = child(role, args);
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{role} {args:?} ended with {}: {out}{err}", output.status);
+    out.into_owned()
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+fn needs_root() -> Shown {
+    Shown::Skipped("needs root".to_owned())
+}

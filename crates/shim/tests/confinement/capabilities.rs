@@ -1,0 +1,180 @@
+//! A process that takes on a user and capabilities: `/proc/self/status` shows exactly what was asked for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use keelet_shim::capabilities::{Cap, apply, become_user, node_bounding, to_oci};
+
+use super::{Case, Shown, child, is_root, needs_root, told_by};
+
+pub(crate) const CASES: &[Case] = &[
+    ("root_keeps_what_it_is_given", root_keeps_what_it_is_given),
+    ("another_user_has_what_it_is_given", another_user_has_what_it_is_given),
+    ("ambient_capabilities_survive_execve", ambient_capabilities_survive_execve),
+    ("other_users_lose_the_rest_at_execve", other_users_lose_the_rest_at_execve),
+    ("nothing_is_an_answer_too", nothing_is_an_answer_too),
+    ("capabilities_without_a_change_of_user", capabilities_without_a_change_of_user),
+    ("what_cannot_be_is_an_error", what_cannot_be_is_an_error),
+];
+
+/// Arguments: then, uid, gid, groups, capabilities, ambient ones, no_new_privs.
+pub(crate) fn play(role: &str, args: &[String]) -> bool {
+    match (role, args) {
+        ("user", [then, uid, gid, groups, caps, ambient, no_new_privs]) => {
+            let groups: Vec<u32> = groups.split_terminator(',').map(|group| group.parse().unwrap()).collect();
+            let caps = to_oci(&set(caps), &set(ambient));
+            become_user(uid.parse().unwrap(), gid.parse().unwrap(), &groups, &caps, no_new_privs == "true").unwrap();
+            match then.as_str() {
+                "exec" => panic!("{}", Command::new("/bin/cat").arg("/proc/self/status").exec()),
+                _ => print!("{}", fs::read_to_string("/proc/self/status").unwrap()),
+            }
+        }
+        ("apply", [caps, ambient]) => {
+            apply(&to_oci(&set(caps), &set(ambient))).unwrap();
+            // A second time, with less, because nothing of the first may be in the way.
+            print!("{}", fs::read_to_string("/proc/self/status").unwrap());
+        }
+        ("apply-twice", [first, second]) => {
+            apply(&to_oci(&set(first), &BTreeSet::new())).unwrap();
+            apply(&to_oci(&set(second), &BTreeSet::new())).unwrap();
+        }
+        _ => return false,
+    }
+    true
+}
+
+fn root_keeps_what_it_is_given() -> Shown {
+    if !is_root() {
+        return needs_root();
+    }
+    for then in ["stay", "exec"] {
+        let status = status("user", &[then, "0", "0", "", "CHOWN,KILL", "", "false"]);
+        // 0x21 is CHOWN (bit 0) and KILL (bit 5).
+        status.has("CapBnd", "0000000000000021");
+        status.has("CapPrm", "0000000000000021");
+        status.has("CapEff", "0000000000000021");
+        status.has("CapInh", "0000000000000000");
+        status.has("CapAmb", "0000000000000000");
+        status.has("Uid", "0 0 0 0");
+        status.has("Groups", "");
+        status.has("NoNewPrivs", "0");
+    }
+    Shown::Yes
+}
+
+fn another_user_has_what_it_is_given() -> Shown {
+    if !is_root() {
+        return needs_root();
+    }
+    let status =
+        status("user", &["stay", "1234", "5678", "10,20,4000000000", "CHOWN,NET_BIND_SERVICE,MKNOD", "", "true"]);
+    status.has("Uid", "1234 1234 1234 1234");
+    status.has("Gid", "5678 5678 5678 5678");
+    status.has("Groups", "10 20 4000000000");
+    for set in ["CapBnd", "CapPrm", "CapEff"] {
+        status.has(set, "0000000008000401");
+    }
+    status.has("CapInh", "0000000000000000");
+    status.has("CapAmb", "0000000000000000");
+    status.has("NoNewPrivs", "1");
+    Shown::Yes
+}
+
+fn ambient_capabilities_survive_execve() -> Shown {
+    if !is_root() {
+        return needs_root();
+    }
+    let status = status("user", &["exec", "1234", "1234", "", "CHOWN,NET_BIND_SERVICE", "NET_BIND_SERVICE", "true"]);
+    status.has("CapBnd", "0000000000000401");
+    for set in ["CapPrm", "CapEff", "CapInh", "CapAmb"] {
+        status.has(set, "0000000000000400");
+    }
+    status.has("NoNewPrivs", "1");
+    Shown::Yes
+}
+
+fn other_users_lose_the_rest_at_execve() -> Shown {
+    if !is_root() {
+        return needs_root();
+    }
+    let status = status("user", &["exec", "1234", "1234", "", "CHOWN,NET_BIND_SERVICE", "", "false"]);
+    status.has("CapBnd", "0000000000000401");
+    for set in ["CapPrm", "CapEff", "CapInh", "CapAmb"] {
+        status.has(set, "0000000000000000");
+    }
+    Shown::Yes
+}
+
+fn nothing_is_an_answer_too() -> Shown {
+    if !is_root() {
+        return needs_root();
+    }
+    for then in ["stay", "exec"] {
+        let status = status("user", &[then, "0", "0", "7", "", "", "true"]);
+        for set in ["CapBnd", "CapPrm", "CapEff", "CapInh", "CapAmb"] {
+            status.has(set, "0000000000000000");
+        }
+        status.has("Groups", "7");
+    }
+    Shown::Yes
+}
+
+fn capabilities_without_a_change_of_user() -> Shown {
+    if !is_root() {
+        return needs_root();
+    }
+    let status = status("apply", &["CHOWN,SETPCAP", "CHOWN"]);
+    for set in ["CapBnd", "CapPrm", "CapEff"] {
+        status.has(set, "0000000000000101");
+    }
+    for set in ["CapInh", "CapAmb"] {
+        status.has(set, "0000000000000001");
+    }
+    Shown::Yes
+}
+
+fn what_cannot_be_is_an_error() -> Shown {
+    if !is_root() {
+        return needs_root();
+    }
+    let error = |role: &str, args: &[&str]| {
+        let output = child(role, args);
+        assert!(!output.status.success(), "{role} {args:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let raised = error("apply-twice", &["CHOWN,SETPCAP", "CHOWN,KILL"]);
+    assert!(raised.contains("the bounding set lacks {CAP_KILL}"), "{raised}");
+    let unable = error("apply-twice", &["CHOWN,KILL", "CHOWN"]);
+    assert!(unable.contains("drop capability 5 from the bounding set"), "{unable}");
+    let keep = u32::MAX.to_string();
+    let nobody = error("user", &["stay", &keep, "0", "", "", "", "false"]);
+    assert!(nobody.contains("uid 4294967295 is not an id"), "{nobody}");
+    Shown::Yes
+}
+
+struct Status(BTreeMap<String, String>);
+
+impl Status {
+    fn has(&self, field: &str, expected: &str) {
+        assert_eq!(self.0.get(field).map(String::as_str), Some(expected), "{field}");
+    }
+}
+
+fn status(role: &str, args: &[&str]) -> Status {
+    let told = told_by(role, args);
+    let fields = told.lines().filter_map(|line| line.split_once(':'));
+    Status(
+        fields
+            .map(|(field, value)| (field.to_owned(), value.split_whitespace().collect::<Vec<_>>().join(" ")))
+            .collect(),
+    )
+}
+
+fn set(names: &str) -> BTreeSet<Cap> {
+    let set: BTreeSet<Cap> = names.split_terminator(',').map(|name| Cap::parse(name).unwrap()).collect();
+    let bounding = node_bounding().unwrap();
+    assert!(set.is_subset(&bounding) || names.contains("KILL"), "this machine itself has only {bounding:?}");
+    set
+}

@@ -1,0 +1,208 @@
+//! Filters over real processes.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::Command;
+
+use keelet_shim::capabilities::{self, DEFAULT};
+use keelet_shim::seccomp::{Architecture, Program, compile, default_profile, load};
+use oci_spec::runtime::LinuxSeccomp;
+
+use super::{Case, Shown, child, is_root, needs_root, told_by};
+
+pub(crate) const CASES: &[Case] = &[
+    ("the_default_profile_refuses_calls", the_default_profile_refuses_calls),
+    ("the_default_profile_lets_a_shell_work", the_default_profile_lets_a_shell_work),
+    ("a_32_bit_call_ends_the_process", a_32_bit_call_ends_the_process),
+    ("a_rule_that_kills_kills", a_rule_that_kills_kills),
+    ("without_privilege_a_filter_needs_no_new_privs", without_privilege_a_filter_needs_no_new_privs),
+    ("flags_are_taken_by_the_kernel", flags_are_taken_by_the_kernel),
+];
+
+/// Calls whose arguments are nonsense, so that they do nothing where they are allowed.
+const CALLS: [(&str, libc::c_long, [u64; 2]); 9] = [
+    ("mount", libc::SYS_mount, [0, 0]),
+    ("keyctl", libc::SYS_keyctl, [u64::MAX, 0]),
+    ("bpf", libc::SYS_bpf, [u64::MAX, 0]),
+    ("clone3", libc::SYS_clone3, [0, 0]),
+    ("getpid", libc::SYS_getpid, [0, 0]),
+    ("new", 999, [0, 0]),
+    ("inet", libc::SYS_socket, [2, 1]),
+    ("alg", libc::SYS_socket, [38, 5]),
+    ("alg_in_disguise", libc::SYS_socket, [38 + (1 << 32), 5]),
+];
+
+pub(crate) fn play(role: &str, _args: &[String]) -> bool {
+    match role {
+        "calls" => make_calls(),
+        "filtered-calls" => {
+            load(&default()).unwrap();
+            make_calls();
+        }
+        "filtered-shell" => {
+            load(&default()).unwrap();
+            let script = "echo $((40 + 2)); ls / | wc -l; grep Seccomp: /proc/self/status; (exit 7); echo $?";
+            panic!("{}", Command::new("/bin/sh").arg("-c").arg(script).exec());
+        }
+        "int80" => println!("{}", getpid_as_32_bit()),
+        "filtered-int80" => {
+            load(&compile(&everything("[]")).unwrap()).unwrap();
+            println!("{}", getpid_as_32_bit());
+        }
+        "killed" => {
+            let rules = r#"[{ "names": ["getppid"], "action": "SCMP_ACT_KILL_PROCESS" }]"#;
+            load(&compile(&everything(rules)).unwrap()).unwrap();
+            println!("{}", call(libc::SYS_getppid, [0, 0]));
+        }
+        "unprivileged" => unprivileged(),
+        "flagged" => {
+            let mut profile = default_profile(&DEFAULT.into(), machine());
+            profile.set_flags(
+                serde_json::from_str(
+                    r#"["SECCOMP_FILTER_FLAG_LOG", "SECCOMP_FILTER_FLAG_SPEC_ALLOW", "SECCOMP_FILTER_FLAG_TSYNC"]"#,
+                )
+                .unwrap(),
+            );
+            load(&compile(&profile).unwrap()).unwrap();
+            make_calls();
+        }
+        _ => return false,
+    }
+    true
+}
+
+fn the_default_profile_refuses_calls() -> Shown {
+    if !is_root() {
+        return needs_root();
+    }
+    let (without, with) = (told_by("calls", &[]), told_by("filtered-calls", &[]));
+    let answer = |told: &str, name: &str| -> i64 {
+        let line = told.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
+        line.unwrap_or_else(|| panic!("no {name} in {told}")).parse().unwrap()
+    };
+    for name in ["mount", "keyctl", "bpf", "alg", "alg_in_disguise"] {
+        assert_eq!(answer(&with, name), -i64::from(libc::EPERM), "{name}: {with}");
+        assert_ne!(answer(&without, name), -i64::from(libc::EPERM), "{name} shows nothing: {without}");
+    }
+    assert_eq!(answer(&with, "clone3"), -i64::from(libc::ENOSYS), "{with}");
+    assert_ne!(answer(&without, "clone3"), -i64::from(libc::ENOSYS), "{without}");
+    assert_eq!(answer(&with, "new"), -i64::from(libc::ENOSYS), "{with}");
+    assert!(answer(&with, "getpid") > 0, "{with}");
+    assert!(answer(&with, "inet") > 0, "{with}");
+    if cfg!(target_arch = "x86_64") {
+        assert_eq!(answer(&with, "x32"), -i64::from(libc::ENOSYS), "{with}");
+    }
+    Shown::Yes
+}
+
+fn the_default_profile_lets_a_shell_work() -> Shown {
+    if !is_root() {
+        return needs_root();
+    }
+    let told = told_by("filtered-shell", &[]);
+    let lines: Vec<&str> = told.lines().collect();
+    let [sum, files, filter, code] = lines[..] else { panic!("{told}") };
+    assert_eq!((sum, filter, code), ("42", "Seccomp:\t2", "7"));
+    assert!(files.trim().parse::<u32>().unwrap() > 3, "{told}");
+    Shown::Yes
+}
+
+fn a_32_bit_call_ends_the_process() -> Shown {
+    if !is_root() {
+        return needs_root();
+    }
+    let control = child("int80", &[]);
+    if !control.status.success() || control.stdout.starts_with(b"-") {
+        return Shown::Skipped("this kernel has no 32-bit calls".to_owned());
+    }
+    // Everything is allowed by that profile.
+    let output = child("filtered-int80", &[]);
+    assert_eq!(output.status.signal(), Some(libc::SIGSYS), "{output:?}");
+    assert_eq!(output.stdout, b"");
+    Shown::Yes
+}
+
+fn a_rule_that_kills_kills() -> Shown {
+    if !is_root() {
+        return needs_root();
+    }
+    assert_eq!(child("killed", &[]).status.signal(), Some(libc::SIGSYS));
+    Shown::Yes
+}
+
+fn without_privilege_a_filter_needs_no_new_privs() -> Shown {
+    if !is_root() {
+        return needs_root();
+    }
+    assert_eq!(told_by("unprivileged", &[]), "without: 13\nwith: 0\nmount: -1\n");
+    Shown::Yes
+}
+
+fn flags_are_taken_by_the_kernel() -> Shown {
+    if !is_root() {
+        return needs_root();
+    }
+    assert!(told_by("flagged", &[]).contains("mount -1"));
+    Shown::Yes
+}
+
+fn unprivileged() {
+    let nothing = capabilities::to_oci(&BTreeSet::new(), &BTreeSet::new());
+    capabilities::become_user(65534, 65534, &[], &nothing, false).unwrap();
+    let code = |result: io::Result<()>| result.err().and_then(|error| error.raw_os_error()).unwrap_or(0);
+    println!("without: {}", code(load(&default())));
+    rustix::thread::set_no_new_privs(true).unwrap();
+    println!("with: {}", code(load(&default())));
+    println!("mount: {}", call(libc::SYS_mount, [0, 0]));
+}
+
+fn make_calls() {
+    for (name, number, args) in CALLS {
+        println!("{name} {}", call(number, args));
+    }
+    if cfg!(target_arch = "x86_64") {
+        println!("x32 {}", call(0x4000_0000 | libc::SYS_getpid, [0, 0]));
+    }
+}
+
+fn default() -> Program {
+    compile(&default_profile(&DEFAULT.into(), machine())).unwrap()
+}
+
+fn machine() -> Architecture {
+    Architecture::native().unwrap()
+}
+
+fn everything(rules: &str) -> LinuxSeccomp {
+    serde_json::from_str(&format!(r#"{{ "defaultAction": "SCMP_ACT_ALLOW", "syscalls": {rules} }}"#)).unwrap()
+}
+
+#[expect(unsafe_code, reason = "calls that have no safe form, with arguments that do nothing")]
+fn call(number: libc::c_long, [first, second]: [u64; 2]) -> i64 {
+    // SAFETY: none of the calls is given a valid pointer, so none writes anywhere.
+    match unsafe { libc::syscall(number, first, second, 0_u64, 0_u64, 0_u64, 0_u64) } {
+        -1 => -i64::from(io::Error::last_os_error().raw_os_error().unwrap_or(0)),
+        result => result,
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[expect(unsafe_code, reason = "there is no other way to make a 32-bit call from 64-bit code")]
+fn getpid_as_32_bit() -> i64 {
+    let result: i64;
+    // SAFETY: getpid (20 in the 32-bit table) touches nothing; what the kernel may change is declared.
+    unsafe {
+        std::arch::asm!(
+            "int 0x80",
+            inlateout("rax") 20_i64 => result,
+            lateout("r8") _, lateout("r9") _, lateout("r10") _, lateout("r11") _,
+        );
+    }
+    result
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn getpid_as_32_bit() -> i64 {
+    -1
+}
