@@ -1,0 +1,203 @@
+//! Mounting overlays.
+//!
+//! Layers are handed to the kernel one by one, as open directories where it takes them (Linux 6.13), else by path (6.8), so that any
+//! number of them fits. Older kernels get one string of options, which must fit into a page.
+
+use std::ffi::CString;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxAttributes, StatxFlags};
+use rustix::io::Errno;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MoveMountFlags, UnmountFlags, fsconfig_create,
+    fsconfig_set_fd, fsconfig_set_string, fsmount, fsopen, mount, move_mount, unmount,
+};
+
+use crate::error::{At, Error};
+
+/// What to mount.
+pub(crate) struct Overlay<'a> {
+    /// directories from the topmost down
+    pub(crate) lowers: &'a [PathBuf],
+    /// where changes go, and a place for the kernel to prepare them; without it the mount is read-only
+    pub(crate) upper: Option<Upper>,
+}
+
+/// Two directories on one file system.
+pub(crate) struct Upper {
+    pub(crate) changes: PathBuf,
+    pub(crate) work: PathBuf,
+}
+
+/// How a directory is handed to the kernel.
+#[derive(Clone, Copy)]
+enum Hand {
+    Descriptor,
+    Path,
+}
+
+/// The kernel's own bound on layers.
+const MOST_LAYERS: usize = 500;
+/// Options of the old call must fit into a page with the zero at the end.
+const LONGEST_OPTIONS: usize = 4095;
+
+/// Mounts an overlay.
+pub(crate) fn mount_overlay(overlay: &Overlay<'_>, target: &Path) -> Result<(), Error> {
+    if overlay.lowers.len() > MOST_LAYERS {
+        let reason = format!("{} layers, the kernel takes {MOST_LAYERS}", overlay.lowers.len());
+        return Err(failed(target, reason));
+    }
+    for hand in [Hand::Descriptor, Hand::Path] {
+        match configure(overlay, hand) {
+            Ok(file_system) => return attach(&file_system, overlay, target),
+            Err(Refusal::Unknown) => {}
+            Err(Refusal::Failed(reason)) => return Err(failed(target, reason)),
+        }
+    }
+    mount_by_options(overlay, target)
+}
+
+/// Mounts a file system in memory.
+pub(crate) fn mount_memory(target: &Path) -> Result<(), Error> {
+    let options = CString::new("mode=755").unwrap_or_default();
+    let mounted = mount("keelet", target, "tmpfs", MountFlags::empty(), options.as_c_str());
+    mounted.map_err(|error| Error::Mount { what: "tmpfs".into(), target: target.into(), reason: error.to_string() })
+}
+
+/// Takes away everything that is mounted at a place, also if somebody still uses it.
+pub(crate) fn unmount_all(target: &Path) -> Result<(), Error> {
+    while is_mount_point(target)? {
+        match unmount(target, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
+            Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
+            Err(error) => return Err(error).at("unmount", target),
+        }
+    }
+    Ok(())
+}
+
+/// Whether something is mounted at a place. What does not exist is no mount point.
+pub(crate) fn is_mount_point(target: &Path) -> Result<bool, Error> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    match rustix::fs::statx(CWD, target, flags, StatxFlags::TYPE) {
+        Ok(stat) => Ok(stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)),
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(false),
+        Err(error) => Err(error).at("look at", target),
+    }
+}
+
+enum Refusal {
+    /// the kernel does not know this way of saying it
+    Unknown,
+    Failed(String),
+}
+
+fn configure(overlay: &Overlay<'_>, hand: Hand) -> Result<OwnedFd, Refusal> {
+    let file_system = match fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC) {
+        Err(Errno::NOSYS) => return Err(Refusal::Unknown),
+        opened => opened.map_err(|error| Refusal::Failed(error.to_string()))?,
+    };
+    let told = |error: Errno| Refusal::Failed(explain(&file_system, error));
+    fsconfig_set_string(&file_system, "source", "keelet").map_err(told)?;
+    for lower in overlay.lowers {
+        match hand_over(&file_system, "lowerdir+", lower, hand) {
+            Err(Errno::INVAL) => return Err(Refusal::Unknown),
+            set => {
+                set.map_err(|error| Refusal::Failed(format!("{}: {}", lower.display(), explain(&file_system, error))))?
+            }
+        }
+    }
+    if let Some(upper) = &overlay.upper {
+        for (key, path) in [("upperdir", &upper.changes), ("workdir", &upper.work)] {
+            match hand_over(&file_system, key, path, hand) {
+                Err(Errno::INVAL) => return Err(Refusal::Unknown),
+                set => set.map_err(|error| {
+                    Refusal::Failed(format!("{}: {}", path.display(), explain(&file_system, error)))
+                })?,
+            }
+        }
+    }
+    fsconfig_create(&file_system).map_err(|error| Refusal::Failed(explain(&file_system, error)))?;
+    Ok(file_system)
+}
+
+fn hand_over(file_system: &OwnedFd, key: &str, path: &Path, hand: Hand) -> Result<(), Errno> {
+    match hand {
+        Hand::Path => fsconfig_set_string(file_system, key, path),
+        Hand::Descriptor => {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let directory = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
+            match fsconfig_set_fd(file_system, key, &directory) {
+                // Kernels that take descriptors need not take those that only name a place.
+                Err(Errno::BADF) => {
+                    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                    let directory = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
+                    fsconfig_set_fd(file_system, key, &directory)
+                }
+                set => set,
+            }
+        }
+    }
+}
+
+fn attach(file_system: &OwnedFd, overlay: &Overlay<'_>, target: &Path) -> Result<(), Error> {
+    let attributes = match overlay.upper {
+        Some(_) => MountAttrFlags::empty(),
+        None => {
+            MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV
+        }
+    };
+    let mounted = fsmount(file_system, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
+        .map_err(|error| failed(target, explain(file_system, error)))?;
+    move_mount(mounted.as_fd(), "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+        .map_err(|error| failed(target, error.to_string()))
+}
+
+/// The error with what the kernel wrote into the mount's own log.
+fn explain(file_system: &OwnedFd, error: Errno) -> String {
+    let mut message = error.to_string();
+    let mut buffer = [0; 1024];
+    while let Ok(length) = rustix::io::read(file_system, &mut buffer) {
+        let line = String::from_utf8_lossy(&buffer[..length]);
+        message.push_str("; ");
+        message.push_str(line.trim_start_matches(['e', 'w', 'i', ' ']).trim_end());
+    }
+    message
+}
+
+fn mount_by_options(overlay: &Overlay<'_>, target: &Path) -> Result<(), Error> {
+    let mut options = String::new();
+    let mut add = |key: &str, paths: &[&Path]| {
+        let names: Option<Vec<&str>> = paths.iter().map(|path| path.to_str()).collect();
+        let names = names.filter(|names| !names.iter().any(|name| name.contains([':', ',', '\\'])));
+        let names =
+            names.ok_or_else(|| failed(target, "this kernel takes no paths with ':', ',' or '\\' in them".into()))?;
+        options.push_str(if options.is_empty() { "" } else { "," });
+        options.push_str(&format!("{key}={}", names.join(":")));
+        Ok::<_, Error>(())
+    };
+    let lowers: Vec<&Path> = overlay.lowers.iter().map(PathBuf::as_path).collect();
+    add("lowerdir", &lowers)?;
+    if let Some(upper) = &overlay.upper {
+        add("upperdir", &[&upper.changes])?;
+        add("workdir", &[&upper.work])?;
+    }
+    if options.len() > LONGEST_OPTIONS {
+        let reason = format!(
+            "{} layers need {} bytes of options and this kernel takes {LONGEST_OPTIONS}; Linux 6.8 has no such bound",
+            lowers.len(),
+            options.len()
+        );
+        return Err(failed(target, reason));
+    }
+    let flags = match overlay.upper {
+        Some(_) => MountFlags::empty(),
+        None => MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV,
+    };
+    let options = CString::new(options).map_err(|error| failed(target, error.to_string()))?;
+    mount("keelet", target, "overlay", flags, options.as_c_str()).map_err(|error| failed(target, error.to_string()))
+}
+
+fn failed(target: &Path, reason: String) -> Error {
+    Error::Mount { what: "overlay".into(), target: target.into(), reason }
+}

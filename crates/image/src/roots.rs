@@ -1,0 +1,253 @@
+//! Root file systems for containers, and images as read-only volumes.
+//!
+//! A root is a directory below `roots` with a note, a directory for changes and the place where the overlay of both is
+//! mounted. The note is written first: from then on the layers stay, and a root that was not finished or lost its
+//! mount (a restart of the machine) is completed by asking for it again.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{At, Error};
+use crate::image::{Image, Source};
+use crate::index::write_file;
+use crate::overlay::{Overlay, Upper, is_mount_point, mount_memory, mount_overlay, unmount_all};
+use crate::store::{Store, make_directory};
+use crate::tree::{self, Usage};
+use crate::work::Work;
+
+/// What a root or mount stands on.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Note {
+    /// the image's ID
+    image: String,
+    /// chain IDs of its layers
+    layers: Vec<String>,
+    /// where a volume is mounted
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    target: Option<PathBuf>,
+    /// whether changes are kept in memory
+    #[serde(default)]
+    in_memory: bool,
+}
+
+const NOTE: &str = "root.json";
+
+// === impl Store ===
+
+impl Store {
+    /// Makes a root from an image, or finds the one with this key, and returns where it is mounted.
+    pub fn make_root(&self, key: &str, image: &Image) -> Result<PathBuf, Error> {
+        let directory = self.root_directory(key)?;
+        let _guard = self.lock()?;
+        let lowers = self.lower_directories(image)?;
+        let in_memory = lowers.iter().any(|lower| self.inner.root.starts_with(lower));
+        let note = Note { image: image.id.clone(), layers: layers_of(image), target: None, in_memory };
+        match read_note(&directory.join(NOTE))? {
+            Some(existing) if existing.image != note.image => {
+                return Err(Error::KeyInUse { key: key.to_owned(), image: existing.image });
+            }
+            Some(_) => {}
+            None => {
+                // Somebody was killed before the note was written: nothing here is worth keeping.
+                self.take_away(&directory)?;
+                make_directory(&directory, 0o711)?;
+                write_note(&directory.join(NOTE), &note)?;
+            }
+        }
+        let target = directory.join("rootfs");
+        make_directory(&target, 0o755)?;
+        self.touch(&image.id);
+        if is_mount_point(&target)? {
+            return Ok(target);
+        }
+        let upper = self.make_upper(&directory, &note, lowers.first())?;
+        let lowers = if lowers.is_empty() { vec![self.path("empty/a")] } else { lowers };
+        mount_overlay(&Overlay { lowers: &lowers, upper: Some(upper) }, &target)?;
+        Ok(target)
+    }
+
+    /// Unmounts and removes a root with all changes. One that is not there is fine.
+    pub fn remove_root(&self, key: &str) -> Result<(), Error> {
+        let directory = self.root_directory(key)?;
+        let guard = self.lock()?;
+        let trash = self.take_away(&directory)?;
+        let layers = self.sweep(&guard, &self.index()?)?;
+        drop(guard);
+        drop((trash, layers));
+        Ok(())
+    }
+
+    /// The keys of all roots, also of those that are not mounted.
+    pub fn roots(&self) -> Result<Vec<String>, Error> {
+        names_in(&self.path("roots"))
+    }
+
+    /// What the changes in a root take on disk, or in memory.
+    pub fn root_usage(&self, key: &str) -> Result<Usage, Error> {
+        let directory = self.root_directory(key)?;
+        let note = read_note(&directory.join(NOTE))?;
+        let Some(note) = note else { return Err(Error::NotFound { reference: key.to_owned() }) };
+        let changes = upper_of(&directory, &note).changes;
+        tree::usage(&changes).at("count", changes)
+    }
+
+    /// Mounts an image read-only at a directory that exists. The key is for [`Store::unmount_image`].
+    pub fn mount_image(&self, key: &str, image: &Image, target: &Path) -> Result<(), Error> {
+        let path = self.mount_note(key)?;
+        let _guard = self.lock()?;
+        let note = Note {
+            image: image.id.clone(),
+            layers: layers_of(image),
+            target: Some(target.to_owned()),
+            in_memory: false,
+        };
+        match read_note(&path)? {
+            Some(existing) if existing != note => {
+                return Err(Error::KeyInUse { key: key.to_owned(), image: existing.image });
+            }
+            Some(_) => {}
+            None => write_note(&path, &note)?,
+        }
+        self.touch(&image.id);
+        if is_mount_point(target)? {
+            return Ok(());
+        }
+        let mut lowers = self.lower_directories(image)?;
+        // Without a directory for changes overlayfs wants at least two others, and not one of them twice.
+        let fill = [self.path("empty/a"), self.path("empty/b")];
+        lowers.extend(fill.into_iter().take(2usize.saturating_sub(lowers.len())));
+        mount_overlay(&Overlay { lowers: &lowers, upper: None }, target)
+    }
+
+    /// Takes a mounted image away. One that is not there is fine.
+    pub fn unmount_image(&self, key: &str) -> Result<(), Error> {
+        let path = self.mount_note(key)?;
+        let guard = self.lock()?;
+        let Some(note) = read_note(&path)? else { return Ok(()) };
+        if let Some(target) = &note.target {
+            unmount_all(target)?;
+        }
+        tree::remove(&path).at("remove", &path)?;
+        let trash = self.sweep(&guard, &self.index()?)?;
+        drop(guard);
+        drop(trash);
+        Ok(())
+    }
+
+    fn root_directory(&self, key: &str) -> Result<PathBuf, Error> {
+        Ok(self.path("roots").join(checked(key)?))
+    }
+
+    fn mount_note(&self, key: &str) -> Result<PathBuf, Error> {
+        Ok(self.path("mounts").join(format!("{}.json", checked(key)?)))
+    }
+
+    /// Prepares the place for changes. The overlay shows its owner and mode as those of the root directory, so they are those of
+    /// the topmost layer.
+    fn make_upper(&self, directory: &Path, note: &Note, topmost: Option<&PathBuf>) -> Result<Upper, Error> {
+        let upper = upper_of(directory, note);
+        if note.in_memory {
+            let memory = directory.join("memory");
+            make_directory(&memory, 0o700)?;
+            if !is_mount_point(&memory)? {
+                mount_memory(&memory)?;
+            }
+        }
+        let is_new = !upper.changes.is_dir();
+        make_directory(&upper.changes, 0o755)?;
+        make_directory(&upper.work, 0o700)?;
+        if is_new {
+            let like = topmost.map_or_else(|| self.path("empty/a"), Clone::clone);
+            let metadata = std::fs::metadata(&like).at("look at", &like)?;
+            std::os::unix::fs::chown(&upper.changes, Some(metadata.uid()), Some(metadata.gid()))
+                .at("set owner of", &upper.changes)?;
+            let mode = std::fs::Permissions::from_mode(metadata.mode() & 0o7777);
+            std::fs::set_permissions(&upper.changes, mode).at("set mode of", &upper.changes)?;
+        }
+        Ok(upper)
+    }
+
+    /// Unmounts whatever is in a root's directory and moves it out of sight.
+    fn take_away(&self, directory: &Path) -> Result<Option<Work>, Error> {
+        if !directory.exists() {
+            return Ok(None);
+        }
+        unmount_all(&directory.join("rootfs"))?;
+        unmount_all(&directory.join("memory"))?;
+        let work = Work::new(&self.path("tmp"))?;
+        std::fs::rename(directory, work.path().join("root")).at("move away", directory)?;
+        Ok(Some(work))
+    }
+
+    fn notes(&self) -> Result<Vec<Note>, Error> {
+        let mut notes = Vec::new();
+        for key in self.roots()? {
+            notes.extend(read_note(&self.path("roots").join(key).join(NOTE))?);
+        }
+        for name in names_in(&self.path("mounts"))? {
+            notes.extend(read_note(&self.path("mounts").join(name))?);
+        }
+        Ok(notes)
+    }
+
+    pub(crate) fn layers_in_use(&self) -> Result<BTreeSet<String>, Error> {
+        Ok(self.notes()?.into_iter().flat_map(|note| note.layers).collect())
+    }
+
+    pub(crate) fn images_in_use(&self) -> Result<BTreeSet<String>, Error> {
+        Ok(self.notes()?.into_iter().map(|note| note.image).collect())
+    }
+}
+
+fn layers_of(image: &Image) -> Vec<String> {
+    match &image.source {
+        Source::Layers(layers) => layers.clone(),
+        Source::Directory(_) => Vec::new(),
+    }
+}
+
+fn upper_of(directory: &Path, note: &Note) -> Upper {
+    let base = if note.in_memory { directory.join("memory") } else { directory.to_owned() };
+    Upper { changes: base.join("upper"), work: base.join("work") }
+}
+
+/// Keys become file names.
+fn checked(key: &str) -> Result<&str, Error> {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    let begins_well = key.as_bytes().first().is_some_and(u8::is_ascii_alphanumeric);
+    if begins_well && key.len() <= 128 && key.bytes().all(is_allowed) {
+        return Ok(key);
+    }
+    Err(Error::Key { key: key.to_owned() })
+}
+
+fn read_note(path: &Path) -> Result<Option<Note>, Error> {
+    let content = match std::fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        content => content.at("read", path)?,
+    };
+    let note = serde_json::from_slice(&content);
+    note.map(Some).map_err(|error| Error::Damaged { path: path.into(), reason: error.to_string() })
+}
+
+fn write_note(path: &Path, note: &Note) -> Result<(), Error> {
+    let content =
+        serde_json::to_vec(note).map_err(|error| Error::Damaged { path: path.into(), reason: error.to_string() })?;
+    write_file(path, &content)
+}
+
+fn names_in(directory: &Path) -> Result<Vec<String>, Error> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(directory).at("list", directory)? {
+        let name = entry.at("list", directory)?.file_name().to_string_lossy().into_owned();
+        if !name.ends_with(".new") {
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
+}

@@ -1,0 +1,382 @@
+//! The store itself: what lies where, who may change it when, and what goes when nobody needs it any more.
+//!
+//! Changes of the list of images, the appearance of layers and their removal happen under one file lock, which is
+//! held for moments only. Whatever takes long (downloading, unpacking, deleting) happens in a workplace outside of it.
+
+use std::collections::BTreeSet;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{FlockOperation, Timespec, Timestamps, UTIME_NOW, flock};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{At, Error};
+use crate::image::{Image, Source};
+use crate::index::{Index, Record, Removed};
+use crate::limits::Limits;
+use crate::platform::Platform;
+use crate::reference::{self, Wanted};
+use crate::tree::{self, Usage};
+use crate::work::{Work, survey};
+
+/// How a store behaves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// bounds on what is unpacked
+    pub limits: Limits,
+    /// which images are chosen where there are several
+    pub platform: Platform,
+    /// whether an image survives a power cut right after it was stored, for the price of a wait for the disk
+    pub durable: bool,
+}
+
+/// Images and roots below one directory. Clones mean the same store; other processes may use it at the same time.
+#[derive(Clone)]
+pub struct Store {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) root: PathBuf,
+    pub(crate) options: Options,
+}
+
+/// The right to change the store. Dropping it gives the right back.
+pub(crate) struct Guard {
+    _held: OwnedFd,
+}
+
+/// A layer that is unpacked and waits to become part of the store.
+pub(crate) struct Unpacked {
+    /// its chain ID without the algorithm
+    pub(crate) chain: String,
+    /// a directory with `diff` in it
+    pub(crate) path: PathBuf,
+}
+
+/// What is remembered about a layer beside its files.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct LayerNote {
+    pub(crate) bytes: u64,
+    pub(crate) inodes: u64,
+}
+
+/// What a collection took away.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Collected {
+    /// IDs of the images that went, the least recently used first
+    pub images: Vec<String>,
+    /// what their layers took on disk
+    pub bytes: u64,
+}
+
+// === impl Options ===
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { limits: Limits::default(), platform: Platform::of_this_machine(), durable: true }
+    }
+}
+
+// === impl Store ===
+
+impl Store {
+    /// Opens the store in a directory, which is made if it is not there, and removes what killed processes left.
+    pub fn open(root: &Path) -> Result<Self, Error> {
+        Self::open_with(root, Options::default())
+    }
+
+    /// Opens a store that behaves differently.
+    pub fn open_with(root: &Path, options: Options) -> Result<Self, Error> {
+        make_directory(root, 0o711)?;
+        let root = root.canonicalize().at("resolve", root)?;
+        let store = Self { inner: Arc::new(Inner { root, options }) };
+        for (name, mode) in [
+            ("layers", 0o700),
+            ("tmp", 0o700),
+            ("used", 0o700),
+            ("mounts", 0o700),
+            ("empty/a", 0o755),
+            ("empty/b", 0o755),
+            ("roots", 0o711),
+        ] {
+            make_directory(&store.path(name), mode)?;
+        }
+        let trash = {
+            let guard = store.lock()?;
+            store.sweep(&guard, &store.index()?)?
+        };
+        drop(trash);
+        Ok(store)
+    }
+
+    /// All images, ordered by ID.
+    pub fn list(&self) -> Result<Vec<Image>, Error> {
+        let index = self.index()?;
+        Ok(index.images.keys().filter_map(|id| index.image(id)).collect())
+    }
+
+    /// The image that a reference means: a name, a name with a digest, an ID, the first digits of one, or `rootfs:/path`.
+    pub fn find(&self, reference: &str) -> Result<Option<Image>, Error> {
+        let wanted = reference::parse(reference)?;
+        if let Wanted::Directory(path) = wanted {
+            return Ok(path.is_dir().then(|| Image::of_directory(path)));
+        }
+        let index = self.index()?;
+        Ok(index.find(reference, &wanted)?.and_then(|id| index.image(id)))
+    }
+
+    /// Removes a name; with the last name, or when given an ID, the image. What is not there is fine. Layers that a root still
+    /// stands on stay until the root goes.
+    pub fn remove(&self, reference: &str) -> Result<Removed, Error> {
+        let wanted = reference::parse(reference)?;
+        let guard = self.lock()?;
+        let mut index = self.index()?;
+        let removed = index.remove(reference, &wanted)?;
+        if removed == Removed::default() {
+            return Ok(removed);
+        }
+        index.write(&self.index_path())?;
+        let trash = self.sweep(&guard, &index)?;
+        // Deleting takes long; others may go on meanwhile.
+        drop(guard);
+        drop(trash);
+        Ok(removed)
+    }
+
+    /// Protects an image from collection, or no longer.
+    pub fn set_pinned(&self, reference: &str, pinned: bool) -> Result<(), Error> {
+        let wanted = reference::parse(reference)?;
+        let _guard = self.lock()?;
+        let mut index = self.index()?;
+        let not_found = || Error::NotFound { reference: reference.to_owned() };
+        let id = index.find(reference, &wanted)?.ok_or_else(not_found)?.to_owned();
+        if let Some(record) = index.images.get_mut(&id) {
+            record.pinned = pinned;
+        }
+        index.write(&self.index_path())
+    }
+
+    /// What all layers take on disk.
+    pub fn usage(&self) -> Result<Usage, Error> {
+        let layers = self.path("layers");
+        let mut total = Usage::default();
+        for entry in std::fs::read_dir(&layers).at("list", &layers)? {
+            let name = entry.at("list", &layers)?.file_name();
+            if let Ok(usage) = self.layer_usage(&name.to_string_lossy()) {
+                total += usage;
+            }
+        }
+        Ok(total)
+    }
+
+    /// Removes images until their layers have given back as many bytes as asked for, the least recently used first. Images in
+    /// `keep`, pinned ones and those that a root or mount stands on stay.
+    pub fn collect(&self, keep: &BTreeSet<String>, bytes_to_free: u64) -> Result<Collected, Error> {
+        let guard = self.lock()?;
+        let mut index = self.index()?;
+        let used = self.images_in_use()?;
+        let may_go = |(id, record): &(&String, &Record)| !record.pinned && !keep.contains(*id) && !used.contains(*id);
+        let mut candidates: Vec<_> =
+            index.images.iter().filter(may_go).map(|(id, _)| (self.last_used(id), id.clone())).collect();
+        candidates.sort();
+        let mut collected = Collected::default();
+        let mut trash = Vec::new();
+        for (_, id) in candidates {
+            if collected.bytes >= bytes_to_free {
+                break;
+            }
+            index.images.remove(&id);
+            index.write(&self.index_path())?;
+            let moved = self.sweep(&guard, &index)?;
+            collected.bytes += moved.bytes;
+            collected.images.push(id);
+            trash.push(moved);
+        }
+        drop(guard);
+        drop(trash);
+        Ok(collected)
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.inner.root.join(name)
+    }
+
+    pub(crate) fn index_path(&self) -> PathBuf {
+        self.path("images.json")
+    }
+
+    pub(crate) fn index(&self) -> Result<Index, Error> {
+        Index::read(&self.index_path())
+    }
+
+    /// The root of an unpacked layer.
+    pub(crate) fn layer_path(&self, chain: &str) -> PathBuf {
+        self.path("layers").join(chain).join("diff")
+    }
+
+    pub(crate) fn has_layer(&self, chain: &str) -> bool {
+        self.layer_path(chain).is_dir()
+    }
+
+    fn layer_usage(&self, chain: &str) -> Result<Usage, Error> {
+        let path = self.path("layers").join(chain).join("layer.json");
+        let content = std::fs::read(&path).at("read", &path)?;
+        let note: LayerNote = serde_json::from_slice(&content)
+            .map_err(|error| Error::Damaged { path: path.clone(), reason: error.to_string() })?;
+        Ok(Usage { bytes: note.bytes, inodes: note.inodes })
+    }
+
+    /// Waits for the right to change the store. Locks of other threads count like those of other processes.
+    pub(crate) fn lock(&self) -> Result<Guard, Error> {
+        let path = self.path("lock");
+        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path).at("open", &path)?;
+        loop {
+            match flock(&file, FlockOperation::LockExclusive) {
+                Err(rustix::io::Errno::INTR) => {}
+                locked => break locked.at("lock", &path)?,
+            }
+        }
+        Ok(Guard { _held: file.into() })
+    }
+
+    pub(crate) fn new_work(&self) -> Result<Work, Error> {
+        let _guard = self.lock()?;
+        Work::new(&self.path("tmp"))
+    }
+
+    /// Makes layers and an image part of the store, both or neither.
+    pub(crate) fn publish(&self, layers: Vec<Unpacked>, images: Vec<(String, Record)>) -> Result<Vec<Image>, Error> {
+        if self.inner.options.durable && !layers.is_empty() {
+            let root = File::open(&self.inner.root).at("open", &self.inner.root)?;
+            rustix::fs::syncfs(&root).at("sync", &self.inner.root)?;
+        }
+        let _guard = self.lock()?;
+        let mut index = self.index()?;
+        for layer in layers {
+            let target = self.path("layers").join(&layer.chain);
+            match std::fs::rename(&layer.path, &target) {
+                // Somebody else unpacked the same layer meanwhile; theirs is as good.
+                Err(_) if target.is_dir() => {}
+                renamed => renamed.at("move into place", &target)?,
+            }
+        }
+        let mut ids = Vec::new();
+        for (id, mut record) in images {
+            record.size = 0;
+            for chain in &record.layers {
+                record.size += self.layer_usage(chain)?.bytes;
+            }
+            index.add(&id, record);
+            ids.push(id);
+        }
+        index.write(&self.index_path())?;
+        for id in &ids {
+            self.touch(id);
+        }
+        Ok(ids.iter().filter_map(|id| index.image(id)).collect())
+    }
+
+    /// Notes that an image was used now. The time is the system's; nobody here reads a clock.
+    pub(crate) fn touch(&self, id: &str) {
+        let path = self.used_path(id);
+        let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+        let touched = OpenOptions::new().create(true).append(true).open(&path).and_then(|file| {
+            Ok(rustix::fs::futimens(&file, &Timestamps { last_access: now, last_modification: now })?)
+        });
+        if let Err(error) = touched {
+            tracing::warn!(path = %path.display(), %error, "the time of last use was not noted");
+        }
+    }
+
+    fn used_path(&self, id: &str) -> PathBuf {
+        self.path("used").join(id.trim_start_matches("sha256:"))
+    }
+
+    fn last_used(&self, id: &str) -> Option<std::time::SystemTime> {
+        std::fs::metadata(self.used_path(id)).and_then(|metadata| metadata.modified()).ok()
+    }
+
+    /// Moves everything that nobody needs into a workplace, which deletes it when dropped.
+    pub(crate) fn sweep(&self, _guard: &Guard, index: &Index) -> Result<Trash, Error> {
+        let survey = survey(&self.path("tmp"))?;
+        let mut trash = Trash::default();
+        let mut used = survey.leased;
+        used.extend(index.images.values().flat_map(|record| record.layers.iter().cloned()));
+        match self.layers_in_use() {
+            Ok(layers) => used.extend(layers),
+            Err(error) => {
+                // Whoever does not know what is in use removes nothing.
+                tracing::warn!(%error, "layers that nobody needs are not removed");
+                return Ok(trash);
+            }
+        }
+        let layers = self.path("layers");
+        let mut unused = survey.abandoned;
+        for entry in std::fs::read_dir(&layers).at("list", &layers)? {
+            let path = entry.at("list", &layers)?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if !used.contains(&name) {
+                trash.bytes += self.layer_usage(&name).unwrap_or_default().bytes;
+                unused.push(path);
+            }
+        }
+        let marks = self.path("used");
+        for entry in std::fs::read_dir(&marks).at("list", &marks)? {
+            let path = entry.at("list", &marks)?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if !index.images.contains_key(&format!("sha256:{name}")) {
+                tree::remove(&path).at("remove", &path)?;
+            }
+        }
+        if unused.is_empty() {
+            return Ok(trash);
+        }
+        let work = Work::new(&self.path("tmp"))?;
+        for path in unused {
+            let target = work.path().join(path.file_name().unwrap_or_default());
+            std::fs::rename(&path, &target).at("move away", &path)?;
+        }
+        trash.work = Some(work);
+        Ok(trash)
+    }
+
+    /// The layers of an image from the topmost down, as far as one of them does not hide all that is below.
+    pub(crate) fn lower_directories(&self, image: &Image) -> Result<Vec<PathBuf>, Error> {
+        let layers = match &image.source {
+            Source::Directory(path) => return Ok(vec![path.canonicalize().at("resolve", path)?]),
+            Source::Layers(layers) => layers,
+        };
+        let mut directories = Vec::new();
+        for chain in layers.iter().rev() {
+            let path = self.layer_path(chain);
+            let directory = tree::open_directory(&path).at("open", &path)?;
+            directories.push(path);
+            if crate::unpack::is_opaque(&directory) {
+                break;
+            }
+        }
+        Ok(directories)
+    }
+}
+
+/// What a sweep moved away. Dropping it deletes it.
+#[derive(Default)]
+pub(crate) struct Trash {
+    pub(crate) bytes: u64,
+    work: Option<Work>,
+}
+
+pub(crate) fn make_directory(path: &Path, mode: u32) -> Result<(), Error> {
+    match DirBuilder::new().recursive(true).mode(mode).create(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error).at("create", path),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

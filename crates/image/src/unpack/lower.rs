@@ -1,0 +1,112 @@
+//! Looking a name up in the layers below, as the overlay of them would show it.
+
+use std::ffi::CString;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+
+use super::place::Name;
+use crate::error::{At, Error};
+use crate::tree::{DIRECTORY, open_directory};
+
+/// The attribute by which a directory hides what is below it.
+pub(super) const OPAQUE_ATTRIBUTE: &str = "trusted.overlay.opaque";
+
+/// The layers below, topmost first.
+pub(super) struct Lowers(Vec<OwnedFd>);
+
+/// A file or directory that the layers below show under a name.
+pub(super) struct Below {
+    directory: OwnedFd,
+    name: Vec<u8>,
+    pub(super) stat: Stat,
+}
+
+/// What one layer says about a name.
+enum Answer {
+    Found(Below),
+    /// look further down
+    Nothing,
+    /// nothing further down is visible
+    Hidden,
+}
+
+/// Whether a file is the mark of something hidden.
+pub(super) fn is_whiteout(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice && stat.st_rdev == 0
+}
+
+fn look_up(layer: &OwnedFd, name: &Name) -> Result<Answer, Errno> {
+    let mut found = Below {
+        directory: rustix::fs::openat(layer, ".", DIRECTORY, Mode::empty())?,
+        name: b".".to_vec(),
+        stat: rustix::fs::fstat(layer)?,
+    };
+    let mut opaque = false;
+    for part in name.parts() {
+        if !found.is_directory() {
+            return Ok(Answer::Hidden);
+        }
+        let directory = found.open(DIRECTORY)?;
+        let mut mark = [0; 4];
+        opaque |= rustix::fs::fgetxattr(&directory, OPAQUE_ATTRIBUTE, &mut mark[..]).is_ok();
+        let stat = match rustix::fs::statat(&directory, part.as_slice(), AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => return Ok(if opaque { Answer::Hidden } else { Answer::Nothing }),
+            stat => stat?,
+        };
+        if is_whiteout(&stat) {
+            return Ok(Answer::Hidden);
+        }
+        found = Below { directory, name: part.clone(), stat };
+    }
+    Ok(Answer::Found(found))
+}
+
+// === impl Below ===
+
+impl Below {
+    /// Opens the file itself, never what a link points to.
+    pub(super) fn open(&self, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        rustix::fs::openat(&self.directory, self.name.as_slice(), flags, Mode::empty())
+    }
+
+    pub(super) fn read_link(&self) -> Result<CString, Errno> {
+        rustix::fs::readlinkat(&self.directory, self.name.as_slice(), Vec::new())
+    }
+
+    pub(super) fn kind(&self) -> FileType {
+        FileType::from_raw_mode(self.stat.st_mode)
+    }
+
+    pub(super) fn is_directory(&self) -> bool {
+        self.kind() == FileType::Directory
+    }
+
+    pub(super) fn mtime(&self) -> (i64, u32) {
+        (self.stat.st_mtime, u32::try_from(self.stat.st_mtime_nsec).unwrap_or(0))
+    }
+}
+
+// === impl Lowers ===
+
+impl Lowers {
+    pub(super) fn open(layers: &[PathBuf]) -> Result<Self, Error> {
+        let opened: Result<_, Error> = layers.iter().map(|path| open_directory(path).at("open", path)).collect();
+        Ok(Self(opened?))
+    }
+
+    /// The file or directory that is visible under this name. What cannot be looked up is not there.
+    pub(super) fn find(&self, name: &Name) -> Option<Below> {
+        for layer in &self.0 {
+            match look_up(layer, name) {
+                Ok(Answer::Found(file)) => return Some(file),
+                Ok(Answer::Nothing) => {}
+                Ok(Answer::Hidden) | Err(_) => return None,
+            }
+        }
+        None
+    }
+}

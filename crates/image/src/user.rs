@@ -1,0 +1,269 @@
+//! Who `name:group` is inside an image, read from its own files without leaving it.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+use crate::error::{At, Error};
+use crate::tree::open_directory;
+
+/// A user of an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    /// user ID
+    pub uid: u32,
+    /// primary group
+    pub gid: u32,
+    /// further groups, in order, each once
+    pub groups: Vec<u32>,
+    /// home directory, `/` for a user that the image does not know
+    pub home: String,
+    /// login name, if the image has one for the user
+    pub name: Option<String>,
+}
+
+struct Account {
+    name: String,
+    uid: u32,
+    gid: u32,
+    home: String,
+}
+
+struct Group {
+    name: String,
+    gid: u32,
+    members: Vec<String>,
+}
+
+/// Larger files are not lists of users.
+const LARGEST_FILE: u64 = 8 * 1024 * 1024;
+/// Links in the image may make the kernel ask to try again; endless renaming by somebody else must not keep us here.
+const TRIES: usize = 128;
+
+/// Finds out who is meant by ``, `1000`, `name`, `1000:1000` or `name:group`. Numbers need not be known to the image, names must
+/// be. A group that is given stands alone; otherwise the user's further groups are those that list the name.
+pub fn resolve_user(rootfs: &Path, spec: &str) -> Result<User, Error> {
+    let wrong = |reason: String| Error::User { spec: spec.to_owned(), reason };
+    let (user, group) = match spec.split_once(':') {
+        Some((user, group)) => (user, Some(group).filter(|group| !group.is_empty())),
+        None => (spec, None),
+    };
+    let accounts = parse_accounts(&read_in_root(rootfs, "etc/passwd")?);
+    let groups = parse_groups(&read_in_root(rootfs, "etc/group")?);
+    let number = if user.is_empty() { Some(0) } else { parse_id(user) };
+    let account = accounts.iter().find(|account| number.map_or(account.name == user, |uid| account.uid == uid));
+    let mut found = match (account, number) {
+        (Some(account), _) => User {
+            uid: account.uid,
+            gid: account.gid,
+            groups: Vec::new(),
+            home: if account.home.is_empty() { "/".to_owned() } else { account.home.clone() },
+            name: Some(account.name.clone()),
+        },
+        (None, Some(uid)) => User { uid, gid: 0, groups: Vec::new(), home: "/".to_owned(), name: None },
+        (None, None) if looks_numeric(user) => {
+            return Err(wrong(format!("{user} is not a user ID, those are 0 to 4294967294")));
+        }
+        (None, None) => return Err(wrong(format!("the image has no user {user:?} in /etc/passwd"))),
+    };
+    match group {
+        Some(group) => found.gid = resolve_group(&groups, group).map_err(wrong)?,
+        None => found.groups = groups_listing(&groups, found.name.as_deref()),
+    }
+    Ok(found)
+}
+
+/// The groups of the image that list the user with this ID.
+pub fn groups_of(rootfs: &Path, uid: u32) -> Result<Vec<u32>, Error> {
+    let accounts = parse_accounts(&read_in_root(rootfs, "etc/passwd")?);
+    let name = accounts.iter().find(|account| account.uid == uid).map(|account| account.name.as_str());
+    if name.is_none() {
+        return Ok(Vec::new());
+    }
+    Ok(groups_listing(&parse_groups(&read_in_root(rootfs, "etc/group")?), name))
+}
+
+fn resolve_group(groups: &[Group], wanted: &str) -> Result<u32, String> {
+    if let Some(gid) = parse_id(wanted) {
+        return Ok(gid);
+    }
+    if looks_numeric(wanted) {
+        return Err(format!("{wanted} is not a group ID, those are 0 to 4294967294"));
+    }
+    let found = groups.iter().find(|group| group.name == wanted);
+    found.map(|group| group.gid).ok_or_else(|| format!("the image has no group {wanted:?} in /etc/group"))
+}
+
+fn groups_listing(groups: &[Group], name: Option<&str>) -> Vec<u32> {
+    let Some(name) = name else { return Vec::new() };
+    let mut listing: Vec<u32> = Vec::new();
+    for group in groups.iter().filter(|group| group.members.iter().any(|member| member == name)) {
+        if !listing.contains(&group.gid) {
+            listing.push(group.gid);
+        }
+    }
+    listing
+}
+
+fn looks_numeric(text: &str) -> bool {
+    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// An ID that the kernel takes: the largest number means "no change" to it.
+fn parse_id(text: &str) -> Option<u32> {
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|id| is_plain && *id != u32::MAX)
+}
+
+/// Lines that are not accounts are left out, as the C library does.
+fn parse_accounts(content: &str) -> Vec<Account> {
+    let parse = |line: &str| {
+        let mut fields = line.trim().split(':');
+        let name = fields.next().filter(|name| !name.is_empty() && !name.starts_with('#'))?.to_owned();
+        let _password = fields.next()?;
+        let uid = parse_id(fields.next()?)?;
+        let gid = parse_id(fields.next()?)?;
+        let _comment = fields.next();
+        Some(Account { name, uid, gid, home: fields.next().unwrap_or_default().to_owned() })
+    };
+    content.lines().filter_map(parse).collect()
+}
+
+fn parse_groups(content: &str) -> Vec<Group> {
+    let parse = |line: &str| {
+        let mut fields = line.trim().split(':');
+        let name = fields.next().filter(|name| !name.is_empty() && !name.starts_with('#'))?.to_owned();
+        let _password = fields.next()?;
+        let gid = parse_id(fields.next()?)?;
+        let members = fields.next().unwrap_or_default().split(',').map(|member| member.trim().to_owned());
+        Some(Group { name, gid, members: members.collect() })
+    };
+    content.lines().filter_map(parse).collect()
+}
+
+/// Reads a file as a process with this root would. One that is not there is empty.
+fn read_in_root(rootfs: &Path, name: &'static str) -> Result<String, Error> {
+    let path = rootfs.join(name);
+    let root = open_directory(rootfs).at("open", rootfs)?;
+    // Not blocking: the image decides what kind of file this is.
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    let mut tries = 0;
+    let file = loop {
+        tries += 1;
+        match rustix::fs::openat2(&root, name, flags, Mode::empty(), resolve) {
+            Err(Errno::AGAIN | Errno::INTR) if tries < TRIES => {}
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(String::new()),
+            opened => break opened.at("open", &path)?,
+        }
+    };
+    let stat = rustix::fs::fstat(&file).at("look at", &path)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(Error::Damaged { path, reason: "not a regular file".into() });
+    }
+    let mut content = Vec::new();
+    File::from(file).take(LARGEST_FILE + 1).read_to_end(&mut content).at("read", &path)?;
+    if content.len() as u64 > LARGEST_FILE {
+        return Err(Error::Damaged { path, reason: format!("larger than {LARGEST_FILE} bytes") });
+    }
+    Ok(String::from_utf8_lossy(&content).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn image() -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("etc")).unwrap();
+        let passwd = "root:x:0:0:root:/root:/bin/sh\n# comment\nbroken\napp:x:1000:1001::/home/app:/bin/sh\nbad:x:-1:0::/:\nnohome:x:5:6\n";
+        fs::write(root.path().join("etc/passwd"), passwd).unwrap();
+        let group = "root:x:0:root\nwheel:x:10:root,app\nweb:x:33:app\nagain:x:33:app\nempty:x:44:\n";
+        fs::write(root.path().join("etc/group"), group).unwrap();
+        root
+    }
+
+    fn user(uid: u32, gid: u32, groups: &[u32], home: &str, name: Option<&str>) -> User {
+        User { uid, gid, groups: groups.to_vec(), home: home.into(), name: name.map(str::to_owned) }
+    }
+
+    #[test]
+    fn users_are_found_by_name_and_number_with_their_groups() {
+        let root = image();
+        for (spec, expected) in [
+            ("", user(0, 0, &[0, 10], "/root", Some("root"))),
+            ("0", user(0, 0, &[0, 10], "/root", Some("root"))),
+            ("app", user(1000, 1001, &[10, 33], "/home/app", Some("app"))),
+            ("1000", user(1000, 1001, &[10, 33], "/home/app", Some("app"))),
+            ("app:", user(1000, 1001, &[10, 33], "/home/app", Some("app"))),
+            ("app:web", user(1000, 33, &[], "/home/app", Some("app"))),
+            ("1000:7", user(1000, 7, &[], "/home/app", Some("app"))),
+            ("4242", user(4242, 0, &[], "/", None)),
+            ("4242:web", user(4242, 33, &[], "/", None)),
+            (":web", user(0, 33, &[], "/root", Some("root"))),
+            ("nohome", user(5, 6, &[], "/", Some("nohome"))),
+        ] {
+            assert_eq!(resolve_user(root.path(), spec).unwrap(), expected, "{spec:?}");
+        }
+        assert_eq!(groups_of(root.path(), 1000).unwrap(), [10, 33]);
+        assert_eq!(groups_of(root.path(), 4242).unwrap(), [0u32; 0]);
+    }
+
+    #[test]
+    fn unknown_names_and_impossible_numbers_are_refused_by_name() {
+        let root = image();
+        for (spec, part) in [
+            ("nobody", "no user \"nobody\""),
+            ("app:nogroup", "no group \"nogroup\""),
+            ("-1", "not a user ID"),
+            ("4294967295", "not a user ID"),
+            ("bad", "no user"),
+            ("0:99999999999", "not a group ID"),
+        ] {
+            let error = resolve_user(root.path(), spec).unwrap_err().to_string();
+            assert!(error.contains(part) && error.contains(&format!("{spec:?}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_image_without_files_knows_numbers_only() {
+        let root = tempfile::tempdir().unwrap();
+        assert_eq!(resolve_user(root.path(), "").unwrap(), user(0, 0, &[], "/", None));
+        assert_eq!(resolve_user(root.path(), "7:8").unwrap(), user(7, 8, &[], "/", None));
+        assert!(resolve_user(root.path(), "root").is_err());
+    }
+
+    #[test]
+    fn links_are_followed_inside_the_image_only() {
+        let outside = tempfile::tempdir().unwrap();
+        fs::write(outside.path().join("passwd"), "evil:x:666:0::/:\n").unwrap();
+        let root = image();
+        let passwd = root.path().join("etc/passwd");
+        fs::rename(&passwd, root.path().join("real")).unwrap();
+        symlink("/real", &passwd).unwrap();
+        assert_eq!(resolve_user(root.path(), "app").unwrap().uid, 1000);
+        fs::remove_file(&passwd).unwrap();
+        symlink(outside.path().join("passwd"), &passwd).unwrap();
+        assert!(resolve_user(root.path(), "evil").is_err());
+        fs::remove_file(&passwd).unwrap();
+        symlink("../../../../../../../../../../etc/passwd", &passwd).unwrap();
+        assert!(resolve_user(root.path(), "daemon").is_err());
+    }
+
+    #[test]
+    fn a_pipe_in_place_of_the_file_does_not_block() {
+        let root = image();
+        let passwd = root.path().join("etc/passwd");
+        fs::remove_file(&passwd).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, &passwd, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+        let error = resolve_user(root.path(), "app").unwrap_err().to_string();
+        assert!(error.contains("not a regular file"), "{error}");
+    }
+}
