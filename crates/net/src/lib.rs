@@ -1,1 +1,42 @@
 //! Pod networks: CNI where it is configured, else a bridge of our own.
+//!
+//! What comes in: the path of a network namespace that somebody else made, and who lives in it. What goes out: an
+//! interface in that namespace, its addresses, and rules for the ports that the node forwards. What is remembered is
+//! in the state directory, one file per sandbox; the kernel's own links are the second witness.
+//!
+//! - [`Network`] is the door: attach, detach, sweep, status.
+//! - `bridge` makes links, addresses and routes through netlink; `firewall` makes nftables rules, also through netlink.
+//! - `cni` finds a configuration and runs its plugins.
+//! - `store` keeps the books; `addresses` picks from a range. Both are plain code that needs no root.
+//! - [`dial`] and [`counters`] look into a namespace from outside.
+//!
+//! Every operation runs on a thread of its own, to its end: a caller that stops waiting leaves no half-made interface
+//! behind. A thread that enters a namespace never comes back from it.
+
+mod addresses;
+mod bridge;
+mod cni;
+mod counters;
+mod dial;
+mod error;
+mod failpoint;
+mod firewall;
+mod kernel;
+mod names;
+mod network;
+mod pod;
+mod ranges;
+mod settings;
+mod store;
+mod sysctl;
+mod threads;
+
+pub use counters::{InterfaceCounters, counters};
+pub use dial::dial;
+pub use error::Error;
+pub use network::{Kind, Network};
+pub use pod::{Attached, PodNetwork, PortMapping, Protocol};
+pub use settings::Settings;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,259 @@
+//! The built-in network: a bridge on the node, and a veth pair per pod with one end in it.
+//!
+//! Each step can be repeated. What a step leaves behind when the agent dies is found by the next attach, detach or
+//! sweep: the record is written first and forgotten last, and the name of the host end follows from the sandbox's ID.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use ipnet::IpNet;
+
+use crate::firewall::{self, Forward};
+use crate::kernel::{Kernel, Link, Pair};
+use crate::names::{self, POD_INTERFACE};
+use crate::store::{Books, Progress, Record, Store, Via};
+use crate::{Attached, Error, PodNetwork, PortMapping, Settings, addresses, failpoint, ranges, sysctl, threads};
+
+mod node;
+
+pub(crate) use node::OnceSaid;
+
+/// What the bridge works with.
+pub(crate) struct Bridge<'a> {
+    pub(crate) settings: &'a Settings,
+    pub(crate) store: &'a Store,
+    pub(crate) said: &'a OnceSaid,
+}
+
+/// Brings up the loopback interface of a namespace.
+pub(crate) fn loopback(netns: &Path) -> Result<(), Error> {
+    threads::inside(netns, || {
+        threads::block_on(async {
+            let kernel = Kernel::open()?;
+            let link = kernel.existing_link("lo").await?;
+            if link.up { Ok(()) } else { kernel.set_up(&link).await }
+        })
+    })
+}
+
+/// Whether a namespace has the interface of a pod.
+pub(crate) fn has_interface(netns: &Path) -> Result<bool, Error> {
+    threads::inside(netns, || threads::block_on(async { Ok(Kernel::open()?.link(POD_INTERFACE).await?.is_some()) }))
+}
+
+/// Somebody else's claim on one of the wanted ports.
+fn first_clash(wanted: &[PortMapping], sandbox: &str, records: &[Record]) -> Option<Error> {
+    let others = records.iter().filter(|other| other.sandbox != sandbox && matches!(other.via, Via::Bridge { .. }));
+    others.flat_map(|other| other.ports.iter().map(move |port| (other, port))).find_map(|(other, held)| {
+        let port = wanted.iter().find(|port| port.clashes(held))?;
+        Some(Error::HostPortTaken { port: port.to_string(), holder: other.sandbox.clone() })
+    })
+}
+
+/// The ports of all pods as rules.
+fn forwards(records: &[Record]) -> Vec<Forward> {
+    let mut forwards = Vec::new();
+    for record in records {
+        for port in &record.ports {
+            for ip in record.bridge_ips().iter().filter(|ip| port.serves(**ip)) {
+                forwards.push(Forward { port: port.clone(), to: *ip, sandbox: record.sandbox.clone() });
+            }
+        }
+    }
+    forwards
+}
+
+/// Each port must lead somewhere.
+fn check_families(ports: &[PortMapping], ips: &[IpAddr]) -> Result<(), Error> {
+    for port in ports {
+        if let Some(host_ip) = port.host_ip
+            && !ips.iter().any(|ip| port.serves(*ip))
+        {
+            let port = format!("{}/{}", port.host_port, port.protocol);
+            return Err(Error::HostPortFamily { port, host_ip });
+        }
+    }
+    Ok(())
+}
+
+/// The pod's side, inside its namespace.
+async fn set_up_pod_side(ranges: &[IpNet], ips: &[IpAddr]) -> Result<(), Error> {
+    let kernel = Kernel::open()?;
+    let link = kernel.existing_link(POD_INTERFACE).await?;
+    if ips.iter().any(IpAddr::is_ipv6) {
+        // The namespace's own switch for new interfaces may be off; addresses would be refused.
+        sysctl::ensure(&format!("ipv6/conf/{POD_INTERFACE}/disable_ipv6"), "0")?;
+        sysctl::ensure(&format!("ipv6/conf/{POD_INTERFACE}/accept_ra"), "0")?;
+    }
+    let places = || ips.iter().filter_map(|ip| Some((*ip, *ranges.iter().find(|range| range.contains(ip))?)));
+    for (ip, range) in places() {
+        let address = IpNet::new(ip, range.prefix_len()).unwrap_or(range);
+        kernel.add_address(&link, address).await?;
+    }
+    kernel.set_up(&link).await?;
+    for (_, range) in places() {
+        kernel.set_default_route(&link, addresses::gateway(range)).await?;
+    }
+    Ok(())
+}
+
+// === impl Bridge ===
+
+impl Bridge<'_> {
+    /// Connects a pod. Blocks; on a thread of its own.
+    pub(crate) fn attach(&self, pod: &PodNetwork) -> Result<Attached, Error> {
+        threads::block_on(async {
+            let kernel = Kernel::open()?;
+            let books = self.store.lock()?;
+            let ranges = self.ranges(&kernel, &books).await?;
+            let mut record = match books.record(&pod.sandbox_id)? {
+                Some(record) => Record { netns: pod.netns.clone(), ports: pod.forwarded(), ..record },
+                None => Record::new(pod, Via::Bridge { ips: Vec::new() }),
+            };
+            if let Some(clash) = first_clash(&record.ports, &record.sandbox, &books.records()?) {
+                return Err(clash);
+            }
+            let links = kernel.links().await?;
+            let seen: BTreeSet<IpAddr> = links.iter().flat_map(|link| names::addresses_in(&link.alias)).collect();
+            record = books.reserve(&ranges, record, &seen)?;
+            failpoint::pass("addresses reserved")?;
+            let ips = record.bridge_ips().to_vec();
+            check_families(&record.ports, &ips)?;
+
+            let bridge = self.ensure_bridge(&kernel, &ranges, &books.records()?).await?;
+            failpoint::pass("bridge made")?;
+            self.plug_in(&kernel, &bridge, &record).await?;
+            threads::inside(&pod.netns, || threads::block_on(set_up_pod_side(&ranges, &ips)))?;
+            failpoint::pass("pod side set up")?;
+            self.apply_rules(&ranges, &books.records()?, &record.ports)?;
+            failpoint::pass("rules made")?;
+            books.write(&Record { progress: Progress::Done, ..record })?;
+            Ok(Attached { ips, interface: POD_INTERFACE.to_owned() })
+        })
+    }
+
+    /// Disconnects a pod; the last one takes the bridge with it.
+    pub(crate) fn detach(&self, sandbox: &str) -> Result<(), Error> {
+        threads::block_on(async {
+            let kernel = Kernel::open()?;
+            let books = self.store.lock()?;
+            if let Some(link) = kernel.link(&names::host_end(sandbox)).await? {
+                kernel.delete(&link).await?;
+            }
+            failpoint::pass("link deleted")?;
+            let had_ports = books.record(sandbox)?.is_none_or(|record| !record.ports.is_empty());
+            let mut left = books.records()?;
+            left.retain(|record| record.sandbox != sandbox && matches!(record.via, Via::Bridge { .. }));
+            if left.is_empty() {
+                self.remove_bridge(&kernel).await?;
+            } else if had_ports {
+                self.apply_rules(&self.ranges(&kernel, &books).await?, &left, &[])?;
+            }
+            failpoint::pass("rules removed")?;
+            books.forget(sandbox)
+        })
+    }
+
+    /// Host ends in the bridge that belong to none of `live`.
+    pub(crate) fn sweep_links(&self, live: &BTreeSet<String>) -> Result<(), Error> {
+        let wanted: BTreeSet<String> = live.iter().map(|sandbox| names::host_end(sandbox)).collect();
+        threads::block_on(async {
+            let kernel = Kernel::open()?;
+            let books = self.store.lock()?;
+            let Some(bridge) = kernel.link(&self.settings.bridge).await? else { return Ok(()) };
+            for link in kernel.links().await? {
+                let ours = link.controller == Some(bridge.index) && names::is_host_end(&link.name);
+                if ours && !wanted.contains(&link.name) {
+                    tracing::info!(link = link.name, alias = link.alias, "deleting the interface of a pod that is gone");
+                    kernel.delete(&link).await?;
+                }
+            }
+            let mut left = books.records()?;
+            left.retain(|record| matches!(record.via, Via::Bridge { .. }));
+            match left.is_empty() {
+                true => self.remove_bridge(&kernel).await,
+                false => self.apply_rules(&self.ranges(&kernel, &books).await?, &left, &[]),
+            }
+        })
+    }
+
+    /// The ranges in use: those of the settings, else the one chosen before, else a new choice.
+    pub(crate) async fn ranges(&self, kernel: &Kernel, books: &Books) -> Result<Vec<IpNet>, Error> {
+        if !self.settings.ranges.is_empty() {
+            books.remember_ranges(&self.settings.ranges)?;
+            return Ok(self.settings.ranges.clone());
+        }
+        let own = kernel.link(&self.settings.bridge).await?.map(|link| link.index);
+        let routes = kernel.routes().await?;
+        let routes: Vec<IpNet> =
+            routes.iter().filter(|route| route.through.is_none() || route.through != own).map(|route| route.to).collect();
+        let before = books.cursors()?.first().map(|cursor| cursor.range);
+        let in_use = books.records()?.iter().any(|record| !record.bridge_ips().is_empty());
+        let range = ranges::choose(before, in_use, &routes)?;
+        if ranges::collides(&range, &routes) {
+            self.said.once(&format!("{range}"), || {
+                tracing::warn!(%range, "a route of this host overlaps the range of running pods");
+            });
+        }
+        books.remember_ranges(&[range])?;
+        Ok(vec![range])
+    }
+
+    /// The pair, in place and up. One that is there and whole is left alone, so that connections live on.
+    async fn plug_in(&self, kernel: &Kernel, bridge: &Link, record: &Record) -> Result<(), Error> {
+        let host_end = names::host_end(&record.sandbox);
+        let alias = names::alias(&record.sandbox, record.bridge_ips());
+        if let Some(link) = kernel.link(&host_end).await? {
+            if self.is_whole(&link, &record.netns)? && (link.alias == alias || link.alias.is_empty()) {
+                if link.controller != Some(bridge.index) {
+                    kernel.set_controller(&link, bridge.index).await?;
+                }
+                return kernel.set_up_port(&link, &alias).await;
+            }
+            kernel.delete(&link).await?;
+        }
+        let netns = File::open(&record.netns).map_err(|source| Error::Namespace { path: record.netns.clone(), source })?;
+        let hardware_address = record.bridge_ips().first().copied().map_or([0x0a, 0x6b, 0, 0, 0, 0], names::hardware_address);
+        let pair = Pair {
+            host_end: &host_end,
+            bridge: bridge.index,
+            pod_end: POD_INTERFACE,
+            netns: netns.as_fd(),
+            hardware_address,
+            mtu: bridge.mtu.unwrap_or(node::USUAL_MTU),
+        };
+        kernel.add_pair(pair).await?;
+        failpoint::pass("pair made")?;
+        kernel.set_up_port(&kernel.existing_link(&host_end).await?, &alias).await?;
+        failpoint::pass("host end set up")
+    }
+
+    /// Whether the other end of a link is the interface of the pod in this namespace: each names the other.
+    fn is_whole(&self, link: &Link, netns: &Path) -> Result<bool, Error> {
+        let inner = threads::inside(netns, || {
+            threads::block_on(async { Kernel::open()?.link(POD_INTERFACE).await })
+        })?;
+        Ok(inner.is_some_and(|inner| link.peer == Some(inner.index) && inner.peer == Some(link.index)))
+    }
+
+    /// The rules for all pods. Without them pods only lack the way out; a pod with host ports lacks what it asked for.
+    fn apply_rules(&self, ranges: &[IpNet], records: &[Record], wanted: &[PortMapping]) -> Result<(), Error> {
+        let forwards = forwards(records);
+        if !forwards.is_empty() {
+            sysctl::ensure(&format!("ipv4/conf/{}/route_localnet", self.settings.bridge), "1").ok();
+        }
+        match firewall::apply(&self.settings.bridge, ranges, &forwards) {
+            Ok(()) => Ok(()),
+            Err(reason) if !wanted.is_empty() => Err(Error::HostPortUnsupported { reason }),
+            Err(reason) => {
+                self.said.once("no rules", || {
+                    tracing::warn!(reason, "pods reach the node and each other, but nothing outside of it");
+                });
+                Ok(())
+            }
+        }
+    }
+}

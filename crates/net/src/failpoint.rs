@@ -1,0 +1,37 @@
+//! Places where a test can stop an operation as `kill -9` would: nothing after the place happens, no cleaning up.
+
+use crate::Error;
+
+/// Passed after each step that changes something. Outside of tests it is nothing.
+#[cfg(not(test))]
+pub(crate) fn pass(_place: &'static str) -> Result<(), Error> {
+    Ok(())
+}
+
+#[cfg(test)]
+pub(crate) use armed::{arm, disarm, pass};
+
+#[cfg(test)]
+mod armed {
+    use std::sync::atomic::{AtomicI64, Ordering};
+
+    use super::Error;
+
+    static LEFT: AtomicI64 = AtomicI64::new(-1);
+
+    /// Stops at the n-th place from now, counted from 0.
+    pub(crate) fn arm(places: i64) {
+        LEFT.store(places, Ordering::SeqCst);
+    }
+
+    /// Stops nowhere. Whether the armed stop had been reached.
+    pub(crate) fn disarm() -> bool {
+        LEFT.swap(-1, Ordering::SeqCst) < 0
+    }
+
+    pub(crate) fn pass(place: &'static str) -> Result<(), Error> {
+        let before =
+            LEFT.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| (left >= 0).then_some(left - 1)).unwrap_or(-1);
+        if before == 0 { Err(Error::Stopped(place)) } else { Ok(()) }
+    }
+}

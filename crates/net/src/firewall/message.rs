@@ -1,0 +1,189 @@
+//! The wire format of nftables: netlink messages with nested attributes, a batch of which is one transaction.
+
+use std::net::IpAddr;
+
+use super::{Chain, Rule, Table};
+
+/// An address family of the kernel's tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Family {
+    Ipv4,
+    Ipv6,
+}
+
+/// Messages that take effect together or not at all.
+#[derive(Debug)]
+pub(super) struct Batch {
+    bytes: Vec<u8>,
+    sequence: u32,
+}
+
+/// Attributes of a message: each has a length, a number and a value, padded to four bytes.
+#[derive(Debug, Default)]
+pub(super) struct Attributes(Vec<u8>);
+
+/// The first byte of the message type says which part of netfilter is meant.
+const NFTABLES: u16 = 10;
+const BATCH_BEGIN: u16 = 0x10;
+const BATCH_END: u16 = 0x11;
+const NEW_TABLE: u16 = NFTABLES << 8;
+const DELETE_TABLE: u16 = NFTABLES << 8 | 2;
+const NEW_CHAIN: u16 = NFTABLES << 8 | 3;
+const NEW_RULE: u16 = NFTABLES << 8 | 6;
+
+const REQUEST: u16 = 0x1;
+const ACKNOWLEDGE: u16 = 0x4;
+const CREATE: u16 = 0x400;
+const APPEND: u16 = 0x800;
+
+const NESTED: u16 = 0x8000;
+
+/// A comment's length is one byte, with a zero at the end.
+const LONGEST_COMMENT: usize = 250;
+
+/// The frame of a message: length, type, flags, sequence, sender, then family, version and resource.
+fn message(kind: u16, flags: u16, sequence: u32, family: u8, resource: u16, attributes: &Attributes) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(20 + attributes.0.len());
+    bytes.extend((20 + attributes.0.len() as u32).to_ne_bytes());
+    bytes.extend(kind.to_ne_bytes());
+    bytes.extend((REQUEST | flags).to_ne_bytes());
+    bytes.extend(sequence.to_ne_bytes());
+    bytes.extend(0_u32.to_ne_bytes());
+    bytes.extend([family, 0]);
+    bytes.extend(resource.to_be_bytes());
+    bytes.extend(&attributes.0);
+    bytes
+}
+
+/// A rule's comment in the form that the `nft` tool shows.
+fn comment(text: &str) -> Vec<u8> {
+    let text: String = text.chars().filter(|char| char.is_ascii() && !char.is_ascii_control()).collect();
+    let text = &text.as_bytes()[..text.len().min(LONGEST_COMMENT)];
+    let mut bytes = vec![0, text.len() as u8 + 1];
+    bytes.extend(text);
+    bytes.push(0);
+    bytes
+}
+
+// === impl Family ===
+
+impl Family {
+    pub(super) fn of(ip: IpAddr) -> Family {
+        if ip.is_ipv4() { Family::Ipv4 } else { Family::Ipv6 }
+    }
+
+    pub(super) fn has(self, ip: IpAddr) -> bool {
+        self == Family::of(ip)
+    }
+
+    pub(super) fn number(self) -> u8 {
+        match self {
+            Family::Ipv4 => 2,
+            Family::Ipv6 => 10,
+        }
+    }
+}
+
+// === impl Batch ===
+
+impl Batch {
+    pub(super) fn new() -> Batch {
+        let begin = message(BATCH_BEGIN, 0, 0, 0, NFTABLES, &Attributes::default());
+        Batch { bytes: begin, sequence: 1 }
+    }
+
+    /// Puts a table in the place of the one that may be there: made, deleted and made again, it is empty for sure.
+    pub(super) fn replace_table(&mut self, name: &str, table: &Table) {
+        self.remove_table(name, table.family);
+        self.push(NEW_TABLE, CREATE, table.family, |out| out.text(1, name));
+        for chain in &table.chains {
+            self.push(NEW_CHAIN, CREATE, table.family, |out| write_chain(out, name, chain));
+        }
+        for chain in &table.chains {
+            for rule in &chain.rules {
+                self.push(NEW_RULE, CREATE | APPEND, table.family, |out| write_rule(out, name, chain.name, rule));
+            }
+        }
+    }
+
+    /// Made first, so that deleting works whether it was there or not.
+    pub(super) fn remove_table(&mut self, name: &str, family: Family) {
+        self.push(NEW_TABLE, CREATE, family, |out| out.text(1, name));
+        self.push(DELETE_TABLE, 0, family, |out| out.text(1, name));
+    }
+
+    #[cfg(test)]
+    pub(super) fn delete_existing_table(&mut self, name: &str, family: Family) {
+        self.push(DELETE_TABLE, 0, family, |out| out.text(1, name));
+    }
+
+    /// The bytes to send, and the number of the message whose acknowledgement means that all is done.
+    pub(super) fn finish(mut self) -> (Vec<u8>, u32) {
+        let end = message(BATCH_END, 0, self.sequence, 0, NFTABLES, &Attributes::default());
+        self.bytes.extend(end);
+        (self.bytes, 1)
+    }
+
+    fn push(&mut self, kind: u16, flags: u16, family: Family, fill: impl FnOnce(&mut Attributes)) {
+        let mut attributes = Attributes::default();
+        fill(&mut attributes);
+        // One acknowledgement is enough: they are sent when the whole batch is done.
+        let flags = if self.sequence == 1 { flags | ACKNOWLEDGE } else { flags };
+        self.bytes.extend(message(kind, flags, self.sequence, family.number(), 0, &attributes));
+        self.sequence += 1;
+    }
+}
+
+fn write_chain(out: &mut Attributes, table: &str, chain: &Chain) {
+    out.text(1, table);
+    out.text(3, chain.name);
+    if let Some(hook) = chain.hook {
+        out.nested(4, |out| {
+            out.number(1, hook.number);
+            out.number(2, hook.priority as u32);
+        });
+        out.text(7, hook.kind);
+    }
+}
+
+fn write_rule(out: &mut Attributes, table: &str, chain: &str, rule: &Rule) {
+    out.text(1, table);
+    out.text(2, chain);
+    out.nested(4, |list| {
+        for expression in &rule.expressions {
+            list.nested(1, |element| {
+                element.text(1, expression.name());
+                element.nested(2, |operands| expression.write(operands));
+            });
+        }
+    });
+    out.bytes(7, &comment(&rule.comment));
+}
+
+// === impl Attributes ===
+
+impl Attributes {
+    pub(super) fn bytes(&mut self, kind: u16, value: &[u8]) {
+        self.0.extend((4 + value.len() as u16).to_ne_bytes());
+        self.0.extend(kind.to_ne_bytes());
+        self.0.extend(value);
+        self.0.resize(self.0.len().next_multiple_of(4), 0);
+    }
+
+    /// Numbers of nftables are in network order.
+    pub(super) fn number(&mut self, kind: u16, value: u32) {
+        self.bytes(kind, &value.to_be_bytes());
+    }
+
+    pub(super) fn text(&mut self, kind: u16, value: &str) {
+        let mut bytes = value.as_bytes().to_vec();
+        bytes.push(0);
+        self.bytes(kind, &bytes);
+    }
+
+    pub(super) fn nested(&mut self, kind: u16, fill: impl FnOnce(&mut Attributes)) {
+        let mut inner = Attributes::default();
+        fill(&mut inner);
+        self.bytes(kind | NESTED, &inner.0);
+    }
+}

@@ -1,0 +1,190 @@
+//! Packet rules: the way out of the node for pods, and ports of the node that lead into pods.
+//!
+//! All rules of a bridge are in one nftables table per address family, named like the bridge. The table is a function
+//! of the books: each change replaces it whole, in one transaction of the kernel, so that nothing stale can be left in
+//! it and no packet sees half of it. Connections that are being forwarded stay, because the kernel tracks them apart.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use crate::PortMapping;
+
+mod expression;
+mod message;
+mod socket;
+
+use expression::Expression;
+use message::{Batch, Family};
+
+#[cfg(test)]
+mod tests;
+
+/// A port of the node, and where it leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Forward {
+    pub(crate) port: PortMapping,
+    pub(crate) to: IpAddr,
+    /// For the comment on the rule.
+    pub(crate) sandbox: String,
+}
+
+/// A table to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Table {
+    family: Family,
+    chains: Vec<Chain>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Chain {
+    name: &'static str,
+    /// Where packets come in; none for a chain that others jump to.
+    hook: Option<Hook>,
+    rules: Vec<Rule>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Hook {
+    kind: &'static str,
+    number: u32,
+    priority: i32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Rule {
+    expressions: Vec<Expression>,
+    comment: String,
+}
+
+const PREROUTING: u32 = 0;
+const OUTPUT: u32 = 3;
+const POSTROUTING: u32 = 4;
+
+/// Where the addresses of connections are translated, by the kernel's own convention.
+const TRANSLATE_DESTINATION: i32 = -100;
+const TRANSLATE_SOURCE: i32 = 100;
+/// Before the kernel knows to which connection a packet belongs.
+const RAW: i32 = -300;
+
+/// Replaces all rules of a bridge. What the kernel said if it cannot.
+pub(crate) fn apply(bridge: &str, ranges: &[IpNet], forwards: &[Forward]) -> Result<(), String> {
+    let mut batch = Batch::new();
+    for family in [Family::Ipv4, Family::Ipv6] {
+        match ranges.iter().any(|range| family.has(range.addr())) {
+            true => batch.replace_table(bridge, &table(family, bridge, ranges, forwards)),
+            // Where only one family is in use, the other one may be missing in the kernel.
+            false => continue,
+        }
+    }
+    socket::send(batch)
+}
+
+/// Removes all rules of a bridge.
+pub(crate) fn clear(bridge: &str) -> Result<(), String> {
+    for family in [Family::Ipv4, Family::Ipv6] {
+        let mut batch = Batch::new();
+        batch.remove_table(bridge, family);
+        socket::send(batch)?;
+    }
+    Ok(())
+}
+
+/// The rules for one family.
+fn table(family: Family, bridge: &str, ranges: &[IpNet], forwards: &[Forward]) -> Table {
+    let ranges: Vec<IpNet> = ranges.iter().filter(|range| family.has(range.addr())).copied().collect();
+    let ports: Vec<Rule> = forwards.iter().filter(|forward| family.has(forward.to)).map(forward_rule).collect();
+    let mut chains = vec![Chain {
+        name: "postrouting",
+        hook: Some(Hook { kind: "nat", number: POSTROUTING, priority: TRANSLATE_SOURCE }),
+        rules: ranges.iter().map(|range| way_out(bridge, range)).collect(),
+    }];
+    if !ports.is_empty() {
+        chains[0].rules.extend(ranges.iter().map(back_through_the_node));
+        if family == Family::Ipv4 {
+            chains[0].rules.push(from_loopback(bridge));
+            chains.push(Chain {
+                name: "guard",
+                hook: Some(Hook { kind: "filter", number: PREROUTING, priority: RAW }),
+                rules: vec![nothing_to_loopback(bridge)],
+            });
+        }
+        chains.push(Chain { name: "ports", hook: None, rules: ports });
+        for (name, number) in [("prerouting", PREROUTING), ("output", OUTPUT)] {
+            let hook = Hook { kind: "nat", number, priority: TRANSLATE_DESTINATION };
+            chains.push(Chain { name, hook: Some(hook), rules: vec![to_this_node()] });
+        }
+    }
+    Table { family, chains }
+}
+
+/// A pod talks to somebody outside: in the node's name, because nobody outside knows the way to a pod.
+fn way_out(bridge: &str, range: &IpNet) -> Rule {
+    let mut expressions = Expression::source_in(range);
+    expressions.extend(Expression::leaves_not_by(bridge));
+    expressions.push(Expression::Masquerade);
+    Rule { expressions, comment: "pods to the outside".to_owned() }
+}
+
+/// A pod talks to a pod through a port of the node: the answer has to come back the same way.
+fn back_through_the_node(range: &IpNet) -> Rule {
+    let mut expressions = Expression::source_in(range);
+    expressions.extend(Expression::destination_in(range));
+    expressions.extend(Expression::destination_was_translated());
+    expressions.push(Expression::Masquerade);
+    Rule { expressions, comment: "pods to pods by way of a host port".to_owned() }
+}
+
+/// The node talks to one of its ports over its loopback address, which a pod could not answer.
+fn from_loopback(bridge: &str) -> Rule {
+    let mut expressions = Expression::source_in(&loopback());
+    expressions.extend(Expression::leaves_by(bridge));
+    expressions.push(Expression::Masquerade);
+    Rule { expressions, comment: "localhost to a host port".to_owned() }
+}
+
+/// Routing of loopback addresses is on for the bridge, for the rule above. Pods must not reach the node's own loopback
+/// services by that.
+fn nothing_to_loopback(bridge: &str) -> Rule {
+    let mut expressions = Expression::came_by(bridge);
+    expressions.extend(Expression::destination_in(&loopback()));
+    expressions.push(Expression::Drop);
+    Rule { expressions, comment: "no pod reaches the loopback of the node".to_owned() }
+}
+
+fn to_this_node() -> Rule {
+    let mut expressions = Expression::destination_is_local();
+    expressions.push(Expression::Jump("ports"));
+    Rule { expressions, comment: "ports of the node".to_owned() }
+}
+
+fn forward_rule(forward: &Forward) -> Rule {
+    let mut expressions = match forward.port.only_for() {
+        Some(ip) => Expression::destination_in(&IpNet::from(ip)),
+        None => Vec::new(),
+    };
+    expressions.extend(Expression::destination_port(forward.port.protocol, forward.port.host_port));
+    expressions.extend(Expression::translate_to(forward.to, forward.port.container_port));
+    Rule { expressions, comment: format!("sandbox {}", forward.sandbox) }
+}
+
+fn loopback() -> IpNet {
+    IpNet::V4(ipnet::Ipv4Net::new_assert([127, 0, 0, 0].into(), 8))
+}
+
+/// Whether a bridge has rules: a table that is not there cannot be deleted.
+#[cfg(test)]
+pub(crate) fn exists(bridge: &str) -> bool {
+    [Family::Ipv4, Family::Ipv6].iter().any(|family| {
+        let mut batch = Batch::new();
+        batch.delete_existing_table(bridge, *family);
+        let deleted = socket::send(batch).is_ok();
+        if deleted {
+            // Put back something, so that looking twice says the same.
+            let mut batch = Batch::new();
+            batch.replace_table(bridge, &Table { family: *family, chains: Vec::new() });
+            let _ = socket::send(batch);
+        }
+        deleted
+    })
+}

@@ -1,0 +1,186 @@
+//! Packet rules: ports of the node that lead into pods, and the way out.
+
+use super::*;
+use crate::Error;
+
+/// The node's own address towards an outside, which is one more namespace.
+fn outside(scene: &Scene) -> PathBuf {
+    let netns = scene.netns("outside");
+    let make = async {
+        let kernel = Kernel::open()?;
+        kernel.add_bridge("uplink0", [2, 0, 0, 0, 0, 1], 1400).await?;
+        let uplink = kernel.existing_link("uplink0").await?;
+        kernel.add_address(&uplink, net("192.0.2.1/24")).await?;
+        let file = File::open(&netns).unwrap();
+        let pair = crate::kernel::Pair {
+            host_end: "uplink1",
+            bridge: uplink.index,
+            pod_end: "eth0",
+            netns: std::os::fd::AsFd::as_fd(&file),
+            hardware_address: [2, 0, 0, 0, 0, 2],
+            mtu: 1400,
+        };
+        kernel.add_pair(pair).await?;
+        kernel.set_up(&kernel.existing_link("uplink1").await?).await?;
+        kernel.set_default_route(&uplink, ip("192.0.2.2")).await
+    };
+    // The default route needs the other side to be up first.
+    let far = || {
+        threads::block_on(async {
+            let kernel = Kernel::open()?;
+            let link = kernel.existing_link("eth0").await?;
+            kernel.add_address(&link, net("192.0.2.2/24")).await?;
+            kernel.set_up(&link).await
+        })
+    };
+    threads::block_on(make).unwrap();
+    threads::inside(&netns, far).unwrap();
+    netns
+}
+
+/// Whether this kernel takes packet rules at all.
+fn rules_work(scene: &Scene) -> bool {
+    match crate::firewall::apply("probe0", &[net("10.0.0.0/24")], &[]) {
+        Ok(()) => {
+            crate::firewall::clear("probe0").unwrap();
+            assert!(!crate::firewall::exists("probe0"));
+            true
+        }
+        Err(reason) => {
+            let _ = scene;
+            #[expect(clippy::print_stderr, reason = "says why a test is skipped")]
+            {
+                eprintln!("skipped: {reason}");
+            }
+            false
+        }
+    }
+}
+
+#[test]
+fn pods_reach_the_outside_in_the_name_of_the_node() {
+    inside("tests::ports::pods_reach_the_outside_in_the_name_of_the_node", |scene| {
+        if !rules_work(&scene) {
+            return;
+        }
+        let outside = outside(&scene);
+        let pod = scene.pod("one");
+        scene.attach(&pod).unwrap();
+        serve(Some(&outside), "0.0.0.0:80");
+        assert_eq!(ask(Some(&pod.netns), ip("192.0.2.2"), 80).unwrap(), "192.0.2.1");
+        assert_eq!(link("keelet0").unwrap().mtu, Some(1400), "the MTU of the way out");
+    });
+}
+
+#[test]
+fn a_host_port_leads_into_the_pod_from_everywhere() {
+    inside("tests::ports::a_host_port_leads_into_the_pod_from_everywhere", |scene| {
+        if !rules_work(&scene) {
+            return;
+        }
+        let outside = outside(&scene);
+        let (mut server, client) = (scene.pod("server"), scene.pod("client"));
+        server.ports = vec![port(80, 8080)];
+        scene.attach(&server).unwrap();
+        let client_ip = scene.attach(&client).unwrap()[0];
+        serve(Some(&server.netns), "0.0.0.0:80");
+        let node = ip("192.0.2.1");
+        assert_eq!(ask(Some(&outside), node, 8080).unwrap(), "192.0.2.2", "from outside, with the caller's address");
+        assert_eq!(ask(None, node, 8080).unwrap(), "192.0.2.1", "from the node");
+        assert_eq!(ask(None, ip("127.0.0.1"), 8080).unwrap(), "10.213.0.1", "from the node's loopback");
+        assert_eq!(ask(Some(&client.netns), node, 8080).unwrap(), "10.213.0.1", "from another pod");
+        assert_eq!(ask(Some(&server.netns), node, 8080).unwrap(), "10.213.0.1", "from the pod itself");
+        assert_eq!(ask(Some(&client.netns), ip("10.213.0.2"), 80).unwrap(), client_ip.to_string(), "not translated");
+        assert!(ask(None, node, 80).is_err(), "only the host port is forwarded");
+
+        scene.detach(&server).unwrap();
+        assert!(ask(None, node, 8080).is_err());
+        assert!(ask(Some(&outside), node, 8080).is_err());
+    });
+}
+
+#[test]
+fn a_host_port_does_not_open_the_loopback_of_the_node_to_pods() {
+    inside("tests::ports::a_host_port_does_not_open_the_loopback_of_the_node_to_pods", |scene| {
+        if !rules_work(&scene) {
+            return;
+        }
+        let (mut one, two) = (scene.pod("one"), scene.pod("two"));
+        one.ports = vec![port(80, 8080)];
+        scene.attach(&one).unwrap();
+        scene.attach(&two).unwrap();
+        serve(None, "127.0.0.1:7000");
+        // The pod sends packets for 127.0.0.1 out to the node, as only a hostile one would.
+        let route = || {
+            crate::sysctl::ensure("ipv4/conf/all/route_localnet", "1")?;
+            threads::block_on(async {
+                let kernel = Kernel::open()?;
+                let lo = kernel.existing_link("lo").await?;
+                kernel.delete_address(&lo, net("127.0.0.1/8")).await?;
+                kernel.set_default_route(&kernel.existing_link("eth0").await?, ip("10.213.0.1")).await
+            })
+        };
+        threads::inside(&two.netns, route).unwrap();
+        assert!(ask(Some(&two.netns), ip("127.0.0.1"), 7000).is_err());
+    });
+}
+
+#[test]
+fn a_host_port_belongs_to_one_pod() {
+    inside("tests::ports::a_host_port_belongs_to_one_pod", |scene| {
+        if !rules_work(&scene) {
+            return;
+        }
+        let (mut one, mut two) = (scene.pod("one"), scene.pod("two"));
+        one.ports = vec![port(80, 8080)];
+        two.ports = vec![PortMapping { host_ip: Some(ip("127.0.0.1")), ..port(81, 8080) }];
+        scene.attach(&one).unwrap();
+        let said = scene.attach(&two).unwrap_err().to_string();
+        assert_eq!(said, "host port 127.0.0.1 8080/tcp is taken by sandbox sandbox-one");
+        assert_eq!(scene.files(), ["sandbox-one.json"]);
+        scene.detach(&one).unwrap();
+        scene.attach(&two).unwrap();
+    });
+}
+
+#[test]
+fn a_port_for_one_address_is_forwarded_there_only() {
+    inside("tests::ports::a_port_for_one_address_is_forwarded_there_only", |scene| {
+        if !rules_work(&scene) {
+            return;
+        }
+        outside(&scene);
+        let mut pod = scene.pod("one");
+        pod.ports = vec![PortMapping { host_ip: Some(ip("192.0.2.1")), ..port(80, 8080) }];
+        scene.attach(&pod).unwrap();
+        serve(Some(&pod.netns), "0.0.0.0:80");
+        assert!(ask(None, ip("192.0.2.1"), 8080).is_ok());
+        assert!(ask(None, ip("127.0.0.1"), 8080).is_err());
+    });
+}
+
+#[test]
+fn a_port_of_a_family_that_the_pod_lacks_is_named() {
+    inside("tests::ports::a_port_of_a_family_that_the_pod_lacks_is_named", |scene| {
+        let before = scene.snapshot();
+        let mut pod = scene.pod("one");
+        pod.ports = vec![PortMapping { host_ip: Some(ip("::")), ..port(80, 8080) }];
+        let error = scene.attach(&pod).unwrap_err();
+        assert!(matches!(error, Error::HostPortFamily { .. }), "{error}");
+        assert_eq!((scene.snapshot(), scene.files()), (before, vec![]));
+    });
+}
+
+#[test]
+fn hundreds_of_ports_fit() {
+    inside("tests::ports::hundreds_of_ports_fit", |scene| {
+        if !rules_work(&scene) {
+            return;
+        }
+        let mut pod = scene.pod("one");
+        pod.ports = (0..1000).map(|n| port(1000 + n, 20000 + n)).collect();
+        scene.attach(&pod).unwrap();
+        serve(Some(&pod.netns), "0.0.0.0:1999");
+        assert!(ask(None, ip("10.213.0.1"), 20999).is_ok());
+    });
+}
