@@ -1,0 +1,228 @@
+//! Cgroups, both generations: finding them, joining them, reading them, removing them.
+//!
+//! libcontainer makes a container's cgroups and sets their limits. What happens to them afterwards is done here.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+/// Where cgroups are mounted on this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mounts {
+    /// One hierarchy for each controller, by the controller's name.
+    V1(BTreeMap<String, PathBuf>),
+    /// One for all.
+    V2(PathBuf),
+}
+
+/// The way to them that everybody takes.
+const ROOT: &str = "/sys/fs/cgroup";
+
+// === impl Mounts ===
+
+impl Mounts {
+    /// What this node has.
+    pub fn find() -> io::Result<Self> {
+        Self::parse(&fs::read_to_string("/proc/self/mountinfo")?).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::NotFound, format!("no cgroup file system is mounted below {ROOT}"))
+        })
+    }
+
+    fn parse(mountinfo: &str) -> Option<Self> {
+        let mut controllers = BTreeMap::new();
+        let mut unified = None;
+        for line in mountinfo.lines() {
+            let Some((front, back)) = line.split_once(" - ") else { continue };
+            let Some(point) = front.split(' ').nth(4).filter(|point| point.starts_with(ROOT)) else { continue };
+            let mut back = back.split(' ');
+            let (kind, options) = (back.next(), back.nth(1).unwrap_or_default());
+            match kind {
+                Some("cgroup2") if point == ROOT => unified = Some(PathBuf::from(point)),
+                Some("cgroup") => {
+                    let names = options.split(',').filter(|name| !matches!(*name, "rw" | "ro" | "xattr" | "noprefix"));
+                    for name in names.filter(|name| !name.starts_with("release_agent")) {
+                        controllers.entry(name.to_owned()).or_insert_with(|| PathBuf::from(point));
+                    }
+                }
+                _ => {}
+            }
+        }
+        match unified {
+            Some(point) => Some(Self::V2(point)),
+            None if controllers.is_empty() => None,
+            None => Some(Self::V1(controllers)),
+        }
+    }
+
+    /// The directories of a cgroup, each once.
+    pub fn directories(&self, cgroup: &str) -> Vec<PathBuf> {
+        let below = cgroup.trim_start_matches('/');
+        match self {
+            Self::V2(point) => vec![point.join(below)],
+            Self::V1(controllers) => {
+                let mut points: Vec<_> = controllers.values().collect();
+                points.sort();
+                points.dedup();
+                points.into_iter().map(|point| point.join(below)).collect()
+            }
+        }
+    }
+
+    /// The directory of a cgroup where this controller's files are.
+    pub fn directory(&self, controller: &str, cgroup: &str) -> Option<PathBuf> {
+        let below = cgroup.trim_start_matches('/');
+        match self {
+            Self::V2(point) => Some(point.join(below)),
+            Self::V1(controllers) => Some(controllers.get(controller)?.join(below)),
+        }
+    }
+
+    /// Moves the calling process into a cgroup that exists.
+    pub(crate) fn join(&self, cgroup: &str) -> io::Result<()> {
+        for directory in self.directories(cgroup).into_iter().filter(|directory| directory.is_dir()) {
+            join_at(&directory)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a cgroup below another, just to hold processes together, and moves the calling process into it. One hierarchy is enough.
+    pub(crate) fn join_part(&self, cgroup: &str, part: &str) -> io::Result<()> {
+        let Some(directory) = self.holder(cgroup) else { return Ok(()) };
+        let part = directory.join(part);
+        fs::create_dir_all(&part)?;
+        join_at(&part)
+    }
+
+    /// The hierarchy that parts are made in. They take no resources away: the limits of those above hold.
+    fn holder(&self, cgroup: &str) -> Option<PathBuf> {
+        let usual = ["pids", "freezer", "devices", "memory", "cpu"].into_iter();
+        usual.filter_map(|controller| self.directory(controller, cgroup)).find(|directory| directory.is_dir())
+    }
+
+    /// The processes of a cgroup and of those below it.
+    pub fn processes(&self, cgroup: &str) -> Vec<u32> {
+        let mut found = Vec::new();
+        if let Some(directory) = self.holder(cgroup) {
+            collect(&directory, &mut found);
+        }
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    /// Kills whatever is in a cgroup, and whatever that forks meanwhile.
+    pub fn kill(&self, cgroup: &str) {
+        // Each round catches what the one before forked; a fork bomb is held by its limit of processes.
+        for _ in 0..100 {
+            let processes = self.processes(cgroup);
+            if processes.is_empty() {
+                return;
+            }
+            for pid in processes {
+                let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+                if let Some(pid) = pid {
+                    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+                }
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Removes a cgroup and those below it. It must be empty; one that is not there is fine.
+    pub fn remove(&self, cgroup: &str) -> io::Result<()> {
+        if cgroup.trim_matches('/').is_empty() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the root of all cgroups is not removed"));
+        }
+        self.directories(cgroup).iter().try_for_each(|directory| remove(directory))
+    }
+
+    /// How often the kernel killed something in a cgroup for its memory.
+    pub fn oom_kills(&self, cgroup: &str) -> u64 {
+        let Some(directory) = self.directory("memory", cgroup) else { return 0 };
+        let file = match self {
+            Self::V1(_) => "memory.oom_control",
+            Self::V2(_) => "memory.events",
+        };
+        fs::read_to_string(directory.join(file)).ok().and_then(|text| field(&text, "oom_kill")).unwrap_or(0)
+    }
+}
+
+/// The number behind a name, in a file of lines `name number`.
+pub fn field(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
+}
+
+fn join_at(directory: &Path) -> io::Result<()> {
+    fs::write(directory.join("cgroup.procs"), "0").map_err(|error| {
+        io::Error::new(error.kind(), format!("cannot join the cgroup {}: {error}", directory.display()))
+    })
+}
+
+fn collect(directory: &Path, found: &mut Vec<u32>) {
+    let text = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+    found.extend(text.lines().filter_map(|line| line.parse::<u32>().ok()));
+    for below in below(directory) {
+        collect(&below, found);
+    }
+}
+
+fn below(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()).collect()
+}
+
+fn remove(directory: &Path) -> io::Result<()> {
+    for below in below(directory) {
+        remove(&below)?;
+    }
+    match fs::remove_dir(directory) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(io::Error::new(error.kind(), format!("cannot remove the cgroup {}: {error}", directory.display())))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::{Mounts, field};
+
+    const V1: &str = "25 22 0:20 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n\
+        26 25 0:21 / /sys/fs/cgroup/memory rw,nosuid shared:9 - cgroup cgroup rw,memory\n\
+        27 25 0:22 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n\
+        28 25 0:23 / /mnt/elsewhere rw - cgroup cgroup rw,pids\n\
+        29 25 0:24 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
+
+    #[test]
+    fn controllers_are_found_where_everybody_looks_for_them() {
+        let mounts = Mounts::parse(V1).expect("some");
+        assert_eq!(mounts.directory("cpuacct", "/pod/a"), Some(PathBuf::from("/sys/fs/cgroup/cpu,cpuacct/pod/a")));
+        assert_eq!(mounts.directory("pids", "/pod/a"), None, "elsewhere is not looked at");
+        assert_eq!(mounts.directories("/a").len(), 2, "cpu and cpuacct are one hierarchy");
+    }
+
+    #[test]
+    fn one_hierarchy_for_all_is_told_from_one_beside_others() {
+        let v2 = "30 22 0:25 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw,nsdelegate\n";
+        assert_eq!(Mounts::parse(v2), Some(Mounts::V2("/sys/fs/cgroup".into())));
+        assert!(matches!(Mounts::parse(V1), Some(Mounts::V1(_))));
+        assert_eq!(Mounts::parse("1 2 0:3 / / rw - ext4 /dev/vda rw\n"), None);
+    }
+
+    #[test]
+    fn a_field_is_found_by_its_whole_name() {
+        assert_eq!(field("oom_kill_disable 1\nunder_oom 0\noom_kill 3\n", "oom_kill"), Some(3));
+        assert_eq!(field("oom_kill_disable 1\n", "oom_kill"), None);
+    }
+
+    #[test]
+    fn the_root_is_not_removed() {
+        let mounts = Mounts::parse(V1).expect("some");
+        assert!(mounts.remove("/").is_err());
+        assert!(mounts.remove("").is_err());
+    }
+}

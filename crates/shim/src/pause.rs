@@ -1,0 +1,129 @@
+//! The process that holds a pod's namespaces.
+//!
+//! It has nothing: no files, no privileges, no program of its own. Where containers share their processes it is the first of
+//! them and reaps; what they can see of it leads nowhere.
+
+use std::{
+    fs, io,
+    os::fd::{AsFd, OwnedFd},
+    path::Path,
+};
+
+use nix::{
+    mount::{MntFlags, MsFlags, mount, umount2},
+    sched::{CloneFlags, unshare},
+    unistd::{chdir, pivot_root, sethostname},
+};
+
+use crate::{
+    capabilities,
+    finish::none,
+    maker::{PID, tell_failure},
+    process::{fork, reset_signals},
+    protocol::Sandbox,
+    wire,
+};
+
+/// Who it runs as: nobody in particular, as in everybody's pause image.
+const NOBODY: u32 = 65_535;
+
+/// Makes the namespaces and holds them, in a process of its own. `dir` is any directory to start from.
+pub(crate) fn hold(dir: &Path, sandbox: &Sandbox, report: OwnedFd) -> i32 {
+    std::panic::set_hook(Box::new(|_| {}));
+    match try_hold(dir, sandbox, &report) {
+        Ok(code) => code,
+        Err(error) => {
+            tell_failure(&report, &error);
+            1
+        }
+    }
+}
+
+fn try_hold(dir: &Path, sandbox: &Sandbox, report: &OwnedFd) -> Result<i32, String> {
+    reset_signals().map_err(|error| format!("signals: {error}"))?;
+    let mut flags = CloneFlags::CLONE_NEWNS;
+    for (wanted, flag) in [
+        (sandbox.network, CloneFlags::CLONE_NEWNET),
+        (sandbox.ipc, CloneFlags::CLONE_NEWIPC),
+        (sandbox.hostname.is_some(), CloneFlags::CLONE_NEWUTS),
+        (sandbox.processes, CloneFlags::CLONE_NEWPID),
+    ] {
+        flags.set(flag, wanted);
+    }
+    unshare(flags).map_err(|error| format!("cannot make the pod's namespaces: {error}"))?;
+    if let Some(name) = &sandbox.hostname {
+        sethostname(name).map_err(|error| format!("cannot set the host name {name:?}: {error}"))?;
+    }
+    for (name, value) in &sandbox.sysctls {
+        set_sysctl(name, value).map_err(|error| format!("sysctl {name}={value}: {error}"))?;
+    }
+    if !sandbox.processes {
+        ready(dir, report, std::process::id())?;
+        wait_for_ever(report);
+    }
+    // The first process that is made from here is the first one in there. It waits until its number is known out here.
+    let pid = fork(|| match leave_files(dir).and_then(|()| give_up_privileges()) {
+        Ok(()) => wait_for_ever(report),
+        Err(error) => {
+            tell_failure(report, &error);
+            1
+        }
+    })
+    .map_err(|error| format!("fork: {error}"))?;
+    tell(report, pid)?;
+    Ok(0)
+}
+
+fn ready(dir: &Path, report: &OwnedFd, pid: u32) -> Result<(), String> {
+    leave_files(dir)?;
+    give_up_privileges()?;
+    tell(report, pid)
+}
+
+fn tell(report: &OwnedFd, pid: u32) -> Result<(), String> {
+    wire::send(report, format!("{PID}{pid}\n").as_bytes(), &[]).map_err(|error| format!("report: {error}"))
+}
+
+/// Kernel parameters below `net`, `kernel` and `fs.mqueue` belong to namespaces; the server has seen that it is one of those.
+fn set_sysctl(name: &str, value: &str) -> io::Result<()> {
+    if name.split(['.', '/']).any(|part| part.is_empty() || part == "..") {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not the name of a kernel parameter"));
+    }
+    fs::write(Path::new("/proc/sys").join(name.replace('.', "/")), value)
+}
+
+/// An empty root directory that cannot be written: who follows `/proc/1/root` sees nothing of the node.
+fn leave_files(dir: &Path) -> Result<(), String> {
+    let fail = |what: &str, error: nix::Error| format!("{what}: {error}");
+    let none = None::<&str>;
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).map_err(|error| fail("private mounts", error))?;
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    mount(Some("none"), dir, Some("tmpfs"), flags, Some("size=4k,nr_inodes=1")).map_err(|error| fail("empty root", error))?;
+    chdir(dir).map_err(|error| fail("empty root", error))?;
+    pivot_root(".", ".").map_err(|error| fail("pivot_root", error))?;
+    umount2(".", MntFlags::MNT_DETACH).map_err(|error| fail("old root", error))?;
+    let read_only = flags | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
+    mount(none, "/", none, read_only, none).map_err(|error| fail("read-only root", error))?;
+    chdir("/").map_err(|error| fail("empty root", error))
+}
+
+fn give_up_privileges() -> Result<(), String> {
+    capabilities::become_user(NOBODY, NOBODY, &[], &none(), true)
+        .map_err(|error| format!("cannot give up privileges: {error}"))
+}
+
+/// Lets go of everything and waits to be killed.
+fn wait_for_ever(report: &OwnedFd) -> ! {
+    let _ = rustix::thread::set_name(c"pause");
+    // The connection ends here, which tells that all went well.
+    let _ = report.as_fd();
+    #[expect(unsafe_code, reason = "nothing in this process uses a descriptor from here on, and no handler runs")]
+    unsafe {
+        // Whoever says so has his children reaped by the kernel, those that others left to him as well.
+        libc::signal(libc::SIGCHLD, libc::SIG_IGN);
+        libc::close_range(0, libc::c_uint::MAX, 0);
+        loop {
+            libc::pause();
+        }
+    }
+}

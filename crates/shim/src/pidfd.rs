@@ -1,0 +1,125 @@
+//! Processes that somebody else started.
+
+use std::{
+    fs, io,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+};
+
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use crate::protocol::ProcessRef;
+
+/// A handle on the process, if it is still the one that is meant. It may have ended and not been reaped yet.
+pub fn open(process: ProcessRef) -> Option<OwnedFd> {
+    let pid = Pid::from_raw(i32::try_from(process.pid).ok()?)?;
+    let handle = pidfd_open(pid, PidfdFlags::NONBLOCK).ok()?;
+    // Asked after it was opened: the number can have been given to another only before.
+    (start_ticks(process.pid).ok()? == process.ticks).then_some(handle)
+}
+
+/// The process with that number, as it is now.
+pub fn identify(pid: u32) -> io::Result<ProcessRef> {
+    Ok(ProcessRef { pid, ticks: start_ticks(pid)? })
+}
+
+/// When a process was started, in clock ticks since the boot: field 22 of its `stat`.
+fn start_ticks(pid: u32) -> io::Result<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    ticks_in(&stat).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("/proc/{pid}/stat cannot be read")))
+}
+
+/// The name of a process may contain spaces and brackets, so what counts begins after the last one.
+fn ticks_in(stat: &str) -> Option<u64> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+/// Whether the process has ended.
+pub fn has_ended(handle: impl AsFd) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut fds = [PollFd::new(&handle, PollFlags::IN)];
+    matches!(poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(1..))
+}
+
+/// Sends a signal to the process and to no later one with its number.
+pub fn send_signal(handle: impl AsFd, signal: i32) -> io::Result<()> {
+    use rustix::process::{Signal, pidfd_send_signal};
+    let signal = Signal::from_named_raw(signal)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, format!("{signal} is not a signal")));
+    match signal {
+        Ok(signal) => Ok(pidfd_send_signal(handle, signal)?),
+        Err(error) => Err(error),
+    }
+}
+
+/// `struct pidfd_info` as of Linux 6.15.
+#[repr(C)]
+#[derive(Default)]
+struct Info {
+    mask: u64,
+    cgroup_id: u64,
+    numbers: [u32; 11],
+    exit_code: i32,
+}
+
+const INFO_EXIT: u64 = 1 << 3;
+
+/// How a process ended, told to somebody who need not be its parent: a wait status. None before Linux 6.15, before its
+/// parent has reaped it, or if nobody held a handle on it when it was reaped.
+pub fn wait_status(handle: impl AsFd) -> Option<i32> {
+    const { assert!(size_of::<Info>() == 64) };
+    let mut info = Info { mask: INFO_EXIT, ..Info::default() };
+    // _IOWR(0xFF, 11, struct pidfd_info)
+    let request: libc::c_ulong = (3 << 30) | ((size_of::<Info>() as libc::c_ulong) << 16) | (0xff << 8) | 11;
+    #[expect(unsafe_code, reason = "the kernel fills in a structure of the size that is part of the request")]
+    let answer = unsafe { libc::ioctl(handle.as_fd().as_raw_fd(), request as _, &raw mut info) };
+    (answer == 0 && info.mask & INFO_EXIT != 0).then_some(info.exit_code)
+}
+
+/// The code of a wait status, as everybody writes it: the exit code, or 128 and the signal.
+pub fn exit_code(wait_status: i32) -> i32 {
+    match wait_status & 0x7f {
+        0 => (wait_status >> 8) & 0xff,
+        signal => 128 + signal,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::{exit_code, has_ended, identify, open, ticks_in, wait_status};
+    use crate::protocol::ProcessRef;
+
+    #[test]
+    fn the_time_of_a_start_is_found_behind_any_name() {
+        let fields = (4..=30).map(|n| n.to_string()).collect::<Vec<_>>().join(" ");
+        assert_eq!(ticks_in(&format!("7 (a) b) c) S {fields}")), Some(22));
+        assert_eq!(ticks_in("7 (cut"), None);
+    }
+
+    #[test]
+    fn codes_are_written_as_shells_write_them() {
+        assert_eq!(exit_code(7 << 8), 7);
+        assert_eq!(exit_code(9), 137);
+        assert_eq!(exit_code(9 | 0x80), 137, "with a core");
+    }
+
+    #[test]
+    fn a_handle_is_for_one_process_only() {
+        let mut child = Command::new("sh").args(["-c", "exit 7"]).spawn().expect("sh");
+        let process = identify(child.id()).expect("there until it is reaped");
+        assert!(open(ProcessRef { ticks: process.ticks + 1, ..process }).is_none());
+        let handle = open(process).expect("the same");
+        let status = child.wait().expect("ended");
+        assert!(has_ended(&handle));
+        assert_eq!(status.code(), Some(7));
+        // Kernels before 6.15 do not tell.
+        if let Some(status) = wait_status(&handle) {
+            assert_eq!(exit_code(status), 7);
+        } else {
+            println!("skipped: this kernel tells an exit code to parents only");
+        }
+        assert!(open(process).is_none(), "its number is free now");
+    }
+}

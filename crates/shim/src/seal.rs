@@ -1,0 +1,95 @@
+//! An executable that nobody who reaches it can write to.
+//!
+//! Until it becomes the container's command, a maker runs our own file inside the container, and a container can have
+//! itself executed as `/proc/self/exe`. Whoever is root in there could then write to that file and own the node
+//! (CVE-2019-5736). So the shim is started through a read-only mount of our file that is in no mount namespace: it costs no memory,
+//! cannot be remounted, and opening it for writing fails whoever asks.
+
+use std::{
+    fs, io,
+    os::fd::{AsRawFd, FromRawFd, OwnedFd},
+    path::Path,
+};
+
+use rustix::{
+    fs::{CWD, Mode, OFlags, openat},
+    mount::{OpenTreeFlags, open_tree},
+};
+
+/// `struct mount_attr`.
+#[repr(C)]
+struct MountAttr {
+    set: u64,
+    clear: u64,
+    propagation: u64,
+    user_namespace: u64,
+}
+
+const READ_ONLY: u64 = 1;
+
+/// An executable, sealed. To be executed as `/proc/self/fd/<number>`.
+pub fn sealed(path: &Path) -> io::Result<OwnedFd> {
+    // A link of procfs cannot be cloned as a tree; what it leads to can.
+    let file = fs::canonicalize(path)?;
+    let tree = open_tree(CWD, &file, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?;
+    let attributes = MountAttr { set: READ_ONLY, clear: 0, propagation: 0, user_namespace: 0 };
+    const EMPTY_PATH: libc::c_int = libc::AT_EMPTY_PATH;
+    #[expect(unsafe_code, reason = "the kernel reads a structure of the size it is given")]
+    let answer = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            tree.as_raw_fd(),
+            c"".as_ptr(),
+            EMPTY_PATH,
+            &raw const attributes,
+            size_of::<MountAttr>(),
+        )
+    };
+    if answer != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // The tree is a path only; opened through procfs, the file keeps the mount.
+    let through = format!("/proc/self/fd/{}", tree.as_raw_fd());
+    Ok(openat(CWD, through, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// A descriptor that a parent left open at this number.
+pub(crate) fn inherited(number: i32) -> OwnedFd {
+    #[expect(unsafe_code, reason = "the server passes the socket at this number, and nobody else uses it")]
+    unsafe {
+        OwnedFd::from_raw_fd(number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs::{self, OpenOptions},
+        io::ErrorKind,
+        os::fd::AsRawFd,
+        os::unix::fs::PermissionsExt,
+        process::Command,
+    };
+
+    use super::sealed;
+
+    #[test]
+    fn what_is_sealed_can_be_run_and_not_written() {
+        if !rustix::process::geteuid().is_root() {
+            println!("skipped: needs root");
+            return;
+        }
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("program");
+        fs::copy("/bin/true", &path).expect("copied");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("mode");
+        let file = sealed(&path).expect("sealed");
+        let through = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let error = OpenOptions::new().write(true).open(&through).expect_err("must not open");
+        assert_eq!(error.kind(), ErrorKind::ReadOnlyFilesystem);
+        // Without the seal it could be written.
+        OpenOptions::new().write(true).open(&path).expect("the file itself is not read-only");
+        rustix::io::fcntl_setfd(&file, rustix::io::FdFlags::empty()).expect("inherited");
+        assert!(Command::new(&through).status().expect("runs").success());
+    }
+}
