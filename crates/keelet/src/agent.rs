@@ -31,7 +31,7 @@ use tokio::{
 };
 use tracing_subscriber::{EnvFilter, fmt};
 
-use crate::{gates::Gates, number, paths::Paths, rules};
+use crate::{embedded, gates::Gates, number, paths::Paths, rules};
 
 /// Run the node agent: pods from a directory of manifests, on a container runtime
 ///
@@ -42,9 +42,9 @@ use crate::{gates::Gates, number, paths::Paths, rules};
                         Example:\n  keelet agent --container-runtime-endpoint unix:///run/containerd/containerd.sock \\\n    \
                         --pod-manifest-path /etc/keelet/manifests")]
 pub(crate) struct Args {
-    /// Socket of the container runtime (containerd, CRI-O)
+    /// Socket of a container runtime (containerd, CRI-O), instead of the embedded one
     #[arg(long, value_name = "unix:///PATH")]
-    container_runtime_endpoint: String,
+    container_runtime_endpoint: Option<String>,
     /// Directory with pod manifests; what is in it runs, what is taken out of it ends
     #[arg(long, value_name = "DIR")]
     pod_manifest_path: PathBuf,
@@ -83,13 +83,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     runtime.block_on(serve(args))
 }
 
-fn log_to_stderr(verbose: u8) {
+pub(crate) fn log_to_stderr(verbose: u8) {
     let level = match verbose {
         0 => "info",
         1 => "debug",
         _ => "trace",
     };
-    let usual = || EnvFilter::new(format!("warn,keelet={level},keelet_agent={level}"));
+    let usual = || EnvFilter::new(format!("warn,keelet={level},keelet_agent={level},keelet_runtime={level},keelet_image={level},keelet_net={level}"));
     let asked = std::env::var("KEELET_LOG").ok().filter(|filter| !filter.is_empty());
     let filter = asked.as_ref().map(EnvFilter::try_new);
     let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
@@ -108,7 +108,10 @@ async fn serve(args: &Args) -> Result<()> {
     }
     let directories = Directories::of(args)?;
     let clock = Arc::new(OsClock::new().context("the clock of this machine cannot be used")?);
-    let runtime = Runtime::connect(&args.container_runtime_endpoint)?;
+    let runtime = match &args.container_runtime_endpoint {
+        Some(endpoint) => Runtime::connect(endpoint)?,
+        None => embedded::open(&directories.paths).await?.in_process(),
+    };
     let readers = Arc::new(LocalReaders::default());
     let recovered = recovered(&directories.paths, clock.now().boot_id, &features);
     let settings = Settings {
@@ -135,7 +138,7 @@ async fn serve(args: &Args) -> Result<()> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let agent = Agent::start(doors, settings).await?;
     tracing::info!(
-        runtime = args.container_runtime_endpoint, manifests = %directories.manifests.display(),
+        runtime = runtime.endpoint(), manifests = %directories.manifests.display(),
         "keelet {} is running", env!("CARGO_PKG_VERSION")
     );
     tokio::spawn(greet(runtime));

@@ -1,6 +1,7 @@
 //! keelet: a Kubernetes node agent. This binary is arguments and wiring only.
 
 mod agent;
+mod embedded;
 mod gates;
 mod look;
 mod lookup;
@@ -16,7 +17,7 @@ mod timeline;
 mod validate;
 mod why;
 
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
@@ -32,6 +33,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Agent(agent::Args),
+    Runtime(embedded::Args),
     Simulate(simulate::Args),
     Timeline(timeline::Args),
     Validate(validate::Args),
@@ -39,8 +41,13 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    if let Some(dir) = shim_directory() {
+        // Nobody reads what a shim prints.
+        return keelet_shim::run(&dir).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+    }
     let result = match Cli::parse().command {
         Command::Agent(args) => agent::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Runtime(args) => embedded::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Simulate(args) => simulate::run(&args),
         Command::Timeline(args) => timeline::run(&args).map(ExitCode::from),
         Command::Validate(args) => validate::run(&args).map(ExitCode::from),
@@ -50,4 +57,11 @@ fn main() -> ExitCode {
         output::error(&format!("{error:#}"));
         validate::Verdict::Unreadable.into()
     })
+}
+
+/// The directory of a sandbox, if this process is to be its shim. Asked before anything else: a shim stays, and what it has
+/// touched stays in memory.
+fn shim_directory() -> Option<PathBuf> {
+    let mut args = std::env::args_os().skip(1);
+    (args.next()? == "shim").then(|| args.next().map(PathBuf::from))?
 }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use anyhow::{Context, Result};
 use clap::Args;
 use keelet_ledger::Settings;
 use keelet_lifecycle::BootId;
@@ -20,6 +21,18 @@ pub(crate) struct Paths {
 // === impl Paths ===
 
 impl Paths {
+    /// The same whatever the working directory.
+    pub(crate) fn absolute(&self) -> Result<Self> {
+        let absolute = |option: &str, path: &PathBuf| {
+            std::path::absolute(path)
+                .with_context(|| format!("{option}: {:?} is no path of a directory", path.display().to_string()))
+        };
+        Ok(Self {
+            root_dir: absolute("--root-dir", &self.root_dir)?,
+            state_dir: absolute("--state-dir", &self.state_dir)?,
+        })
+    }
+
     /// Where the ledger is.
     pub(crate) fn ledger_settings(&self, boot_id: BootId) -> Settings {
         Settings::new(self.root_dir.join("ledger"), self.state_dir.join("ledger"), boot_id)

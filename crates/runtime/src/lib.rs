@@ -1,1 +1,40 @@
 //! The embedded container runtime: a CRI server over shims, images and networks.
+//!
+//! ```text
+//! agent --in process--> Engine --+--> keelet-image   images and root file systems
+//! crictl --socket-----> (CRI v1) +--> keelet-net     addresses, interfaces
+//!                                +--> keelet-shim    one process per pod: containers, logs, exits
+//! ```
+//!
+//! The server holds nothing that it could not find again. What was asked for is in a sandbox's directory before anything
+//! is made, and what became of it is written down by the pod's shim; so a server that was killed is followed by one that
+//! knows the same, and containers notice neither.
+//!
+//! | what | where |
+//! | --- | --- |
+//! | the calls of CRI | `service`, `image_service` |
+//! | what is known, and finding it again | `engine`, `records` |
+//! | sandboxes, containers | `sandbox`, `container` |
+//! | from a request to an OCI configuration | `spec` |
+//! | shims: starting, asking, replacing | `shim`, `keeper` |
+//! | commands, sessions | `exec`, `streams` |
+//! | usage | `stats`, `update` |
+
+mod container;
+mod engine;
+mod events;
+mod exec;
+mod files;
+mod image_service;
+mod keeper;
+mod records;
+mod sandbox;
+mod security;
+mod service;
+mod settings;
+mod shim;
+mod spec;
+mod stats;
+mod update;
+
+pub use self::{engine::Engine, settings::Settings};

@@ -1,0 +1,284 @@
+//! What the runtime knows, and how it finds it again.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    io,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::SystemTime,
+};
+
+use keelet_cri::{Runtime, Server};
+use keelet_shim::{cgroup::Mounts, protocol::CONTAINERS};
+use tonic::Status;
+
+use crate::{
+    container::Container, events::Events, keeper, records, sandbox::Sandbox, settings::Settings, shim::Launcher,
+};
+
+/// The runtime. Cheap to clone; clones are the same one.
+#[derive(Clone)]
+pub struct Engine {
+    pub(crate) parts: Arc<Parts>,
+}
+
+pub(crate) struct Parts {
+    pub(crate) settings: Settings,
+    pub(crate) images: keelet_image::Store,
+    pub(crate) network: keelet_net::Network,
+    pub(crate) cgroups: Mounts,
+    pub(crate) launcher: Launcher,
+    pub(crate) events: Events,
+    tables: Mutex<Tables>,
+}
+
+#[derive(Debug, Default)]
+struct Tables {
+    sandboxes: BTreeMap<String, Arc<Sandbox>>,
+    containers: BTreeMap<String, Arc<Container>>,
+}
+
+/// Why the runtime cannot be used here.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// It takes root: namespaces, mounts, cgroups.
+    #[error("the embedded runtime has to run as root: it makes namespaces, mounts and cgroups")]
+    NotRoot,
+    /// A directory or file cannot be used.
+    #[error("{what}: {error}")]
+    Io {
+        /// Which.
+        what: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// The images cannot be used.
+    #[error(transparent)]
+    Images(#[from] keelet_image::Error),
+    /// The network cannot be used.
+    #[error(transparent)]
+    Network(#[from] keelet_net::Error),
+}
+
+// === impl Engine ===
+
+impl Engine {
+    /// Opens the runtime, and takes up whatever an earlier one left. Has to be called inside a tokio runtime, which runs its
+    /// tasks.
+    pub async fn open(settings: Settings) -> Result<Self, OpenError> {
+        if !rustix::process::geteuid().is_root() {
+            return Err(OpenError::NotRoot);
+        }
+        let io = |what: String| move |error| OpenError::Io { what, error };
+        for dir in [settings.root.clone(), settings.sandboxes()] {
+            fs::create_dir_all(&dir).map_err(io(dir.display().to_string()))?;
+        }
+        let parts = Parts {
+            images: keelet_image::Store::open(&settings.root.join("images"))?,
+            network: keelet_net::Network::open(settings.network.clone())?,
+            cgroups: Mounts::find().map_err(io("cgroups".to_owned()))?,
+            launcher: Launcher::new(settings.executable.as_deref(), &settings.shim)
+                .map_err(io("the runtime's own executable".to_owned()))?,
+            events: Events::new(),
+            tables: Mutex::default(),
+            settings,
+        };
+        let engine = Self { parts: Arc::new(parts) };
+        engine.take_up().await;
+        Ok(engine)
+    }
+
+    /// The runtime for an agent in this process.
+    pub fn in_process(&self) -> Runtime {
+        Runtime::in_process(self.clone(), self.clone())
+    }
+
+    /// The runtime as a service, for a socket.
+    pub fn server(&self) -> Server {
+        Server::new(self.clone(), self.clone())
+    }
+
+    /// The images.
+    pub fn images(&self) -> &keelet_image::Store {
+        &self.parts.images
+    }
+
+    /// Everything that an earlier server left: sandboxes it finished are kept, others removed.
+    async fn take_up(&self) {
+        let mut unfinished = Vec::new();
+        for dir in subdirectories(self.parts.settings.sandboxes()) {
+            let id = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            match records::read_sandbox(&dir) {
+                Ok((config, record)) => {
+                    let sandbox = Arc::new(Sandbox::new(id.clone(), dir.clone(), config, record));
+                    for dir in subdirectories(dir.join(CONTAINERS)) {
+                        self.take_up_container(&sandbox, dir).await;
+                    }
+                    self.tables().sandboxes.insert(id, Arc::clone(&sandbox));
+                    keeper::keep(self, sandbox).await;
+                }
+                Err(error) => {
+                    tracing::warn!(sandbox = id, %error, "a sandbox was not finished and is removed");
+                    unfinished.push((id, dir));
+                }
+            }
+        }
+        for (id, dir) in unfinished {
+            self.remove_unfinished(&id, &dir).await;
+        }
+        let live: BTreeSet<_> = self.tables().sandboxes.keys().cloned().collect();
+        if let Err(error) = self.parts.network.sweep(&live).await {
+            tracing::warn!(%error, "what earlier pods left of their network cannot be removed");
+        }
+        let roots: BTreeSet<_> = self.tables().containers.keys().cloned().collect();
+        for key in self.parts.images.roots().unwrap_or_default().into_iter().filter(|key| !roots.contains(key)) {
+            if let Err(error) = self.blocking(move |parts| parts.images.remove_root(&key)).await {
+                tracing::warn!(%error, "the files of an earlier container cannot be removed");
+            }
+        }
+    }
+
+    async fn take_up_container(&self, sandbox: &Arc<Sandbox>, dir: PathBuf) {
+        let id = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        match records::read_container(&dir) {
+            Ok((config, record)) => {
+                let container = Container::new(id.clone(), sandbox.id.clone(), dir, config, record);
+                self.tables().containers.insert(id, Arc::new(container));
+            }
+            Err(error) => {
+                tracing::warn!(container = id, %error, "a container was not finished and is removed");
+                let key = id.clone();
+                let _ = self.blocking(move |parts| parts.images.remove_root(&key)).await;
+                let _ = fs::remove_dir_all(&dir);
+            }
+        }
+    }
+
+    /// Runs something that waits for the disk or the kernel, off the threads that others need.
+    pub(crate) async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Parts) -> T + Send + 'static,
+    ) -> T {
+        let parts = Arc::clone(&self.parts);
+        match tokio::task::spawn_blocking(move || work(&parts)).await {
+            Ok(value) => value,
+            // The work panicked, and so do we; or the runtime is being torn down and nobody waits.
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(_) => std::future::pending().await,
+            },
+        }
+    }
+
+    fn tables(&self) -> MutexGuard<'_, Tables> {
+        self.parts.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A sandbox by its ID, or by as much of its start as only one has.
+    pub(crate) fn sandbox(&self, id: &str) -> Result<Arc<Sandbox>, Status> {
+        let tables = self.tables();
+        one(&tables.sandboxes, id).cloned().ok_or_else(|| Status::not_found(format!("there is no sandbox {id:?}")))
+    }
+
+    /// A container, likewise.
+    pub(crate) fn container(&self, id: &str) -> Result<Arc<Container>, Status> {
+        let tables = self.tables();
+        one(&tables.containers, id).cloned().ok_or_else(|| Status::not_found(format!("there is no container {id:?}")))
+    }
+
+    pub(crate) fn sandboxes(&self) -> Vec<Arc<Sandbox>> {
+        self.tables().sandboxes.values().cloned().collect()
+    }
+
+    pub(crate) fn containers(&self) -> Vec<Arc<Container>> {
+        self.tables().containers.values().cloned().collect()
+    }
+
+    pub(crate) fn containers_of(&self, sandbox: &str) -> Vec<Arc<Container>> {
+        self.tables().containers.values().filter(|container| container.sandbox == sandbox).cloned().collect()
+    }
+
+    pub(crate) fn add_sandbox(&self, sandbox: Arc<Sandbox>) {
+        self.tables().sandboxes.insert(sandbox.id.clone(), sandbox);
+    }
+
+    pub(crate) fn add_container(&self, container: Arc<Container>) {
+        self.tables().containers.insert(container.id.clone(), container);
+    }
+
+    pub(crate) fn forget_sandbox(&self, id: &str) {
+        self.tables().sandboxes.remove(id);
+    }
+
+    pub(crate) fn forget_container(&self, id: &str) {
+        self.tables().containers.remove(id);
+    }
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("settings", &self.parts.settings).finish_non_exhaustive()
+    }
+}
+
+fn one<'a, T>(table: &'a BTreeMap<String, T>, id: &str) -> Option<&'a T> {
+    if id.is_empty() {
+        return None;
+    }
+    table.get(id).or_else(|| {
+        let mut found = table.range(id.to_owned()..).take_while(|(key, _)| key.starts_with(id));
+        found.next().filter(|_| found.next().is_none()).map(|(_, value)| value)
+    })
+}
+
+fn subdirectories(dir: PathBuf) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut found: Vec<_> =
+        entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()).collect();
+    found.sort();
+    found
+}
+
+/// The time in nanoseconds since 1970, as CRI writes it.
+#[expect(clippy::disallowed_methods, reason = "a runtime is behind the door: it tells when things happened")]
+pub(crate) fn now() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+}
+
+/// A new ID: 64 hexadecimal digits, as everybody's tools expect.
+pub(crate) fn new_id() -> Result<String, Status> {
+    let mut bytes = [0_u8; 32];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        let random = rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty());
+        filled += random.map_err(|error| Status::internal(format!("no random numbers: {error}")))?;
+    }
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::{new_id, one};
+
+    #[test]
+    fn an_id_may_be_cut_short_while_it_is_clear() {
+        let table: BTreeMap<_, _> = [("abc1".to_owned(), 1), ("abd2".to_owned(), 2), ("ab".to_owned(), 3)].into();
+        assert_eq!(one(&table, "abc"), Some(&1));
+        assert_eq!(one(&table, "abd2"), Some(&2));
+        assert_eq!(one(&table, "ab"), Some(&3), "a whole one is clear");
+        assert_eq!(one(&table, "a"), None);
+        assert_eq!(one(&table, ""), None);
+        assert_eq!(one(&table, "b"), None);
+    }
+
+    #[test]
+    fn ids_are_64_digits_and_differ() {
+        let (one, other) = (new_id().expect("an ID"), new_id().expect("an ID"));
+        assert!(one.len() == 64 && one.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        assert_ne!(one, other);
+    }
+}

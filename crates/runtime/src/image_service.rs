@@ -1,0 +1,84 @@
+//! The calls of CRI's image service.
+
+use keelet_cri::v1::{self, image_service_server::ImageService};
+use keelet_image::Image;
+use tonic::{Request, Response, Status};
+
+use crate::{
+    engine::{Engine, now},
+    sandbox::internal,
+    stats::mountpoint,
+};
+
+type Answered<T> = Result<Response<T>, Status>;
+
+// === impl Engine ===
+
+#[tonic::async_trait]
+impl ImageService for Engine {
+    async fn list_images(&self, request: Request<v1::ListImagesRequest>) -> Answered<v1::ListImagesResponse> {
+        let wanted = request.into_inner().filter.and_then(|filter| filter.image).map(|image| image.image);
+        let wanted = wanted.filter(|name| !name.is_empty());
+        let found = self.blocking(move |parts| match wanted {
+            Some(name) => parts.images.find(&name).map(Vec::from_iter),
+            None => parts.images.list(),
+        });
+        let images = found.await.map_err(|error| internal("images", &error))?;
+        Ok(Response::new(v1::ListImagesResponse { images: images.iter().map(described).collect() }))
+    }
+
+    async fn image_status(&self, request: Request<v1::ImageStatusRequest>) -> Answered<v1::ImageStatusResponse> {
+        let request = request.into_inner();
+        let name = request.image.unwrap_or_default().image;
+        let found = self.blocking(move |parts| parts.images.find(&name)).await.map_err(|error| internal("images", &error))?;
+        let mut info = v1::ImageStatusResponse::default().info;
+        if let Some(image) = found.as_ref().filter(|_| request.verbose) {
+            let config = serde_json::to_string(&image.config).unwrap_or_default();
+            info.insert("info".to_owned(), config);
+        }
+        Ok(Response::new(v1::ImageStatusResponse { image: found.as_ref().map(described), info }))
+    }
+
+    async fn pull_image(&self, request: Request<v1::PullImageRequest>) -> Answered<v1::PullImageResponse> {
+        let v1::PullImageRequest { image, auth, .. } = request.into_inner();
+        let name = image.unwrap_or_default().image;
+        drop((name, auth));
+        Err(Status::unimplemented("pull"))
+    }
+
+    async fn remove_image(&self, request: Request<v1::RemoveImageRequest>) -> Answered<v1::RemoveImageResponse> {
+        let name = request.into_inner().image.unwrap_or_default().image;
+        self.blocking(move |parts| parts.images.remove(&name)).await.map_err(|error| internal("images", &error))?;
+        Ok(Response::new(v1::RemoveImageResponse {}))
+    }
+
+    async fn image_fs_info(&self, _: Request<v1::ImageFsInfoRequest>) -> Answered<v1::ImageFsInfoResponse> {
+        let used = self.blocking(|parts| parts.images.usage()).await.map_err(|error| internal("images", &error))?;
+        let usage = v1::FilesystemUsage {
+            timestamp: now(),
+            fs_id: Some(v1::FilesystemIdentifier { mountpoint: mountpoint(&self.parts.settings.root) }),
+            used_bytes: Some(v1::UInt64Value { value: used.bytes }),
+            inodes_used: Some(v1::UInt64Value { value: used.inodes }),
+        };
+        Ok(Response::new(v1::ImageFsInfoResponse {
+            image_filesystems: vec![usage.clone()],
+            container_filesystems: vec![usage],
+        }))
+    }
+}
+
+/// An image in CRI's words.
+fn described(image: &Image) -> v1::Image {
+    let user = image.config.user.split(':').next().unwrap_or_default();
+    let uid = user.parse::<i64>().ok();
+    v1::Image {
+        id: image.id.clone(),
+        repo_tags: image.tags.clone(),
+        repo_digests: image.digests.clone(),
+        size: image.size,
+        uid: uid.map(|value| v1::Int64Value { value }),
+        username: if uid.is_none() { user.to_owned() } else { String::new() },
+        spec: None,
+        pinned: image.pinned,
+    }
+}

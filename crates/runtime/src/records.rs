@@ -1,0 +1,83 @@
+//! What the server writes down of a sandbox or a container, so that the next one knows.
+//!
+//! ```text
+//! sandboxes/<id>/sandbox.pb                  the request, as it came
+//! sandboxes/<id>/record.json                 what became of it
+//! sandboxes/<id>/containers/<id>/container.pb, record.json
+//!                               state.json   written by the shim
+//! ```
+//!
+//! All of it lies on a file system that does not outlive a boot, as containers do not.
+
+use std::{fs, io, path::Path};
+
+use keelet_cri::v1;
+use keelet_shim::protocol::{self, ProcessRef};
+use prost::Message;
+use serde::{Deserialize, Serialize};
+
+/// The server's own record, of a sandbox and of a container.
+pub(crate) const RECORD: &str = "record.json";
+const SANDBOX: &str = "sandbox.pb";
+const CONTAINER: &str = "container.pb";
+
+/// A sandbox. Without a record it was never finished.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SandboxRecord {
+    pub(crate) created_at: i64,
+    pub(crate) runtime_handler: String,
+    /// The process that holds its namespaces.
+    pub(crate) pause: ProcessRef,
+    pub(crate) ips: Vec<String>,
+    /// Told to stop: its network is given back, or is about to be.
+    pub(crate) stopped: bool,
+}
+
+/// A container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ContainerRecord {
+    pub(crate) created_at: i64,
+    /// The image's ID and the reference that pulls it again.
+    pub(crate) image_id: String,
+    pub(crate) image_ref: String,
+    pub(crate) stop_signal: i32,
+    pub(crate) user: User,
+    /// Where its processes are.
+    pub(crate) cgroup: String,
+    /// Images mounted into it, by the key of the mount.
+    pub(crate) image_mounts: Vec<String>,
+    /// Why it could not be started, and when that was tried.
+    pub(crate) failed: Option<(String, i64)>,
+    /// Stopped after nobody could tell any more how it ended.
+    pub(crate) given_up_at: Option<i64>,
+}
+
+/// Who a container runs as.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct User {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) groups: Vec<u32>,
+}
+
+pub(crate) fn write_sandbox_config(dir: &Path, config: &v1::PodSandboxConfig) -> io::Result<()> {
+    fs::write(dir.join(SANDBOX), config.encode_to_vec())
+}
+
+pub(crate) fn read_sandbox(dir: &Path) -> io::Result<(v1::PodSandboxConfig, SandboxRecord)> {
+    Ok((decode(&dir.join(SANDBOX))?, protocol::read(&dir.join(RECORD))?))
+}
+
+pub(crate) fn write_container_config(dir: &Path, config: &v1::ContainerConfig) -> io::Result<()> {
+    fs::write(dir.join(CONTAINER), config.encode_to_vec())
+}
+
+pub(crate) fn read_container(dir: &Path) -> io::Result<(v1::ContainerConfig, ContainerRecord)> {
+    Ok((decode(&dir.join(CONTAINER))?, protocol::read(&dir.join(RECORD))?))
+}
+
+fn decode<T: Message + Default>(path: &Path) -> io::Result<T> {
+    T::decode(fs::read(path)?.as_slice()).map_err(|error| {
+        io::Error::new(io::ErrorKind::InvalidData, format!("{} cannot be used: {error}", path.display()))
+    })
+}

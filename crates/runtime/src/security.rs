@@ -1,0 +1,118 @@
+//! Who a container runs as and what it may do, looked up in its image.
+
+use std::{
+    collections::BTreeSet,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use keelet_cri::v1::{self, SupplementalGroupsPolicy, security_profile::ProfileType};
+use keelet_image::{Image, resolve_user};
+use keelet_shim::{
+    capabilities::{self, Cap},
+    seccomp::{self, Architecture},
+};
+use oci_spec::runtime::{LinuxCapabilities, LinuxSeccomp};
+use tonic::Status;
+
+use crate::records::User;
+
+/// What was found out.
+#[derive(Debug)]
+pub(crate) struct Security {
+    pub(crate) user: User,
+    pub(crate) home: String,
+    pub(crate) capabilities: LinuxCapabilities,
+    pub(crate) seccomp: Option<LinuxSeccomp>,
+}
+
+pub(crate) fn of(config: &v1::ContainerConfig, image: &Image, rootfs: &Path) -> Result<Security, Status> {
+    let context = config.linux.as_ref().and_then(|linux| linux.security_context.clone()).unwrap_or_default();
+    let (user, home) = user(&context, &image.config.user, rootfs)?;
+    let wish = context.capabilities.clone().unwrap_or_default();
+    let wrong = |error: capabilities::UnknownCapability| Status::invalid_argument(error.to_string());
+    let asked = capabilities::effective_set(&wish.add_capabilities, &wish.drop_capabilities, context.privileged).map_err(wrong)?;
+    let ambient = wish.add_ambient_capabilities.iter().map(|name| Cap::parse(name)).collect::<Result<BTreeSet<_>, _>>();
+    let bounding = capabilities::node_bounding().map_err(|error| Status::internal(format!("capabilities: {error}")))?;
+    let capabilities::Granted { granted, left_out } = capabilities::cap_to(&asked, &bounding);
+    if !left_out.is_empty() {
+        tracing::debug!(?left_out, "capabilities that this node does not have itself are left out");
+    }
+    Ok(Security {
+        user,
+        home,
+        capabilities: capabilities::to_oci(&granted, &ambient.map_err(wrong)?),
+        seccomp: profile(&context, &granted)?,
+    })
+}
+
+/// The request's user over the image's; groups of the image unless the request forbids them.
+fn user(
+    context: &v1::LinuxContainerSecurityContext,
+    of_image: &str,
+    rootfs: &Path,
+) -> Result<(User, String), Status> {
+    let spec = match (&context.run_as_user, context.run_as_username.as_str()) {
+        (Some(user), _) => user.value.to_string(),
+        (None, "") => of_image.to_owned(),
+        (None, name) => name.to_owned(),
+    };
+    if context.run_as_group.is_some() && context.run_as_user.is_none() && context.run_as_username.is_empty() {
+        return Err(Status::invalid_argument("a group is given without a user"));
+    }
+    let found = resolve_user(rootfs, &spec).map_err(|error| Status::invalid_argument(error.to_string()))?;
+    let number = |value: i64, what: &str| {
+        u32::try_from(value).map_err(|_| Status::invalid_argument(format!("{value} is not a {what}")))
+    };
+    let gid = match &context.run_as_group {
+        Some(group) => number(group.value, "group ID")?,
+        None => found.gid,
+    };
+    let strict = context.supplemental_groups_policy == SupplementalGroupsPolicy::Strict as i32;
+    let mut groups: BTreeSet<u32> = if strict { BTreeSet::new() } else { found.groups.into_iter().collect() };
+    groups.insert(gid);
+    for group in &context.supplemental_groups {
+        groups.insert(number(*group, "group ID")?);
+    }
+    Ok((User { uid: found.uid, gid, groups: groups.into_iter().collect() }, found.home))
+}
+
+/// The filter of system calls. A privileged container has none, as everywhere.
+fn profile(
+    context: &v1::LinuxContainerSecurityContext,
+    granted: &BTreeSet<Cap>,
+) -> Result<Option<LinuxSeccomp>, Status> {
+    let Some(asked) = context.seccomp.as_ref().filter(|_| !context.privileged) else { return Ok(None) };
+    match ProfileType::try_from(asked.profile_type) {
+        Ok(ProfileType::Unconfined) => Ok(None),
+        Ok(ProfileType::RuntimeDefault) => {
+            let machine = Architecture::native()
+                .ok_or_else(|| Status::unimplemented("no seccomp filters can be made for this kind of machine"))?;
+            Ok(Some(seccomp::default_profile(granted, machine)))
+        }
+        Ok(ProfileType::Localhost) => {
+            let path = &asked.localhost_ref;
+            let wrong = |error: &dyn std::fmt::Display| {
+                Status::invalid_argument(format!("the seccomp profile {path:?} cannot be used: {error}"))
+            };
+            let text = fs::read(path.trim_start_matches("localhost/")).map_err(|error| wrong(&error))?;
+            let circumstances = seccomp::Circumstances::here(granted.clone()).map_err(|error| wrong(&error))?;
+            seccomp::read_profile(&text, &circumstances).map(Some).map_err(|error| wrong(&error))
+        }
+        Err(_) => Err(Status::invalid_argument(format!("{} is not a kind of seccomp profile", asked.profile_type))),
+    }
+}
+
+/// A path below a directory, without leaving it through links.
+pub(crate) fn below(dir: &Path, part: &str) -> io::Result<PathBuf> {
+    if part.is_empty() {
+        return Ok(dir.to_owned());
+    }
+    let whole = fs::canonicalize(dir.join(part.trim_start_matches('/')))?;
+    let dir = fs::canonicalize(dir)?;
+    if whole.starts_with(&dir) {
+        Ok(whole)
+    } else {
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("{} leads out of the image", part)))
+    }
+}

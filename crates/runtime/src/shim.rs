@@ -1,0 +1,190 @@
+//! The server's side of a shim: starting one, asking it, hearing from it.
+
+use std::{
+    io,
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+        unix::net::{UnixListener, UnixStream as StdStream},
+    },
+    path::{Path, PathBuf},
+    process::Stdio,
+    sync::Arc,
+};
+
+use keelet_shim::protocol::{Answer, Request, SOCKET};
+use keelet_shim::wire;
+use rustix::fs::{Mode, OFlags, open};
+use tokio::{io::Interest, net::UnixStream, process::Command};
+
+/// How to start shims.
+#[derive(Clone, Debug)]
+pub(crate) struct Launcher {
+    executable: Arc<OwnedFd>,
+    /// What makes a shim of the executable; the directory of the sandbox follows.
+    arguments: Arc<[String]>,
+}
+
+/// The way to the shim of one sandbox. Each request has a connection of its own.
+#[derive(Clone, Debug)]
+pub(crate) struct Shim {
+    dir: Arc<PathBuf>,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    stream: UnixStream,
+    received: Vec<u8>,
+    fds: Vec<OwnedFd>,
+}
+
+// === impl Launcher ===
+
+impl Launcher {
+    /// Shims that run from this program or another, sealed.
+    pub(crate) fn new(executable: Option<&Path>, arguments: &[String]) -> io::Result<Self> {
+        let executable = keelet_shim::seal::sealed(executable.unwrap_or(Path::new("/proc/self/exe")))?;
+        Ok(Self { executable: Arc::new(executable), arguments: arguments.into() })
+    }
+
+    /// Starts a shim for the sandbox. The socket is there before it, so it can be asked at once.
+    pub(crate) fn launch(&self, dir: &Path) -> io::Result<Shim> {
+        let shim = Shim { dir: Arc::new(dir.to_owned()) };
+        let listener = shim.listen()?;
+        let executable = self.executable.try_clone()?;
+        // Inherited by the shim, which closes it by becoming the program.
+        let program = format!("/proc/self/fd/{}", executable.as_raw_fd());
+        rustix::io::fcntl_setfd(&executable, rustix::io::FdFlags::empty())?;
+        // Dropped at once: it outlives us, and while we live tokio reaps it.
+        Command::new(program)
+            .args(self.arguments.iter())
+            .arg(dir)
+            .env_clear()
+            .current_dir("/")
+            .stdin(OwnedFd::from(listener))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        Ok(shim)
+    }
+}
+
+// === impl Shim ===
+
+impl Shim {
+    /// The shim of a sandbox that was made earlier. It need not live.
+    pub(crate) fn of(dir: &Path) -> Self {
+        Self { dir: Arc::new(dir.to_owned()) }
+    }
+
+    /// A path to the socket that is short enough, whatever the directory.
+    fn address(&self) -> io::Result<(OwnedFd, PathBuf)> {
+        let dir = open(self.dir.as_path(), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let path = PathBuf::from(format!("/proc/self/fd/{}/{SOCKET}", dir.as_raw_fd()));
+        Ok((dir, path))
+    }
+
+    fn listen(&self) -> io::Result<UnixListener> {
+        let (_dir, path) = self.address()?;
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        UnixListener::bind(path)
+    }
+
+    /// Asks for one thing.
+    pub(crate) async fn ask(&self, request: &Request, fds: &[BorrowedFd<'_>]) -> io::Result<Connection> {
+        let (_dir, path) = self.address()?;
+        let stream = StdStream::connect(path)?;
+        stream.set_nonblocking(true)?;
+        let mut connection =
+            Connection { stream: UnixStream::from_std(stream)?, received: Vec::new(), fds: Vec::new() };
+        let mut line = serde_json::to_vec(request)?;
+        line.push(b'\n');
+        connection.send(&line, fds).await?;
+        Ok(connection)
+    }
+
+    /// Asks for something that is answered by a process.
+    pub(crate) async fn run(&self, request: &Request) -> Result<u32, ShimError> {
+        match self.ask(request, &[]).await?.answer().await? {
+            Answer::Running { pid } => Ok(pid),
+            other => Err(ShimError::unexpected(other)),
+        }
+    }
+
+    /// Asks for something that is done or not.
+    pub(crate) async fn done(&self, request: &Request, fds: &[BorrowedFd<'_>]) -> Result<(), ShimError> {
+        self.ask(request, fds).await?.done().await
+    }
+}
+
+// === impl Connection ===
+
+impl Connection {
+    async fn send(&mut self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let mut sent = 0;
+        while sent < bytes.len() {
+            let fds = if sent == 0 { fds } else { &[] };
+            sent += self
+                .stream
+                .async_io(Interest::WRITABLE, || wire::send_some(self.stream.as_fd(), &bytes[sent..], fds))
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// The next answer. An error if the shim is gone.
+    pub(crate) async fn answer(&mut self) -> Result<Answer, ShimError> {
+        loop {
+            if let Some(end) = self.received.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<_> = self.received.drain(..=end).collect();
+                return match serde_json::from_slice(&line).map_err(io::Error::from)? {
+                    Answer::Failed { message } => Err(ShimError::Refused(message)),
+                    answer => Ok(answer),
+                };
+            }
+            let mut bytes = [0; 4096];
+            let fds = &mut self.fds;
+            let stream = &self.stream;
+            let length =
+                stream.async_io(Interest::READABLE, || wire::receive(stream.as_fd(), &mut bytes, fds)).await?;
+            if length == 0 {
+                return Err(ShimError::Gone(io::ErrorKind::UnexpectedEof.into()));
+            }
+            self.received.extend_from_slice(&bytes[..length]);
+        }
+    }
+
+    pub(crate) async fn done(&mut self) -> Result<(), ShimError> {
+        match self.answer().await? {
+            Answer::Done => Ok(()),
+            other => Err(ShimError::unexpected(other)),
+        }
+    }
+
+    /// Descriptors that came with the answers so far.
+    pub(crate) fn take_fds(&mut self) -> Vec<OwnedFd> {
+        std::mem::take(&mut self.fds)
+    }
+}
+
+/// Why a shim did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ShimError {
+    /// It could not, and says why.
+    #[error("{0}")]
+    Refused(String),
+    /// It is not there.
+    #[error("the pod's shim does not answer: {0}")]
+    Gone(#[from] io::Error),
+}
+
+// === impl ShimError ===
+
+impl ShimError {
+    fn unexpected(answer: Answer) -> Self {
+        Self::Refused(format!("the shim answered {answer:?}"))
+    }
+}

@@ -1,0 +1,123 @@
+//! Devices of the node that a container may use.
+
+use std::{fs, os::unix::fs::{FileTypeExt, MetadataExt}, path::{Path, PathBuf}};
+
+use keelet_cri::v1;
+use oci_spec::runtime::{LinuxDevice, LinuxDeviceBuilder, LinuxDeviceCgroup, LinuxDeviceCgroupBuilder, LinuxDeviceType};
+
+use super::{SpecError, builder};
+
+/// What every container may use: null, zero, full, random, urandom, tty, console, ptmx and pseudo terminals.
+const USUAL: [(i64, Option<i64>); 9] = [
+    (1, Some(3)),
+    (1, Some(5)),
+    (1, Some(7)),
+    (1, Some(8)),
+    (1, Some(9)),
+    (5, Some(0)),
+    (5, Some(1)),
+    (5, Some(2)),
+    (136, None),
+];
+
+/// Device files to be made in the container.
+pub(super) fn devices(asked: &[v1::Device], privileged: bool) -> Result<Vec<LinuxDevice>, SpecError> {
+    let mut devices = Vec::new();
+    if privileged {
+        for path in below(Path::new("/dev")) {
+            if let Ok(device) = device(&path, &path) {
+                devices.push(device);
+            }
+        }
+        return Ok(devices);
+    }
+    for one in asked {
+        for (host, inside) in expand(one)? {
+            devices.push(device(&host, &inside)?);
+        }
+    }
+    Ok(devices)
+}
+
+/// Which devices may be used: nothing but what is named. Making a device file is allowed, using it is what counts.
+pub(super) fn rules(asked: &[v1::Device], privileged: bool) -> Result<Vec<LinuxDeviceCgroup>, SpecError> {
+    let rule = |allow: bool, kind: LinuxDeviceType, major: Option<i64>, minor: Option<i64>, access: &str| {
+        let mut rule = LinuxDeviceCgroupBuilder::default().allow(allow).typ(kind).access(access).build().map_err(builder)?;
+        rule.set_major(major).set_minor(minor);
+        Ok::<_, SpecError>(rule)
+    };
+    if privileged {
+        return Ok(vec![rule(true, LinuxDeviceType::A, None, None, "rwm")?]);
+    }
+    let mut rules = vec![
+        rule(false, LinuxDeviceType::A, None, None, "rwm")?,
+        rule(true, LinuxDeviceType::C, None, None, "m")?,
+        rule(true, LinuxDeviceType::B, None, None, "m")?,
+    ];
+    for (major, minor) in USUAL {
+        rules.push(rule(true, LinuxDeviceType::C, Some(major), minor, "rwm")?);
+    }
+    for one in asked {
+        let permissions = match one.permissions.as_str() {
+            "" => "rwm",
+            some if some.chars().all(|letter| "rwm".contains(letter)) => some,
+            other => return Err(SpecError(format!("device {}: permissions {other:?} are not of r, w and m", one.host_path))),
+        };
+        for (host, inside) in expand(one)? {
+            let device = device(&host, &inside)?;
+            rules.push(rule(true, device.typ(), Some(device.major()), Some(device.minor()), permissions)?);
+        }
+    }
+    Ok(rules)
+}
+
+/// A directory stands for all devices in it.
+fn expand(asked: &v1::Device) -> Result<Vec<(PathBuf, PathBuf)>, SpecError> {
+    let host = fs::canonicalize(&asked.host_path)
+        .map_err(|error| SpecError(format!("device {:?}: {error}", asked.host_path)))?;
+    let inside = PathBuf::from(if asked.container_path.is_empty() { &asked.host_path } else { &asked.container_path });
+    if !host.is_dir() {
+        return Ok(vec![(host, inside)]);
+    }
+    let found = below(&host).into_iter().filter(|path| is_device(path));
+    Ok(found.map(|path| (path.clone(), inside.join(path.strip_prefix(&host).unwrap_or(&path)))).collect())
+}
+
+fn is_device(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_char_device() || found.file_type().is_block_device())
+}
+
+fn below(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        match entry.file_type() {
+            // These are made anew in every container.
+            Ok(kind) if kind.is_dir() && !matches!(entry.file_name().to_str(), Some("pts" | "shm" | "fd" | "mqueue")) => {
+                found.extend(below(&entry.path()));
+            }
+            Ok(kind) if !kind.is_dir() && entry.file_name() != "console" => found.push(entry.path()),
+            _ => {}
+        }
+    }
+    found.sort();
+    found
+}
+
+fn device(host: &Path, inside: &Path) -> Result<LinuxDevice, SpecError> {
+    let found = fs::metadata(host).map_err(|error| SpecError(format!("device {}: {error}", host.display())))?;
+    let kind = match found.file_type() {
+        kind if kind.is_char_device() => LinuxDeviceType::C,
+        kind if kind.is_block_device() => LinuxDeviceType::B,
+        _ => return Err(SpecError(format!("device {}: it is not a device", host.display()))),
+    };
+    LinuxDeviceBuilder::default()
+        .path(inside)
+        .typ(kind)
+        .major(i64::from(rustix::fs::major(found.rdev())))
+        .minor(i64::from(rustix::fs::minor(found.rdev())))
+        .file_mode(found.mode() & 0o7777)
+        .uid(found.uid())
+        .gid(found.gid())
+        .build()
+        .map_err(builder)
+}

@@ -1,0 +1,134 @@
+//! What a container sees of file systems.
+
+use std::path::{Path, PathBuf};
+
+use keelet_cri::v1::{self, MountPropagation, NamespaceMode};
+use oci_spec::runtime::{Mount, MountBuilder};
+
+use super::{Given, SpecError, builder};
+
+/// Files and directories that a sandbox has for its containers.
+pub(crate) const HOSTNAME: &str = "hostname";
+pub(crate) const HOSTS: &str = "hosts";
+pub(crate) const RESOLV_CONF: &str = "resolv.conf";
+pub(crate) const SHM: &str = "shm";
+
+pub(super) fn mounts(
+    given: &Given<'_>,
+    security: &v1::LinuxContainerSecurityContext,
+) -> Result<Vec<Mount>, SpecError> {
+    let writable = if security.privileged { "rw" } else { "ro" };
+    let mut mounts = vec![
+        special("/proc", "proc", "proc", &["nosuid", "noexec", "nodev"])?,
+        special("/dev", "tmpfs", "tmpfs", &["nosuid", "strictatime", "mode=755", "size=65536k"])?,
+        special("/dev/pts", "devpts", "devpts", &["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"])?,
+        special("/dev/mqueue", "mqueue", "mqueue", &["nosuid", "noexec", "nodev"])?,
+        special("/sys", "sysfs", "sysfs", &["nosuid", "noexec", "nodev", writable])?,
+        special("/sys/fs/cgroup", "cgroup", "cgroup", &["nosuid", "noexec", "nodev", "relatime", writable])?,
+    ];
+    let asked = |path: &str| given.config.mounts.iter().any(|mount| Path::new(&mount.container_path) == Path::new(path));
+    let mode = if security.readonly_rootfs { "ro" } else { "rw" };
+    for (inside, file) in [("/etc/hostname", HOSTNAME), ("/etc/hosts", HOSTS), ("/etc/resolv.conf", RESOLV_CONF)] {
+        if !asked(inside) {
+            mounts.push(bind(&given.sandbox_dir.join(file), inside, &["rbind", "rprivate", mode])?);
+        }
+    }
+    if !asked("/dev/shm") {
+        let host_ipc = given.namespaces().ipc == NamespaceMode::Node as i32;
+        let source = if host_ipc { PathBuf::from("/dev/shm") } else { given.sandbox_dir.join(SHM) };
+        mounts.push(bind(&source, "/dev/shm", &["rbind", "rprivate", "rw"])?);
+    }
+    let mut images = given.image_mounts.iter();
+    let mut wanted = Vec::new();
+    for mount in &given.config.mounts {
+        let source = match &mount.image {
+            Some(_) => images.next().cloned().ok_or_else(|| SpecError("an image to mount is missing".to_owned()))?,
+            None => PathBuf::from(&mount.host_path),
+        };
+        wanted.push(volume(mount, source)?);
+    }
+    // One below another comes after it.
+    wanted.sort_by_key(|mount| mount.destination().components().count());
+    // What is asked for takes the place of what is usual.
+    mounts.retain(|usual| !wanted.iter().any(|mount| mount.destination() == usual.destination()));
+    mounts.extend(wanted);
+    Ok(mounts)
+}
+
+fn volume(mount: &v1::Mount, source: PathBuf) -> Result<Mount, SpecError> {
+    let path = &mount.container_path;
+    if !path.starts_with('/') {
+        return Err(SpecError(format!("mount {path:?}: the path in the container has to start with a slash")));
+    }
+    let mut options = vec!["rbind"];
+    options.push(match MountPropagation::try_from(mount.propagation) {
+        Ok(MountPropagation::PropagationHostToContainer) => "rslave",
+        Ok(MountPropagation::PropagationBidirectional) => "rshared",
+        _ => "rprivate",
+    });
+    match (mount.readonly || mount.image.is_some(), mount.recursive_read_only) {
+        (true, true) if mount.propagation == MountPropagation::PropagationPrivate as i32 => options.push("rro"),
+        (_, true) => {
+            return Err(SpecError(format!("mount {path:?}: recursively read-only needs readonly and private propagation")));
+        }
+        (true, false) => options.push("ro"),
+        (false, false) => options.push("rw"),
+    }
+    options.extend(mount.mount_options.iter().map(String::as_str));
+    bind(&source, path, &options)
+}
+
+/// The propagation of the container's root, which must not cut off what a volume passes on.
+pub(super) fn root_propagation(mounts: &[v1::Mount]) -> Option<&'static str> {
+    let has = |propagation: MountPropagation| mounts.iter().any(|mount| mount.propagation == propagation as i32);
+    if has(MountPropagation::PropagationBidirectional) {
+        Some("rshared")
+    } else if has(MountPropagation::PropagationHostToContainer) {
+        Some("rslave")
+    } else {
+        None
+    }
+}
+
+fn special(destination: &str, kind: &str, source: &str, options: &[&str]) -> Result<Mount, SpecError> {
+    let options = options.iter().map(|option| (*option).to_owned()).collect::<Vec<_>>();
+    MountBuilder::default().destination(destination).typ(kind).source(source).options(options).build().map_err(builder)
+}
+
+fn bind(source: &Path, destination: &str, options: &[&str]) -> Result<Mount, SpecError> {
+    let options = options.iter().map(|option| (*option).to_owned()).collect::<Vec<_>>();
+    MountBuilder::default().destination(destination).typ("bind").source(source).options(options).build().map_err(builder)
+}
+
+#[cfg(test)]
+mod tests {
+    use keelet_cri::v1::{self, MountPropagation};
+
+    use super::{root_propagation, volume};
+
+    fn mount(path: &str) -> v1::Mount {
+        v1::Mount { container_path: path.to_owned(), host_path: "/data".to_owned(), ..v1::Mount::default() }
+    }
+
+    #[test]
+    fn volumes_are_bound_with_what_is_below_them() {
+        let options = |mount: &v1::Mount| volume(mount, "/data".into()).expect("a mount").options().clone().expect("options");
+        assert_eq!(options(&mount("/a")), ["rbind", "rprivate", "rw"]);
+        assert_eq!(options(&v1::Mount { readonly: true, ..mount("/a") }), ["rbind", "rprivate", "ro"]);
+        let propagation = MountPropagation::PropagationBidirectional.into();
+        assert_eq!(options(&v1::Mount { propagation, ..mount("/a") }), ["rbind", "rshared", "rw"]);
+        let recursive = v1::Mount { readonly: true, recursive_read_only: true, ..mount("/a") };
+        assert_eq!(options(&recursive), ["rbind", "rprivate", "rro"]);
+        assert!(volume(&v1::Mount { readonly: false, ..recursive }, "/data".into()).is_err());
+        assert!(volume(&mount("a"), "/data".into()).expect_err("relative").0.contains("\"a\""));
+    }
+
+    #[test]
+    fn the_root_passes_on_what_a_volume_passes_on() {
+        let with = |propagation: MountPropagation| v1::Mount { propagation: propagation.into(), ..mount("/a") };
+        assert_eq!(root_propagation(&[mount("/a")]), None);
+        assert_eq!(root_propagation(&[mount("/a"), with(MountPropagation::PropagationHostToContainer)]), Some("rslave"));
+        let both = [with(MountPropagation::PropagationHostToContainer), with(MountPropagation::PropagationBidirectional)];
+        assert_eq!(root_propagation(&both), Some("rshared"));
+    }
+}
