@@ -5,10 +5,11 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::fs;
 use std::io;
 
 use oci_spec::runtime::{Capability, LinuxCapabilities, LinuxCapabilitiesBuilder};
+use rustix::io::Errno;
+use rustix::thread::{self, CapabilitySet};
 
 mod take_on;
 
@@ -204,15 +205,20 @@ fn from_mask(mask: u64) -> BTreeSet<Cap> {
 }
 
 /// The bounding set as the kernel tells it, including capabilities that are newer than this table.
+///
+/// Not read from `/proc`: inside a container that directory belongs to the container, and may lie.
 fn bounding_mask() -> io::Result<u64> {
-    let status = fs::read_to_string("/proc/self/status")?;
-    read_bounding(&status)
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "/proc/self/status has no readable CapBnd line"))
-}
-
-fn read_bounding(status: &str) -> Option<u64> {
-    let value = status.lines().find_map(|line| line.strip_prefix("CapBnd:"))?;
-    u64::from_str_radix(value.trim(), 16).ok()
+    let mut mask = 0;
+    for bit in (0..u64::BITS).map(|shift| 1 << shift) {
+        match thread::capability_is_in_bounding_set(CapabilitySet::from_bits_retain(bit)) {
+            Ok(true) => mask |= bit,
+            Ok(false) => {}
+            // Above the last one that the kernel knows.
+            Err(Errno::INVAL) => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(mask)
 }
 
 #[cfg(test)]

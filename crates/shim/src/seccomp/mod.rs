@@ -107,7 +107,7 @@ pub enum Error {
 // === impl Program ===
 
 impl Program {
-    /// What is odd about the profile, in its order.
+    /// What is odd about the profile.
     pub fn warnings(&self) -> &[Warning] {
         &self.warnings
     }

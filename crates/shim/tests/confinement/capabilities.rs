@@ -6,6 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use keelet_shim::capabilities::{Cap, apply, become_user, node_bounding, to_oci};
+use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 
 use super::{Case, Shown, child, is_root, needs_root, told_by};
 
@@ -16,6 +17,7 @@ pub(crate) const CASES: &[Case] = &[
     ("other_users_lose_the_rest_at_execve", other_users_lose_the_rest_at_execve),
     ("nothing_is_an_answer_too", nothing_is_an_answer_too),
     ("capabilities_without_a_change_of_user", capabilities_without_a_change_of_user),
+    ("a_proc_that_lies_is_not_asked", a_proc_that_lies_is_not_asked),
     ("what_cannot_be_is_an_error", what_cannot_be_is_an_error),
 ];
 
@@ -33,8 +35,16 @@ pub(crate) fn play(role: &str, args: &[String]) -> bool {
         }
         ("apply", [caps, ambient]) => {
             apply(&to_oci(&set(caps), &set(ambient))).unwrap();
-            // A second time, with less, because nothing of the first may be in the way.
             print!("{}", fs::read_to_string("/proc/self/status").unwrap());
+        }
+        ("user-without-proc", []) => {
+            unshare_mounts();
+            mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).unwrap();
+            mount("none", "/proc", "tmpfs", MountFlags::empty(), None).unwrap();
+            fs::create_dir("/proc/self").unwrap();
+            fs::write("/proc/self/status", "CapBnd:\t0000000000000001\n").unwrap();
+            become_user(1234, 1234, &[], &to_oci(&set("CHOWN"), &BTreeSet::new()), true).unwrap();
+            println!("{:?}", node_bounding().unwrap());
         }
         ("apply-twice", [first, second]) => {
             apply(&to_oci(&set(first), &BTreeSet::new())).unwrap();
@@ -46,8 +56,8 @@ pub(crate) fn play(role: &str, args: &[String]) -> bool {
 }
 
 fn root_keeps_what_it_is_given() -> Shown {
-    if !is_root() {
-        return needs_root();
+    if let Some(skipped) = unable() {
+        return skipped;
     }
     for then in ["stay", "exec"] {
         let status = status("user", &[then, "0", "0", "", "CHOWN,KILL", "", "false"]);
@@ -65,8 +75,8 @@ fn root_keeps_what_it_is_given() -> Shown {
 }
 
 fn another_user_has_what_it_is_given() -> Shown {
-    if !is_root() {
-        return needs_root();
+    if let Some(skipped) = unable() {
+        return skipped;
     }
     let status =
         status("user", &["stay", "1234", "5678", "10,20,4000000000", "CHOWN,NET_BIND_SERVICE,MKNOD", "", "true"]);
@@ -83,8 +93,8 @@ fn another_user_has_what_it_is_given() -> Shown {
 }
 
 fn ambient_capabilities_survive_execve() -> Shown {
-    if !is_root() {
-        return needs_root();
+    if let Some(skipped) = unable() {
+        return skipped;
     }
     let status = status("user", &["exec", "1234", "1234", "", "CHOWN,NET_BIND_SERVICE", "NET_BIND_SERVICE", "true"]);
     status.has("CapBnd", "0000000000000401");
@@ -96,8 +106,8 @@ fn ambient_capabilities_survive_execve() -> Shown {
 }
 
 fn other_users_lose_the_rest_at_execve() -> Shown {
-    if !is_root() {
-        return needs_root();
+    if let Some(skipped) = unable() {
+        return skipped;
     }
     let status = status("user", &["exec", "1234", "1234", "", "CHOWN,NET_BIND_SERVICE", "", "false"]);
     status.has("CapBnd", "0000000000000401");
@@ -108,8 +118,8 @@ fn other_users_lose_the_rest_at_execve() -> Shown {
 }
 
 fn nothing_is_an_answer_too() -> Shown {
-    if !is_root() {
-        return needs_root();
+    if let Some(skipped) = unable() {
+        return skipped;
     }
     for then in ["stay", "exec"] {
         let status = status("user", &[then, "0", "0", "7", "", "", "true"]);
@@ -122,8 +132,8 @@ fn nothing_is_an_answer_too() -> Shown {
 }
 
 fn capabilities_without_a_change_of_user() -> Shown {
-    if !is_root() {
-        return needs_root();
+    if let Some(skipped) = unable() {
+        return skipped;
     }
     let status = status("apply", &["CHOWN,SETPCAP", "CHOWN"]);
     for set in ["CapBnd", "CapPrm", "CapEff"] {
@@ -135,9 +145,18 @@ fn capabilities_without_a_change_of_user() -> Shown {
     Shown::Yes
 }
 
+/// A container can put there what it likes, and an exec into it must not believe it.
+fn a_proc_that_lies_is_not_asked() -> Shown {
+    if let Some(skipped) = unable() {
+        return skipped;
+    }
+    assert_eq!(told_by("user-without-proc", &[]), "{CAP_CHOWN}\n");
+    Shown::Yes
+}
+
 fn what_cannot_be_is_an_error() -> Shown {
-    if !is_root() {
-        return needs_root();
+    if let Some(skipped) = unable() {
+        return skipped;
     }
     let error = |role: &str, args: &[&str]| {
         let output = child(role, args);
@@ -173,8 +192,21 @@ fn status(role: &str, args: &[&str]) -> Status {
 }
 
 fn set(names: &str) -> BTreeSet<Cap> {
-    let set: BTreeSet<Cap> = names.split_terminator(',').map(|name| Cap::parse(name).unwrap()).collect();
-    let bounding = node_bounding().unwrap();
-    assert!(set.is_subset(&bounding) || names.contains("KILL"), "this machine itself has only {bounding:?}");
-    set
+    names.split_terminator(',').map(|name| Cap::parse(name).unwrap()).collect()
+}
+
+/// Why nothing can be shown here.
+fn unable() -> Option<Shown> {
+    if !is_root() {
+        return Some(needs_root());
+    }
+    let needed = set("CHOWN,KILL,SETGID,SETUID,SETPCAP,NET_BIND_SERVICE,SYS_ADMIN,MKNOD");
+    let lacking = &needed - &node_bounding().unwrap();
+    (!lacking.is_empty()).then(|| Shown::Skipped(format!("this machine lacks {lacking:?}")))
+}
+
+#[expect(unsafe_code, reason = "unshare is unsafe for what other flags do")]
+fn unshare_mounts() {
+    // SAFETY: the only thing unshared is the mount namespace (and with it the working directory) of this one thread.
+    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }.unwrap();
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::Command;
 
-use keelet_shim::capabilities::{self, DEFAULT};
+use keelet_shim::capabilities::{self, Cap, DEFAULT};
 use keelet_shim::seccomp::{Architecture, Program, compile, default_profile, load};
 use oci_spec::runtime::LinuxSeccomp;
 
@@ -17,6 +17,7 @@ pub(crate) const CASES: &[Case] = &[
     ("a_32_bit_call_ends_the_process", a_32_bit_call_ends_the_process),
     ("a_rule_that_kills_kills", a_rule_that_kills_kills),
     ("without_privilege_a_filter_needs_no_new_privs", without_privilege_a_filter_needs_no_new_privs),
+    ("a_filter_is_loaded_before_privileges_are_given_up", a_filter_is_loaded_before_privileges_are_given_up),
     ("flags_are_taken_by_the_kernel", flags_are_taken_by_the_kernel),
 ];
 
@@ -56,6 +57,13 @@ pub(crate) fn play(role: &str, _args: &[String]) -> bool {
             println!("{}", call(libc::SYS_getppid, [0, 0]));
         }
         "unprivileged" => unprivileged(),
+        "filtered-user" => {
+            load(&default()).unwrap();
+            let caps = capabilities::to_oci(&[Cap::KILL].into(), &[Cap::KILL].into());
+            capabilities::become_user(1234, 1234, &[7], &caps, false).unwrap();
+            let script = "grep -E '^(Seccomp|NoNewPrivs|CapEff):' /proc/self/status; id -u";
+            panic!("{}", Command::new("/bin/sh").arg("-c").arg(script).exec());
+        }
         "flagged" => {
             let mut profile = default_profile(&DEFAULT.into(), machine());
             profile.set_flags(
@@ -136,6 +144,17 @@ fn without_privilege_a_filter_needs_no_new_privs() -> Shown {
         return needs_root();
     }
     assert_eq!(told_by("unprivileged", &[]), "without: 13\nwith: 0\nmount: -1\n");
+    Shown::Yes
+}
+
+/// The order for a container that may gain privileges again: nothing on the way to execve is refused by the default
+/// profile.
+fn a_filter_is_loaded_before_privileges_are_given_up() -> Shown {
+    if !is_root() {
+        return needs_root();
+    }
+    let expected = "CapEff:\t0000000000000020\nNoNewPrivs:\t0\nSeccomp:\t2\n1234\n";
+    assert_eq!(told_by("filtered-user", &[]), expected);
     Shown::Yes
 }
 
