@@ -20,9 +20,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 pub async fn dial(netns: &Path, port: u16) -> io::Result<TcpStream> {
     let path = netns.to_owned();
     // A socket belongs to the namespace in which it was made, wherever it is used later.
-    let make = move || {
-        threads::inside(&path, || Ok((TcpSocket::new_v4(), TcpSocket::new_v6())))
-    };
+    let make = move || threads::inside(&path, || Ok((TcpSocket::new_v4(), TcpSocket::new_v6())));
     let (ipv4, ipv6) = threads::aside("keelet-dial", make).await.map_err(io::Error::other)?;
     let first = match connect(ipv4, Ipv4Addr::LOCALHOST.into(), port).await {
         Ok(stream) => return Ok(stream),

@@ -62,11 +62,8 @@ fn is_code(error: &rtnetlink::Error, code: rustix::io::Errno) -> bool {
 }
 
 fn read_link(message: LinkMessage) -> Link {
-    let mut link = Link {
-        index: message.header.index,
-        up: message.header.flags.contains(LinkFlags::Up),
-        ..Link::default()
-    };
+    let mut link =
+        Link { index: message.header.index, up: message.header.flags.contains(LinkFlags::Up), ..Link::default() };
     for attribute in message.attributes {
         match attribute {
             LinkAttribute::IfName(name) => link.name = name,
@@ -180,20 +177,20 @@ impl Kernel {
     pub(crate) async fn set_up_port(&self, link: &Link, alias: &str) -> Result<(), Error> {
         let doing = || format!("set up the bridge port {}", link.name);
         let port = LinkBridgePort::new(link.index).hairpin(true).build();
-        self.handle.link().set(port).execute().await.map_err(Error::kernel(doing()))?;
+        self.handle.link().change(port).execute().await.map_err(Error::kernel(doing()))?;
         let named = LinkUnspec::new_with_index(link.index).alias(alias).up().build();
-        self.handle.link().set(named).execute().await.map_err(Error::kernel(doing()))
+        self.handle.link().change(named).execute().await.map_err(Error::kernel(doing()))
     }
 
     pub(crate) async fn set_controller(&self, link: &Link, bridge: u32) -> Result<(), Error> {
         let message = LinkUnspec::new_with_index(link.index).controller(bridge).build();
-        let set = self.handle.link().set(message).execute().await;
+        let set = self.handle.link().change(message).execute().await;
         set.map_err(Error::kernel(format!("put {} into the bridge", link.name)))
     }
 
     pub(crate) async fn set_up(&self, link: &Link) -> Result<(), Error> {
         let message = LinkUnspec::new_with_index(link.index).up().build();
-        let set = self.handle.link().set(message).execute().await;
+        let set = self.handle.link().change(message).execute().await;
         set.map_err(Error::kernel(format!("bring up the interface {}", link.name)))
     }
 

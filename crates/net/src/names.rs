@@ -23,9 +23,9 @@ pub(crate) fn host_end(sandbox: &str) -> String {
 /// Whether a name may have been made by [`host_end`].
 pub(crate) fn is_host_end(name: &str) -> bool {
     name.len() == 15
-        && name.strip_prefix(HOST_END_PREFIX).is_some_and(|rest| {
-            rest.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'v').contains(&byte))
-        })
+        && name
+            .strip_prefix(HOST_END_PREFIX)
+            .is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'v').contains(&byte)))
 }
 
 /// What a host end says about itself to people, and to an agent that lost its books.

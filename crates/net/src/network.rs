@@ -212,7 +212,7 @@ impl Inner {
             let _turn = self.busy.take(&sandbox);
             tracing::info!(sandbox, "taking away the network of a sandbox that is gone");
             // The number of a process may belong to somebody else by now; a file of its own does not.
-            let netns = Some(netns).filter(|path| path.is_file() && !path.starts_with("/proc"));
+            let netns = Some(netns).filter(|path| !path.starts_with("/proc"));
             let swept = self.take_away(&sandbox, netns.as_deref());
             first = first.and(swept);
         }

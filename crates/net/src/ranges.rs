@@ -6,17 +6,8 @@ use crate::Error;
 
 /// Tried in this order. All are private; none is a default of a common container network, VPN or home router.
 fn candidates() -> [IpNet; 8] {
-    [
-        (10, 213),
-        (10, 171),
-        (10, 139),
-        (172, 29),
-        (10, 59),
-        (172, 23),
-        (10, 251),
-        (10, 7),
-    ]
-    .map(|(first, second)| IpNet::V4(Ipv4Net::new_assert([first, second, 0, 0].into(), 16)))
+    [(10, 213), (10, 171), (10, 139), (172, 29), (10, 59), (172, 23), (10, 251), (10, 7)]
+        .map(|(first, second)| IpNet::V4(Ipv4Net::new_assert([first, second, 0, 0].into(), 16)))
 }
 
 /// The range of before if it is still good, else the first candidate that overlaps no route. A range that pods live in

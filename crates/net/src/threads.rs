@@ -47,6 +47,12 @@ pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, Error>>) -> Resul
     runtime.map_err(|source| Error::Thread { name: "keelet-net runtime", source })?.block_on(work)
 }
 
+/// Whether a path leads to a namespace. A file that one was bound to stays when the binding goes.
+pub(crate) fn is_namespace(path: &Path) -> bool {
+    const NAMESPACES: u64 = 0x6e73_6673;
+    rustix::fs::statfs(path).is_ok_and(|found| u64::try_from(found.f_type) == Ok(NAMESPACES))
+}
+
 /// Moves this thread, for good.
 fn enter(netns: &Path) -> Result<(), Error> {
     let failed = |source| Error::Namespace { path: netns.to_owned(), source };

@@ -167,7 +167,11 @@ impl Bridge<'_> {
             for link in kernel.links().await? {
                 let ours = link.controller == Some(bridge.index) && names::is_host_end(&link.name);
                 if ours && !wanted.contains(&link.name) {
-                    tracing::info!(link = link.name, alias = link.alias, "deleting the interface of a pod that is gone");
+                    tracing::info!(
+                        link = link.name,
+                        alias = link.alias,
+                        "deleting the interface of a pod that is gone"
+                    );
                     kernel.delete(&link).await?;
                 }
             }
@@ -188,8 +192,11 @@ impl Bridge<'_> {
         }
         let own = kernel.link(&self.settings.bridge).await?.map(|link| link.index);
         let routes = kernel.routes().await?;
-        let routes: Vec<IpNet> =
-            routes.iter().filter(|route| route.through.is_none() || route.through != own).map(|route| route.to).collect();
+        let routes: Vec<IpNet> = routes
+            .iter()
+            .filter(|route| route.through.is_none() || route.through != own)
+            .map(|route| route.to)
+            .collect();
         let before = books.cursors()?.first().map(|cursor| cursor.range);
         let in_use = books.records()?.iter().any(|record| !record.bridge_ips().is_empty());
         let range = ranges::choose(before, in_use, &routes)?;
@@ -215,8 +222,10 @@ impl Bridge<'_> {
             }
             kernel.delete(&link).await?;
         }
-        let netns = File::open(&record.netns).map_err(|source| Error::Namespace { path: record.netns.clone(), source })?;
-        let hardware_address = record.bridge_ips().first().copied().map_or([0x0a, 0x6b, 0, 0, 0, 0], names::hardware_address);
+        let netns =
+            File::open(&record.netns).map_err(|source| Error::Namespace { path: record.netns.clone(), source })?;
+        let hardware_address =
+            record.bridge_ips().first().copied().map_or([0x0a, 0x6b, 0, 0, 0, 0], names::hardware_address);
         let pair = Pair {
             host_end: &host_end,
             bridge: bridge.index,
@@ -233,9 +242,7 @@ impl Bridge<'_> {
 
     /// Whether the other end of a link is the interface of the pod in this namespace: each names the other.
     fn is_whole(&self, link: &Link, netns: &Path) -> Result<bool, Error> {
-        let inner = threads::inside(netns, || {
-            threads::block_on(async { Kernel::open()?.link(POD_INTERFACE).await })
-        })?;
+        let inner = threads::inside(netns, || threads::block_on(async { Kernel::open()?.link(POD_INTERFACE).await }))?;
         Ok(inner.is_some_and(|inner| link.peer == Some(inner.index) && inner.peer == Some(link.index)))
     }
 

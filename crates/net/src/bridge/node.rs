@@ -37,10 +37,8 @@ impl Bridge<'_> {
         records: &[Record],
     ) -> Result<Link, Error> {
         let name = &self.settings.bridge;
-        let gateways: Vec<IpNet> = ranges
-            .iter()
-            .filter_map(|range| IpNet::new(addresses::gateway(*range), range.prefix_len()).ok())
-            .collect();
+        let gateways: Vec<IpNet> =
+            ranges.iter().filter_map(|range| IpNet::new(addresses::gateway(*range), range.prefix_len()).ok()).collect();
         let link = match kernel.link(name).await? {
             Some(link) if !link.is_bridge => return Err(Error::NotABridge { name: name.clone() }),
             Some(link) => link,
@@ -49,9 +47,9 @@ impl Bridge<'_> {
                     Some(mtu) => mtu,
                     None => outward_mtu(kernel).await?,
                 };
-                let hardware_address = gateways.first().map_or([0x0a, 0x6b, 0, 0, 0, 1], |gateway| {
-                    names::hardware_address(gateway.addr())
-                });
+                let hardware_address = gateways
+                    .first()
+                    .map_or([0x0a, 0x6b, 0, 0, 0, 1], |gateway| names::hardware_address(gateway.addr()));
                 kernel.add_bridge(name, hardware_address, mtu).await?;
                 tracing::info!(bridge = name, mtu, "made the bridge for pods");
                 kernel.existing_link(name).await?

@@ -115,9 +115,9 @@ fn version(fields: &Map<String, Value>) -> Result<String, String> {
         offered.push("0.1.0");
     }
     let known = VERSIONS.iter().rev().find(|known| offered.contains(known));
-    known.map(|known| (*known).to_owned()).ok_or_else(|| {
-        format!("cniVersion: {}: must be one of {}", offered.join(", "), VERSIONS.join(", "))
-    })
+    known
+        .map(|known| (*known).to_owned())
+        .ok_or_else(|| format!("cniVersion: {}: must be one of {}", offered.join(", "), VERSIONS.join(", ")))
 }
 
 fn plugin(config: &Map<String, Value>) -> Result<Plugin, String> {
@@ -167,9 +167,11 @@ impl Plugin {
         input.insert("cniVersion".to_owned(), list.version.clone().into());
         input.insert("name".to_owned(), list.name.clone().into());
         let told: Map<String, Value> = match capabilities {
-            Value::Object(all) => {
-                all.iter().filter(|(name, _)| self.asks_for(name)).map(|(name, value)| (name.clone(), value.clone())).collect()
-            }
+            Value::Object(all) => all
+                .iter()
+                .filter(|(name, _)| self.asks_for(name))
+                .map(|(name, value)| (name.clone(), value.clone()))
+                .collect(),
             _ => Map::new(),
         };
         if !told.is_empty() {

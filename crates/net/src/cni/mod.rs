@@ -56,11 +56,7 @@ fn subject(record: &Record, netns: Option<&Path>) -> Subject {
         ("K8S_POD_UID", &record.uid),
     ];
     let arguments: Vec<String> = arguments.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    Subject {
-        sandbox: record.sandbox.clone(),
-        netns: netns.map(Path::to_owned),
-        arguments: arguments.join(";"),
-    }
+    Subject { sandbox: record.sandbox.clone(), netns: netns.map(Path::to_owned), arguments: arguments.join(";") }
 }
 
 // === impl Cni ===
@@ -170,11 +166,9 @@ impl Cni<'_> {
     /// All plugins backwards. One that fails does not keep the others from their part; the first failure is told.
     fn delete(&self, record: &Record, netns: Option<&Path>) -> Result<(), Error> {
         let Via::Cni { list, capabilities, result } = &record.via else { return Ok(()) };
-        let list = config::parse_list(list).map_err(|problem| Error::CniConfiguration {
-            dir: PathBuf::from("the books"),
-            problems: vec![problem],
-        })?;
-        let netns = netns.filter(|path| path.exists());
+        let list = config::parse_list(list)
+            .map_err(|problem| Error::CniConfiguration { dir: PathBuf::from("the books"), problems: vec![problem] })?;
+        let netns = netns.filter(|path| threads::is_namespace(path));
         // Plugins before 0.4.0 do not know what a result is doing here.
         let before = if list.at_least("0.4.0") { result } else { &Value::Null };
         threads::block_on(async {

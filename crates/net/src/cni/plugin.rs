@@ -91,8 +91,7 @@ impl Runner<'_> {
             problem,
         };
         let program = self.find(list, plugin)?;
-        let (ended, output, errors) =
-            self.call(ask, &program, subject, input.to_string()).await.map_err(&failed)?;
+        let (ended, output, errors) = self.call(ask, &program, subject, input.to_string()).await.map_err(&failed)?;
         if !ended.success() {
             let how = match ended.signal() {
                 Some(signal) => format!("killed by signal {signal}"),

@@ -58,9 +58,8 @@ pub(super) fn send(batch: Batch) -> Result<(), String> {
 
 /// The acknowledgements and refusals in what was received.
 fn read_answers(mut bytes: &[u8]) -> Vec<Answer> {
-    let word = |bytes: &[u8], at: usize| -> Option<u32> {
-        Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
-    };
+    let word =
+        |bytes: &[u8], at: usize| -> Option<u32> { Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?)) };
     let mut answers = Vec::new();
     while let (Some(length), Some(kind), Some(sequence)) = (word(bytes, 0), bytes.get(4..6), word(bytes, 8)) {
         let length = length as usize;
@@ -95,10 +94,7 @@ mod tests {
     #[test]
     fn several_answers_in_one_packet_are_read() {
         let bytes = [answer(1, 0), answer(7, -22)].concat();
-        assert_eq!(
-            read_answers(&bytes),
-            [Answer { sequence: 1, code: 0 }, Answer { sequence: 7, code: -22 }]
-        );
+        assert_eq!(read_answers(&bytes), [Answer { sequence: 1, code: 0 }, Answer { sequence: 7, code: -22 }]);
     }
 
     #[test]

@@ -72,6 +72,7 @@ fn pods_reach_the_outside_in_the_name_of_the_node() {
     });
 }
 
+/// Bridged packets pass the rules of IP only where a switch says so; both ways have to work.
 #[test]
 fn a_host_port_leads_into_the_pod_from_everywhere() {
     inside("tests::ports::a_host_port_leads_into_the_pod_from_everywhere", |scene| {
@@ -79,24 +80,36 @@ fn a_host_port_leads_into_the_pod_from_everywhere() {
             return;
         }
         let outside = outside(&scene);
-        let (mut server, client) = (scene.pod("server"), scene.pod("client"));
-        server.ports = vec![port(80, 8080)];
-        scene.attach(&server).unwrap();
-        let client_ip = scene.attach(&client).unwrap()[0];
-        serve(Some(&server.netns), "0.0.0.0:80");
-        let node = ip("192.0.2.1");
-        assert_eq!(ask(Some(&outside), node, 8080).unwrap(), "192.0.2.2", "from outside, with the caller's address");
-        assert_eq!(ask(None, node, 8080).unwrap(), "192.0.2.1", "from the node");
-        assert_eq!(ask(None, ip("127.0.0.1"), 8080).unwrap(), "10.213.0.1", "from the node's loopback");
-        assert_eq!(ask(Some(&client.netns), node, 8080).unwrap(), "10.213.0.1", "from another pod");
-        assert_eq!(ask(Some(&server.netns), node, 8080).unwrap(), "10.213.0.1", "from the pod itself");
-        assert_eq!(ask(Some(&client.netns), ip("10.213.0.2"), 80).unwrap(), client_ip.to_string(), "not translated");
-        assert!(ask(None, node, 80).is_err(), "only the host port is forwarded");
-
-        scene.detach(&server).unwrap();
-        assert!(ask(None, node, 8080).is_err());
-        assert!(ask(Some(&outside), node, 8080).is_err());
+        let switch = "bridge/bridge-nf-call-iptables";
+        for value in ["1", "0"] {
+            if crate::sysctl::exists(switch) {
+                crate::sysctl::ensure(switch, value).unwrap();
+            }
+            ports_work(&scene, &outside, value);
+        }
     });
+}
+
+fn ports_work(scene: &Scene, outside: &Path, round: &str) {
+    let (mut server, client) = (scene.pod(&format!("server{round}")), scene.pod(&format!("client{round}")));
+    server.ports = vec![port(80, 8080)];
+    let server_ip = scene.attach(&server).unwrap()[0];
+    let client_ip = scene.attach(&client).unwrap()[0];
+    serve(Some(&server.netns), "0.0.0.0:80");
+    let node = ip("192.0.2.1");
+    let says = |netns: Option<&Path>, ip| ask(netns, ip, 8080).unwrap_or_else(|error| error.to_string());
+    assert_eq!(says(Some(outside), node), "192.0.2.2", "from outside, with the caller's address");
+    assert_eq!(says(None, node), "192.0.2.1", "from the node");
+    assert_eq!(says(None, ip("127.0.0.1")), "10.213.0.1", "from the node's loopback");
+    assert_eq!(says(Some(&client.netns), node), "10.213.0.1", "from another pod");
+    assert_eq!(says(Some(&server.netns), node), "10.213.0.1", "from the pod itself");
+    assert_eq!(ask(Some(&client.netns), server_ip, 80).unwrap(), client_ip.to_string(), "not translated");
+    assert!(ask(None, node, 80).is_err(), "only the host port is forwarded");
+
+    scene.detach(&server).unwrap();
+    assert!(ask(None, node, 8080).is_err());
+    assert!(ask(Some(outside), node, 8080).is_err());
+    scene.detach(&client).unwrap();
 }
 
 #[test]
