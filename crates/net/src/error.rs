@@ -138,6 +138,7 @@ pub enum Error {
         problem: String,
     },
     /// Stopped by a test, as by `kill -9`.
+    #[cfg(test)]
     #[error("stopped at {0}")]
     Stopped(&'static str),
 }

@@ -8,8 +8,14 @@ pub(crate) fn pass(_place: &'static str) -> Result<(), Error> {
     Ok(())
 }
 
+/// Whether an operation was stopped so. Nobody cleans up after that.
+#[cfg(not(test))]
+pub(crate) fn is_stop(_error: &Error) -> bool {
+    false
+}
+
 #[cfg(test)]
-pub(crate) use armed::{arm, disarm, pass};
+pub(crate) use armed::{arm, disarm, is_stop, pass};
 
 #[cfg(test)]
 mod armed {
@@ -27,6 +33,10 @@ mod armed {
     /// Stops nowhere. Whether the armed stop had been reached.
     pub(crate) fn disarm() -> bool {
         LEFT.swap(-1, Ordering::SeqCst) < 0
+    }
+
+    pub(crate) fn is_stop(error: &Error) -> bool {
+        matches!(error, Error::Stopped(_))
     }
 
     pub(crate) fn pass(place: &'static str) -> Result<(), Error> {

@@ -188,6 +188,12 @@ impl Kernel {
         set.map_err(Error::kernel(format!("put {} into the bridge", link.name)))
     }
 
+    pub(crate) async fn set_mtu(&self, link: &Link, mtu: u32) -> Result<(), Error> {
+        let message = LinkUnspec::new_with_index(link.index).mtu(mtu).build();
+        let set = self.handle.link().change(message).execute().await;
+        set.map_err(Error::kernel(format!("set the MTU of {} to {mtu}", link.name)))
+    }
+
     pub(crate) async fn set_up(&self, link: &Link) -> Result<(), Error> {
         let message = LinkUnspec::new_with_index(link.index).up().build();
         let set = self.handle.link().change(message).execute().await;

@@ -12,7 +12,7 @@ use crate::cni::{self, Cni, Found, NetworkList};
 use crate::kernel::Kernel;
 use crate::pod::check_sandbox_id;
 use crate::store::{Progress, Record, Store, Via};
-use crate::{Attached, Error, PodNetwork, Settings, threads};
+use crate::{Attached, Error, PodNetwork, Settings, failpoint, threads};
 
 /// The pod network of this node. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -116,6 +116,7 @@ impl Network {
     }
 
     /// Takes away what belongs to sandboxes that are not in `live`: addresses, interfaces, rules, results of plugins.
+    /// A sandbox that is just being attached has to be in `live` too.
     ///
     /// # Errors
     ///
@@ -164,9 +165,9 @@ impl Inner {
             },
         };
         match &made {
-            Ok(_) | Err(Error::Stopped(_)) => {}
+            Ok(_) => {}
             // What works for somebody already is not torn down because a second look failed.
-            Err(_) if was_done => {}
+            Err(error) if was_done || failpoint::is_stop(error) => {}
             Err(_) => {
                 if let Err(error) = self.take_away(&pod.sandbox_id, Some(&pod.netns)) {
                     tracing::warn!(sandbox = pod.sandbox_id, %error, "a failed pod network could not be taken away yet");

@@ -116,6 +116,12 @@ impl Bridge<'_> {
             if let Some(clash) = first_clash(&record.ports, &record.sandbox, &books.records()?) {
                 return Err(clash);
             }
+            if let Some(ips) = self.settled(&kernel, &record).await? {
+                books.write(&record)?;
+                self.ensure_bridge(&kernel, &ranges, &books.records()?).await?;
+                self.apply_rules(&ranges, &books.records()?, &record.ports)?;
+                return Ok(Attached { ips, interface: POD_INTERFACE.to_owned() });
+            }
             let links = kernel.links().await?;
             let seen: BTreeSet<IpAddr> = links.iter().flat_map(|link| names::addresses_in(&link.alias)).collect();
             record = books.reserve(&ranges, record, &seen)?;
@@ -197,7 +203,7 @@ impl Bridge<'_> {
             .filter(|route| route.through.is_none() || route.through != own)
             .map(|route| route.to)
             .collect();
-        let before = books.cursors()?.first().map(|cursor| cursor.range);
+        let before = books.cursors()?.iter().map(|cursor| cursor.range).find(|range| range.addr().is_ipv4());
         let in_use = books.records()?.iter().any(|record| !record.bridge_ips().is_empty());
         let range = ranges::choose(before, in_use, &routes)?;
         if ranges::collides(&range, &routes) {
@@ -207,6 +213,25 @@ impl Bridge<'_> {
         }
         books.remember_ranges(&[range])?;
         Ok(vec![range])
+    }
+
+    /// Lets the node reach host ports by its loopback address. Only behind the rule that keeps pods from doing the same.
+    fn route_loopback(&self, wanted: bool) {
+        let switch = format!("ipv4/conf/{}/route_localnet", self.settings.bridge);
+        if let Err(error) = sysctl::ensure(&switch, if wanted { "1" } else { "0" }) {
+            self.said.once(&switch, || tracing::warn!(%error, "host ports are not reached by 127.0.0.1"));
+        }
+    }
+
+    /// The addresses of a pod that has all it needs. It keeps them, also when the ranges of the settings have changed.
+    async fn settled(&self, kernel: &Kernel, record: &Record) -> Result<Option<Vec<IpAddr>>, Error> {
+        let ips = record.bridge_ips();
+        if record.progress != Progress::Done || ips.is_empty() {
+            return Ok(None);
+        }
+        let Some(link) = kernel.link(&names::host_end(&record.sandbox)).await? else { return Ok(None) };
+        let named = link.up && link.controller.is_some() && link.alias == names::alias(&record.sandbox, ips);
+        Ok((named && self.is_whole(&link, &record.netns)?).then(|| ips.to_vec()))
     }
 
     /// The pair, in place and up. One that is there and whole is left alone, so that connections live on.
@@ -249,11 +274,11 @@ impl Bridge<'_> {
     /// The rules for all pods. Without them pods only lack the way out; a pod with host ports lacks what it asked for.
     fn apply_rules(&self, ranges: &[IpNet], records: &[Record], wanted: &[PortMapping]) -> Result<(), Error> {
         let forwards = forwards(records);
-        if !forwards.is_empty() {
-            sysctl::ensure(&format!("ipv4/conf/{}/route_localnet", self.settings.bridge), "1").ok();
-        }
         match firewall::apply(&self.settings.bridge, ranges, &forwards) {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                self.route_loopback(forwards.iter().any(|forward| forward.to.is_ipv4()));
+                Ok(())
+            }
             Err(reason) if !wanted.is_empty() => Err(Error::HostPortUnsupported { reason }),
             Err(reason) => {
                 self.said.once("no rules", || {

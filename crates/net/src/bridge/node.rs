@@ -39,14 +39,14 @@ impl Bridge<'_> {
         let name = &self.settings.bridge;
         let gateways: Vec<IpNet> =
             ranges.iter().filter_map(|range| IpNet::new(addresses::gateway(*range), range.prefix_len()).ok()).collect();
-        let link = match kernel.link(name).await? {
+        let mtu = match self.settings.mtu {
+            Some(mtu) => mtu,
+            None => outward_mtu(kernel).await?,
+        };
+        let mut link = match kernel.link(name).await? {
             Some(link) if !link.is_bridge => return Err(Error::NotABridge { name: name.clone() }),
             Some(link) => link,
             None => {
-                let mtu = match self.settings.mtu {
-                    Some(mtu) => mtu,
-                    None => outward_mtu(kernel).await?,
-                };
                 let hardware_address = gateways
                     .first()
                     .map_or([0x0a, 0x6b, 0, 0, 0, 1], |gateway| names::hardware_address(gateway.addr()));
@@ -58,6 +58,9 @@ impl Bridge<'_> {
         if !link.up {
             kernel.set_up(&link).await?;
         }
+        // Said apart from making it: else the kernel changes it with what is plugged in.
+        kernel.set_mtu(&link, mtu).await?;
+        link.mtu = Some(mtu);
         self.address_bridge(kernel, &link, &gateways, records).await?;
         self.let_packets_through(ranges)?;
         Ok(link)

@@ -156,12 +156,14 @@ impl Runner<'_> {
             let (_, output, errors, ended) = tokio::join!(write, output, read(stderr), child.wait());
             ended.map(|ended| (ended, output, errors)).map_err(|error| format!("cannot wait for it: {error}"))
         };
-        let finished = tokio::time::timeout(self.timeout, talk).await;
-        finished.unwrap_or_else(|_| {
-            if let Some(group) = group {
-                let _ = kill_process_group(group, Signal::KILL);
-            }
-            Err(format!("no answer in {} s, killed", self.timeout.as_secs_f32()))
-        })
+        if let Ok(finished) = tokio::time::timeout(self.timeout, talk).await {
+            return finished;
+        }
+        if let Some(group) = group {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+        // It is dead at once, unless it sits in the kernel; then somebody else reaps it some day.
+        let _ = tokio::time::timeout(Duration::from_secs(1), child.wait()).await;
+        Err(format!("no answer in {} s, killed", self.timeout.as_secs_f32()))
     }
 }

@@ -99,15 +99,18 @@ fn table(family: Family, bridge: &str, ranges: &[IpNet], forwards: &[Forward]) -
         hook: Some(Hook { kind: "nat", number: POSTROUTING, priority: TRANSLATE_SOURCE }),
         rules: ranges.iter().map(|range| way_out(bridge, range)).collect(),
     }];
+    if family == Family::Ipv4 {
+        // Always, not only with ports: whoever turned on the routing of loopback addresses, pods must not use it.
+        chains.push(Chain {
+            name: "guard",
+            hook: Some(Hook { kind: "filter", number: PREROUTING, priority: RAW }),
+            rules: vec![nothing_to_loopback(bridge)],
+        });
+    }
     if !ports.is_empty() {
         chains[0].rules.extend(ranges.iter().map(back_through_the_node));
         if family == Family::Ipv4 {
             chains[0].rules.push(from_loopback(bridge));
-            chains.push(Chain {
-                name: "guard",
-                hook: Some(Hook { kind: "filter", number: PREROUTING, priority: RAW }),
-                rules: vec![nothing_to_loopback(bridge)],
-            });
         }
         chains.push(Chain { name: "ports", hook: None, rules: ports });
         for (name, number) in [("prerouting", PREROUTING), ("output", OUTPUT)] {

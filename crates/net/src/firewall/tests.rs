@@ -22,8 +22,9 @@ fn chains(table: &Table) -> Vec<(&str, usize)> {
 }
 
 #[test]
-fn without_ports_there_is_only_the_way_out() {
-    assert_eq!(chains(&table(Family::Ipv4, "br", &ranges(), &[])), [("postrouting", 1)]);
+fn without_ports_there_is_only_the_way_out_and_the_guard() {
+    assert_eq!(chains(&table(Family::Ipv4, "br", &ranges(), &[])), [("postrouting", 1), ("guard", 1)]);
+    assert_eq!(chains(&table(Family::Ipv6, "br", &ranges(), &[])), [("postrouting", 1)]);
 }
 
 #[test]

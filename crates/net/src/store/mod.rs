@@ -107,14 +107,25 @@ fn read<T: DeserializeOwned>(path: &Path, version: impl Fn(&T) -> u32) -> Result
     Ok(Read::SetAside)
 }
 
-/// Replaces a file. Synced, so that a power cut does not leave an empty one under the name.
-fn write(path: &Path, value: &impl Serialize) -> Result<(), Error> {
+/// Whether a file has to survive a power cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Durable {
+    /// It is about things that do not survive it either: links, and who has which address.
+    No,
+    /// It is about what plugins keep on disk, and have to be asked to delete.
+    Yes,
+}
+
+/// Replaces a file.
+fn write(path: &Path, value: &impl Serialize, durable: Durable) -> Result<(), Error> {
     let new = path.with_extension("new");
     let fill = || -> io::Result<()> {
         let mut file = File::create(&new)?;
         file.write_all(&serde_json::to_vec_pretty(value)?)?;
         file.write_all(b"\n")?;
-        file.sync_all()?;
+        if durable == Durable::Yes {
+            file.sync_all()?;
+        }
         fs::rename(&new, path)
     };
     fill().map_err(Error::state("write", path))
@@ -173,7 +184,11 @@ impl Books {
     }
 
     pub(crate) fn write(&self, record: &Record) -> Result<(), Error> {
-        write(&self.path_of(&record.sandbox), record)
+        let durable = match record.via {
+            Via::Bridge { .. } => Durable::No,
+            Via::Cni { .. } => Durable::Yes,
+        };
+        write(&self.path_of(&record.sandbox), record, durable)
     }
 
     /// Forgets a sandbox, also what was set aside of it. Its addresses are free with that.
@@ -253,7 +268,7 @@ impl Books {
     }
 
     fn write_cursors(&self, cursors: Vec<Cursor>) -> Result<(), Error> {
-        write(&self.dir.join("ranges.json"), &Ranges { version: VERSION, cursors })
+        write(&self.dir.join("ranges.json"), &Ranges { version: VERSION, cursors }, Durable::No)
     }
 
     fn path_of(&self, sandbox: &str) -> PathBuf {

@@ -269,6 +269,7 @@ fn new_ranges_take_the_place_of_old_ones() {
         assert_eq!(scene.attach(&new).unwrap(), [ip("10.99.0.2")]);
         serve(Some(&old.netns), "0.0.0.0:80");
         assert_eq!(ask(None, first, 80).unwrap(), "10.213.0.1", "a running pod keeps its gateway");
+        assert_eq!(scene.attach(&old).unwrap(), [first], "and its address, when it is attached again");
         scene.detach(&old).unwrap();
         scene.attach(&scene.pod("newer")).unwrap();
         let bridge: Vec<String> = scene.snapshot().links.into_iter().filter(|link| link.contains("keelet0")).collect();

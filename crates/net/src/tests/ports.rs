@@ -135,6 +135,10 @@ fn a_host_port_does_not_open_the_loopback_of_the_node_to_pods() {
         };
         threads::inside(&two.netns, route).unwrap();
         assert!(ask(Some(&two.netns), ip("127.0.0.1"), 7000).is_err());
+        let switch = "/proc/sys/net/ipv4/conf/keelet0/route_localnet";
+        assert_eq!(std::fs::read_to_string(switch).unwrap(), "1\n");
+        scene.detach(&one).unwrap();
+        assert_eq!(std::fs::read_to_string(switch).unwrap(), "0\n", "only while there are ports");
     });
 }
 
