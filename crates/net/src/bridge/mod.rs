@@ -15,7 +15,9 @@ use crate::firewall::{self, Forward};
 use crate::kernel::{Kernel, Link, Pair};
 use crate::names::{self, POD_INTERFACE};
 use crate::store::{Books, Progress, Record, Store, Via};
-use crate::{Attached, Error, PodNetwork, PortMapping, Settings, addresses, failpoint, ranges, sysctl, threads};
+use crate::{
+    Attached, Error, PodNetwork, PortMapping, Protocol, Settings, addresses, failpoint, ranges, sysctl, threads,
+};
 
 mod node;
 
@@ -66,6 +68,14 @@ fn forwards(records: &[Record]) -> Vec<Forward> {
     forwards
 }
 
+/// Connections of before would keep leading elsewhere. Without the way to forget them they end by themselves.
+fn forget_connections(ports: &[PortMapping]) {
+    let udp = ports.iter().filter(|port| port.protocol == Protocol::Udp).map(|port| port.host_port).collect();
+    if let Err(reason) = firewall::forget_udp(&udp) {
+        tracing::warn!(reason, "UDP clients of host ports may be led to the pod of before for a while");
+    }
+}
+
 /// Each port must lead somewhere.
 fn check_families(ports: &[PortMapping], ips: &[IpAddr]) -> Result<(), Error> {
     for port in ports {
@@ -86,7 +96,8 @@ async fn set_up_pod_side(ranges: &[IpNet], ips: &[IpAddr]) -> Result<(), Error> 
     if ips.iter().any(IpAddr::is_ipv6) {
         // The namespace's own switch for new interfaces may be off; addresses would be refused.
         sysctl::ensure(&format!("ipv6/conf/{POD_INTERFACE}/disable_ipv6"), "0")?;
-        sysctl::ensure(&format!("ipv6/conf/{POD_INTERFACE}/accept_ra"), "0")?;
+        // Where the switches are read-only, nobody on the bridge sends advertisements anyway.
+        let _ = sysctl::ensure(&format!("ipv6/conf/{POD_INTERFACE}/accept_ra"), "0");
     }
     let places = || ips.iter().filter_map(|ip| Some((*ip, *ranges.iter().find(|range| range.contains(ip))?)));
     for (ip, range) in places() {
@@ -117,9 +128,10 @@ impl Bridge<'_> {
                 return Err(clash);
             }
             if let Some(ips) = self.settled(&kernel, &record).await? {
+                check_families(&record.ports, &ips)?;
                 books.write(&record)?;
                 self.ensure_bridge(&kernel, &ranges, &books.records()?).await?;
-                self.apply_rules(&ranges, &books.records()?, &record.ports)?;
+                self.apply_rules(&books, &books.records()?, &record.ports)?;
                 return Ok(Attached { ips, interface: POD_INTERFACE.to_owned() });
             }
             let links = kernel.links().await?;
@@ -134,7 +146,8 @@ impl Bridge<'_> {
             self.plug_in(&kernel, &bridge, &record).await?;
             threads::inside(&pod.netns, || threads::block_on(set_up_pod_side(&ranges, &ips)))?;
             failpoint::pass("pod side set up")?;
-            self.apply_rules(&ranges, &books.records()?, &record.ports)?;
+            self.apply_rules(&books, &books.records()?, &record.ports)?;
+            forget_connections(&record.ports);
             failpoint::pass("rules made")?;
             books.write(&Record { progress: Progress::Done, ..record })?;
             Ok(Attached { ips, interface: POD_INTERFACE.to_owned() })
@@ -150,14 +163,17 @@ impl Bridge<'_> {
                 kernel.delete(&link).await?;
             }
             failpoint::pass("link deleted")?;
-            let had_ports = books.record(sandbox)?.is_none_or(|record| !record.ports.is_empty());
+            let ports = books.record(sandbox)?.map(|record| record.ports);
+            // Nobody knows what a sandbox without a record had.
+            let had_ports = ports.as_ref().is_none_or(|ports| !ports.is_empty());
             let mut left = books.records()?;
             left.retain(|record| record.sandbox != sandbox && matches!(record.via, Via::Bridge { .. }));
             if left.is_empty() {
                 self.remove_bridge(&kernel).await?;
             } else if had_ports {
-                self.apply_rules(&self.ranges(&kernel, &books).await?, &left, &[])?;
+                self.apply_rules(&books, &left, &[])?;
             }
+            forget_connections(&ports.unwrap_or_default());
             failpoint::pass("rules removed")?;
             books.forget(sandbox)
         })
@@ -185,7 +201,7 @@ impl Bridge<'_> {
             left.retain(|record| matches!(record.via, Via::Bridge { .. }));
             match left.is_empty() {
                 true => self.remove_bridge(&kernel).await,
-                false => self.apply_rules(&self.ranges(&kernel, &books).await?, &left, &[]),
+                false => self.apply_rules(&books, &left, &[]),
             }
         })
     }
@@ -272,9 +288,11 @@ impl Bridge<'_> {
     }
 
     /// The rules for all pods. Without them pods only lack the way out; a pod with host ports lacks what it asked for.
-    fn apply_rules(&self, ranges: &[IpNet], records: &[Record], wanted: &[PortMapping]) -> Result<(), Error> {
+    fn apply_rules(&self, books: &Books, records: &[Record], wanted: &[PortMapping]) -> Result<(), Error> {
+        // Also those of before that pods still live in.
+        let ranges: Vec<IpNet> = books.cursors()?.iter().map(|cursor| cursor.range).collect();
         let forwards = forwards(records);
-        match firewall::apply(&self.settings.bridge, ranges, &forwards) {
+        match firewall::apply(&self.settings.bridge, &ranges, &forwards) {
             Ok(()) => {
                 self.route_loopback(forwards.iter().any(|forward| forward.to.is_ipv4()));
                 Ok(())

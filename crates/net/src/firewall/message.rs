@@ -32,7 +32,8 @@ const NEW_CHAIN: u16 = NFTABLES << 8 | 3;
 const NEW_RULE: u16 = NFTABLES << 8 | 6;
 
 const REQUEST: u16 = 0x1;
-const ACKNOWLEDGE: u16 = 0x4;
+pub(super) const ACKNOWLEDGE: u16 = 0x4;
+pub(super) const DUMP: u16 = 0x300;
 const CREATE: u16 = 0x400;
 const APPEND: u16 = 0x800;
 
@@ -42,7 +43,14 @@ const NESTED: u16 = 0x8000;
 const LONGEST_COMMENT: usize = 250;
 
 /// The frame of a message: length, type, flags, sequence, sender, then family, version and resource.
-fn message(kind: u16, flags: u16, sequence: u32, family: u8, resource: u16, attributes: &Attributes) -> Vec<u8> {
+pub(super) fn message(
+    kind: u16,
+    flags: u16,
+    sequence: u32,
+    family: u8,
+    resource: u16,
+    attributes: &Attributes,
+) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(20 + attributes.0.len());
     bytes.extend((20 + attributes.0.len() as u32).to_ne_bytes());
     bytes.extend(kind.to_ne_bytes());
@@ -168,6 +176,16 @@ impl Attributes {
         self.0.extend(kind.to_ne_bytes());
         self.0.extend(value);
         self.0.resize(self.0.len().next_multiple_of(4), 0);
+    }
+
+    /// Attributes that are written already.
+    pub(super) fn raw(&mut self, attributes: &[u8]) {
+        self.0.extend(attributes);
+    }
+
+    #[cfg(test)]
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        &self.0
     }
 
     /// Numbers of nftables are in network order.

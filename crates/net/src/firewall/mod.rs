@@ -13,9 +13,12 @@ use crate::PortMapping;
 mod expression;
 mod message;
 mod socket;
+mod tracked;
 
 use expression::Expression;
 use message::{Batch, Family};
+
+pub(crate) use tracked::forget_udp;
 
 #[cfg(test)]
 mod tests;

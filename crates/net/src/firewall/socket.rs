@@ -1,79 +1,116 @@
-//! Sending a batch to the kernel, and hearing what it says. The kernel answers before sending returns, so nothing here
-//! waits.
+//! Talking to netfilter in the kernel. It answers before sending returns, so nothing here waits.
 
 use std::io;
+use std::os::fd::OwnedFd;
 
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, netlink, recv, send as send_bytes, socket_with,
     sockopt,
 };
 
-use super::message::Batch;
+use super::message::{ACKNOWLEDGE, Attributes, Batch, DUMP, Family, message};
 
 const ERROR: u16 = 2;
+const DONE: u16 = 3;
+/// Length, type, flags, sequence and sender.
 const HEADER: usize = 16;
+/// Family, version and resource.
+const SECOND_HEADER: usize = 4;
 
-/// What the kernel said to one message.
+/// One message from the kernel.
 #[derive(Debug, PartialEq, Eq)]
-struct Answer {
-    code: i32,
+pub(super) struct Message {
+    kind: u16,
     sequence: u32,
+    body: Vec<u8>,
 }
 
 /// All of the batch, or nothing and why.
 pub(super) fn send(batch: Batch) -> Result<(), String> {
     let (bytes, last) = batch.finish();
-    let talk = || -> io::Result<Vec<Answer>> {
-        let socket = socket_with(
-            AddressFamily::NETLINK,
-            SocketType::RAW,
-            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
-            Some(netlink::NETFILTER),
-        )?;
-        bind(&socket, &netlink::SocketAddrNetlink::new(0, 0))?;
-        // A batch has to fit into the buffer whole; some hundred ports are more than the usual 200 KiB.
-        sockopt::set_socket_send_buffer_size_force(&socket, 2 * bytes.len() + 65536)?;
-        send_bytes(&socket, &bytes, SendFlags::empty())?;
-        let mut answers = Vec::new();
-        let mut buffer = vec![0; 65536];
-        loop {
-            match recv(&socket, &mut buffer[..], RecvFlags::empty()) {
-                Ok((_, 0)) => return Ok(answers),
-                Ok((_, length)) => answers.extend(read_answers(&buffer[..length.min(65536)])),
-                Err(rustix::io::Errno::AGAIN) => return Ok(answers),
-                Err(errno) => return Err(errno.into()),
-            }
-        }
-    };
-    let answers = talk().map_err(|error| format!("nftables: {error}"))?;
-    if let Some(refused) = answers.iter().find(|answer| answer.code != 0) {
-        let error = io::Error::from_raw_os_error(-refused.code);
-        return Err(format!("nftables: message {} was refused: {error}", refused.sequence));
+    let answers = open(bytes.len()).and_then(|socket| talk(&socket, &bytes));
+    let answers = answers.map_err(|error| format!("nftables: {error}"))?;
+    if let Some((refused, error)) = answers.iter().find_map(|answer| Some((answer.sequence, answer.refusal()?))) {
+        return Err(format!("nftables: message {refused} was refused: {error}"));
     }
-    match answers.iter().any(|answer| answer.sequence == last) {
+    match answers.iter().any(|answer| answer.kind == ERROR && answer.sequence == last) {
         true => Ok(()),
         false => Err("nftables: the kernel did not answer".to_owned()),
     }
 }
 
-/// The acknowledgements and refusals in what was received.
-fn read_answers(mut bytes: &[u8]) -> Vec<Answer> {
-    let word =
-        |bytes: &[u8], at: usize| -> Option<u32> { Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?)) };
+/// Asks for one thing.
+pub(super) fn ask(kind: u16, family: Family, attributes: &Attributes) -> io::Result<()> {
+    let bytes = message(kind, ACKNOWLEDGE, 1, family.number(), 0, attributes);
+    let answers = talk(&open(bytes.len())?, &bytes)?;
+    answers.iter().find_map(Message::refusal).map_or(Ok(()), Err)
+}
+
+/// Asks for all there is of something.
+pub(super) fn list(kind: u16, family: Family) -> io::Result<Vec<Message>> {
+    let bytes = message(kind, DUMP, 1, family.number(), 0, &Attributes::default());
+    let answers = talk(&open(bytes.len())?, &bytes)?;
+    match answers.iter().find_map(Message::refusal) {
+        Some(error) => Err(error),
+        None => Ok(answers),
+    }
+}
+
+fn open(longest: usize) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(netlink::NETFILTER))?;
+    bind(&socket, &netlink::SocketAddrNetlink::new(0, 0))?;
+    // A batch has to fit into the buffer whole; some hundred ports are more than the usual 200 KiB.
+    sockopt::set_socket_send_buffer_size_force(&socket, 2 * longest + 65536)?;
+    Ok(socket)
+}
+
+/// Sends, and reads until there is nothing more.
+fn talk(socket: &OwnedFd, bytes: &[u8]) -> io::Result<Vec<Message>> {
+    send_bytes(socket, bytes, SendFlags::empty())?;
     let mut answers = Vec::new();
-    while let (Some(length), Some(kind), Some(sequence)) = (word(bytes, 0), bytes.get(4..6), word(bytes, 8)) {
+    let mut buffer = vec![0; 65536];
+    loop {
+        match recv(socket, &mut buffer[..], RecvFlags::empty()) {
+            Ok((_, 0)) | Err(rustix::io::Errno::AGAIN) => return Ok(answers),
+            Ok((length, _)) => answers.extend(read_messages(&buffer[..length])),
+            Err(errno) => return Err(errno.into()),
+        }
+        if answers.last().is_some_and(|answer: &Message| answer.kind == DONE) {
+            return Ok(answers);
+        }
+    }
+}
+
+/// The messages in what was received.
+fn read_messages(mut bytes: &[u8]) -> Vec<Message> {
+    let word =
+        |at: usize, bytes: &[u8]| -> Option<u32> { Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?)) };
+    let mut messages = Vec::new();
+    while let (Some(length), Some(kind), Some(sequence)) = (word(0, bytes), word(4, bytes), word(8, bytes)) {
         let length = length as usize;
-        if length < HEADER || length > bytes.len() {
-            break;
-        }
-        if kind == ERROR.to_ne_bytes()
-            && let Some(code) = word(&bytes[..length], HEADER)
-        {
-            answers.push(Answer { code: code as i32, sequence });
-        }
+        let Some(body) = bytes.get(HEADER..length) else { break };
+        // The type is the first half of its word, whatever the order of bytes is here.
+        let [first, second, ..] = kind.to_ne_bytes();
+        messages.push(Message { kind: u16::from_ne_bytes([first, second]), sequence, body: body.to_vec() });
         bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
-    answers
+    messages
+}
+
+// === impl Message ===
+
+impl Message {
+    /// What comes after the headers.
+    pub(super) fn attributes(&self) -> &[u8] {
+        self.body.get(SECOND_HEADER..).unwrap_or_default()
+    }
+
+    /// Why the kernel refused, if it did.
+    fn refusal(&self) -> Option<io::Error> {
+        let code = i32::from_ne_bytes(self.body.get(..4)?.try_into().ok()?);
+        (self.kind == ERROR && code != 0).then(|| io::Error::from_raw_os_error(code.saturating_neg()))
+    }
 }
 
 #[cfg(test)]
@@ -93,16 +130,18 @@ mod tests {
 
     #[test]
     fn several_answers_in_one_packet_are_read() {
-        let bytes = [answer(1, 0), answer(7, -22)].concat();
-        assert_eq!(read_answers(&bytes), [Answer { sequence: 1, code: 0 }, Answer { sequence: 7, code: -22 }]);
+        let messages = read_messages(&[answer(1, 0), answer(7, -22)].concat());
+        assert_eq!(messages.iter().map(|message| message.sequence).collect::<Vec<_>>(), [1, 7]);
+        assert!(messages[0].refusal().is_none());
+        assert_eq!(messages[1].refusal().unwrap().kind(), io::ErrorKind::InvalidInput);
     }
 
     #[test]
     fn cut_off_answers_are_left_out() {
         let bytes = answer(1, 0);
         for length in 0..bytes.len() {
-            assert_eq!(read_answers(&bytes[..length]), [], "{length}");
+            assert_eq!(read_messages(&bytes[..length]), [], "{length}");
         }
-        assert_eq!(read_answers(&[0; 64]), []);
+        assert_eq!(read_messages(&[0; 64]), []);
     }
 }

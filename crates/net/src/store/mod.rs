@@ -247,14 +247,15 @@ impl Books {
         }
     }
 
-    /// Remembers which ranges are in use.
+    /// Remembers which ranges new pods get addresses from, and behind them those that pods still live in.
     pub(crate) fn remember_ranges(&self, ranges: &[IpNet]) -> Result<(), Error> {
         let before = self.cursors()?;
-        let mut cursors = before.clone();
-        cursors.retain(|cursor| ranges.contains(&cursor.range));
-        for range in ranges {
-            cursor_of(&mut cursors, *range);
-        }
+        let records = self.records()?;
+        let in_use = |range: &IpNet| records.iter().flat_map(Record::bridge_ips).any(|ip| range.contains(ip));
+        let of_now = |range: &IpNet| before.iter().find(|cursor| cursor.range == *range).copied();
+        let mut cursors: Vec<Cursor> =
+            ranges.iter().map(|range| of_now(range).unwrap_or(Cursor::new(*range))).collect();
+        cursors.extend(before.iter().filter(|cursor| !ranges.contains(&cursor.range) && in_use(&cursor.range)));
         if cursors == before { Ok(()) } else { self.write_cursors(cursors) }
     }
 

@@ -57,6 +57,25 @@ fn an_address_just_freed_is_not_handed_out_next() {
 }
 
 #[test]
+fn a_range_of_before_is_remembered_while_somebody_lives_in_it() {
+    let (_dir, store) = open();
+    let (old, new) = (ranges(&["10.1.0.0/24"]), ranges(&["10.2.0.0/24"]));
+    reserve(&store, "a", &old).unwrap();
+    let remembered = |ranges: &[IpNet]| {
+        let books = store.lock().unwrap();
+        books.remember_ranges(ranges).unwrap();
+        books.cursors().unwrap().iter().map(|cursor| cursor.range.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(remembered(&old), ["10.1.0.0/24"]);
+    assert_eq!(remembered(&new), ["10.2.0.0/24", "10.1.0.0/24"]);
+    assert_eq!(reserve(&store, "b", &old).unwrap(), ["10.1.0.3".parse::<IpAddr>().unwrap()], "goes on where it stood");
+    for sandbox in ["a", "b"] {
+        store.lock().unwrap().forget(sandbox).unwrap();
+    }
+    assert_eq!(remembered(&new), ["10.2.0.0/24"]);
+}
+
+#[test]
 fn a_full_range_is_named_with_its_size() {
     let (_dir, store) = open();
     let ranges = ranges(&["10.1.0.0/30"]);

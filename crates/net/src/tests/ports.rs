@@ -1,5 +1,7 @@
 //! Packet rules: ports of the node that lead into pods, and the way out.
 
+use std::net::UdpSocket;
+
 use super::*;
 use crate::Error;
 
@@ -59,7 +61,7 @@ fn rules_work(scene: &Scene) -> bool {
 
 #[test]
 fn pods_reach_the_outside_in_the_name_of_the_node() {
-    inside("tests::ports::pods_reach_the_outside_in_the_name_of_the_node", |scene| {
+    inside("tests::ports::pods_reach_the_outside_in_the_name_of_the_node", |mut scene| {
         if !rules_work(&scene) {
             return;
         }
@@ -69,6 +71,13 @@ fn pods_reach_the_outside_in_the_name_of_the_node() {
         serve(Some(&outside), "0.0.0.0:80");
         assert_eq!(ask(Some(&pod.netns), ip("192.0.2.2"), 80).unwrap(), "192.0.2.1");
         assert_eq!(link("keelet0").unwrap().mtu, Some(1400), "the MTU of the way out");
+
+        scene.settings.ranges = vec![net("10.99.0.0/24")];
+        let new = scene.pod("two");
+        scene.attach(&new).unwrap();
+        for pod in [&pod, &new] {
+            assert_eq!(ask(Some(&pod.netns), ip("192.0.2.2"), 80).unwrap(), "192.0.2.1", "after a change of ranges");
+        }
     });
 }
 
@@ -139,6 +148,38 @@ fn a_host_port_does_not_open_the_loopback_of_the_node_to_pods() {
         assert_eq!(std::fs::read_to_string(switch).unwrap(), "1\n");
         scene.detach(&one).unwrap();
         assert_eq!(std::fs::read_to_string(switch).unwrap(), "0\n", "only while there are ports");
+    });
+}
+
+/// A client that keeps its own port would stay with the pod that it met first.
+#[test]
+fn a_udp_client_follows_its_port_to_the_next_pod() {
+    inside("tests::ports::a_udp_client_follows_its_port_to_the_next_pod", |scene| {
+        if !rules_work(&scene) {
+            return;
+        }
+        let outside = outside(&scene);
+        let client = at(Some(&outside), || UdpSocket::bind("0.0.0.0:5000").unwrap());
+        client.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+        // Before there is a pod: remembered as a connection to the node itself.
+        client.send_to(b"anybody?", "192.0.2.1:5353").unwrap();
+        for name in ["first", "second"] {
+            let mut pod = scene.pod(name);
+            pod.ports = vec![PortMapping { protocol: Protocol::Udp, ..port(53, 5353) }];
+            scene.attach(&pod).unwrap();
+            let server = at(Some(&pod.netns), || UdpSocket::bind("0.0.0.0:53").unwrap());
+            std::thread::spawn(move || {
+                let mut buffer = [0; 64];
+                while let Ok((_, from)) = server.recv_from(&mut buffer) {
+                    let _ = server.send_to(name.as_bytes(), from);
+                }
+            });
+            client.send_to(b"who?", "192.0.2.1:5353").unwrap();
+            let mut buffer = [0; 64];
+            let (length, _) = client.recv_from(&mut buffer).unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert_eq!(String::from_utf8_lossy(&buffer[..length]), name);
+            scene.detach(&pod).unwrap();
+        }
     });
 }
 
