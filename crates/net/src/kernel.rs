@@ -13,7 +13,8 @@ use rtnetlink::packet_route::link::{
 };
 use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
 use rtnetlink::{
-    Handle, LinkBridge, LinkBridgePort, LinkMessageBuilder, LinkUnspec, LinkVeth, RouteMessageBuilder, new_connection,
+    Handle, LinkBridge, LinkBridgePort, LinkGetRequest, LinkMessageBuilder, LinkUnspec, LinkVeth, RouteMessageBuilder,
+    new_connection,
 };
 
 use crate::Error;
@@ -130,11 +131,20 @@ impl Kernel {
 
     /// One interface, if it is there.
     pub(crate) async fn link(&self, name: &str) -> Result<Option<Link>, Error> {
-        let mut found = std::pin::pin!(self.handle.link().get().match_name(name).execute());
+        self.one_link(self.handle.link().get().match_name(name), name).await
+    }
+
+    /// The same, by its number.
+    pub(crate) async fn link_at(&self, index: u32) -> Result<Option<Link>, Error> {
+        self.one_link(self.handle.link().get().match_index(index), &index.to_string()).await
+    }
+
+    async fn one_link(&self, request: LinkGetRequest, which: &str) -> Result<Option<Link>, Error> {
+        let mut found = std::pin::pin!(request.execute());
         match found.try_next().await {
             Ok(message) => Ok(message.map(read_link)),
             Err(error) if is_code(&error, rustix::io::Errno::NODEV) => Ok(None),
-            Err(error) => Err(Error::kernel(format!("look at the interface {name}"))(error)),
+            Err(error) => Err(Error::kernel(format!("look at the interface {which}"))(error)),
         }
     }
 

@@ -21,9 +21,11 @@ pub(crate) struct OnceSaid(Mutex<BTreeSet<String>>);
 async fn outward_mtu(kernel: &Kernel) -> Result<u32, Error> {
     let routes = kernel.routes().await?;
     let through = routes.iter().find(|route| route.to.prefix_len() == 0).and_then(|route| route.through);
-    let links = kernel.links().await?;
-    let outward = links.iter().find(|link| Some(link.index) == through).and_then(|link| link.mtu);
-    Ok(outward.unwrap_or(USUAL_MTU))
+    let outward = match through {
+        Some(index) => kernel.link_at(index).await?,
+        None => None,
+    };
+    Ok(outward.and_then(|link| link.mtu).unwrap_or(USUAL_MTU))
 }
 
 // === impl Bridge ===

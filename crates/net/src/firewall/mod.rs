@@ -178,6 +178,12 @@ fn loopback() -> IpNet {
     IpNet::V4(ipnet::Ipv4Net::new_assert([127, 0, 0, 0].into(), 8))
 }
 
+/// From now on this process sees a kernel without netfilter.
+#[cfg(test)]
+pub(crate) fn pretend_missing() {
+    socket::MISSING.store(true, std::sync::atomic::Ordering::SeqCst);
+}
+
 /// Whether a bridge has rules: a table that is not there cannot be deleted.
 #[cfg(test)]
 pub(crate) fn exists(bridge: &str) -> bool {

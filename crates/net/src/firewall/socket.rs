@@ -56,7 +56,15 @@ pub(super) fn list(kind: u16, family: Family) -> io::Result<Vec<Message>> {
     }
 }
 
+/// Lets a test see what a kernel without netfilter does.
+#[cfg(test)]
+pub(super) static MISSING: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+
 fn open(longest: usize) -> io::Result<OwnedFd> {
+    #[cfg(test)]
+    if MISSING.load(std::sync::atomic::Ordering::SeqCst) {
+        return Err(rustix::io::Errno::PROTONOSUPPORT.into());
+    }
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(netlink::NETFILTER))?;
     bind(&socket, &netlink::SocketAddrNetlink::new(0, 0))?;

@@ -3,7 +3,8 @@
 //! A file is replaced by renaming, so that `kill -9` leaves the old one or the new one. A file that cannot be read is
 //! set aside beside its place and said; what it held is found again through the kernel's links.
 
-use std::collections::BTreeSet;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::net::IpAddr;
@@ -33,6 +34,8 @@ pub(crate) struct Store {
 #[derive(Debug)]
 pub(crate) struct Books {
     dir: PathBuf,
+    /// All records, once somebody has asked for all. Nobody else writes while the lock is held.
+    known: RefCell<Option<BTreeMap<String, Record>>>,
     _lock: File,
 }
 
@@ -154,7 +157,7 @@ impl Store {
         let mut options = OpenOptions::new();
         let file = options.create(true).truncate(false).write(true).open(&path).map_err(Error::state("open", &path))?;
         file.lock().map_err(Error::state("lock", &path))?;
-        Ok(Books { dir: self.dir.clone(), _lock: file })
+        Ok(Books { dir: self.dir.clone(), known: RefCell::default(), _lock: file })
     }
 }
 
@@ -163,6 +166,9 @@ impl Store {
 impl Books {
     /// What is remembered of one sandbox.
     pub(crate) fn record(&self, sandbox: &str) -> Result<Option<Record>, Error> {
+        if let Some(known) = &*self.known.borrow() {
+            return Ok(known.get(sandbox).cloned());
+        }
         match read(&self.path_of(sandbox), |record: &Record| record.version)? {
             Read::Good(record) => Ok(Some(record)),
             Read::Absent | Read::SetAside => Ok(None),
@@ -171,11 +177,15 @@ impl Books {
 
     /// All that can be read.
     pub(crate) fn records(&self) -> Result<Vec<Record>, Error> {
-        let mut records = Vec::new();
-        for sandbox in self.names("json")? {
-            records.extend(self.record(&sandbox)?);
+        if let Some(known) = &*self.known.borrow() {
+            return Ok(known.values().cloned().collect());
         }
-        Ok(records)
+        let mut records = BTreeMap::new();
+        for sandbox in self.names("json")? {
+            records.extend(self.record(&sandbox)?.map(|record| (sandbox, record)));
+        }
+        self.known.replace(Some(records.clone()));
+        Ok(records.into_values().collect())
     }
 
     /// Sandboxes whose file was set aside.
@@ -188,7 +198,11 @@ impl Books {
             Via::Bridge { .. } => Durable::No,
             Via::Cni { .. } => Durable::Yes,
         };
-        write(&self.path_of(&record.sandbox), record, durable)
+        write(&self.path_of(&record.sandbox), record, durable)?;
+        if let Some(known) = &mut *self.known.borrow_mut() {
+            known.insert(record.sandbox.clone(), record.clone());
+        }
+        Ok(())
     }
 
     /// Forgets a sandbox, also what was set aside of it. Its addresses are free with that.
@@ -199,6 +213,9 @@ impl Books {
         let path = self.path_of(sandbox);
         for path in [path.with_extension("new"), path.with_extension("broken"), path] {
             remove(&path)?;
+        }
+        if let Some(known) = &mut *self.known.borrow_mut() {
+            known.remove(sandbox);
         }
         Ok(())
     }

@@ -230,6 +230,26 @@ fn a_port_of_a_family_that_the_pod_lacks_is_named() {
 }
 
 #[test]
+fn without_rules_pods_lack_the_way_out_and_ports_are_refused() {
+    inside("tests::ports::without_rules_pods_lack_the_way_out_and_ports_are_refused", |scene| {
+        crate::firewall::pretend_missing();
+        let before = scene.snapshot();
+        let (plain, mut with_port) = (scene.pod("plain"), scene.pod("port"));
+        with_port.ports = vec![port(80, 8080)];
+        let said = scene.attach(&with_port).unwrap_err().to_string();
+        assert!(
+            said.starts_with("the pod wants host ports, but this host cannot forward them: nftables: Protocol not"),
+            "{said}"
+        );
+        assert_eq!((scene.snapshot(), scene.files()), (before, vec![]));
+        let address = scene.attach(&plain).unwrap()[0];
+        serve(Some(&plain.netns), "0.0.0.0:80");
+        assert!(ask(None, address, 80).is_ok());
+        scene.detach(&plain).unwrap();
+    });
+}
+
+#[test]
 fn hundreds_of_ports_fit() {
     inside("tests::ports::hundreds_of_ports_fit", |scene| {
         if !rules_work(&scene) {
