@@ -10,6 +10,27 @@
 //! - `store` keeps the books; `addresses` picks from a range. Both are plain code that needs no root.
 //! - [`dial`] and [`counters`] look into a namespace from outside.
 //!
+//! ```no_run
+//! # async fn example() -> Result<(), keelet_net::Error> {
+//! use keelet_net::{Network, PodNetwork, Settings};
+//!
+//! let network = Network::open(Settings::new("/var/lib/keelet/network"))?;
+//! let pod = PodNetwork {
+//!     sandbox_id: "6a1f".to_owned(),
+//!     netns: "/proc/4711/ns/net".into(),
+//!     name: "web".to_owned(),
+//!     namespace: "default".to_owned(),
+//!     uid: "0e5a".to_owned(),
+//!     ports: Vec::new(),
+//!     annotations: Default::default(),
+//! };
+//! let attached = network.attach(&pod).await?;
+//! assert_eq!(attached.interface, "eth0");
+//! network.detach(&pod.sandbox_id, Some(&pod.netns)).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! Every operation runs on a thread of its own, to its end: a caller that stops waiting leaves no half-made interface
 //! behind. A thread that enters a namespace never comes back from it.
 

@@ -122,7 +122,12 @@ impl Bridge<'_> {
             let ranges = self.ranges(&kernel, &books).await?;
             let mut record = match books.record(&pod.sandbox_id)? {
                 Some(record) => Record { netns: pod.netns.clone(), ports: pod.forwarded(), ..record },
-                None => Record::new(pod, Via::Bridge { ips: Vec::new() }),
+                // If the books are lost, the interface still knows.
+                None => {
+                    let link = kernel.link(&names::host_end(&pod.sandbox_id)).await?;
+                    let ips = link.map(|link| names::addresses_in(&link.alias)).unwrap_or_default();
+                    Record::new(pod, Via::Bridge { ips })
+                }
             };
             if let Some(clash) = first_clash(&record.ports, &record.sandbox, &books.records()?) {
                 return Err(clash);

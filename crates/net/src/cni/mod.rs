@@ -64,7 +64,14 @@ fn subject(record: &Record, netns: Option<&Path>) -> Subject {
 impl Cni<'_> {
     /// Connects a pod. Blocks; on a thread of its own.
     pub(crate) fn attach(&self, pod: &PodNetwork, current: Option<&NetworkList>) -> Result<Attached, Error> {
-        let before = self.store.lock()?.record(&pod.sandbox_id)?;
+        let books = self.store.lock()?;
+        let before = books.record(&pod.sandbox_id)?;
+        let lost = before.is_none() && books.broken()?.contains(&pod.sandbox_id);
+        drop(books);
+        if let Some(list) = current.filter(|_| lost) {
+            // Plugins refuse to add what they have already.
+            self.detach_unknown(&pod.sandbox_id, Some(&pod.netns), list)?;
+        }
         if let Some(record) = before {
             if let Some(attached) = self.still_attached(pod, &record)? {
                 return Ok(attached);

@@ -179,6 +179,8 @@ fn lost_books_neither_leak_links_nor_share_addresses() {
         let third = scene.attach(&three).unwrap();
         assert!(third != first && third != second, "{first:?} {second:?} {third:?}");
         assert_eq!(scene.files(), ["sandbox-three.json", "sandbox-two.broken"]);
+        assert_eq!(scene.attach(&two).unwrap(), second, "its interface knows the address");
+        std::fs::remove_file(scene.settings.state_dir.join("sandboxes/sandbox-two.json")).unwrap();
         scene.sweep(&[&three]).unwrap();
         assert!(link(&names::host_end(&one.sandbox_id)).is_none());
         assert!(link(&names::host_end(&two.sandbox_id)).is_none());

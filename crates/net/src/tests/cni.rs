@@ -223,6 +223,10 @@ fn a_crash_between_plugins_is_deleted_and_done_again() {
         scene.attach(&pod).unwrap();
         std::fs::write(scene.settings.state_dir.join("sandboxes/sandbox-broken.json"), "").unwrap();
         let calls = scene.calls().len();
+        scene.attach(&pod).unwrap();
+        assert_eq!(scene.calls()[calls..], ["second-DEL", "first-DEL", "first-ADD", "second-ADD"]);
+        std::fs::write(scene.settings.state_dir.join("sandboxes/sandbox-broken.json"), "").unwrap();
+        let calls = scene.calls().len();
         scene.detach(&pod).unwrap();
         assert_eq!(scene.calls()[calls..], ["second-DEL", "first-DEL"]);
         assert_eq!(scene.files(), [""; 0]);
