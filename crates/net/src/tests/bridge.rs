@@ -240,7 +240,7 @@ fn a_range_that_is_routed_already_is_not_chosen() {
             state_dir: scene.dir.path().join("second"),
             bridge: "keelet0".to_owned(),
             ranges: Vec::new(),
-            ..scene.settings
+            ..scene.settings.clone()
         };
         let network = scene.network();
         let kind = scene.runtime.block_on(network.status()).unwrap();

@@ -144,6 +144,15 @@ impl Scene {
     }
 }
 
+impl Drop for Scene {
+    /// A file that a namespace is bound to cannot be removed with its directory.
+    fn drop(&mut self) {
+        for entry in std::fs::read_dir(self.dir.path()).into_iter().flatten().flatten() {
+            let _ = nix::mount::umount2(&entry.path(), nix::mount::MntFlags::MNT_DETACH);
+        }
+    }
+}
+
 /// Runs something inside a namespace, or on the node.
 fn at<T: Send>(netns: Option<&Path>, work: impl FnOnce() -> T + Send) -> T {
     match netns {
