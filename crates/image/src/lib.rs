@@ -1,5 +1,4 @@
 //! Images on the node: imported or pulled, unpacked with care, put under containers.
-#![allow(dead_code)]
 
 mod assemble;
 mod compress;
@@ -12,6 +11,7 @@ mod limits;
 mod manifest;
 mod overlay;
 mod platform;
+mod pull;
 mod reference;
 mod roots;
 mod store;
@@ -26,6 +26,7 @@ pub use image::{Image, ImageConfig, Source};
 pub use index::Removed;
 pub use limits::Limits;
 pub use platform::Platform;
+pub use pull::{Auth, Progress, PullOptions, docker_auth, docker_config_path};
 pub use store::{Collected, Options, Store};
 pub use tree::Usage;
 pub use user::{User, groups_of, resolve_user};

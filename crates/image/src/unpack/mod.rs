@@ -184,6 +184,3 @@ fn timestamps((seconds, nanoseconds): (i64, u32)) -> Timestamps {
     let time = Timespec { tv_sec: seconds, tv_nsec: i64::from(nanoseconds) };
     Timestamps { last_access: time, last_modification: time }
 }
-
-#[cfg(test)]
-mod tests;

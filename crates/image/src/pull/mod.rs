@@ -1,0 +1,278 @@
+//! Images from registries.
+//!
+//! A pull resolves the reference to a manifest for this machine, fetches the configuration, and then only those layers that
+//! the store does not have: up to three at a time into a workplace, hashed on the way, while those that have arrived are
+//! unpacked from the lowest up. Dropping the future at any point leaves nothing behind.
+
+mod blob;
+mod credentials;
+mod registry;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use oci_client::Reference;
+use tokio::sync::mpsc;
+
+use crate::assemble::{Assembly, Position};
+use crate::digest::Digest;
+use crate::error::{At, Error};
+use crate::image::{Image, parse_config};
+use crate::limits::Budget;
+use crate::manifest::{DEEPEST_INDEX, Document, Manifest, check_layers, choose, parse};
+use crate::reference::{parse_name, repository_of, tag_of};
+use crate::store::Store;
+use registry::Endpoint;
+
+pub use credentials::{Auth, docker_auth, docker_config_path};
+
+/// How and from where to pull.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct PullOptions {
+    /// hosts to ask before a registry, in order, by the registry's host; they never get the registry's credentials
+    pub mirrors: BTreeMap<String, Vec<String>>,
+    /// hosts (with port) that speak plain HTTP
+    pub plain_http: BTreeSet<String>,
+    /// certificates in PEM to trust beside those of the system
+    pub extra_roots: Vec<Vec<u8>>,
+    /// a docker configuration with credentials, for when the caller has none
+    pub docker_config: Option<PathBuf>,
+    /// how long to wait for a connection
+    pub connect_timeout: Duration,
+    /// how long a connection may be silent
+    pub read_timeout: Duration,
+}
+
+/// What a pull has come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Progress {
+    /// the manifest is known
+    Resolved {
+        /// digest of what the reference points to
+        digest: String,
+        /// layers that have to be fetched
+        layers: usize,
+        /// their size
+        bytes: u64,
+    },
+    /// part of a layer arrived
+    Fetched {
+        /// the layer's digest
+        layer: String,
+        /// bytes so far
+        done: u64,
+        /// bytes in all
+        total: u64,
+    },
+    /// a layer is unpacked
+    Unpacked {
+        /// the layer's digest
+        layer: String,
+    },
+}
+
+/// Layers that are fetched at a time. Three fill a line without being unfair to others who ask the same registry.
+const AT_ONCE: usize = 3;
+
+// === impl PullOptions ===
+
+impl Default for PullOptions {
+    fn default() -> Self {
+        Self {
+            mirrors: BTreeMap::new(),
+            plain_http: BTreeSet::new(),
+            extra_roots: Vec::new(),
+            docker_config: None,
+            connect_timeout: Duration::from_secs(20),
+            read_timeout: Duration::from_secs(60),
+        }
+    }
+}
+
+// === impl Store ===
+
+impl Store {
+    /// Pulls an image. Without `auth` the docker configuration of the options is asked, and if that has nothing the registry is
+    /// asked anonymously. Mirrors are tried first; the error is the one of the last that was tried.
+    pub async fn pull(
+        &self,
+        reference: &str,
+        auth: Option<Auth>,
+        options: &PullOptions,
+        progress: impl Fn(Progress) + Send + Sync,
+    ) -> Result<Image, Error> {
+        let name = parse_name(reference)?;
+        if let Some(image) = self.find_pinned(reference, &name).await? {
+            return Ok(image);
+        }
+        let mut failures = Vec::new();
+        let mut last = Error::NotFound { reference: reference.to_owned() };
+        for endpoint in registry::endpoints(&name, auth.as_ref(), options)? {
+            match self.pull_from(&name, &endpoint, &progress).await {
+                Ok(image) => return Ok(image),
+                Err(error) => {
+                    tracing::debug!(host = endpoint.host(), %error, "pull failed");
+                    failures.push(error.to_string());
+                    last = error;
+                }
+            }
+        }
+        failures.pop();
+        if let Error::Registry { detail, .. } = &mut last {
+            for failure in failures {
+                detail.push_str("; before that ");
+                detail.push_str(&failure);
+            }
+        }
+        Err(last)
+    }
+
+    /// A reference with a digest means the same for ever: no need to ask anybody if it is here.
+    async fn find_pinned(&self, reference: &str, name: &Reference) -> Result<Option<Image>, Error> {
+        if name.digest().is_none() {
+            return Ok(None);
+        }
+        let (store, reference) = (self.clone(), reference.to_owned());
+        blocking("looking up an image", move || store.find(&reference)).await
+    }
+
+    async fn pull_from(
+        &self,
+        name: &Reference,
+        endpoint: &Endpoint,
+        progress: &(impl Fn(Progress) + Send + Sync),
+    ) -> Result<Image, Error> {
+        let (digest, manifest) = self.resolve(endpoint).await?;
+        let tags: BTreeSet<String> = tag_of(name).filter(|_| name.digest().is_none()).into_iter().collect();
+        let digests = BTreeSet::from([format!("{}@{digest}", repository_of(name))]);
+        if let Some(image) = self.name_existing(&manifest.config.digest, &tags, &digests).await? {
+            progress(Progress::Resolved { digest: digest.to_string(), layers: 0, bytes: 0 });
+            return Ok(image);
+        }
+        let what = endpoint.describe();
+        let config = endpoint.fetch_document(&manifest.config).await?;
+        let parsed = parse_config(&config, &what)?;
+        if !self.inner.options.platform.runs(&parsed.platform) {
+            let wanted = self.inner.options.platform.to_string();
+            return Err(Error::NoPlatform { what, wanted, found: parsed.platform.to_string() });
+        }
+        check_layers(manifest.layers.len(), parsed.diff_ids.len(), &what)?;
+
+        let (store, diff_ids) = (self.clone(), parsed.diff_ids.clone());
+        let (mut assembly, chain, missing, budget) = blocking("preparing a pull", move || {
+            let mut assembly = Assembly::new(&store)?;
+            let chain = assembly.claim(&diff_ids)?;
+            let missing: Vec<usize> = (0..chain.len()).filter(|index| !assembly.has(&chain[*index])).collect();
+            let budget = Budget::new(&store.inner.options.limits, &assembly.path(""))?;
+            Ok((assembly, chain, missing, budget))
+        })
+        .await?;
+        let bytes = missing.iter().map(|index| manifest.layers[*index].size).sum();
+        progress(Progress::Resolved { digest: digest.to_string(), layers: missing.len(), bytes });
+
+        // Room for all of them, so that a slow disk never stops a download that others wait behind.
+        let (arrived, mut arrivals) = mpsc::channel::<(usize, PathBuf)>(missing.len().max(1));
+        let directory = assembly.path("");
+        let (manifest, budget, directory) = (&manifest, &budget, &directory);
+        let fetches = missing.iter().map(|index| async move {
+            let path = directory.join(format!("blob-{index}"));
+            blob::fetch(endpoint, &manifest.layers[*index], &path, budget, progress).await?;
+            Ok::<_, Error>((*index, path))
+        });
+        let fetching = async move {
+            let mut fetches = futures::stream::iter(fetches).buffer_unordered(AT_ONCE);
+            while let Some(fetched) = fetches.next().await {
+                // The receiver only goes when unpacking failed, and then its error is the one that counts.
+                let _ = arrived.send(fetched?).await;
+            }
+            Ok(())
+        };
+        let unpacking = async {
+            let mut waiting: BTreeMap<usize, PathBuf> = BTreeMap::new();
+            for index in &missing {
+                while !waiting.contains_key(index) {
+                    let Some((arrived, path)) = arrivals.recv().await else {
+                        return Err(Error::Abandoned { step: "fetching a layer" });
+                    };
+                    waiting.insert(arrived, path);
+                }
+                let path = waiting.remove(index).unwrap_or_default();
+                let layer = manifest.layers[*index].digest.to_string();
+                let what = format!("{}: layer {layer}", endpoint.describe());
+                assembly =
+                    unpack_one(assembly, chain.clone(), *index, parsed.diff_ids[*index].clone(), what, path).await?;
+                progress(Progress::Unpacked { layer });
+            }
+            Ok(assembly)
+        };
+        let ((), mut assembly) = futures::future::try_join(fetching, unpacking).await?;
+
+        let published = blocking("storing an image", move || {
+            assembly.add(&parsed, tags, digests);
+            assembly.publish()
+        });
+        published.await?.pop().ok_or(Error::Abandoned { step: "storing an image" })
+    }
+
+    /// Gives names to an image that is there already. An image is its configuration, so nothing has to be fetched.
+    async fn name_existing(
+        &self,
+        id: &Digest,
+        tags: &BTreeSet<String>,
+        digests: &BTreeSet<String>,
+    ) -> Result<Option<Image>, Error> {
+        let (store, id) = (self.clone(), id.to_string());
+        let (tags, digests) = (tags.clone(), digests.clone());
+        blocking("naming an image", move || store.add_names(&id, tags, digests)).await
+    }
+
+    /// From a reference to the manifest for this machine, with the digest of what the reference itself points to.
+    async fn resolve(&self, endpoint: &Endpoint) -> Result<(Digest, Manifest), Error> {
+        let mut wanted: Option<Digest> = None;
+        let mut first: Option<Digest> = None;
+        for _ in 0..DEEPEST_INDEX {
+            let (digest, content) = endpoint.fetch_manifest(wanted.as_ref()).await?;
+            let first = first.get_or_insert(digest);
+            match parse(&content, &endpoint.describe())? {
+                Document::Manifest(manifest) => return Ok((first.clone(), manifest)),
+                Document::Index(entries) => {
+                    let chosen = choose(&entries, &self.inner.options.platform, &endpoint.describe())?;
+                    wanted = Some(chosen.digest.clone());
+                }
+            }
+        }
+        let reason = format!("indexes within indexes, more than {DEEPEST_INDEX} deep");
+        Err(Error::Image { what: endpoint.describe(), reason })
+    }
+}
+
+/// Unpacks a fetched layer on a thread that may block, and removes the fetched file.
+async fn unpack_one(
+    mut assembly: Assembly,
+    chain: Vec<Digest>,
+    index: usize,
+    diff_id: Digest,
+    what: String,
+    path: PathBuf,
+) -> Result<Assembly, Error> {
+    blocking("unpacking a layer", move || {
+        let archive = File::open(&path).at("open", &path)?;
+        assembly.unpack(&Position { chain: &chain, index, diff_id: &diff_id, what: &what }, archive)?;
+        std::fs::remove_file(&path).at("remove", &path)?;
+        Ok(assembly)
+    })
+    .await
+}
+
+/// Runs something that waits for the disk where it holds nobody up.
+async fn blocking<T: Send + 'static>(
+    step: &'static str,
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    tokio::task::spawn_blocking(work).await.map_err(|_| Error::Abandoned { step })?
+}

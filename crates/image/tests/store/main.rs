@@ -1,0 +1,9 @@
+//! The image store as its users see it: import, hostile archives, removal, roots and pulls.
+
+mod build;
+mod collect;
+mod hostile;
+mod import;
+mod pull;
+mod registry;
+mod roots;

@@ -1,0 +1,223 @@
+//! A registry on the loopback interface that does what a test tells it to.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper_util::rt::TokioIo;
+
+use crate::build::{Sample, sha256};
+
+/// What the registry asks for.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Door {
+    Open,
+    Basic,
+    Bearer,
+}
+
+/// What is wrong with a blob.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Fault {
+    /// another content
+    Wrong,
+    /// the connection ends in the middle, every time
+    Broken,
+    /// the connection ends in the middle, the first time
+    BrokenOnce,
+    /// less than the manifest says, but a whole answer
+    Short,
+    /// more than the manifest says
+    Long,
+    /// never ends
+    Stuck,
+    /// not there
+    Missing,
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) manifests: BTreeMap<String, Vec<u8>>,
+    pub(crate) blobs: BTreeMap<String, Vec<u8>>,
+    pub(crate) faults: BTreeMap<String, Fault>,
+    pub(crate) door: Option<Door>,
+    pub(crate) status: Option<u16>,
+    /// paths that were asked for
+    pub(crate) log: Vec<String>,
+    /// blobs on their way now, and the most at once
+    pub(crate) at_once: (usize, usize),
+    pub(crate) slow: Duration,
+}
+
+pub(crate) struct Registry {
+    pub(crate) host: String,
+    pub(crate) state: Arc<Mutex<State>>,
+}
+
+type Body = BoxBody<Bytes, std::io::Error>;
+
+impl Registry {
+    pub(crate) async fn start() -> Self {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let host = listener.local_addr().unwrap().to_string();
+        let state = Arc::new(Mutex::new(State::default()));
+        let (served, own_host) = (state.clone(), host.clone());
+        tokio::spawn(async move {
+            loop {
+                let Ok((stream, _)) = listener.accept().await else { return };
+                let (state, host) = (served.clone(), own_host.clone());
+                tokio::spawn(async move {
+                    let service =
+                        hyper::service::service_fn(move |request| answer(request, state.clone(), host.clone()));
+                    let _ = hyper::server::conn::http1::Builder::new()
+                        .serve_connection(TokioIo::new(stream), service)
+                        .await;
+                });
+            }
+        });
+        Self { host, state }
+    }
+
+    pub(crate) fn put(&self, repository: &str, tag: &str, sample: &Sample) {
+        let mut state = self.state.lock().unwrap();
+        let manifest = sample.manifest_json();
+        state.manifests.insert(format!("{repository}:{tag}"), manifest.clone());
+        state.manifests.insert(format!("{repository}:{}", sha256(&manifest)), manifest);
+        state.blobs.extend(sample.all_blobs());
+    }
+
+    pub(crate) fn with<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        change(&mut self.state.lock().unwrap())
+    }
+
+    /// How often blobs were asked for.
+    pub(crate) fn blob_requests(&self) -> usize {
+        self.with(|state| state.log.iter().filter(|path| path.contains("/blobs/")).count())
+    }
+}
+
+fn full(status: u16, content: impl Into<Bytes>) -> Response<Body> {
+    let body = Full::new(content.into()).map_err(|never: Infallible| match never {}).boxed();
+    Response::builder().status(StatusCode::from_u16(status).unwrap()).body(body).unwrap()
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    state: Arc<Mutex<State>>,
+    host: String,
+) -> Result<Response<Body>, Infallible> {
+    let path = request.uri().path().to_owned();
+    let auth =
+        request.headers().get("authorization").and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
+    let (door, status) = {
+        let mut state = state.lock().unwrap();
+        state.log.push(path.clone());
+        (state.door, state.status)
+    };
+    if let Some(status) = status {
+        return Ok(full(status, "told to"));
+    }
+    // NAME:PASSWORD in base64.
+    let is_basic = auth == "Basic TkFNRTpQQVNTV09SRA==";
+    if path == "/token" {
+        let scope = request.uri().query().unwrap_or_default().contains("scope=repository%3A");
+        return Ok(if is_basic && scope { full(200, r#"{"token":"granted"}"#) } else { full(401, "no") });
+    }
+    let is_let_in = match door {
+        None | Some(Door::Open) => true,
+        Some(Door::Basic) => is_basic,
+        Some(Door::Bearer) => auth == "Bearer granted",
+    };
+    if !is_let_in {
+        let challenge = match door {
+            Some(Door::Bearer) => format!(r#"Bearer realm="http://{host}/token",service="test""#),
+            _ => r#"Basic realm="test""#.to_owned(),
+        };
+        let mut refusal = full(401, r#"{"errors":[{"code":"UNAUTHORIZED","message":"log in"}]}"#);
+        refusal.headers_mut().insert("www-authenticate", challenge.parse().unwrap());
+        return Ok(refusal);
+    }
+    if path == "/v2/" {
+        return Ok(full(200, "{}"));
+    }
+    let rest = path.trim_start_matches("/v2/");
+    if let Some((repository, reference)) = rest.split_once("/manifests/") {
+        let found = state.lock().unwrap().manifests.get(&format!("{repository}:{reference}")).cloned();
+        return Ok(match found {
+            Some(manifest) => full(200, manifest),
+            None => full(404, r#"{"errors":[{"code":"MANIFEST_UNKNOWN","message":"no such manifest"}]}"#),
+        });
+    }
+    if let Some((_, digest)) = rest.split_once("/blobs/") {
+        let range = request.headers().get("range").and_then(|value| value.to_str().ok()).map(str::to_owned);
+        return Ok(blob(&state, digest, range.as_deref()));
+    }
+    Ok(full(404, "no such thing"))
+}
+
+fn blob(state: &Arc<Mutex<State>>, digest: &str, range: Option<&str>) -> Response<Body> {
+    let (content, fault, slow) = {
+        let mut state = state.lock().unwrap();
+        let fault = state.faults.get(digest).copied();
+        if fault == Some(Fault::BrokenOnce) {
+            state.faults.remove(digest);
+        }
+        (state.blobs.get(digest).cloned(), fault, state.slow)
+    };
+    let Some(mut content) = content.filter(|_| fault != Some(Fault::Missing)) else {
+        return full(404, r#"{"errors":[{"code":"BLOB_UNKNOWN","message":"no such blob"}]}"#);
+    };
+    match fault {
+        Some(Fault::Wrong) => *content.last_mut().unwrap() ^= 1,
+        Some(Fault::Short) => content.truncate(content.len() / 2),
+        Some(Fault::Long) => content.extend_from_slice(b"more"),
+        _ => {}
+    }
+    let offset: usize =
+        range.and_then(|range| range.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok()).unwrap_or(0);
+    let content = Bytes::from(content).slice(offset..);
+    let length = content.len();
+    let cut = match fault {
+        Some(Fault::Broken | Fault::BrokenOnce | Fault::Stuck) => length / 2,
+        _ => length,
+    };
+    let state = state.clone();
+    state.lock().unwrap().at_once.0 += 1;
+    let most = {
+        let now = state.lock().unwrap().at_once;
+        now.0.max(now.1)
+    };
+    state.lock().unwrap().at_once.1 = most;
+    let parts: Vec<Bytes> = content.slice(..cut).chunks(64 * 1024).map(Bytes::copy_from_slice).collect();
+    let stream =
+        futures::stream::unfold((parts.into_iter(), state, fault), move |(mut parts, state, fault)| async move {
+            tokio::time::sleep(slow).await;
+            match parts.next() {
+                Some(part) => Some((Ok(Frame::data(part)), (parts, state, fault))),
+                None => {
+                    if fault == Some(Fault::Stuck) {
+                        std::future::pending::<()>().await;
+                    }
+                    state.lock().unwrap().at_once.0 -= 1;
+                    match fault {
+                        Some(Fault::Broken | Fault::BrokenOnce) => {
+                            Some((Err(std::io::Error::other("cut")), (parts, state, None)))
+                        }
+                        _ => None,
+                    }
+                }
+            }
+        });
+    let status = if offset > 0 { 206 } else { 200 };
+    Response::builder()
+        .status(status)
+        .header("content-length", length)
+        .body(BodyExt::boxed(StreamBody::new(stream)))
+        .unwrap()
+}

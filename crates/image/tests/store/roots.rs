@@ -1,0 +1,305 @@
+//! Roots and volumes, in a mount namespace that only the test's own thread has.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::Path;
+
+use rustix::mount::{MountPropagationFlags, mount_change};
+
+use crate::build::*;
+
+/// Runs something where mounts are nobody else's and vanish at the end.
+fn in_namespace(test: impl FnOnce() + Send) {
+    if !is_root() {
+        return;
+    }
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            if let Err(error) = nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS) {
+                println!("skipped: no mount namespace: {error}");
+                return;
+            }
+            mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).unwrap();
+            test();
+        });
+        thread.join().unwrap();
+    });
+}
+
+fn mounts_below(directory: &Path) -> usize {
+    let mounts = fs::read_to_string("/proc/thread-self/mountinfo").unwrap();
+    mounts.lines().filter(|line| line.split(' ').nth(4).is_some_and(|at| Path::new(at).starts_with(directory))).count()
+}
+
+fn sample() -> Sample {
+    Sample::new(vec![
+        tar(vec![
+            Raw::dir("./").mode(0o711).owner(3, 4),
+            Raw::dir("etc"),
+            Raw::file("etc/a", "below"),
+            Raw::file("etc/gone", "x"),
+            Raw::dir("dir"),
+            Raw::file("dir/hidden", "x"),
+        ]),
+        tar(vec![
+            Raw::file("etc/a", "above"),
+            Raw::file("etc/.wh.gone", ""),
+            Raw::dir("dir"),
+            Raw::file("dir/.wh..wh..opq", ""),
+            Raw::file("dir/new", "y"),
+        ]),
+    ])
+}
+
+#[test]
+fn a_root_shows_the_layers_and_keeps_changes_to_itself() {
+    in_namespace(|| {
+        let place = tempfile::tempdir().unwrap();
+        let store = store(place.path());
+        let image = store.import(&sample().docker_archive()[..], None).unwrap().remove(0);
+        let one = store.make_root("one", &image).unwrap();
+        let two = store.make_root("two", &image).unwrap();
+        assert_eq!(one, place.path().canonicalize().unwrap().join("roots/one/rootfs"));
+        assert_eq!(fs::read_to_string(one.join("etc/a")).unwrap(), "above");
+        assert!(!one.join("etc/gone").exists() && !one.join("dir/hidden").exists() && one.join("dir/new").exists());
+        let root = fs::metadata(&one).unwrap();
+        assert_eq!((root.mode() & 0o7777, root.uid(), root.gid()), (0o711, 3, 4));
+
+        let before = store.root_usage("one").unwrap();
+        fs::write(one.join("etc/a"), vec![b'x'; 200_000]).unwrap();
+        fs::write(one.join("new"), "new").unwrap();
+        let after = store.root_usage("one").unwrap();
+        assert!(after.bytes >= before.bytes + 200_000 && after.inodes > before.inodes, "{before:?} {after:?}");
+        assert_eq!(fs::read_to_string(two.join("etc/a")).unwrap(), "above");
+        assert_eq!(fs::read_to_string(top_layer(place.path(), &image).join("etc/a")).unwrap(), "above");
+
+        assert_eq!(store.make_root("one", &image).unwrap(), one, "found in place");
+        assert_eq!(mounts_below(&one), 1, "not mounted twice");
+        assert_eq!(fs::read_to_string(one.join("new")).unwrap(), "new");
+        assert_eq!(store.roots().unwrap(), ["one", "two"]);
+        for key in ["one", "two", "one"] {
+            store.remove_root(key).unwrap();
+        }
+        assert!(store.roots().unwrap().is_empty());
+        assert_eq!(mounts_below(place.path()), 0);
+        assert!(store.root_usage("one").is_err());
+    });
+}
+
+#[test]
+fn a_root_outlives_its_image_and_a_restart() {
+    in_namespace(|| {
+        let place = tempfile::tempdir().unwrap();
+        let opened = store(place.path());
+        let image = opened.import(&sample().docker_archive()[..], None).unwrap().remove(0);
+        let root = opened.make_root("r", &image).unwrap();
+        fs::write(root.join("written"), "kept").unwrap();
+        assert!(opened.collect(&Default::default(), u64::MAX).unwrap().images.is_empty(), "in use");
+        opened.remove(&image.id).unwrap();
+        let reopened = store(place.path());
+        assert_eq!(fs::read_to_string(root.join("etc/a")).unwrap(), "above");
+        // As after a reboot: the directories are there, the mount is not.
+        rustix::mount::unmount(&root, rustix::mount::UnmountFlags::empty()).unwrap();
+        assert_eq!(reopened.make_root("r", &image).unwrap(), root);
+        assert_eq!(fs::read_to_string(root.join("written")).unwrap(), "kept");
+        // Killed before the note was written.
+        fs::create_dir_all(place.path().join("roots/half/upper")).unwrap();
+        fs::write(place.path().join("roots/half/upper/stale"), "x").unwrap();
+        let half = reopened.make_root("half", &image).unwrap();
+        assert!(!half.join("stale").exists());
+        reopened.remove_root("half").unwrap();
+        rustix::mount::unmount(&root, rustix::mount::UnmountFlags::empty()).unwrap();
+        reopened.remove_root("r").unwrap();
+        assert_eq!(fs::read_dir(place.path().join("layers")).unwrap().count(), 0, "layers go with the last root");
+        assert_eq!(fs::read_dir(place.path().join("tmp")).unwrap().count(), 0);
+    });
+}
+
+#[test]
+fn removing_a_root_spares_what_is_mounted_in_it() {
+    in_namespace(|| {
+        let place = tempfile::tempdir().unwrap();
+        let volume = tempfile::tempdir().unwrap();
+        fs::write(volume.path().join("precious"), "data").unwrap();
+        let store = store(place.path());
+        let image = store.import(&sample().docker_archive()[..], None).unwrap().remove(0);
+        let root = store.make_root("r", &image).unwrap();
+        fs::create_dir(root.join("data")).unwrap();
+        rustix::mount::mount_bind(volume.path(), root.join("data")).unwrap();
+        // Twice, and one straight in the directory for changes.
+        rustix::mount::mount_bind(&root, &root).unwrap();
+        store.remove_root("r").unwrap();
+        assert_eq!(fs::read_to_string(volume.path().join("precious")).unwrap(), "data");
+        assert_eq!(mounts_below(place.path()), 0);
+    });
+}
+
+#[test]
+fn a_key_belongs_to_one_image_and_is_a_plain_name() {
+    in_namespace(|| {
+        let place = tempfile::tempdir().unwrap();
+        let store = store(place.path());
+        let image = store.import(&sample().docker_archive()[..], None).unwrap().remove(0);
+        let other =
+            store.import(&Sample::new(vec![tar(vec![])]).docker_archive()[..], Some("other")).unwrap().remove(0);
+        store.make_root("r", &image).unwrap();
+        let error = store.make_root("r", &other).unwrap_err().to_string();
+        assert!(error.contains(&image.id), "{error}");
+        for key in ["", ".", "..", "a/b", "../x", "-x", &"x".repeat(129)] {
+            assert!(store.make_root(key, &image).is_err() && store.remove_root(key).is_err(), "{key:?}");
+        }
+        store.remove_root("r").unwrap();
+    });
+}
+
+#[test]
+fn images_without_layers_and_with_hundreds_have_roots() {
+    in_namespace(|| {
+        let place = tempfile::tempdir().unwrap();
+        let store = store(place.path());
+        let none = store.import(&Sample::new(vec![]).docker_archive()[..], Some("none")).unwrap().remove(0);
+        let root = store.make_root("none", &none).unwrap();
+        fs::write(root.join("x"), "x").unwrap();
+        store.remove_root("none").unwrap();
+
+        // 200 layers of 64 digits each are far more than a page of mount options.
+        let layers = (0..200).map(|n| tar(vec![Raw::file(&format!("f{n}"), "x")])).collect();
+        let many = store
+            .import(&Sample::new(layers).packing(Packing::Plain).docker_archive()[..], Some("many"))
+            .unwrap()
+            .remove(0);
+        let root = store.make_root("many", &many).unwrap();
+        assert_eq!(fs::read_dir(&root).unwrap().count(), 200);
+        store.remove_root("many").unwrap();
+
+        let layers = (0..501).map(|n| tar(vec![Raw::file(&format!("g{n}"), "x")])).collect();
+        let too_many = store
+            .import(&Sample::new(layers).packing(Packing::Plain).docker_archive()[..], Some("too-many"))
+            .unwrap()
+            .remove(0);
+        let error = store.make_root("too-many", &too_many).unwrap_err().to_string();
+        assert!(error.contains("501 layers, the kernel takes 500"), "{error}");
+        store.remove_root("too-many").unwrap();
+    });
+}
+
+#[test]
+fn a_layer_that_hides_everything_stands_alone() {
+    in_namespace(|| {
+        let place = tempfile::tempdir().unwrap();
+        let store = store(place.path());
+        let sample = Sample::new(vec![
+            tar(vec![Raw::file("old", "x")]),
+            tar(vec![Raw::file(".wh..wh..opq", ""), Raw::file("new", "y")]),
+        ]);
+        let image = store.import(&sample.docker_archive()[..], None).unwrap().remove(0);
+        let root = store.make_root("r", &image).unwrap();
+        assert!(root.join("new").exists() && !root.join("old").exists());
+        store.remove_root("r").unwrap();
+    });
+}
+
+#[test]
+fn an_image_is_mounted_read_only_as_a_volume() {
+    in_namespace(|| {
+        let place = tempfile::tempdir().unwrap();
+        let target = tempfile::tempdir().unwrap();
+        let store = store(place.path());
+        let samples = [sample(), Sample::new(vec![tar(vec![Raw::file("etc/a", "above")])]), Sample::new(vec![])];
+        for (index, sample) in samples.iter().enumerate() {
+            let image = store.import(&sample.docker_archive()[..], Some("volume")).unwrap().remove(0);
+            store.mount_image("v", &image, target.path()).unwrap();
+            store.mount_image("v", &image, target.path()).unwrap();
+            assert_eq!(mounts_below(target.path()), 1);
+            if index < 2 {
+                assert_eq!(fs::read_to_string(target.path().join("etc/a")).unwrap(), "above");
+            } else {
+                assert_eq!(fs::read_dir(target.path()).unwrap().count(), 0);
+            }
+            let error = fs::write(target.path().join("x"), "x").unwrap_err();
+            assert_eq!(error.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+            assert!(store.mount_image("v", &image, place.path()).is_err(), "another target");
+            store.remove(&image.id).unwrap();
+            store.unmount_image("v").unwrap();
+            store.unmount_image("v").unwrap();
+            assert_eq!(mounts_below(target.path()), 0);
+            assert_eq!(fs::read_dir(place.path().join("layers")).unwrap().count(), 0);
+        }
+    });
+}
+
+#[test]
+fn a_directory_stands_in_for_an_image() {
+    in_namespace(|| {
+        let place = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("file"), "host").unwrap();
+        let store = store(place.path());
+        let reference = format!("rootfs:{}", directory.path().display());
+        let image = store.find(&reference).unwrap().unwrap();
+        assert_eq!(store.find(&image.id).unwrap().as_ref(), Some(&image));
+        assert!(image.config.env[0].starts_with("PATH="));
+        assert!(store.list().unwrap().is_empty());
+        assert!(store.find("rootfs:/nonexistent").unwrap().is_none());
+        let root = store.make_root("d", &image).unwrap();
+        fs::write(root.join("file"), "changed").unwrap();
+        assert_eq!(fs::read_to_string(directory.path().join("file")).unwrap(), "host");
+        store.remove_root("d").unwrap();
+        assert_eq!(fs::read_to_string(directory.path().join("file")).unwrap(), "host");
+    });
+}
+
+#[test]
+fn the_hosts_own_root_stands_in_for_an_image_with_changes_in_memory() {
+    in_namespace(|| {
+        let place = tempfile::tempdir().unwrap();
+        let store = store(place.path());
+        let image = store.find("rootfs:/").unwrap().unwrap();
+        let root = store.make_root("host", &image).unwrap();
+        assert!(root.join("etc").is_dir());
+        assert_eq!(fs::read_dir(root.join("proc")).unwrap().count(), 0, "other mounts are not shown");
+        let marker = format!("keelet-test-{}", std::process::id());
+        fs::write(root.join(&marker), "x").unwrap();
+        assert!(!Path::new("/").join(&marker).exists());
+        assert!(store.root_usage("host").unwrap().inodes >= 2);
+        // The store's own place is a plain directory in there, not a loop.
+        assert!(fs::read_dir(root.join(place.path().strip_prefix("/").unwrap())).is_ok());
+        assert_eq!(mounts_below(place.path()), 2);
+        store.remove_root("host").unwrap();
+        assert_eq!(mounts_below(place.path()), 0);
+        assert!(place.path().join("images.json").exists() || store.list().unwrap().is_empty());
+        assert!(Path::new("/etc").is_dir());
+    });
+}
+
+#[test]
+fn busybox_runs_in_a_root() {
+    in_namespace(|| {
+        let Ok(busybox) = fs::read("/bin/busybox") else {
+            println!("skipped: there is no /bin/busybox");
+            return;
+        };
+        let place = tempfile::tempdir().unwrap();
+        let store = store(place.path());
+        let layer = tar(vec![
+            Raw::dir("bin"),
+            Raw::new(b'0', "bin/busybox").content(&busybox).mode(0o755),
+            Raw::hardlink("bin/echo", "bin/busybox"),
+            Raw::new(b'3', "null").device(1, 3).mode(0o666),
+        ]);
+        let image = store
+            .import(&Sample::new(vec![layer]).packing(Packing::Plain).docker_archive()[..], None)
+            .unwrap()
+            .remove(0);
+        let root = store.make_root("b", &image).unwrap();
+        #[expect(clippy::disallowed_methods, reason = "a test may wait for its own child")]
+        let output = std::process::Command::new("chroot").arg(&root).args(["/bin/echo", "hello"]).output().unwrap();
+        if output.status.success() {
+            assert_eq!(output.stdout, b"hello\n");
+        } else {
+            println!("skipped: /bin/busybox is not static: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        assert!(fs::metadata(root.join("null")).unwrap().file_type().is_char_device());
+        store.remove_root("b").unwrap();
+    });
+}
