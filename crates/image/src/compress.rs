@@ -169,10 +169,10 @@ mod tests {
     }
 
     #[test]
-    fn a_zstd_window_of_terabytes_is_refused_before_memory_is_taken() {
-        let huge_window = [0x28, 0xb5, 0x2f, 0xfd, 0x00, 0xff, 0x01, 0x00, 0x00];
+    fn a_zstd_window_of_gigabytes_is_refused_before_memory_is_taken() {
+        let huge_window = [0x28, 0xb5, 0x2f, 0xfd, 0x00, 0xc8, 0x01, 0x00, 0x00];
         let error = read(&huge_window).unwrap_err().to_string();
-        assert!(error.contains("window"), "{error}");
+        assert!(error.to_lowercase().contains("window"), "{error}");
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! A pull resolves the reference to a manifest for this machine, fetches the configuration, and then only those layers that
 //! the store does not have: up to three at a time into a workplace, hashed on the way, while those that have arrived are
-//! unpacked from the lowest up. Dropping the future at any point leaves nothing behind.
+//! unpacked from the lowest up. Dropping the future at any point leaves nothing behind
+//! but a workplace that is removed in the background, or at the next start.
 
 mod blob;
 mod credentials;
@@ -10,10 +11,12 @@ mod registry;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::time::Duration;
 
 use futures::StreamExt as _;
+use futures::future::{Either, select};
 use oci_client::Reference;
 use tokio::sync::mpsc;
 
@@ -74,6 +77,17 @@ pub enum Progress {
         /// the layer's digest
         layer: String,
     },
+}
+
+/// An assembly in a future. If the future is dropped, what it holds is removed where that holds nobody up.
+struct Held(Option<Assembly>);
+
+/// What there is to unpack.
+struct Layers<'a> {
+    what: &'a str,
+    chain: &'a [Digest],
+    diff_ids: &'a [Digest],
+    manifest: &'a Manifest,
 }
 
 /// Layers that are fetched at a time. Three fill a line without being unfair to others who ask the same registry.
@@ -164,55 +178,34 @@ impl Store {
         check_layers(manifest.layers.len(), parsed.diff_ids.len(), &what)?;
 
         let (store, diff_ids) = (self.clone(), parsed.diff_ids.clone());
-        let (mut assembly, chain, missing, budget) = blocking("preparing a pull", move || {
+        let (assembly, chain, missing, budget) = blocking("preparing a pull", move || {
             let mut assembly = Assembly::new(&store)?;
             let chain = assembly.claim(&diff_ids)?;
             let missing: Vec<usize> = (0..chain.len()).filter(|index| !assembly.has(&chain[*index])).collect();
             let budget = Budget::new(&store.inner.options.limits, &assembly.path(""))?;
-            Ok((assembly, chain, missing, budget))
+            Ok((Held(Some(assembly)), chain, missing, budget))
         })
         .await?;
         let bytes = missing.iter().map(|index| manifest.layers[*index].size).sum();
         progress(Progress::Resolved { digest: digest.to_string(), layers: missing.len(), bytes });
 
+        let directory = assembly.path();
         // Room for all of them, so that a slow disk never stops a download that others wait behind.
-        let (arrived, mut arrivals) = mpsc::channel::<(usize, PathBuf)>(missing.len().max(1));
-        let directory = assembly.path("");
-        let (manifest, budget, directory) = (&manifest, &budget, &directory);
-        let fetches = missing.iter().map(|index| async move {
-            let path = directory.join(format!("blob-{index}"));
-            blob::fetch(endpoint, &manifest.layers[*index], &path, budget, progress).await?;
-            Ok::<_, Error>((*index, path))
-        });
-        let fetching = async move {
-            let mut fetches = futures::stream::iter(fetches).buffer_unordered(AT_ONCE);
-            while let Some(fetched) = fetches.next().await {
-                // The receiver only goes when unpacking failed, and then its error is the one that counts.
-                let _ = arrived.send(fetched?).await;
+        let (arrived, arrivals) = mpsc::channel(missing.len().max(1));
+        let fetching = fetch_layers(endpoint, &manifest, &missing, &directory, &budget, progress, arrived);
+        let layers = Layers { what: &what, chain: &chain, diff_ids: &parsed.diff_ids, manifest: &manifest };
+        let unpacking = layers.unpack(&missing, assembly, arrivals, progress);
+        let assembly = match select(pin!(fetching), pin!(unpacking)).await {
+            Either::Left((Ok(()), unpacking)) => unpacking.await?,
+            Either::Left((Err(error), unpacking)) => {
+                // Let the layer that is being unpacked end, so that nothing is left when the caller hears of it.
+                let _ = unpacking.await;
+                return Err(error);
             }
-            Ok(())
+            Either::Right((unpacked, _)) => unpacked?,
         };
-        let unpacking = async {
-            let mut waiting: BTreeMap<usize, PathBuf> = BTreeMap::new();
-            for index in &missing {
-                while !waiting.contains_key(index) {
-                    let Some((arrived, path)) = arrivals.recv().await else {
-                        return Err(Error::Abandoned { step: "fetching a layer" });
-                    };
-                    waiting.insert(arrived, path);
-                }
-                let path = waiting.remove(index).unwrap_or_default();
-                let layer = manifest.layers[*index].digest.to_string();
-                let what = format!("{}: layer {layer}", endpoint.describe());
-                assembly =
-                    unpack_one(assembly, chain.clone(), *index, parsed.diff_ids[*index].clone(), what, path).await?;
-                progress(Progress::Unpacked { layer });
-            }
-            Ok(assembly)
-        };
-        let ((), mut assembly) = futures::future::try_join(fetching, unpacking).await?;
-
         let published = blocking("storing an image", move || {
+            let mut assembly = assembly.take()?;
             assembly.add(&parsed, tags, digests);
             assembly.publish()
         });
@@ -251,22 +244,27 @@ impl Store {
     }
 }
 
-/// Unpacks a fetched layer on a thread that may block, and removes the fetched file.
-async fn unpack_one(
-    mut assembly: Assembly,
-    chain: Vec<Digest>,
-    index: usize,
-    diff_id: Digest,
-    what: String,
-    path: PathBuf,
-) -> Result<Assembly, Error> {
-    blocking("unpacking a layer", move || {
-        let archive = File::open(&path).at("open", &path)?;
-        assembly.unpack(&Position { chain: &chain, index, diff_id: &diff_id, what: &what }, archive)?;
-        std::fs::remove_file(&path).at("remove", &path)?;
-        Ok(assembly)
-    })
-    .await
+/// Fetches all missing layers and says which have arrived.
+async fn fetch_layers(
+    endpoint: &Endpoint,
+    manifest: &Manifest,
+    missing: &[usize],
+    directory: &Path,
+    budget: &Budget,
+    progress: &(impl Fn(Progress) + Send + Sync),
+    arrived: mpsc::Sender<(usize, PathBuf)>,
+) -> Result<(), Error> {
+    let fetches = missing.iter().map(|index| async move {
+        let path = directory.join(format!("blob-{index}"));
+        blob::fetch(endpoint, &manifest.layers[*index], &path, budget, progress).await?;
+        Ok::<_, Error>((*index, path))
+    });
+    let mut fetches = futures::stream::iter(fetches).buffer_unordered(AT_ONCE);
+    while let Some(fetched) = fetches.next().await {
+        // The receiver only goes when unpacking failed, and then its error is the one that counts.
+        let _ = arrived.send(fetched?).await;
+    }
+    Ok(())
 }
 
 /// Runs something that waits for the disk where it holds nobody up.
@@ -275,4 +273,70 @@ async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
     tokio::task::spawn_blocking(work).await.map_err(|_| Error::Abandoned { step })?
+}
+
+// === impl Layers ===
+
+impl Layers<'_> {
+    /// Unpacks layers from the lowest up as they arrive.
+    async fn unpack(
+        &self,
+        missing: &[usize],
+        mut assembly: Held,
+        mut arrivals: mpsc::Receiver<(usize, PathBuf)>,
+        progress: &(impl Fn(Progress) + Send + Sync),
+    ) -> Result<Held, Error> {
+        let mut waiting: BTreeMap<usize, PathBuf> = BTreeMap::new();
+        for index in missing {
+            let path = loop {
+                if let Some(path) = waiting.remove(index) {
+                    break path;
+                }
+                let Some((arrived, path)) = arrivals.recv().await else {
+                    blocking("removing what was fetched", move || assembly.take().map(drop)).await?;
+                    return Err(Error::Abandoned { step: "fetching a layer" });
+                };
+                waiting.insert(arrived, path);
+            };
+            let layer = self.manifest.layers[*index].digest.to_string();
+            assembly = self.unpack_one(assembly, *index, &layer, path).await?;
+            progress(Progress::Unpacked { layer });
+        }
+        Ok(assembly)
+    }
+
+    /// Unpacks a fetched layer on a thread that may block, and removes the fetched file.
+    async fn unpack_one(&self, assembly: Held, index: usize, layer: &str, path: PathBuf) -> Result<Held, Error> {
+        let what = format!("{}: layer {layer}", self.what);
+        let (chain, diff_id) = (self.chain.to_vec(), self.diff_ids[index].clone());
+        blocking("unpacking a layer", move || {
+            let mut assembly = assembly.take()?;
+            let archive = File::open(&path).at("open", &path)?;
+            assembly.unpack(&Position { chain: &chain, index, diff_id: &diff_id, what: &what }, archive)?;
+            std::fs::remove_file(&path).at("remove", &path)?;
+            Ok(Held(Some(assembly)))
+        })
+        .await
+    }
+}
+
+// === impl Held ===
+
+impl Held {
+    fn path(&self) -> PathBuf {
+        self.0.as_ref().map(|assembly| assembly.path("")).unwrap_or_default()
+    }
+
+    fn take(mut self) -> Result<Assembly, Error> {
+        self.0.take().ok_or(Error::Abandoned { step: "assembling an image" })
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let Some(assembly) = self.0.take() else { return };
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn_blocking(move || drop(assembly));
+        }
+    }
 }

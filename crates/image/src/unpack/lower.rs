@@ -2,20 +2,19 @@
 
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::place::Name;
-use crate::error::{At, Error};
-use crate::tree::{DIRECTORY, open_directory};
+use crate::tree::DIRECTORY;
 
 /// The attribute by which a directory hides what is below it.
 pub(super) const OPAQUE_ATTRIBUTE: &str = "trusted.overlay.opaque";
 
-/// The layers below, topmost first.
-pub(super) struct Lowers(Vec<OwnedFd>);
+/// The roots of the layers below, topmost first. They are opened when asked: there may be hundreds.
+pub(super) struct Lowers<'a>(pub(super) &'a [PathBuf]);
 
 /// A file or directory that the layers below show under a name.
 pub(super) struct Below {
@@ -38,12 +37,10 @@ pub(super) fn is_whiteout(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice && stat.st_rdev == 0
 }
 
-fn look_up(layer: &OwnedFd, name: &Name) -> Result<Answer, Errno> {
-    let mut found = Below {
-        directory: rustix::fs::openat(layer, ".", DIRECTORY, Mode::empty())?,
-        name: b".".to_vec(),
-        stat: rustix::fs::fstat(layer)?,
-    };
+fn look_up(layer: &Path, name: &Name) -> Result<Answer, Errno> {
+    let directory = rustix::fs::openat(CWD, layer, DIRECTORY, Mode::empty())?;
+    let stat = rustix::fs::fstat(&directory)?;
+    let mut found = Below { directory, name: b".".to_vec(), stat };
     let mut opaque = false;
     for part in name.parts() {
         if !found.is_directory() {
@@ -92,15 +89,10 @@ impl Below {
 
 // === impl Lowers ===
 
-impl Lowers {
-    pub(super) fn open(layers: &[PathBuf]) -> Result<Self, Error> {
-        let opened: Result<_, Error> = layers.iter().map(|path| open_directory(path).at("open", path)).collect();
-        Ok(Self(opened?))
-    }
-
+impl Lowers<'_> {
     /// The file or directory that is visible under this name. What cannot be looked up is not there.
     pub(super) fn find(&self, name: &Name) -> Option<Below> {
-        for layer in &self.0 {
+        for layer in self.0 {
             match look_up(layer, name) {
                 Ok(Answer::Found(file)) => return Some(file),
                 Ok(Answer::Nothing) => {}

@@ -47,7 +47,7 @@ pub(crate) fn unpack(archive: impl Read, layer: &Layer<'_>, budget: &Budget) -> 
     let mut hashing = HashingReader::new(Metered::new(stream, budget.clone()));
     let mut unpacking = Unpacking {
         root: Root::open(layer.into).at("open", layer.into)?,
-        lowers: Lowers::open(layer.below)?,
+        lowers: Lowers(layer.below),
         budget,
         directory_times: BTreeMap::new(),
     };
@@ -78,7 +78,7 @@ pub(crate) fn is_opaque(root: impl AsFd) -> bool {
 /// A layer on the way.
 struct Unpacking<'a> {
     root: Root,
-    lowers: Lowers,
+    lowers: Lowers<'a>,
     budget: &'a Budget,
     /// Times of directories are set last, because every file made in them changes them.
     directory_times: BTreeMap<Name, (i64, u32)>,

@@ -224,8 +224,8 @@ fn bombs_stop_at_the_limits() {
         (options.limits.bytes, options.limits.entries, options.limits.reserve) = (bytes, entries, reserve);
         options
     };
-    // 64 MiB of zeros in a few kilobytes.
-    let zeros = tar(vec![Raw::new(b'0', "zeros").content(&vec![0; 64 << 20])]);
+    // 16 MiB of zeros in a few kilobytes.
+    let zeros = tar(vec![Raw::new(b'0', "zeros").content(&vec![0; 16 << 20])]);
     let bomb = pack(&Sample::new(vec![zeros]).packing(Packing::Gzip).docker_archive(), Packing::Gzip);
     let error = refuse_with("bytes", &bomb, limited(1 << 20, 1000, 0)).to_string();
     assert!(error.contains("entry \"zeros\"") && error.contains("more than 1048576 bytes"), "{error}");
@@ -255,7 +255,7 @@ fn bombs_stop_at_the_limits() {
 
     // Endless zeros behind the end of a layer.
     let mut padded = tar(vec![Raw::file("f", "x")]);
-    padded.resize(32 << 20, 0);
+    padded.resize(8 << 20, 0);
     let error = refuse_with("padding", &Sample::new(vec![padded]).docker_archive(), limited(1 << 20, 1000, 0));
     assert!(matches!(&error, Error::Entry { fault: Fault::Limit(_), .. }), "{error}");
 }

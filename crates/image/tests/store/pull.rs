@@ -297,6 +297,13 @@ fn a_pull_that_is_given_up_leaves_nothing_and_can_be_repeated() {
             result = pulling => panic!("ended: {:?}", result.map(|image| image.id)),
             () = async { for _ in 0..3 { unpacked.recv().await; } } => {}
         }
+        // What was unpacked is removed in the background.
+        for _ in 0..500 {
+            if tmp_is_empty(place.path()) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
         assert_eq!(listing(place.path()), before, "dropped");
         registry.with(|state| state.faults.clear());
         pull(&store, &registry, None).await.unwrap();
