@@ -89,7 +89,11 @@ pub(crate) fn log_to_stderr(verbose: u8) {
         1 => "debug",
         _ => "trace",
     };
-    let usual = || EnvFilter::new(format!("warn,keelet={level},keelet_agent={level},keelet_runtime={level},keelet_image={level},keelet_net={level}"));
+    let usual = || {
+        EnvFilter::new(format!(
+            "warn,keelet={level},keelet_agent={level},keelet_runtime={level},keelet_image={level},keelet_net={level}"
+        ))
+    };
     let asked = std::env::var("KEELET_LOG").ok().filter(|filter| !filter.is_empty());
     let filter = asked.as_ref().map(EnvFilter::try_new);
     let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();

@@ -29,7 +29,9 @@ enum Command {
 ///
 /// For crictl, for critest, and for a kubelet. `keelet agent` and `keelet run` need no socket: they have it in process.
 #[derive(Debug, ClapArgs)]
-#[command(after_help = "Example:\n  keelet runtime serve &\n  crictl --runtime-endpoint unix:///run/keelet/cri.sock pods")]
+#[command(
+    after_help = "Example:\n  keelet runtime serve &\n  crictl --runtime-endpoint unix:///run/keelet/cri.sock pods"
+)]
 struct Serve {
     /// Socket to listen on; only root can connect
     #[arg(long, value_name = "PATH", default_value = "/run/keelet/cri.sock")]
@@ -69,8 +71,11 @@ async fn serve(args: &Serve) -> Result<()> {
             _ = interrupt.recv() => {}
         }
     };
-    let serving = tonic::transport::Server::builder()
-        .serve_with_incoming_shutdown(engine.server(), UnixListenerStream::new(listener), stop);
+    let serving = tonic::transport::Server::builder().serve_with_incoming_shutdown(
+        engine.server(),
+        UnixListenerStream::new(listener),
+        stop,
+    );
     serving.await?;
     tracing::info!("stopping; containers run on");
     Ok(())

@@ -265,16 +265,13 @@ fn log_path(config: &v1::ContainerConfig, sandbox: &v1::PodSandboxConfig) -> Opt
 
 /// Making and starting.
 impl Engine {
-    pub(crate) async fn create_container(
-        &self,
-        sandbox: &str,
-        config: v1::ContainerConfig,
-    ) -> Result<String, Status> {
+    pub(crate) async fn create_container(&self, sandbox: &str, config: v1::ContainerConfig) -> Result<String, Status> {
         let sandbox = self.sandbox(sandbox)?;
         if !sandbox.is_ready() {
             return Err(Status::failed_precondition(format!("the sandbox {} is not ready", sandbox.id)));
         }
-        let metadata = config.metadata.clone().ok_or_else(|| Status::invalid_argument("the container has no metadata"))?;
+        let metadata =
+            config.metadata.clone().ok_or_else(|| Status::invalid_argument("the container has no metadata"))?;
         let same = |other: &Container| other.config.metadata.as_ref() == Some(&metadata);
         if let Some(other) = self.containers_of(&sandbox.id).into_iter().find(|other| same(other)) {
             return Err(Status::already_exists(format!(
@@ -308,7 +305,8 @@ impl Engine {
 
     /// The process of the container whose processes this one asks to see.
     fn target(&self, config: &v1::ContainerConfig) -> Result<Option<u32>, Status> {
-        let options = config.linux.as_ref().and_then(|linux| linux.security_context.as_ref()?.namespace_options.as_ref());
+        let options =
+            config.linux.as_ref().and_then(|linux| linux.security_context.as_ref()?.namespace_options.as_ref());
         match options.filter(|options| options.pid == v1::NamespaceMode::Target as i32) {
             Some(options) => Ok(self.container(&options.target_id)?.pid()),
             None => Ok(None),
@@ -500,7 +498,9 @@ impl Engine {
             parts.images.remove_root(&one.id).map_err(|error| internal("the container's files", &error))?;
             parts.cgroups.remove(&one.cgroup()).map_err(|error| internal("the container's cgroup", &error))?;
             match fs::remove_dir_all(&one.dir) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(internal("the container's directory", &error)),
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    Err(internal("the container's directory", &error))
+                }
                 _ => Ok(()),
             }
         });
@@ -631,7 +631,10 @@ mod tests {
         assert_eq!(stop_signal(&with(v1::Signal::Sigusr1), &image), libc::SIGUSR1);
         assert_eq!(stop_signal(&with(v1::Signal::Sigrtminplus3), &image), 37);
         assert_eq!(stop_signal(&with(v1::Signal::RuntimeDefault), &image), libc::SIGINT);
-        assert_eq!(stop_signal(&with(v1::Signal::RuntimeDefault), &keelet_image::ImageConfig::default()), libc::SIGTERM);
+        assert_eq!(
+            stop_signal(&with(v1::Signal::RuntimeDefault), &keelet_image::ImageConfig::default()),
+            libc::SIGTERM
+        );
     }
 
     #[test]

@@ -2,8 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
-    io,
+    fs, io,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::SystemTime,
@@ -156,10 +155,7 @@ impl Engine {
     }
 
     /// Runs something that waits for the disk or the kernel, off the threads that others need.
-    pub(crate) async fn blocking<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Parts) -> T + Send + 'static,
-    ) -> T {
+    pub(crate) async fn blocking<T: Send + 'static>(&self, work: impl FnOnce(&Parts) -> T + Send + 'static) -> T {
         let parts = Arc::clone(&self.parts);
         match tokio::task::spawn_blocking(move || work(&parts)).await {
             Ok(value) => value,

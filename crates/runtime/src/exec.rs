@@ -120,8 +120,7 @@ impl Engine {
         };
         drop(stdio);
         let connection = connection.map_err(|error| failed(&error.into()))?;
-        let mut running =
-            Running { engine: self.clone(), connection, cgroup: container.cgroup(), part, ended: false };
+        let mut running = Running { engine: self.clone(), connection, cgroup: container.cgroup(), part, ended: false };
         match running.connection.answer().await {
             Ok(Answer::Running { .. }) => Ok(running),
             Ok(other) => Err(Status::internal(format!("the shim answered {other:?}"))),

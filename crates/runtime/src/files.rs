@@ -1,10 +1,6 @@
 //! Files that a sandbox has for its containers.
 
-use std::{
-    ffi::CStr,
-    fs, io,
-    path::Path,
-};
+use std::{ffi::CStr, fs, io, path::Path};
 
 use keelet_cri::v1;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};

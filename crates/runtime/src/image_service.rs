@@ -1,7 +1,7 @@
 //! The calls of CRI's image service.
 
 use keelet_cri::v1::{self, image_service_server::ImageService};
-use keelet_image::Image;
+use keelet_image::{Auth, Image, RegistryProblem};
 use tonic::{Request, Response, Status};
 
 use crate::{
@@ -30,7 +30,8 @@ impl ImageService for Engine {
     async fn image_status(&self, request: Request<v1::ImageStatusRequest>) -> Answered<v1::ImageStatusResponse> {
         let request = request.into_inner();
         let name = request.image.unwrap_or_default().image;
-        let found = self.blocking(move |parts| parts.images.find(&name)).await.map_err(|error| internal("images", &error))?;
+        let found =
+            self.blocking(move |parts| parts.images.find(&name)).await.map_err(|error| internal("images", &error))?;
         let mut info = v1::ImageStatusResponse::default().info;
         if let Some(image) = found.as_ref().filter(|_| request.verbose) {
             let config = serde_json::to_string(&image.config).unwrap_or_default();
@@ -42,8 +43,8 @@ impl ImageService for Engine {
     async fn pull_image(&self, request: Request<v1::PullImageRequest>) -> Answered<v1::PullImageResponse> {
         let v1::PullImageRequest { image, auth, .. } = request.into_inner();
         let name = image.unwrap_or_default().image;
-        drop((name, auth));
-        Err(Status::unimplemented("pull"))
+        let image_ref = self.pull(&name, auth).await?;
+        Ok(Response::new(v1::PullImageResponse { image_ref }))
     }
 
     async fn remove_image(&self, request: Request<v1::RemoveImageRequest>) -> Answered<v1::RemoveImageResponse> {
@@ -65,6 +66,45 @@ impl ImageService for Engine {
             container_filesystems: vec![usage],
         }))
     }
+}
+
+impl Engine {
+    /// Pulls an image; what to find it by afterwards. A directory of the node that stands for an image is there already.
+    async fn pull(&self, name: &str, auth: Option<v1::AuthConfig>) -> Result<String, Status> {
+        if name.starts_with("rootfs:") {
+            let wanted = name.to_owned();
+            let found = self.blocking(move |parts| parts.images.find(&wanted)).await;
+            let found = found.map_err(|error| internal("images", &error))?;
+            let image = found.ok_or_else(|| Status::not_found(format!("{name:?}: there is no such directory")))?;
+            return Ok(image.id);
+        }
+        let auth = auth.map(credentials).transpose()?.flatten();
+        let options = &self.parts.settings.pull;
+        let image = self.parts.images.pull(name, auth, options, |_| {}).await.map_err(|error| match &error {
+            keelet_image::Error::Registry { problem, .. } => match problem {
+                RegistryProblem::NotFound => Status::not_found(error.to_string()),
+                RegistryProblem::Unauthorised => Status::permission_denied(error.to_string()),
+                _ => Status::unavailable(error.to_string()),
+            },
+            _ => Status::unknown(error.to_string()),
+        })?;
+        Ok(image.id)
+    }
+}
+
+/// Credentials as CRI has them; none if it says nothing.
+fn credentials(auth: v1::AuthConfig) -> Result<Option<Auth>, Status> {
+    let v1::AuthConfig { username, password, auth, identity_token, registry_token, .. } = auth;
+    if !registry_token.is_empty() {
+        return Ok(Some(Auth::Token(registry_token)));
+    }
+    if !identity_token.is_empty() {
+        return Err(Status::unimplemented("identity tokens are not supported; give a name and a password"));
+    }
+    if !auth.is_empty() {
+        return Auth::from_base64(&auth).map(Some).map_err(|error| Status::invalid_argument(error.to_string()));
+    }
+    Ok((!username.is_empty()).then_some(Auth::Basic { username, password }))
 }
 
 /// An image in CRI's words.

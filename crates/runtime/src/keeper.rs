@@ -103,7 +103,11 @@ async fn replace(engine: &Engine, sandbox: &Arc<Sandbox>) -> Result<Option<Conne
     if sandbox.is_stopped() && running.is_empty() {
         return Ok(None);
     }
-    tracing::warn!(sandbox = sandbox.id, containers = running.len(), "the shim of a pod is gone; another takes its place");
+    tracing::warn!(
+        sandbox = sandbox.id,
+        containers = running.len(),
+        "the shim of a pod is gone; another takes its place"
+    );
     let shim = engine.parts.launcher.launch(&sandbox.dir)?;
     let connection = watch(&shim).await?;
     let ids = running.iter().map(|(id, _)| id.clone()).collect();

@@ -138,9 +138,12 @@ pub(crate) fn cgroup_parent(usual: &str, id: &str, config: &v1::PodSandboxConfig
 
 impl Engine {
     pub(crate) async fn run_sandbox(&self, config: v1::PodSandboxConfig, handler: &str) -> Result<String, Status> {
-        let metadata = config.metadata.clone().ok_or_else(|| Status::invalid_argument("the sandbox has no metadata"))?;
+        let metadata =
+            config.metadata.clone().ok_or_else(|| Status::invalid_argument("the sandbox has no metadata"))?;
         if !handler.is_empty() && handler != "keelet" {
-            return Err(Status::invalid_argument(format!("no runtime for {handler:?} is configured; there is \"keelet\"")));
+            return Err(Status::invalid_argument(format!(
+                "no runtime for {handler:?} is configured; there is \"keelet\""
+            )));
         }
         check(&config)?;
         let same = |other: &Sandbox| other.config.metadata.as_ref() == Some(&metadata);
@@ -176,7 +179,9 @@ impl Engine {
     ) -> Result<Arc<Sandbox>, Status> {
         let prepared = config.clone();
         let place = dir.to_owned();
-        self.blocking(move |_| prepare(&place, &prepared)).await.map_err(|error| internal("the pod's files", &error))?;
+        self.blocking(move |_| prepare(&place, &prepared))
+            .await
+            .map_err(|error| internal("the pod's files", &error))?;
         let shim = self.parts.launcher.launch(dir).map_err(|error| internal("the pod's shim", &error))?;
         let pid = shim.run(&Request::Sandbox(wanted(&config))).await.map_err(|error| failed(&error))?;
         let pause = pidfd::identify(pid).map_err(|error| internal("the pod's process", &error))?;
@@ -237,7 +242,8 @@ impl Engine {
         let stops = containers.iter().map(|container| self.stop_container_now(container));
         futures::future::try_join_all(stops).await?;
         if sandbox.namespaces().network != NamespaceMode::Node as i32 {
-            let netns = sandbox.pause.as_ref().filter(|pause| !pidfd::has_ended(pause)).map(|_| netns(record.pause.pid));
+            let netns =
+                sandbox.pause.as_ref().filter(|pause| !pidfd::has_ended(pause)).map(|_| netns(record.pause.pid));
             let detached = self.parts.network.detach(&sandbox.id, netns.as_deref()).await;
             detached.map_err(|error| Status::internal(format!("the pod's network: {error}")))?;
         }
@@ -261,7 +267,8 @@ impl Engine {
         }
         sandbox.leaving.store(true, std::sync::atomic::Ordering::Release);
         let _ = sandbox.shim().done(&Request::Quit { kill: true }, &[]).await;
-        let (dir, cgroup) = (sandbox.dir.clone(), cgroup_parent(&self.parts.settings.cgroup, &sandbox.id, &sandbox.config));
+        let (dir, cgroup) =
+            (sandbox.dir.clone(), cgroup_parent(&self.parts.settings.cgroup, &sandbox.id, &sandbox.config));
         let own = cgroup.starts_with(&self.parts.settings.cgroup);
         let removed = self.blocking(move |parts| {
             if own {
@@ -302,7 +309,8 @@ fn check(config: &v1::PodSandboxConfig) -> Result<(), Status> {
             "user namespaces (hostUsers: false) are not supported by the embedded runtime",
         ));
     }
-    let (own_network, own_ipc) = (options.network != NamespaceMode::Node as i32, options.ipc != NamespaceMode::Node as i32);
+    let (own_network, own_ipc) =
+        (options.network != NamespaceMode::Node as i32, options.ipc != NamespaceMode::Node as i32);
     for name in config.linux.iter().flat_map(|linux| linux.sysctls.keys()) {
         let name = name.replace('/', ".");
         let allowed = match name.as_str() {
@@ -363,7 +371,12 @@ fn port_mapping(mapping: &v1::PortMapping) -> Result<PortMapping, Status> {
         Ok(v1::Protocol::Sctp) => Protocol::Sctp,
         Err(_) => return Err(wrong("not a protocol")),
     };
-    Ok(PortMapping { protocol, container_port: port(mapping.container_port)?, host_port: port(mapping.host_port)?, host_ip })
+    Ok(PortMapping {
+        protocol,
+        container_port: port(mapping.container_port)?,
+        host_port: port(mapping.host_port)?,
+        host_ip,
+    })
 }
 
 /// The directory of a sandbox, with what its containers find in `/etc` and `/dev/shm`.

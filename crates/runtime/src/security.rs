@@ -31,7 +31,8 @@ pub(crate) fn of(config: &v1::ContainerConfig, image: &Image, rootfs: &Path) -> 
     let (user, home) = user(&context, &image.config.user, rootfs)?;
     let wish = context.capabilities.clone().unwrap_or_default();
     let wrong = |error: capabilities::UnknownCapability| Status::invalid_argument(error.to_string());
-    let asked = capabilities::effective_set(&wish.add_capabilities, &wish.drop_capabilities, context.privileged).map_err(wrong)?;
+    let asked = capabilities::effective_set(&wish.add_capabilities, &wish.drop_capabilities, context.privileged)
+        .map_err(wrong)?;
     let ambient = wish.add_ambient_capabilities.iter().map(|name| Cap::parse(name)).collect::<Result<BTreeSet<_>, _>>();
     let bounding = capabilities::node_bounding().map_err(|error| Status::internal(format!("capabilities: {error}")))?;
     let capabilities::Granted { granted, left_out } = capabilities::cap_to(&asked, &bounding);
@@ -47,11 +48,7 @@ pub(crate) fn of(config: &v1::ContainerConfig, image: &Image, rootfs: &Path) -> 
 }
 
 /// The request's user over the image's; groups of the image unless the request forbids them.
-fn user(
-    context: &v1::LinuxContainerSecurityContext,
-    of_image: &str,
-    rootfs: &Path,
-) -> Result<(User, String), Status> {
+fn user(context: &v1::LinuxContainerSecurityContext, of_image: &str, rootfs: &Path) -> Result<(User, String), Status> {
     let spec = match (&context.run_as_user, context.run_as_username.as_str()) {
         (Some(user), _) => user.value.to_string(),
         (None, "") => of_image.to_owned(),

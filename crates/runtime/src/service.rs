@@ -79,7 +79,10 @@ impl RuntimeService for Engine {
         Ok(Response::new(v1::RunPodSandboxResponse { pod_sandbox_id }))
     }
 
-    async fn stop_pod_sandbox(&self, request: Request<v1::StopPodSandboxRequest>) -> Answered<v1::StopPodSandboxResponse> {
+    async fn stop_pod_sandbox(
+        &self,
+        request: Request<v1::StopPodSandboxRequest>,
+    ) -> Answered<v1::StopPodSandboxResponse> {
         self.stop_sandbox(&request.into_inner().pod_sandbox_id).await?;
         Ok(Response::new(v1::StopPodSandboxResponse {}))
     }
@@ -111,7 +114,10 @@ impl RuntimeService for Engine {
         }))
     }
 
-    async fn list_pod_sandbox(&self, request: Request<v1::ListPodSandboxRequest>) -> Answered<v1::ListPodSandboxResponse> {
+    async fn list_pod_sandbox(
+        &self,
+        request: Request<v1::ListPodSandboxRequest>,
+    ) -> Answered<v1::ListPodSandboxResponse> {
         let filter = request.into_inner().filter.unwrap_or_default();
         let passes = |sandbox: &v1::PodSandbox| {
             sandbox.id.starts_with(&filter.id)
@@ -141,7 +147,10 @@ impl RuntimeService for Engine {
         Ok(Response::new(v1::CreateContainerResponse { container_id }))
     }
 
-    async fn start_container(&self, request: Request<v1::StartContainerRequest>) -> Answered<v1::StartContainerResponse> {
+    async fn start_container(
+        &self,
+        request: Request<v1::StartContainerRequest>,
+    ) -> Answered<v1::StartContainerResponse> {
         Engine::start_container(self, &request.into_inner().container_id).await?;
         Ok(Response::new(v1::StartContainerResponse {}))
     }
@@ -161,7 +170,10 @@ impl RuntimeService for Engine {
         Ok(Response::new(v1::RemoveContainerResponse {}))
     }
 
-    async fn list_containers(&self, request: Request<v1::ListContainersRequest>) -> Answered<v1::ListContainersResponse> {
+    async fn list_containers(
+        &self,
+        request: Request<v1::ListContainersRequest>,
+    ) -> Answered<v1::ListContainersResponse> {
         let filter = request.into_inner().filter.unwrap_or_default();
         let passes = |container: &v1::Container| {
             container.id.starts_with(&filter.id)
@@ -182,7 +194,8 @@ impl RuntimeService for Engine {
         let sandbox = self.sandbox(&container.sandbox)?;
         let mut info = v1::ContainerStatusResponse::default().info;
         if request.verbose {
-            let text = serde_json::json!({ "sandboxID": container.sandbox, "pid": container.pid().unwrap_or_default() });
+            let text =
+                serde_json::json!({ "sandboxID": container.sandbox, "pid": container.pid().unwrap_or_default() });
             info.insert("info".to_owned(), text.to_string());
         }
         Ok(Response::new(v1::ContainerStatusResponse { status: Some(container.status(&sandbox)), info }))
@@ -223,7 +236,10 @@ impl RuntimeService for Engine {
         Err(Status::unimplemented("port forwarding"))
     }
 
-    async fn container_stats(&self, request: Request<v1::ContainerStatsRequest>) -> Answered<v1::ContainerStatsResponse> {
+    async fn container_stats(
+        &self,
+        request: Request<v1::ContainerStatsRequest>,
+    ) -> Answered<v1::ContainerStatsResponse> {
         let container = self.container(&request.into_inner().container_id)?;
         let stats = Engine::container_stats(self, |one| one.id == container.id).await.pop();
         Ok(Response::new(v1::ContainerStatsResponse { stats }))

@@ -9,6 +9,8 @@ pub struct Settings {
     pub root: PathBuf,
     /// What goes with the boot: sandboxes, containers, sockets.
     pub state: PathBuf,
+    /// How images are pulled: mirrors, credentials.
+    pub pull: keelet_image::PullOptions,
     /// Pod networks.
     pub network: keelet_net::Settings,
     /// The program that shims run from; none is the one that runs.
@@ -24,9 +26,12 @@ pub struct Settings {
 impl Settings {
     /// The usual settings below these two directories.
     pub fn new(root: &Path, state: &Path) -> Self {
+        let mut pull = keelet_image::PullOptions::default();
+        pull.docker_config = keelet_image::docker_config_path();
         Self {
             root: root.to_owned(),
             state: state.to_owned(),
+            pull,
             network: keelet_net::Settings::new(root.join("network")),
             executable: None,
             shim: vec!["shim".to_owned()],

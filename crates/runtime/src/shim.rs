@@ -148,8 +148,7 @@ impl Connection {
             let mut bytes = [0; 4096];
             let fds = &mut self.fds;
             let stream = &self.stream;
-            let length =
-                stream.async_io(Interest::READABLE, || wire::receive(stream.as_fd(), &mut bytes, fds)).await?;
+            let length = stream.async_io(Interest::READABLE, || wire::receive(stream.as_fd(), &mut bytes, fds)).await?;
             if length == 0 {
                 return Err(ShimError::Gone(io::ErrorKind::UnexpectedEof.into()));
             }

@@ -174,12 +174,8 @@ pub(crate) fn mountpoint(path: &Path) -> String {
 // === impl Engine ===
 
 impl Engine {
-    pub(crate) async fn container_stats(
-        &self,
-        chosen: impl Fn(&Container) -> bool,
-    ) -> Vec<v1::ContainerStats> {
-        let containers: Vec<_> =
-            self.containers().into_iter().filter(|one| one.is_running() && chosen(one)).collect();
+    pub(crate) async fn container_stats(&self, chosen: impl Fn(&Container) -> bool) -> Vec<v1::ContainerStats> {
+        let containers: Vec<_> = self.containers().into_iter().filter(|one| one.is_running() && chosen(one)).collect();
         self.blocking(move |parts| containers.iter().map(|container| of_container(parts, container)).collect()).await
     }
 
@@ -210,7 +206,10 @@ mod tests {
             lo:       1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n  eth0:100 2 3 4 5 6 7 8 900 10 11 12 13 14 15 16\n";
         let found = interfaces(text);
         assert_eq!(found.len(), 2);
-        assert_eq!((found[1].name.as_str(), found[1].rx_bytes, found[1].tx_bytes), ("eth0", Some(value(100)), Some(value(900))));
+        assert_eq!(
+            (found[1].name.as_str(), found[1].rx_bytes, found[1].tx_bytes),
+            ("eth0", Some(value(100)), Some(value(900)))
+        );
         assert_eq!((found[1].rx_errors, found[1].tx_errors), (Some(value(3)), Some(value(11))));
     }
 }

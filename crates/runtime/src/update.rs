@@ -19,9 +19,11 @@ fn files(mounts: &Mounts, asked: &v1::LinuxContainerResources) -> Vec<(&'static 
     }
     match mounts {
         Mounts::V1(_) => {
-            for (name, number) in
-                [("cpu.shares", asked.cpu_shares), ("cpu.cfs_period_us", asked.cpu_period), ("cpu.cfs_quota_us", asked.cpu_quota)]
-            {
+            for (name, number) in [
+                ("cpu.shares", asked.cpu_shares),
+                ("cpu.cfs_period_us", asked.cpu_period),
+                ("cpu.cfs_quota_us", asked.cpu_quota),
+            ] {
                 if number != 0 {
                     add("cpu", name, number.to_string());
                 }

@@ -84,7 +84,8 @@ pub(crate) fn become_command(args: &[String], env: &[String]) -> String {
         Ok(path) => path,
         Err(error) => return error,
     };
-    let texts = |items: &[String]| items.iter().map(|item| CString::new(item.as_bytes())).collect::<Result<Vec<_>, _>>();
+    let texts =
+        |items: &[String]| items.iter().map(|item| CString::new(item.as_bytes())).collect::<Result<Vec<_>, _>>();
     let (Ok(program), Ok(args), Ok(env)) = (CString::new(path.as_os_str().as_bytes()), texts(args), texts(env)) else {
         return format!("{name:?}: arguments and variables must not contain a zero byte");
     };
@@ -143,7 +144,10 @@ mod tests {
         };
         assert_eq!(find("tool", &path(&[&first, &second])), Ok(second.join("tool")));
         assert_eq!(find("tool", &path(&[&first])), Err("exec: \"tool\": permission denied".to_owned()));
-        assert_eq!(find("none", &path(&[&second])), Err("exec: \"none\": executable file not found in $PATH".to_owned()));
+        assert_eq!(
+            find("none", &path(&[&second])),
+            Err("exec: \"none\": executable file not found in $PATH".to_owned())
+        );
         assert_eq!(find("./any/where", &[]), Ok("./any/where".into()));
     }
 }

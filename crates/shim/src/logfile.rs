@@ -182,7 +182,8 @@ mod tests {
 
     #[test]
     fn lines_are_whole_however_they_arrive() {
-        let text = written(&[(Stream::Out, b"a"), (Stream::Err, b"x\ny"), (Stream::Out, b"b\n\nc\n"), (Stream::Out, b"d")]);
+        let text =
+            written(&[(Stream::Out, b"a"), (Stream::Err, b"x\ny"), (Stream::Out, b"b\n\nc\n"), (Stream::Out, b"d")]);
         assert_eq!(text, "stderr F x\nstdout F ab\nstdout F \nstdout F c\nstdout F d\nstderr F y\n");
     }
 
@@ -192,7 +193,15 @@ mod tests {
         let text = written(&[(Stream::Out, &long), (Stream::Out, b"b\nc\n")]);
         let lines: Vec<_> = text.lines().collect();
         let (part, end) = ("a".repeat(LONGEST), "a".repeat(5));
-        assert_eq!(lines, [format!("stdout P {part}"), format!("stdout P {part}"), format!("stdout F {end}b"), "stdout F c".to_owned()]);
+        assert_eq!(
+            lines,
+            [
+                format!("stdout P {part}"),
+                format!("stdout P {part}"),
+                format!("stdout F {end}b"),
+                "stdout F c".to_owned()
+            ]
+        );
         // A line that fits exactly is not cut.
         let exact = [&part.as_bytes()[..LONGEST - 1], b"\n"].concat();
         assert_eq!(written(&[(Stream::Out, &exact)]).lines().count(), 1);

@@ -96,9 +96,11 @@ fn set_sysctl(name: &str, value: &str) -> io::Result<()> {
 fn leave_files(dir: &Path) -> Result<(), String> {
     let fail = |what: &str, error: nix::Error| format!("{what}: {error}");
     let none = None::<&str>;
-    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).map_err(|error| fail("private mounts", error))?;
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
+        .map_err(|error| fail("private mounts", error))?;
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
-    mount(Some("none"), dir, Some("tmpfs"), flags, Some("size=4k,nr_inodes=1")).map_err(|error| fail("empty root", error))?;
+    mount(Some("none"), dir, Some("tmpfs"), flags, Some("size=4k,nr_inodes=1"))
+        .map_err(|error| fail("empty root", error))?;
     chdir(dir).map_err(|error| fail("empty root", error))?;
     pivot_root(".", ".").map_err(|error| fail("pivot_root", error))?;
     umount2(".", MntFlags::MNT_DETACH).map_err(|error| fail("old root", error))?;

@@ -25,7 +25,8 @@ pub fn identify(pid: u32) -> io::Result<ProcessRef> {
 /// When a process was started, in clock ticks since the boot: field 22 of its `stat`.
 fn start_ticks(pid: u32) -> io::Result<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    ticks_in(&stat).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("/proc/{pid}/stat cannot be read")))
+    ticks_in(&stat)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("/proc/{pid}/stat cannot be read")))
 }
 
 /// The name of a process may contain spaces and brackets, so what counts begins after the last one.

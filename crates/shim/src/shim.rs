@@ -32,7 +32,9 @@ use crate::{
     pause,
     pidfd::{self, exit_code},
     process::{self, fork, now, reap, set_oom_score},
-    protocol::{Answer, CONFIG, Exit, PLAN, Plan, ProcessRef, Request, STATE, Sandbox, State, container_dir, read, write},
+    protocol::{
+        Answer, CONFIG, Exit, PLAN, Plan, ProcessRef, Request, STATE, Sandbox, State, container_dir, read, write,
+    },
     seal, wire,
 };
 
@@ -190,8 +192,7 @@ impl Shim {
             if socket.set_nonblocking(true).is_err() {
                 continue;
             }
-            let connection =
-                Connection { socket, received: Vec::new(), fds: Vec::new(), watches: false, asked: false };
+            let connection = Connection { socket, received: Vec::new(), fds: Vec::new(), watches: false, asked: false };
             self.connections.insert(self.next_connection, connection);
             self.next_connection += 1;
         }
@@ -323,7 +324,8 @@ impl Shim {
     }
 
     fn announce(&mut self, news: &Answer) {
-        let watchers: Vec<_> = self.connections.iter().filter(|(_, one)| one.watches).map(|(number, _)| *number).collect();
+        let watchers: Vec<_> =
+            self.connections.iter().filter(|(_, one)| one.watches).map(|(number, _)| *number).collect();
         for number in watchers {
             self.answer(number, news, &[]);
         }
@@ -346,7 +348,8 @@ impl Shim {
                 Ok(())
             }
             Request::ReopenLog { id } => {
-                let reopened = self.container(&id).and_then(|one| one.output.reopen().map_err(|error| error.to_string()));
+                let reopened =
+                    self.container(&id).and_then(|one| one.output.reopen().map_err(|error| error.to_string()));
                 return self.finish(number, reopened);
             }
             Request::CloseStdin { id } => {
@@ -451,12 +454,7 @@ impl Shim {
     }
 
     /// Forks a process that tells through a socket what becomes of it.
-    fn become_(
-        &mut self,
-        connection: u64,
-        what: Becoming,
-        child: impl FnOnce(OwnedFd) -> i32,
-    ) -> Result<(), String> {
+    fn become_(&mut self, connection: u64, what: Becoming, child: impl FnOnce(OwnedFd) -> i32) -> Result<(), String> {
         let pair = UnixStream::pair().and_then(|(ours, theirs)| ours.set_nonblocking(true).map(|()| (ours, theirs)));
         let (ours, theirs) = pair.map_err(|error| error.to_string())?;
         fork(|| child(theirs.into())).map_err(|error| format!("fork: {error}"))?;
@@ -547,7 +545,8 @@ impl Shim {
         let started_at = now();
         write(&dir.join(STATE), &State { process, started_at, exit: None })?;
         let handle = pidfd::open(process);
-        self.containers.insert(id.to_owned(), Container { process, handle, adopted: false, started_at, cgroup, output });
+        self.containers
+            .insert(id.to_owned(), Container { process, handle, adopted: false, started_at, cgroup, output });
         Ok(())
     }
 

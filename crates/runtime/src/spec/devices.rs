@@ -1,9 +1,15 @@
 //! Devices of the node that a container may use.
 
-use std::{fs, os::unix::fs::{FileTypeExt, MetadataExt}, path::{Path, PathBuf}};
+use std::{
+    fs,
+    os::unix::fs::{FileTypeExt, MetadataExt},
+    path::{Path, PathBuf},
+};
 
 use keelet_cri::v1;
-use oci_spec::runtime::{LinuxDevice, LinuxDeviceBuilder, LinuxDeviceCgroup, LinuxDeviceCgroupBuilder, LinuxDeviceType};
+use oci_spec::runtime::{
+    LinuxDevice, LinuxDeviceBuilder, LinuxDeviceCgroup, LinuxDeviceCgroupBuilder, LinuxDeviceType,
+};
 
 use super::{SpecError, builder};
 
@@ -42,7 +48,8 @@ pub(super) fn devices(asked: &[v1::Device], privileged: bool) -> Result<Vec<Linu
 /// Which devices may be used: nothing but what is named. Making a device file is allowed, using it is what counts.
 pub(super) fn rules(asked: &[v1::Device], privileged: bool) -> Result<Vec<LinuxDeviceCgroup>, SpecError> {
     let rule = |allow: bool, kind: LinuxDeviceType, major: Option<i64>, minor: Option<i64>, access: &str| {
-        let mut rule = LinuxDeviceCgroupBuilder::default().allow(allow).typ(kind).access(access).build().map_err(builder)?;
+        let mut rule =
+            LinuxDeviceCgroupBuilder::default().allow(allow).typ(kind).access(access).build().map_err(builder)?;
         rule.set_major(major).set_minor(minor);
         Ok::<_, SpecError>(rule)
     };
@@ -61,7 +68,9 @@ pub(super) fn rules(asked: &[v1::Device], privileged: bool) -> Result<Vec<LinuxD
         let permissions = match one.permissions.as_str() {
             "" => "rwm",
             some if some.chars().all(|letter| "rwm".contains(letter)) => some,
-            other => return Err(SpecError(format!("device {}: permissions {other:?} are not of r, w and m", one.host_path))),
+            other => {
+                return Err(SpecError(format!("device {}: permissions {other:?} are not of r, w and m", one.host_path)));
+            }
         };
         for (host, inside) in expand(one)? {
             let device = device(&host, &inside)?;
@@ -84,7 +93,8 @@ fn expand(asked: &v1::Device) -> Result<Vec<(PathBuf, PathBuf)>, SpecError> {
 }
 
 fn is_device(path: &Path) -> bool {
-    fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_char_device() || found.file_type().is_block_device())
+    fs::symlink_metadata(path)
+        .is_ok_and(|found| found.file_type().is_char_device() || found.file_type().is_block_device())
 }
 
 fn below(dir: &Path) -> Vec<PathBuf> {
@@ -92,7 +102,9 @@ fn below(dir: &Path) -> Vec<PathBuf> {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         match entry.file_type() {
             // These are made anew in every container.
-            Ok(kind) if kind.is_dir() && !matches!(entry.file_name().to_str(), Some("pts" | "shm" | "fd" | "mqueue")) => {
+            Ok(kind)
+                if kind.is_dir() && !matches!(entry.file_name().to_str(), Some("pts" | "shm" | "fd" | "mqueue")) =>
+            {
                 found.extend(below(&entry.path()));
             }
             Ok(kind) if !kind.is_dir() && entry.file_name() != "console" => found.push(entry.path()),

@@ -13,20 +13,23 @@ pub(crate) const HOSTS: &str = "hosts";
 pub(crate) const RESOLV_CONF: &str = "resolv.conf";
 pub(crate) const SHM: &str = "shm";
 
-pub(super) fn mounts(
-    given: &Given<'_>,
-    security: &v1::LinuxContainerSecurityContext,
-) -> Result<Vec<Mount>, SpecError> {
+pub(super) fn mounts(given: &Given<'_>, security: &v1::LinuxContainerSecurityContext) -> Result<Vec<Mount>, SpecError> {
     let writable = if security.privileged { "rw" } else { "ro" };
     let mut mounts = vec![
         special("/proc", "proc", "proc", &["nosuid", "noexec", "nodev"])?,
         special("/dev", "tmpfs", "tmpfs", &["nosuid", "strictatime", "mode=755", "size=65536k"])?,
-        special("/dev/pts", "devpts", "devpts", &["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"])?,
+        special(
+            "/dev/pts",
+            "devpts",
+            "devpts",
+            &["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"],
+        )?,
         special("/dev/mqueue", "mqueue", "mqueue", &["nosuid", "noexec", "nodev"])?,
         special("/sys", "sysfs", "sysfs", &["nosuid", "noexec", "nodev", writable])?,
         special("/sys/fs/cgroup", "cgroup", "cgroup", &["nosuid", "noexec", "nodev", "relatime", writable])?,
     ];
-    let asked = |path: &str| given.config.mounts.iter().any(|mount| Path::new(&mount.container_path) == Path::new(path));
+    let asked =
+        |path: &str| given.config.mounts.iter().any(|mount| Path::new(&mount.container_path) == Path::new(path));
     let mode = if security.readonly_rootfs { "ro" } else { "rw" };
     for (inside, file) in [("/etc/hostname", HOSTNAME), ("/etc/hosts", HOSTS), ("/etc/resolv.conf", RESOLV_CONF)] {
         if !asked(inside) {
@@ -69,7 +72,9 @@ fn volume(mount: &v1::Mount, source: PathBuf) -> Result<Mount, SpecError> {
     match (mount.readonly || mount.image.is_some(), mount.recursive_read_only) {
         (true, true) if mount.propagation == MountPropagation::PropagationPrivate as i32 => options.push("rro"),
         (_, true) => {
-            return Err(SpecError(format!("mount {path:?}: recursively read-only needs readonly and private propagation")));
+            return Err(SpecError(format!(
+                "mount {path:?}: recursively read-only needs readonly and private propagation"
+            )));
         }
         (true, false) => options.push("ro"),
         (false, false) => options.push("rw"),
@@ -97,7 +102,13 @@ fn special(destination: &str, kind: &str, source: &str, options: &[&str]) -> Res
 
 fn bind(source: &Path, destination: &str, options: &[&str]) -> Result<Mount, SpecError> {
     let options = options.iter().map(|option| (*option).to_owned()).collect::<Vec<_>>();
-    MountBuilder::default().destination(destination).typ("bind").source(source).options(options).build().map_err(builder)
+    MountBuilder::default()
+        .destination(destination)
+        .typ("bind")
+        .source(source)
+        .options(options)
+        .build()
+        .map_err(builder)
 }
 
 #[cfg(test)]
@@ -112,7 +123,8 @@ mod tests {
 
     #[test]
     fn volumes_are_bound_with_what_is_below_them() {
-        let options = |mount: &v1::Mount| volume(mount, "/data".into()).expect("a mount").options().clone().expect("options");
+        let options =
+            |mount: &v1::Mount| volume(mount, "/data".into()).expect("a mount").options().clone().expect("options");
         assert_eq!(options(&mount("/a")), ["rbind", "rprivate", "rw"]);
         assert_eq!(options(&v1::Mount { readonly: true, ..mount("/a") }), ["rbind", "rprivate", "ro"]);
         let propagation = MountPropagation::PropagationBidirectional.into();
@@ -127,8 +139,12 @@ mod tests {
     fn the_root_passes_on_what_a_volume_passes_on() {
         let with = |propagation: MountPropagation| v1::Mount { propagation: propagation.into(), ..mount("/a") };
         assert_eq!(root_propagation(&[mount("/a")]), None);
-        assert_eq!(root_propagation(&[mount("/a"), with(MountPropagation::PropagationHostToContainer)]), Some("rslave"));
-        let both = [with(MountPropagation::PropagationHostToContainer), with(MountPropagation::PropagationBidirectional)];
+        assert_eq!(
+            root_propagation(&[mount("/a"), with(MountPropagation::PropagationHostToContainer)]),
+            Some("rslave")
+        );
+        let both =
+            [with(MountPropagation::PropagationHostToContainer), with(MountPropagation::PropagationBidirectional)];
         assert_eq!(root_propagation(&both), Some("rshared"));
     }
 }

@@ -24,10 +24,7 @@ fn command(config: &v1::ContainerConfig, image: &keelet_image::ImageConfig) -> R
     Ok(command)
 }
 
-pub(super) fn process(
-    given: &Given<'_>,
-    security: &v1::LinuxContainerSecurityContext,
-) -> Result<Process, SpecError> {
+pub(super) fn process(given: &Given<'_>, security: &v1::LinuxContainerSecurityContext) -> Result<Process, SpecError> {
     let (config, image) = (given.config, given.image);
     let cwd = [&config.working_dir, &image.working_dir].into_iter().find(|dir| !dir.is_empty());
     let user = UserBuilder::default()

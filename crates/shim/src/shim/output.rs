@@ -113,7 +113,8 @@ impl Output {
                         log.write(stream, text, now);
                     }
                     // Whoever does not keep up is let go: the container waits for nobody.
-                    self.attached.retain(|pair| matches!(write(&pair[stream as usize], text), Ok(written) if written == length));
+                    self.attached
+                        .retain(|pair| matches!(write(&pair[stream as usize], text), Ok(written) if written == length));
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return,
