@@ -1,5 +1,6 @@
 //! The other end: exec and attach over WebSocket, port-forward over SPDY, on a connection that the caller opened.
 
+use std::io::ErrorKind;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -88,15 +89,13 @@ async fn session(mut ws: Ws, terminal: Terminal) -> Result<ExitStatus, StreamErr
     let (error, resize) = (take(channel::ERROR)?, take(channel::RESIZE)?);
     // They end with the session, wherever they are.
     let mut writers = JoinSet::new();
-    if let Some(mut local) = terminal.stdin {
-        let mut remote = stdin.outbound;
-        writers.spawn(async move {
-            // If the command reads no more, that is no error of the session.
-            let _ = tokio::io::copy(&mut local, &mut remote).await;
-        });
+    match terminal.stdin {
+        Some(local) => _ = writers.spawn(send_input(local, stdin.outbound)),
+        None => drop(stdin.outbound),
     }
-    if let Some(sizes) = terminal.resize {
-        writers.spawn(send_sizes(sizes, resize.outbound));
+    match terminal.resize {
+        Some(sizes) => _ = writers.spawn(send_sizes(sizes, resize.outbound)),
+        None => drop(resize.outbound),
     }
     let status = async {
         let mut text = Vec::new();
@@ -131,6 +130,11 @@ async fn copy_output(what: &'static str, mut from: DuplexStream, to: Option<Outp
             Err(StreamError::Local { what, error })
         }
     }
+}
+
+/// Sends what there is; dropping the stream tells its end. If the command reads no more, that is no error of the session.
+async fn send_input(mut from: Input, mut to: DuplexStream) {
+    let _ = tokio::io::copy(&mut from, &mut to).await;
 }
 
 async fn send_sizes(mut sizes: mpsc::Receiver<Size>, mut to: DuplexStream) {
@@ -213,9 +217,9 @@ impl Forwarder {
                 (REQUEST_ID.to_owned(), request.clone()),
             ])
         };
-        let error = self.spdy.open(headers("error")).await?;
+        let (_, error) = self.spdy.open(headers("error")).await?;
         drop(error.outbound);
-        let data = self.spdy.open(headers("data")).await?;
+        let (id, data) = self.spdy.open(headers("data")).await?;
         let (mut from_remote, mut to_remote) = (data.inbound, data.outbound);
         let (mut from_local, mut to_local) = tokio::io::split(local);
         let mut upward = JoinSet::new();
@@ -227,14 +231,18 @@ impl Forwarder {
             tokio::io::copy(&mut from_remote, &mut to_local).await?;
             to_local.shutdown().await
         };
-        let copied = downward.await.map_err(|error| StreamError::Local { what: "a forwarded connection", error });
-        // Whoever gave up reading must not keep the error stream waiting behind its data.
+        downward.await.or_else(|error| match error.kind() {
+            // A local side that went away in the middle is the end of a connection, not a fault.
+            ErrorKind::BrokenPipe | ErrorKind::ConnectionReset | ErrorKind::NotConnected => Ok(()),
+            _ => Err(StreamError::Local { what: "a forwarded connection", error }),
+        })?;
+        // Whatever was not sent or read is not wanted any more, and must not stop the other connections.
         drop(from_remote);
+        self.spdy.reset(id).await;
         upward.shutdown().await;
         let mut text = Vec::new();
-        let read = error.inbound.take(MAX_TEXT as u64).read_to_end(&mut text).await;
-        read.map_err(StreamError::Read)?;
-        if text.is_empty() { copied } else { Err(StreamError::Remote(String::from_utf8_lossy(&text).into_owned())) }
+        error.inbound.take(MAX_TEXT as u64).read_to_end(&mut text).await.map_err(StreamError::Read)?;
+        if text.is_empty() { Ok(()) } else { Err(StreamError::Remote(String::from_utf8_lossy(&text).into_owned())) }
     }
 
     /// Ends when the server is gone.

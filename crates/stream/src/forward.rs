@@ -147,15 +147,20 @@ async fn expired(half: Half) {
 
 async fn connection(backend: Arc<dyn Backend>, sandbox: String, port: u16, data: Channel, mut error: Channel) {
     let stream = Box::new(tokio::io::join(data.inbound, data.outbound));
-    if let Err(failure) = backend.port_forward(sandbox.clone(), port, stream).await {
-        let text = format!("error forwarding port {port} to sandbox {sandbox}: {failure}");
-        tracing::debug!(%failure, port, %sandbox, "a forwarded connection failed");
-        let _ = error.outbound.write_all(text.as_bytes()).await;
+    let ended = backend.port_forward(sandbox.clone(), port, stream).await;
+    let reset = data.sent.await.is_err();
+    match ended {
+        // A browser that closes a tab is no fault; clients take any word here for the end of all their connections.
+        Err(failure) if reset => tracing::debug!(%failure, port, %sandbox, "a forwarded connection was given up"),
+        Err(failure) => {
+            tracing::debug!(%failure, port, %sandbox, "a forwarded connection failed");
+            let text = format!("error forwarding port {port} to sandbox {sandbox}: {failure}");
+            let _ = error.outbound.write_all(text.as_bytes()).await;
+        }
+        Ok(()) => {}
     }
     drop(error.outbound);
-    for sent in [data.sent, error.sent] {
-        let _ = sent.await;
-    }
+    let _ = error.sent.await;
 }
 
 #[cfg(test)]

@@ -68,7 +68,8 @@ pub(crate) trait Encode: Send + 'static {
 pub(crate) struct Channel {
     pub(crate) inbound: DuplexStream,
     pub(crate) outbound: DuplexStream,
-    /// Ends when everything written to `outbound` is in the queue of the writer, after `outbound` was dropped.
+    /// Ends when everything written to `outbound` is in the queue of the writer, after `outbound` was dropped. An error
+    /// says that the other side reset the stream, or is gone.
     pub(crate) sent: oneshot::Receiver<()>,
 }
 

@@ -110,7 +110,7 @@ impl Spdy {
     }
 
     /// Opens a stream and waits until the other side took it.
-    pub(crate) async fn open(&self, headers: Headers) -> Result<Channel, StreamError> {
+    pub(crate) async fn open(&self, headers: Headers) -> Result<(u32, Channel), StreamError> {
         let (inbound, far) = tokio::io::duplex(PIPE);
         let (replied, reply) = oneshot::channel();
         let id = {
@@ -126,9 +126,16 @@ impl Spdy {
         };
         let (outbound, sent) = self.table.pump(id, self.link.frames.clone());
         match tokio::time::timeout(REPLY, reply).await {
-            Ok(Ok(())) => Ok(Channel { inbound, outbound, sent }),
+            Ok(Ok(())) => Ok((id, Channel { inbound, outbound, sent })),
             Ok(Err(_)) => Err(StreamError::Refused),
             Err(_) => Err(StreamError::NoStreams { within: REPLY }),
+        }
+    }
+
+    /// Ends a stream in both directions at once, if it did not end already.
+    pub(crate) async fn reset(&self, id: u32) {
+        if self.table.remove(id) {
+            let _ = self.link.frames.send(Frame::RstStream { id, status: reset::CANCEL }).await;
         }
     }
 
@@ -177,11 +184,14 @@ impl Table {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn remove(&self, id: u32) {
+    /// Ends a stream; whether there was one.
+    fn remove(&self, id: u32) -> bool {
         let removed = self.lock().remove(&id);
+        let existed = removed.is_some();
         if let Some(pump) = removed.and_then(|stream| stream.pump) {
             pump.abort();
         }
+        existed
     }
 
     /// Starts to send what is written to stream `id`.
@@ -270,7 +280,7 @@ impl<R: AsyncRead + Send + Unpin> Reader<R> {
                 stream.inbound = stream.inbound.take().filter(|_| !fin);
             }),
             Frame::Headers { id, fin: true, .. } => self.table.update(id, |stream| stream.inbound = None),
-            Frame::RstStream { id, .. } => self.table.remove(id),
+            Frame::RstStream { id, .. } => _ = self.table.remove(id),
             Frame::Ping(id) if id % 2 == self.peer_parity() => self.send(Frame::Ping(id)).await,
             // After a GOAWAY the other side opens nothing new; what is open goes on until it closes.
             Frame::GoAway { .. } | Frame::Ping(_) | Frame::Headers { .. } | Frame::Data { .. } | Frame::Ignored => {}
@@ -343,3 +353,7 @@ impl Encode for Encoder {
         matches!(frame, Frame::GoAway { .. })
     }
 }
+
+#[cfg(test)]
+#[path = "connection_tests.rs"]
+mod tests;

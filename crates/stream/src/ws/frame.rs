@@ -205,3 +205,7 @@ impl Encode for WsEncoder {
         matches!(frame, WsFrame::Close(_))
     }
 }
+
+#[cfg(test)]
+#[path = "frame_tests.rs"]
+mod tests;

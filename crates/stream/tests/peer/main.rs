@@ -11,6 +11,7 @@ use keelet_stream::{Config, Streams};
 use tokio::process::Command;
 
 #[path = "../main/backend.rs"]
+#[expect(dead_code, reason = "the other tests use more of it")]
 mod backend;
 
 use backend::{STREAMS, Server};
@@ -56,6 +57,7 @@ fn url(server: &Server, scenario: &str) -> String {
     }
 }
 
+#[expect(clippy::print_stdout, reason = "whoever runs it wants to see what ran, and what was skipped")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "builds client-go, which takes minutes when nothing is cached: cargo test -p keelet-stream --test peer -- --ignored"]
 async fn client_go_is_content_with_every_transport() {
