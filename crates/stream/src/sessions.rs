@@ -200,4 +200,40 @@ mod tests {
         assert_eq!(exec("c", &["true"], true, true, true), "stderr");
         assert_eq!(exec("c", &["true"], false, false, false), "stdin, stdout, stderr");
     }
+
+    struct Nobody;
+
+    impl Backend for Nobody {
+        fn exec(&self, _: Exec, _: crate::Io) -> crate::BoxFuture<'_, Result<crate::ExitStatus, crate::Failure>> {
+            unreachable!("nothing is upgraded")
+        }
+
+        fn attach(&self, _: Attach, _: crate::Io) -> crate::BoxFuture<'_, Result<(), crate::Failure>> {
+            unreachable!("nothing is upgraded")
+        }
+
+        fn port_forward(
+            &self,
+            _: String,
+            _: u16,
+            _: Box<dyn crate::Duplex>,
+        ) -> crate::BoxFuture<'_, Result<(), crate::Failure>> {
+            unreachable!("nothing is upgraded")
+        }
+    }
+
+    #[test]
+    fn urls_may_stand_below_a_path() {
+        for base in ["http://127.0.0.1:1", "http://127.0.0.1:1/stream/"] {
+            let sessions = Sessions::new(base);
+            let status = |uri: &str| {
+                let request = http::Request::builder().uri(uri).body(()).unwrap();
+                sessions.respond(request, Arc::new(Nobody), &Config::default()).status()
+            };
+            let url = sessions.port_forward(forward()).unwrap();
+            assert_eq!(status(&url), StatusCode::BAD_REQUEST, "{url} is there, but this is no upgrade");
+            assert_eq!(status(&url), StatusCode::NOT_FOUND, "{url} was used");
+            assert_eq!(status("http://127.0.0.1:1/stream"), StatusCode::NOT_FOUND);
+        }
+    }
 }

@@ -15,6 +15,9 @@ pub(crate) const ECHO_PORT: u16 = 7;
 /// Says a word and closes.
 pub(crate) const GREETING_PORT: u16 = 13;
 
+/// Says letters for ever.
+pub(crate) const ENDLESS_PORT: u16 = 19;
+
 /// Fails.
 pub(crate) const CLOSED_PORT: u16 = 9;
 
@@ -91,6 +94,10 @@ impl Backend for Words {
                 GREETING_PORT => {
                     stream.write_all(format!("hello from {sandbox}").as_bytes()).await?;
                     Ok(stream.shutdown().await?)
+                }
+                ENDLESS_PORT => {
+                    tokio::io::copy(&mut tokio::io::repeat(b'x'), &mut stream).await?;
+                    Ok(())
                 }
                 _ => Err(format!("nobody listens on {port}").into()),
             }

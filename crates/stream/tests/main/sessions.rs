@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
-use crate::backend::{CLOSED_PORT, ECHO_PORT, GREETING_PORT, STREAMS, Server, start};
+use crate::backend::{CLOSED_PORT, ECHO_PORT, ENDLESS_PORT, GREETING_PORT, STREAMS, Server, start};
 
 /// Keeps what is written to it.
 #[derive(Clone, Default)]
@@ -185,6 +185,27 @@ async fn a_connection_that_fails_says_why_and_harms_no_other() {
     let (_near, far) = tokio::io::duplex(1024);
     let failed = forwarder.forward(far, CLOSED_PORT).await.unwrap_err();
     assert_eq!(failed.to_string(), "error forwarding port 9 to sandbox s1: nobody listens on 9");
+    let (mut near, far) = tokio::io::duplex(1024);
+    forwarder.forward(far, GREETING_PORT).await.unwrap();
+    let mut greeting = String::new();
+    near.read_to_string(&mut greeting).await.unwrap();
+    assert_eq!(greeting, "hello from s1");
+}
+
+/// A browser closes a tab in the middle of an answer.
+#[tokio::test]
+async fn a_connection_that_is_given_up_is_no_fault_and_harms_no_other() {
+    let server = start(Config::default()).await;
+    let url = server.port_forward(&[]);
+    let forwarder = Arc::new(Forwarder::connect(connect(&server).await, &url).await.unwrap());
+    let (mut near, far) = tokio::io::duplex(1024);
+    let carried = tokio::spawn({
+        let forwarder = forwarder.clone();
+        async move { forwarder.forward(far, ENDLESS_PORT).await }
+    });
+    near.read_exact(&mut [0; 100_000]).await.unwrap();
+    drop(near);
+    carried.await.unwrap().unwrap();
     let (mut near, far) = tokio::io::duplex(1024);
     forwarder.forward(far, GREETING_PORT).await.unwrap();
     let mut greeting = String::new();

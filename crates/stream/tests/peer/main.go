@@ -43,6 +43,7 @@ func main() {
 		"flood":       flood,
 		"forward":     forward,
 		"refused":     refused,
+		"given-up":    givenUp,
 	}
 	run, known := scenarios[scenario]
 	if !known {
@@ -231,37 +232,44 @@ func dialer(transport, target string) (httpstream.Dialer, error) {
 	return nil, fmt.Errorf("no transport %q", transport)
 }
 
-// Starts to forward to a port and gives the address to connect to.
-func listen(transport, target, port string) (address string, stop func() error, err error) {
+// Starts to forward to ports and gives the addresses to connect to.
+func listen(transport, target string, remote ...string) (addresses []string, stop func() error, err error) {
 	dialer, err := dialer(transport, target)
 	if err != nil {
-		return "", nil, err
+		return nil, nil, err
+	}
+	var wanted []string
+	for _, port := range remote {
+		wanted = append(wanted, "0:"+port)
 	}
 	stopped, ready, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-	forwarder, err := portforward.NewOnAddresses(dialer, []string{"127.0.0.1"}, []string{"0:" + port}, stopped, ready, io.Discard, io.Discard)
+	forwarder, err := portforward.NewOnAddresses(dialer, []string{"127.0.0.1"}, wanted, stopped, ready, io.Discard, io.Discard)
 	if err != nil {
-		return "", nil, err
+		return nil, nil, err
 	}
 	go func() { ended <- forwarder.ForwardPorts() }()
 	select {
 	case err := <-ended:
-		return "", nil, err
+		return nil, nil, err
 	case <-ready:
 	}
 	ports, err := forwarder.GetPorts()
 	if err != nil {
-		return "", nil, err
+		return nil, nil, err
 	}
 	stop = func() error {
 		close(stopped)
 		return <-ended
 	}
-	return fmt.Sprintf("127.0.0.1:%d", ports[0].Local), stop, nil
+	for _, port := range ports {
+		addresses = append(addresses, fmt.Sprintf("127.0.0.1:%d", port.Local))
+	}
+	return addresses, stop, nil
 }
 
 // Many connections at once, each half closed when all was sent.
 func forward(transport, target string) error {
-	address, stop, err := listen(transport, target, "7")
+	addresses, stop, err := listen(transport, target, "7")
 	if err != nil {
 		return err
 	}
@@ -272,7 +280,7 @@ func forward(transport, target string) error {
 		waiting.Add(1)
 		go func() {
 			defer waiting.Done()
-			failed <- echoOnce(address, int64(number))
+			failed <- echoOnce(addresses[0], int64(number))
 		}()
 	}
 	waiting.Wait()
@@ -311,11 +319,11 @@ func echoOnce(address string, seed int64) error {
 
 // A port where nobody listens: client-go reads why and closes the connection.
 func refused(transport, target string) error {
-	address, _, err := listen(transport, target, "9")
+	addresses, _, err := listen(transport, target, "9")
 	if err != nil {
 		return err
 	}
-	conn, err := net.Dial("tcp", address)
+	conn, err := net.Dial("tcp", addresses[0])
 	if err != nil {
 		return err
 	}
@@ -325,4 +333,26 @@ func refused(transport, target string) error {
 		return err
 	}
 	return same(string(received), "")
+}
+
+// A connection that is closed in the middle of an endless answer, before another one.
+func givenUp(transport, target string) error {
+	addresses, stop, err := listen(transport, target, "19", "7")
+	if err != nil {
+		return err
+	}
+	conn, err := net.Dial("tcp", addresses[0])
+	if err != nil {
+		return err
+	}
+	if _, err := io.ReadFull(conn, make([]byte, 1_000_000)); err != nil {
+		return err
+	}
+	conn.Close()
+	for number := range 5 {
+		if err := echoOnce(addresses[1], int64(number)); err != nil {
+			return err
+		}
+	}
+	return stop()
 }

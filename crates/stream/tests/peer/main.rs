@@ -52,7 +52,7 @@ fn url(server: &Server, scenario: &str) -> String {
         "failure" => server.exec(&["nonsense"], STREAMS),
         "flood" => server.exec(&["flood", "20000000"], STREAMS),
         "resize" => server.exec(&["sizes"], tty),
-        "forward" | "refused" => server.port_forward(&[]),
+        "forward" | "refused" | "given-up" => server.port_forward(&[]),
         other => panic!("no scenario {other:?}"),
     }
 }
@@ -77,8 +77,8 @@ async fn client_go_is_content_with_every_transport() {
         ("spdy-v2", &old),
         ("websocket", &all),
         ("websocket-v4", &without_half_close),
-        ("spdy", &["forward", "refused"]),
-        ("websocket", &["forward", "refused"]),
+        ("spdy", &["forward", "refused", "given-up"]),
+        ("websocket", &["forward", "refused", "given-up"]),
     ];
     let mut faults = Vec::new();
     for (transport, scenarios) in plan {
