@@ -81,6 +81,11 @@ impl Store {
         Ok(())
     }
 
+    /// Where a root with this key is or would be mounted.
+    pub fn root_path(&self, key: &str) -> Result<PathBuf, Error> {
+        Ok(self.root_directory(key)?.join("rootfs"))
+    }
+
     /// The keys of all roots, also of those that are not mounted.
     pub fn roots(&self) -> Result<Vec<String>, Error> {
         names_in(&self.path("roots"))
