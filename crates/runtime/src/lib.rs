@@ -35,6 +35,7 @@ mod settings;
 mod shim;
 mod spec;
 mod stats;
+mod streams;
 mod update;
 
 pub use self::{engine::Engine, settings::Settings};
