@@ -7,7 +7,10 @@ use keelet_lifecycle::{Moment, Severity, status::PodStatus};
 use keelet_pod::Pod;
 use keelet_prober::Dial;
 
-use crate::slot::Acknowledge;
+use crate::{
+    objects::{Objects, Reference},
+    slot::Acknowledge,
+};
 
 /// All doors of one agent.
 #[derive(Clone, Debug)]
@@ -46,6 +49,11 @@ pub trait Tasks: Send + Sync + fmt::Debug {
 pub trait Host: Send + Sync + fmt::Debug {
     /// Makes a pod's directories and volumes. May be called again for the same pod, and finds them in place then.
     fn prepare<'a>(&'a self, pod: &'a Pod) -> BoxFuture<'a, Result<Volumes, HostError>>;
+    /// Fills the pod's volumes with what should be in them by now. Those that the pod writes to itself, and those that
+    /// were never made, are left alone.
+    fn refresh<'a>(&'a self, pod: &'a Pod) -> BoxFuture<'a, Result<(), HostError>>;
+    /// The config maps and secrets that are asked for, of the pod's namespace, as far as they are there.
+    fn objects<'a>(&'a self, pod: &'a Pod, wanted: &'a [Reference]) -> BoxFuture<'a, Result<Objects, HostError>>;
     /// The pod's log directory.
     fn log_dir(&self, pod: &Pod) -> Result<PathBuf, HostError>;
     /// Makes the files of one life of a container.
@@ -87,6 +95,17 @@ pub struct SubPath {
     pub volume: PathBuf,
     /// The part: relative, without `..`.
     pub path: PathBuf,
+    /// Who writes to the volume.
+    pub writer: Writer,
+}
+
+/// Who writes to a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writer {
+    /// The pod, or somebody else: what is in it cannot be trusted.
+    Pod,
+    /// The agent alone. Its links are its own, and a part that is not there will not come from the pod.
+    Agent,
 }
 
 /// One life of a container that has ended.
@@ -107,6 +126,8 @@ pub struct LifeFiles {
     pub termination: Option<PathBuf>,
     /// What is to be mounted at `/etc/hosts`.
     pub etc_hosts: Option<PathBuf>,
+    /// Where the parts of volumes really are, by where they were asked for.
+    pub parts: BTreeMap<PathBuf, PathBuf>,
 }
 
 /// A directory or volume that could not be made.

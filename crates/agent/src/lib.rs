@@ -23,10 +23,12 @@ mod launch;
 mod manager;
 pub mod metrics;
 mod node;
+pub mod objects;
 mod operations;
 mod orphans;
 mod pod_task;
 pub mod readers;
+mod refresh;
 mod registry;
 mod slot;
 pub mod source;
@@ -44,7 +46,7 @@ use keelet_lifecycle::{
 };
 use keelet_pod::Features;
 use keelet_prober::{Exec, ExecError, Executed, Prober};
-use tokio::sync::{OnceCell, watch as signal};
+use tokio::sync::{Notify, OnceCell, watch as signal};
 
 use self::{
     books::Books,
@@ -145,6 +147,7 @@ impl Agent {
             absence,
             stopping,
             runtime_name: OnceCell::new(),
+            look_at_objects: Notify::new(),
         });
         let desk = Arc::new(Desk::default());
         let manager = Manager::new(Arc::clone(&node), Arc::clone(&desk), pods);
@@ -156,6 +159,7 @@ impl Agent {
         }));
         node.tasks.spawn(Box::pin(watch::follow(Arc::clone(&node))));
         node.tasks.spawn(Box::pin(heartbeat(Arc::clone(&node))));
+        node.tasks.spawn(Box::pin(refresh::keep(Arc::clone(&node))));
         Ok(Self { node, desk, stop, stopped })
     }
 
@@ -173,6 +177,11 @@ impl Agent {
         }
         slot.request_restart(request);
         Ok(())
+    }
+
+    /// Config maps and secrets may have changed: volumes are brought up to date now.
+    pub fn look_at_objects(&self) {
+        self.node.look_at_objects.notify_one();
     }
 
     /// The node's metrics, in the text format of [`metrics::CONTENT_TYPE`].

@@ -9,7 +9,7 @@ use keelet_lifecycle::{
 };
 use keelet_pod::{Features, Pod};
 use keelet_prober::Prober;
-use tokio::sync::{OnceCell, watch};
+use tokio::sync::{Notify, OnceCell, watch};
 
 use crate::{
     books::Books,
@@ -52,6 +52,8 @@ pub(crate) struct Node {
     pub(crate) stopping: watch::Receiver<bool>,
     /// The runtime's own name, asked for once.
     pub(crate) runtime_name: OnceCell<String>,
+    /// Rung when config maps and secrets may have changed.
+    pub(crate) look_at_objects: Notify,
 }
 
 // === impl Node ===

@@ -87,6 +87,11 @@ impl Registry {
         self.pods().get(uid).map(|entry| (Arc::clone(&entry.pod), Arc::clone(&entry.slot)))
     }
 
+    /// All pods of the node.
+    pub(crate) fn all(&self) -> Vec<(Arc<Pod>, Arc<Slot>)> {
+        self.pods().values().map(|entry| (Arc::clone(&entry.pod), Arc::clone(&entry.slot))).collect()
+    }
+
     /// Something happened to a container or sandbox that the runtime knows by this ID.
     pub(crate) fn hint_by_id(&self, id: &str) {
         if let Some(entry) = self.pods().values().find(|entry| entry.ids.iter().any(|known| known == id)) {

@@ -1,6 +1,10 @@
 //! What can go wrong, and how often.
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    time::Duration,
+};
 
 use crate::random::Random;
 
@@ -127,6 +131,8 @@ pub struct Faults {
     pub readers: Acknowledging,
     /// Whether volumes cannot be mounted.
     pub no_volumes: bool,
+    /// Names of config maps and secrets that are not there. All others are.
+    pub missing_objects: BTreeSet<String>,
     /// Calls whose fate is sealed: the next so many calls of that kind whose subject contains the text.
     scripted: Vec<Scripted>,
 }
@@ -217,6 +223,7 @@ impl Default for Faults {
             disk: DiskMood::default(),
             readers: Acknowledging::AtOnce,
             no_volumes: false,
+            missing_objects: BTreeSet::new(),
             scripted: Vec::new(),
         }
     }
@@ -244,6 +251,7 @@ impl Faults {
             && self.disk == DiskMood::Well
             && self.readers == Acknowledging::AtOnce
             && !self.no_volumes
+            && self.missing_objects.is_empty()
             && self.scripted.iter().all(|scripted| scripted.left == 0)
     }
 

@@ -3,7 +3,10 @@
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use futures::future::BoxFuture;
-use keelet_agent::doors::{Ended, Host, HostError, LifeFiles, LifeOf, Volumes};
+use keelet_agent::{
+    doors::{Ended, Host, HostError, LifeFiles, LifeOf, Volumes},
+    objects::{Data, ObjectKind, Objects, Reference},
+};
 use keelet_pod::Pod;
 
 use crate::{
@@ -45,6 +48,29 @@ impl Host for SimHost {
             let root = PathBuf::from("/sim/pods").join(&pod.uid);
             Ok(volumes.map(|volume| (volume.name.clone(), root.join(&volume.name))).collect())
         })
+    }
+
+    fn refresh<'a>(&'a self, pod: &'a Pod) -> BoxFuture<'a, Result<(), HostError>> {
+        Box::pin(async move {
+            self.count(&format!("refresh {}", pod.uid)).await;
+            Ok(())
+        })
+    }
+
+    /// Every object is there with every key that is asked for, and the value says which one it is; but for those that
+    /// are made to be missing.
+    fn objects<'a>(&'a self, _: &'a Pod, wanted: &'a [Reference]) -> BoxFuture<'a, Result<Objects, HostError>> {
+        let mut data: BTreeMap<(ObjectKind, &str), Data> = BTreeMap::new();
+        let missing = self.sim.lock().faults.missing_objects.clone();
+        for Reference { kind, name, key } in wanted.iter().filter(|wanted| !missing.contains(&wanted.name)) {
+            let object = data.entry((*kind, name)).or_default();
+            object.extend(key.iter().map(|key| (key.clone(), format!("{name}/{key}").into_bytes())));
+        }
+        let mut objects = Objects::default();
+        for ((kind, name), data) in data {
+            objects.insert(kind, name, Arc::new(data));
+        }
+        Box::pin(async move { Ok(objects) })
     }
 
     fn log_dir(&self, pod: &Pod) -> Result<PathBuf, HostError> {

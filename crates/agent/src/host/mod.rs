@@ -4,14 +4,17 @@
 //! <root>/pods/<uid>/etc-hosts
 //! <root>/pods/<uid>/containers/<container>/<attempt>              termination message
 //! <root>/pods/<uid>/volumes/kubernetes.io~empty-dir/<volume>/     a directory, or a tmpfs
+//! <root>/pods/<uid>/volumes/kubernetes.io~configmap/<volume>/     the same for volumes that the agent fills
 //! <logs>/<namespace>_<name>_<uid>/<container>/<attempt>.log       written by the runtime
 //! ```
 //!
 //! [`PodPaths`] says where things are. [`OsHost`] makes, reads and removes them, off the threads of the agent's tasks. It
 //! holds no state: everything is found in place, by an agent that was restarted as well.
 //!
-//! Volumes are of two kinds so far, `emptyDir` and `hostPath`. Of any other the pod is told so, and waits.
+//! Volumes are room for the pod (`emptyDir`), places of the node (`hostPath`), or filled by the agent (`configMap`,
+//! `secret`, `downwardAPI`, `projected`). Of any other the pod is told so, and waits.
 
+mod contents;
 mod hosts;
 mod paths;
 mod process;
@@ -28,21 +31,29 @@ use std::{
     io::{self, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1;
 use keelet_lifecycle::restart::count_from_logs;
 use keelet_pod::Pod;
 use rustix::fs::OFlags;
 
 pub use self::paths::{Layout, PodPaths};
-use self::turns::Turns;
-use crate::doors::{Ended, Host, HostError, LifeFiles, LifeOf, SubPath, Volumes};
+use self::{contents::Sources, turns::Turns, volumes::Ground};
+use crate::{
+    doors::{Ended, Host, HostError, LifeFiles, LifeOf, SubPath, Volumes, Writer},
+    launch::NodeFacts,
+    objects::{NoObjects, ObjectStore, Objects, Reference},
+};
 
 /// The reason of an error with a pod's own directories.
 const NO_DIRECTORIES: &str = "FailedToMakePodDataDirectories";
 /// The reason of an error with a volume.
 const NO_VOLUME: &str = "FailedMount";
+/// The reason of an error with a config map or a secret that variables come from.
+const NO_OBJECT: &str = "CreateContainerConfigError";
 /// The reason of an error while a pod's directories are removed.
 const NOT_REMOVED: &str = "FailedCleanUp";
 
@@ -54,6 +65,10 @@ const ALL_MESSAGES_BYTES: usize = 12 * 1024;
 pub struct OsHost {
     layout: Layout,
     turns: Turns,
+    objects: Arc<dyn ObjectStore>,
+    facts: Arc<NodeFacts>,
+    /// Held while a volume is filled: launches of a pod and the regular look may want to at the same time.
+    filling: Arc<Mutex<()>>,
 }
 
 // === impl OsHost ===
@@ -61,7 +76,23 @@ pub struct OsHost {
 impl OsHost {
     /// A host with pods in these directories.
     pub fn new(layout: Layout) -> Self {
-        Self { layout, turns: Turns::default() }
+        Self {
+            layout,
+            turns: Turns::default(),
+            objects: Arc::new(NoObjects),
+            facts: Arc::default(),
+            filling: Arc::default(),
+        }
+    }
+
+    /// The same with config maps and secrets.
+    pub fn with_objects(self, objects: Arc<dyn ObjectStore>) -> Self {
+        Self { objects, ..self }
+    }
+
+    /// The same, and pods may be told this of the node in their volumes.
+    pub fn with_facts(self, facts: NodeFacts) -> Self {
+        Self { facts: Arc::new(facts), ..self }
     }
 
     /// Where things are.
@@ -86,14 +117,39 @@ impl Host for OsHost {
     fn prepare<'a>(&'a self, pod: &'a Pod) -> BoxFuture<'a, Result<Volumes, HostError>> {
         let paths = self.layout.pod(pod);
         let containers: Vec<_> = pod.all_containers().map(|container| container.name.clone()).collect();
-        let source = pod.source.clone();
+        let filler = Filler::of(self, pod);
         self.turns.run(move || {
             let paths = paths?;
             for container in containers {
                 make_container_dirs(&paths, &container)?;
             }
-            let volumes = source.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-            volumes.map(|volume| Ok((volume.name.clone(), volumes::make(volume, &paths)?))).collect()
+            filler.each(|volume, ground| Ok((volume.name.clone(), volumes::make(volume, &paths, ground)?)))
+        })
+    }
+
+    fn refresh<'a>(&'a self, pod: &'a Pod) -> BoxFuture<'a, Result<(), HostError>> {
+        let paths = self.layout.pod(pod);
+        let filler = Filler::of(self, pod);
+        self.turns.run(move || {
+            let paths = paths?;
+            // One that cannot be filled does not keep the others from it.
+            let filled: Vec<_> = filler.each(|volume, ground| Ok(volumes::refresh(volume, &paths, ground)))?;
+            filled.into_iter().collect()
+        })
+    }
+
+    fn objects<'a>(&'a self, pod: &'a Pod, wanted: &'a [Reference]) -> BoxFuture<'a, Result<Objects, HostError>> {
+        let (store, namespace, wanted) = (Arc::clone(&self.objects), pod.namespace.clone(), wanted.to_vec());
+        self.turns.run(move || {
+            let mut objects = Objects::default();
+            for Reference { kind, name, .. } in wanted {
+                let found = store.find(kind, &namespace, &name);
+                match found.map_err(|message| HostError { reason: NO_OBJECT, message })? {
+                    Some(data) => objects.insert(kind, &name, Arc::new(data)),
+                    None => {}
+                }
+            }
+            Ok(objects)
         })
     }
 
@@ -108,7 +164,8 @@ impl Host for OsHost {
         let parts = life.sub_paths.to_vec();
         self.turns.run(move || {
             let paths = paths?;
-            parts.iter().try_for_each(make_part)?;
+            let found = parts.iter().map(|part| Ok((part.volume.join(&part.path), make_part(part)?)));
+            let parts = found.collect::<Result<BTreeMap<_, _>, _>>()?;
             make_container_dirs(&paths, &container)?;
             // A node without such a file has nothing to pass on.
             let nodes = host_network.then(|| fs::read_to_string("/etc/hosts").unwrap_or_default());
@@ -118,7 +175,7 @@ impl Host for OsHost {
             for (path, text, mode) in [(&termination, "", 0o666), (&etc_hosts, hosts.as_str(), 0o644)] {
                 write_file(path, text.as_bytes(), mode).map_err(|error| no_directory(path, &error))?;
             }
-            Ok(LifeFiles { termination: Some(termination), etc_hosts: Some(etc_hosts) })
+            Ok(LifeFiles { termination: Some(termination), etc_hosts: Some(etc_hosts), parts })
         })
     }
 
@@ -180,6 +237,40 @@ impl Host for OsHost {
     }
 }
 
+/// Makes or fills the volumes of one pod, off the threads of the agent's tasks.
+struct Filler {
+    pod: Pod,
+    facts: Arc<NodeFacts>,
+    objects: Arc<dyn ObjectStore>,
+    filling: Arc<Mutex<()>>,
+}
+
+// === impl Filler ===
+
+impl Filler {
+    fn of(host: &OsHost, pod: &Pod) -> Self {
+        Self {
+            pod: pod.clone(),
+            facts: Arc::clone(&host.facts),
+            objects: Arc::clone(&host.objects),
+            filling: Arc::clone(&host.filling),
+        }
+    }
+
+    /// Does something with each volume, and stops at the first one that it cannot be done with.
+    fn each<T, C: FromIterator<T>>(
+        &self,
+        mut work: impl FnMut(&v1::Volume, &Ground<'_>) -> Result<T, HostError>,
+    ) -> Result<C, HostError> {
+        let _filling = self.filling.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(spec) = &self.pod.source.spec else { return Ok(C::from_iter([])) };
+        let group = spec.security_context.as_ref().and_then(|context| context.fs_group);
+        let sources = Sources { pod: &self.pod, node: &self.facts, objects: self.objects.as_ref() };
+        let ground = Ground { sources, group: group.and_then(|group| u32::try_from(group).ok()) };
+        spec.volumes.iter().flatten().map(|volume| work(volume, &ground)).collect()
+    }
+}
+
 /// Whether a container that fails without a message is to be quoted from its log.
 fn falls_back_to_log(pod: &Pod, container: &str) -> bool {
     let Some(spec) = &pod.source.spec else { return false };
@@ -193,9 +284,14 @@ fn falls_back_to_log(pod: &Pod, container: &str) -> bool {
     policy == Some("FallbackToLogsOnError")
 }
 
-fn make_part(part: &SubPath) -> Result<(), HostError> {
-    let SubPath { volume, path } = part;
-    sub_paths::make(volume, path).map_err(|error| HostError {
+/// Sees to it that a part of a volume is there, and tells where it is.
+fn make_part(part: &SubPath) -> Result<PathBuf, HostError> {
+    let SubPath { volume, path, writer } = part;
+    let made = match writer {
+        Writer::Pod => sub_paths::make(volume, path).map(|()| volume.join(path)).map_err(|error| error.to_string()),
+        Writer::Agent => contents::resolve(volume, path),
+    };
+    made.map_err(|error| HostError {
         reason: NO_VOLUME,
         message: format!("cannot use {} in {}: {error}", path.display(), volume.display()),
     })
@@ -231,5 +327,7 @@ fn no_directory(path: &Path, error: &io::Error) -> HostError {
     HostError { reason: NO_DIRECTORIES, message: format!("cannot make {}: {error}", path.display()) }
 }
 
+#[cfg(test)]
+mod content_tests;
 #[cfg(test)]
 mod tests;

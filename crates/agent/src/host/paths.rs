@@ -103,12 +103,12 @@ impl PodPaths {
 
     /// The directory behind an `emptyDir` volume.
     pub fn empty_dir(&self, volume: &str) -> PathBuf {
-        self.empty_dirs().join(volume)
+        self.volumes_of(EMPTY_DIRS).join(volume)
     }
 
-    /// The directory with all `emptyDir` volumes.
-    pub(super) fn empty_dirs(&self) -> PathBuf {
-        self.dir.join("volumes").join(EMPTY_DIRS)
+    /// The directory with all volumes of one plugin.
+    pub(super) fn volumes_of(&self, plugin: &str) -> PathBuf {
+        self.dir.join("volumes").join(plugin)
     }
 }
 

@@ -155,13 +155,11 @@ async fn other_volumes_are_named_with_what_is_supported() {
     let (_directory, host) = host();
     for (volume, expected) in [
         (
-            "{ name: cfg, configMap: { name: x } }",
-            "volumes of type configMap are not supported by this agent; supported are emptyDir and hostPath",
+            "{ name: cfg, persistentVolumeClaim: { claimName: x } }",
+            "volumes of type persistentVolumeClaim are not supported by this agent; supported are configMap, \
+             downwardAPI, emptyDir, hostPath, projected and secret",
         ),
-        (
-            "{ name: cfg, secret: { secretName: x } }",
-            "volumes of type secret are not supported by this agent; supported are emptyDir and hostPath",
-        ),
+        ("{ name: cfg, configMap: { name: x } }", "configmap \"x\" not found"),
         (
             "{ name: cfg, emptyDir: { medium: HugePages } }",
             "medium \"HugePages\" is not supported by this agent; supported are \"\" and \"Memory\"",
