@@ -1,6 +1,11 @@
 //! Where the agent touches the world. Everything behind these traits can be simulated; nothing else is touched.
 
-use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use futures::future::BoxFuture;
 use keelet_lifecycle::{Moment, Severity, status::PodStatus};
@@ -63,10 +68,48 @@ pub trait Host: Send + Sync + fmt::Debug {
     /// The last words of a life that ended with this exit code: what is in its termination message file, or the end of
     /// its log where the pod asks for that. Empty if there are none.
     fn last_words<'a>(&'a self, pod: &'a Pod, life: Ended<'a>) -> BoxFuture<'a, String>;
+    /// The sizes of log files, in the order of the question; `None` for one that is not there.
+    fn log_sizes<'a>(&'a self, logs: &'a [LogFile]) -> BoxFuture<'a, Vec<Option<u64>>>;
+    /// Gives a log the name of a rotated one, with this time in it, and drops or compresses earlier ones so that there
+    /// are never more than so many files.
+    fn rotate_log<'a>(
+        &'a self,
+        log: &'a LogFile,
+        max_files: u32,
+        stamp: &'a str,
+    ) -> BoxFuture<'a, Result<(), HostError>>;
+    /// Gives a rotated log its name back, unless there is another one by now.
+    fn unrotate_log<'a>(&'a self, log: &'a LogFile, stamp: &'a str) -> BoxFuture<'a, Result<(), HostError>>;
+    /// Drops the logs of all lives but the newest ones of each container.
+    fn drop_old_logs<'a>(&'a self, pod: &'a Pod, keep: u32) -> BoxFuture<'a, Result<(), HostError>>;
+    /// The room on the file system that a path is on; `None` if nobody knows.
+    fn space<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Option<Space>>;
+    /// The UIDs of pods that have directories on the node, whoever made them.
+    fn pods_with_directories(&self) -> BoxFuture<'_, BTreeSet<String>>;
     /// Resolves when that process ends; `None` where it cannot be watched.
     fn process_end(&self, pid: u32) -> Option<BoxFuture<'static, ()>>;
     /// Removes what `prepare` made. It is no error if nothing is there.
     fn clean_up<'a>(&'a self, uid: &'a str) -> BoxFuture<'a, Result<(), HostError>>;
+}
+
+/// The log of one life of a container.
+#[derive(Clone, Debug)]
+pub struct LogFile {
+    /// Its pod.
+    pub pod: Arc<Pod>,
+    /// Its name.
+    pub container: String,
+    /// Its restart count.
+    pub attempt: u32,
+}
+
+/// The room on a file system, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// All of it.
+    pub capacity: u64,
+    /// What is left for whoever is not root.
+    pub available: u64,
 }
 
 /// A pod's volumes on the node: the directory or file to mount, by volume name.
@@ -138,6 +181,14 @@ pub struct HostError {
     pub reason: &'static str,
     /// For people.
     pub message: String,
+}
+
+// === impl LogFile ===
+
+impl fmt::Display for LogFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}/{}", self.pod.namespace, self.pod.name, self.container, self.attempt)
+    }
 }
 
 /// Readers of statuses and events: the local socket, subscribers, an API server.

@@ -16,6 +16,7 @@
 
 mod books;
 pub mod clock;
+pub mod config;
 pub mod doors;
 pub mod events;
 pub mod host;
@@ -33,9 +34,10 @@ mod registry;
 mod slot;
 pub mod source;
 mod tasks;
+pub mod upkeep;
 mod watch;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, num::NonZeroUsize, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use keelet_ledger::{Disk, Ledger, OpenError, Opened};
@@ -46,7 +48,7 @@ use keelet_lifecycle::{
 };
 use keelet_pod::Features;
 use keelet_prober::{Exec, ExecError, Executed, Prober};
-use tokio::sync::{Notify, OnceCell, watch as signal};
+use tokio::sync::{Notify, OnceCell, Semaphore, watch as signal};
 
 use self::{
     books::Books,
@@ -56,12 +58,13 @@ use self::{
 };
 pub use self::{
     doors::Doors,
-    launch::{Cgroups, NodeFacts},
+    launch::{Cgroups, NodeFacts, SeccompDefault},
     manager::{Extent, WantedPods},
     metrics::Metrics,
     node::Mode,
     slot::{Acknowledge, Wanted},
     tasks::TokioTasks,
+    upkeep::Upkeep,
 };
 
 /// How often the agent says in the ledger that it is alive.
@@ -82,6 +85,10 @@ pub struct Settings {
     pub probe_limit: usize,
     /// What containers may know of the node.
     pub facts: NodeFacts,
+    /// Pulls of images that may be under way at once on the whole node; none for as many as there are.
+    pub parallel_pulls: Option<NonZeroUsize>,
+    /// What is done about logs and images.
+    pub upkeep: Upkeep,
 }
 
 /// A running agent.
@@ -91,6 +98,7 @@ pub struct Agent {
     desk: Arc<Desk>,
     stop: signal::Sender<bool>,
     stopped: signal::Receiver<bool>,
+    upkeep: signal::Sender<Upkeep>,
 }
 
 /// Why an agent cannot start.
@@ -127,6 +135,7 @@ impl Agent {
         }
         let absence = ledger.absence(started);
         let (stop, stopping) = signal::channel(false);
+        let (upkeep, present_upkeep) = signal::channel(settings.upkeep);
         let (ended, stopped) = signal::channel(false);
         let exec = Arc::new(RuntimeExec(doors.runtime.clone()));
         let node = Arc::new(Node {
@@ -147,6 +156,8 @@ impl Agent {
             absence,
             stopping,
             runtime_name: OnceCell::new(),
+            pulls: settings.parallel_pulls.map(|most| Semaphore::new(most.get())),
+            upkeep: present_upkeep,
             look_at_objects: Notify::new(),
         });
         let desk = Arc::new(Desk::default());
@@ -160,7 +171,8 @@ impl Agent {
         node.tasks.spawn(Box::pin(watch::follow(Arc::clone(&node))));
         node.tasks.spawn(Box::pin(heartbeat(Arc::clone(&node))));
         node.tasks.spawn(Box::pin(refresh::keep(Arc::clone(&node))));
-        Ok(Self { node, desk, stop, stopped })
+        upkeep::start(&node);
+        Ok(Self { node, desk, stop, stopped, upkeep })
     }
 
     /// The pods that are to run here. One that is no longer among them is stopped and removed. Until this was called
@@ -177,6 +189,16 @@ impl Agent {
         }
         slot.request_restart(request);
         Ok(())
+    }
+
+    /// Resolves once the loop that owns all pods has turned. One that hangs does not, nor one that has ended.
+    pub async fn pulse(&self) {
+        self.desk.pulse().await;
+    }
+
+    /// From now on logs and images are kept by these rules.
+    pub fn set_upkeep(&self, upkeep: Upkeep) {
+        self.upkeep.send_replace(upkeep);
     }
 
     /// Config maps and secrets may have changed: volumes are brought up to date now.

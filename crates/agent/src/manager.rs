@@ -9,7 +9,10 @@ use std::{
 use keelet_ledger::Recovered;
 use keelet_lifecycle::Evidence;
 use keelet_pod::Pod;
-use tokio::{sync::Notify, time::Instant};
+use tokio::{
+    sync::{Notify, oneshot},
+    time::Instant,
+};
 
 use crate::{
     node::{Mode, Node},
@@ -51,6 +54,8 @@ struct Notes {
     ended: Vec<(String, Ended)>,
     found: BTreeMap<String, Remains>,
     cleared: Vec<String>,
+    /// Whoever wants to know that the manager turns.
+    pulses: Vec<oneshot::Sender<()>>,
 }
 
 /// Owner of the pods' tasks.
@@ -102,6 +107,22 @@ impl Desk {
         self.bell.notify_one();
     }
 
+    /// Resolves when the manager has turned once more.
+    pub(crate) async fn pulse(&self) {
+        let (sender, turned) = oneshot::channel();
+        {
+            let mut notes = self.notes();
+            // Those who gave up waiting are not kept.
+            notes.pulses.retain(|waiting| !waiting.is_closed());
+            notes.pulses.push(sender);
+        }
+        self.bell.notify_one();
+        // A manager that has ended will never turn again.
+        if turned.await.is_err() {
+            std::future::pending().await
+        }
+    }
+
     fn cleared(&self, uid: String) {
         self.notes().cleared.push(uid);
         self.bell.notify_one();
@@ -132,6 +153,9 @@ impl Manager {
         let mut stopping = self.node.stopping.clone();
         loop {
             let notes = std::mem::take(&mut *self.desk.notes());
+            for pulse in notes.pulses {
+                let _ = pulse.send(());
+            }
             for (uid, ended) in notes.ended {
                 self.ended(&uid, ended);
             }

@@ -1,10 +1,14 @@
 //! Directories and files of pods: none are made, the wishes for them are counted.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use futures::future::BoxFuture;
 use keelet_agent::{
-    doors::{Ended, Host, HostError, LifeFiles, LifeOf, Volumes},
+    doors::{Ended, Host, HostError, LifeFiles, LifeOf, LogFile, Space, Volumes},
     objects::{Data, ObjectKind, Objects, Reference},
 };
 use keelet_pod::Pod;
@@ -90,6 +94,41 @@ impl Host for SimHost {
 
     fn last_words<'a>(&'a self, pod: &'a Pod, life: Ended<'a>) -> BoxFuture<'a, String> {
         Box::pin(async move { self.sim.lock().scripts.of(&pod.name, life.container).message.clone() })
+    }
+
+    fn log_sizes<'a>(&'a self, logs: &'a [LogFile]) -> BoxFuture<'a, Vec<Option<u64>>> {
+        let sizes = logs.iter().map(|log| self.sim.lock().log_sizes.get(&log.container).copied().or(Some(0))).collect();
+        Box::pin(async move { sizes })
+    }
+
+    fn rotate_log<'a>(&'a self, log: &'a LogFile, _: u32, _: &'a str) -> BoxFuture<'a, Result<(), HostError>> {
+        Box::pin(async move {
+            self.count(&format!("rotate {}", log.container)).await;
+            self.sim.lock().log_sizes.remove(&log.container);
+            Ok(())
+        })
+    }
+
+    fn unrotate_log<'a>(&'a self, log: &'a LogFile, _: &'a str) -> BoxFuture<'a, Result<(), HostError>> {
+        Box::pin(async move {
+            self.count(&format!("unrotate {}", log.container)).await;
+            Ok(())
+        })
+    }
+
+    fn drop_old_logs<'a>(&'a self, pod: &'a Pod, _: u32) -> BoxFuture<'a, Result<(), HostError>> {
+        Box::pin(async move {
+            self.count(&format!("drop old logs of {}", pod.uid)).await;
+            Ok(())
+        })
+    }
+
+    fn space<'a>(&'a self, _: &'a Path) -> BoxFuture<'a, Option<Space>> {
+        Box::pin(async { None })
+    }
+
+    fn pods_with_directories(&self) -> BoxFuture<'_, BTreeSet<String>> {
+        Box::pin(async { BTreeSet::new() })
     }
 
     fn process_end(&self, pid: u32) -> Option<BoxFuture<'static, ()>> {

@@ -62,6 +62,8 @@ pub(crate) struct State {
     pub(crate) calm: watch::Sender<u32>,
     /// Effects of the agent on the host's directories.
     pub(crate) directories: BTreeMap<String, u32>,
+    /// Sizes of logs, by container name; all others are empty.
+    pub(crate) log_sizes: BTreeMap<String, u64>,
     time: Time,
 }
 
@@ -118,6 +120,7 @@ impl Sim {
                 subscribers: Vec::new(),
                 calm: watch::Sender::new(0),
                 directories: BTreeMap::new(),
+                log_sizes: BTreeMap::new(),
                 time: Time { beginning: now, booted: now, boot: 1, wall_ms: BEGINNING_MS },
             }),
         })

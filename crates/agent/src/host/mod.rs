@@ -16,6 +16,7 @@
 
 mod contents;
 mod hosts;
+mod logs;
 mod paths;
 mod process;
 mod removal;
@@ -26,7 +27,7 @@ mod turns;
 mod volumes;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs::{self, DirBuilder, OpenOptions, Permissions},
     io::{self, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
@@ -40,10 +41,13 @@ use keelet_lifecycle::restart::count_from_logs;
 use keelet_pod::Pod;
 use rustix::fs::OFlags;
 
-pub use self::paths::{Layout, PodPaths};
 use self::{contents::Sources, turns::Turns, volumes::Ground};
+pub use self::{
+    paths::{Layout, PodPaths},
+    size::bytes as bytes_of,
+};
 use crate::{
-    doors::{Ended, Host, HostError, LifeFiles, LifeOf, SubPath, Volumes, Writer},
+    doors::{Ended, Host, HostError, LifeFiles, LifeOf, LogFile, Space, SubPath, Volumes, Writer},
     launch::NodeFacts,
     objects::{NoObjects, ObjectStore, Objects, Reference},
 };
@@ -54,6 +58,8 @@ const NO_DIRECTORIES: &str = "FailedToMakePodDataDirectories";
 const NO_VOLUME: &str = "FailedMount";
 /// The reason of an error with a config map or a secret that variables come from.
 const NO_OBJECT: &str = "CreateContainerConfigError";
+/// The reason of an error with a log.
+const NO_LOG: &str = "FailedLogRotation";
 /// The reason of an error while a pod's directories are removed.
 const NOT_REMOVED: &str = "FailedCleanUp";
 
@@ -109,6 +115,26 @@ impl OsHost {
             let Ok(paths) = paths else { return String::new() };
             let path = paths.log_dir().join(PodPaths::container_log_file(&container, attempt));
             tail::read_end(&path, tail::LOG_WINDOW).map(|end| tail::log_message(&end)).unwrap_or_default()
+        })
+    }
+}
+
+impl OsHost {
+    fn log_path(&self, log: &LogFile) -> Result<PathBuf, HostError> {
+        let paths = self.layout.pod(&log.pod)?;
+        Ok(paths.log_dir().join(PodPaths::container_log_file(&log.container, log.attempt)))
+    }
+
+    fn with_log(
+        &self,
+        log: &LogFile,
+        stamp: &str,
+        work: impl FnOnce(&Path, &str) -> io::Result<()> + Send + 'static,
+    ) -> BoxFuture<'static, Result<(), HostError>> {
+        let (path, stamp) = (self.log_path(log), stamp.to_owned());
+        self.turns.run(move || {
+            let path = path?;
+            work(&path, &stamp).map_err(|error| no_log(&path, &error))
         })
     }
 }
@@ -213,6 +239,56 @@ impl Host for OsHost {
                 return log[log.ceil_char_boundary(log.len().saturating_sub(most))..].to_owned();
             }
             said
+        })
+    }
+
+    fn log_sizes<'a>(&'a self, logs: &'a [LogFile]) -> BoxFuture<'a, Vec<Option<u64>>> {
+        // One that has no path has no size, and nothing to rotate.
+        let paths: Vec<_> = logs.iter().map(|log| self.log_path(log).ok()).collect();
+        self.turns.run(move || paths.iter().map(|path| path.as_deref().map_or(Some(0), logs::size)).collect())
+    }
+
+    fn rotate_log<'a>(
+        &'a self,
+        log: &'a LogFile,
+        max_files: u32,
+        stamp: &'a str,
+    ) -> BoxFuture<'a, Result<(), HostError>> {
+        self.with_log(log, stamp, move |path, stamp| logs::rotate(path, max_files, stamp))
+    }
+
+    fn unrotate_log<'a>(&'a self, log: &'a LogFile, stamp: &'a str) -> BoxFuture<'a, Result<(), HostError>> {
+        self.with_log(log, stamp, logs::unrotate)
+    }
+
+    fn drop_old_logs<'a>(&'a self, pod: &'a Pod, keep: u32) -> BoxFuture<'a, Result<(), HostError>> {
+        let paths = self.layout.pod(pod);
+        let containers: Vec<_> = pod.all_containers().map(|container| container.name.clone()).collect();
+        self.turns.run(move || {
+            let paths = paths?;
+            containers.iter().try_for_each(|container| {
+                let directory = paths.container_log_dir(container);
+                logs::drop_old(&directory, keep).map_err(|error| no_log(&directory, &error))
+            })
+        })
+    }
+
+    fn space<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Option<Space>> {
+        let path = path.to_owned();
+        self.turns.run(move || {
+            let found = rustix::fs::statvfs(&path).ok()?;
+            let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
+            Some(Space { capacity: bytes(found.f_blocks), available: bytes(found.f_bavail) })
+        })
+    }
+
+    fn pods_with_directories(&self) -> BoxFuture<'_, BTreeSet<String>> {
+        let layout = self.layout.clone();
+        self.turns.run(move || {
+            let pods = names_in(&layout.pods()).unwrap_or_default();
+            let logs = names_in(layout.logs()).unwrap_or_default();
+            let of_logs = logs.iter().filter_map(|name| paths::uid_of_log_dir(name)).map(str::to_owned);
+            pods.into_iter().chain(of_logs).collect()
         })
     }
 
@@ -321,6 +397,10 @@ fn write_file(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
 
 fn names_in(directory: &Path) -> io::Result<Vec<String>> {
     fs::read_dir(directory)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+}
+
+fn no_log(path: &Path, error: &io::Error) -> HostError {
+    HostError { reason: NO_LOG, message: format!("{}: {error}", path.display()) }
 }
 
 fn no_directory(path: &Path, error: &io::Error) -> HostError {

@@ -56,10 +56,15 @@ impl Layout {
         Ok(PodPaths { dir: self.pod_dir(&pod.uid)?, log_dir: self.logs.join(log_dir) })
     }
 
+    /// The directory with the directories of all pods.
+    pub(super) fn pods(&self) -> PathBuf {
+        self.root.join("pods")
+    }
+
     /// The directory of the pod with that UID.
     pub(super) fn pod_dir(&self, uid: &str) -> Result<PathBuf, HostError> {
         check("UID of the pod", uid)?;
-        Ok(self.root.join("pods").join(uid))
+        Ok(self.pods().join(uid))
     }
 }
 
@@ -114,7 +119,12 @@ impl PodPaths {
 
 /// Whether logs in a directory of that name are those of a pod. Neither namespaces nor names have underscores.
 pub(super) fn is_log_dir_of(name: &str, uid: &str) -> bool {
-    name.splitn(3, '_').nth(2) == Some(uid)
+    uid_of_log_dir(name) == Some(uid)
+}
+
+/// The pod whose logs are in a directory of that name.
+pub(super) fn uid_of_log_dir(name: &str) -> Option<&str> {
+    name.splitn(3, '_').nth(2).filter(|uid| !uid.is_empty())
 }
 
 /// Whether it names something in its directory, and nothing else.

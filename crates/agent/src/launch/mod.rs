@@ -104,6 +104,18 @@ pub struct NodeFacts {
     pub swap_limits: bool,
     /// Where seccomp profiles of the type Localhost are, such as `/var/lib/kubelet/seccomp`.
     pub seccomp_root: PathBuf,
+    /// What a container is confined to that asks for no seccomp profile.
+    pub seccomp_default: SeccompDefault,
+}
+
+/// What a container is confined to that asks for no seccomp profile.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SeccompDefault {
+    /// To nothing, as the API has it.
+    #[default]
+    Unconfined,
+    /// To the runtime's own profile.
+    Runtime,
 }
 
 /// The two generations of cgroups.
