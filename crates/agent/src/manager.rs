@@ -318,3 +318,25 @@ fn copy_of(node: &Node, recovered: &Recovered) -> Result<Pod, String> {
     let copy = recovered.copy.clone().ok_or("there is no copy of it")?;
     Pod::from_json(copy, &node.features)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A manager that hangs, or has ended, shows no sign of life.
+    #[tokio::test]
+    async fn without_a_turn_there_is_no_pulse() {
+        let desk = Desk::default();
+        let mut pulse = std::pin::pin!(desk.pulse());
+        assert!(futures::poll!(&mut pulse).is_pending());
+        // As a manager does that takes its notes and dies over them.
+        drop(std::mem::take(&mut *desk.notes()));
+        assert!(futures::poll!(&mut pulse).is_pending());
+        let mut pulse = std::pin::pin!(desk.pulse());
+        assert!(futures::poll!(&mut pulse).is_pending());
+        for pulse in std::mem::take(&mut *desk.notes()).pulses {
+            let _ = pulse.send(());
+        }
+        assert!(futures::poll!(&mut pulse).is_ready());
+    }
+}
