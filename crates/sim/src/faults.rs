@@ -35,6 +35,8 @@ pub enum CallKind {
     ListContainers,
     /// `ContainerStatus`.
     ContainerStatus,
+    /// `ReopenContainerLog`.
+    ReopenContainerLog,
     /// `ExecSync`.
     ExecSync,
     /// `ImageStatus` and `ListImages`.
@@ -149,7 +151,7 @@ struct Scripted {
 
 impl CallKind {
     /// Every kind of call that can be told to fail.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Version,
         Self::RunPodSandbox,
         Self::StopPodSandbox,
@@ -162,6 +164,7 @@ impl CallKind {
         Self::RemoveContainer,
         Self::ListContainers,
         Self::ContainerStatus,
+        Self::ReopenContainerLog,
         Self::ExecSync,
         Self::ImageStatus,
         Self::PullImage,
@@ -179,6 +182,7 @@ impl CallKind {
                 | Self::StartContainer
                 | Self::StopContainer
                 | Self::RemoveContainer
+                | Self::ReopenContainerLog
                 | Self::ExecSync
                 | Self::PullImage
         )

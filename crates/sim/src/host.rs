@@ -97,14 +97,16 @@ impl Host for SimHost {
     }
 
     fn log_sizes<'a>(&'a self, logs: &'a [LogFile]) -> BoxFuture<'a, Vec<Option<u64>>> {
-        let sizes = logs.iter().map(|log| self.sim.lock().log_sizes.get(&log.container).copied().or(Some(0))).collect();
+        let size = |log: &LogFile| self.sim.lock().log_sizes.get(&log.container).copied().unwrap_or(Some(0));
+        let sizes = logs.iter().map(size).collect();
         Box::pin(async move { sizes })
     }
 
     fn rotate_log<'a>(&'a self, log: &'a LogFile, _: u32, _: &'a str) -> BoxFuture<'a, Result<(), HostError>> {
         Box::pin(async move {
             self.count(&format!("rotate {}", log.container)).await;
-            self.sim.lock().log_sizes.remove(&log.container);
+            // The runtime goes on writing into the file that has another name now.
+            self.sim.lock().log_sizes.insert(log.container.clone(), None);
             Ok(())
         })
     }
@@ -112,6 +114,7 @@ impl Host for SimHost {
     fn unrotate_log<'a>(&'a self, log: &'a LogFile, _: &'a str) -> BoxFuture<'a, Result<(), HostError>> {
         Box::pin(async move {
             self.count(&format!("unrotate {}", log.container)).await;
+            self.sim.lock().log_sizes.insert(log.container.clone(), Some(u64::MAX));
             Ok(())
         })
     }

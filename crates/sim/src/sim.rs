@@ -62,8 +62,8 @@ pub(crate) struct State {
     pub(crate) calm: watch::Sender<u32>,
     /// Effects of the agent on the host's directories.
     pub(crate) directories: BTreeMap<String, u32>,
-    /// Sizes of logs, by container name; all others are empty.
-    pub(crate) log_sizes: BTreeMap<String, u64>,
+    /// Sizes of logs, by container name; none where there is no file. All others are empty.
+    pub(crate) log_sizes: BTreeMap<String, Option<u64>>,
     time: Time,
 }
 

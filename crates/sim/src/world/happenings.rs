@@ -70,6 +70,12 @@ impl World {
         self
     }
 
+    /// The log of a container has grown to this size.
+    pub fn log_grows(&mut self, container: &str, bytes: u64) -> &mut Self {
+        self.inside(|state| state.log_sizes.insert(container.to_owned(), Some(bytes)));
+        self
+    }
+
     /// Changes the mood of the disk.
     pub fn disk(&mut self, mood: DiskMood) -> &mut Self {
         self.faults(|faults| faults.disk = mood)

@@ -114,7 +114,7 @@ fn a_container_waits_for_the_config_map_of_its_variables() {
         )
         .without_agent()
         .build();
-    world.faults(|faults| drop(faults.missing_objects.insert("conf".to_owned()))).start_agent().run(secs(60));
+    world.faults(|faults| faults.missing_objects = ["conf".to_owned()].into()).start_agent().run(secs(60));
     assert_eq!((world.starts("main"), world.starts("other")), (0, 1));
     assert!(world.saw_event("Failed", "configmap \"conf\" not found"));
     assert!(!world.holds(ConditionType::Ready));
