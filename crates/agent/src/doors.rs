@@ -5,6 +5,7 @@ use std::{
     fmt,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use futures::future::BoxFuture;
@@ -200,8 +201,19 @@ pub trait Readers: Send + Sync + fmt::Debug {
     fn publish(&self, pod: &Arc<Pod>, version: u64, status: &PodStatus, acknowledge: Acknowledge);
     /// Takes an event.
     fn event(&self, pod: &Arc<Pod>, event: &EventRecord);
+    /// Somebody asked for the pod to go away. Readers that hear it from elsewhere need not listen.
+    fn leaving(&self, _pod: &Arc<Pod>, _departure: Departure) {}
     /// The pod is gone for good, and nothing of it is left.
     fn gone(&self, pod: &Arc<Pod>);
+}
+
+/// A pod's way out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Departure {
+    /// When it was asked for, as far as this agent knows.
+    pub asked: Moment,
+    /// How long its containers may take.
+    pub grace: Duration,
 }
 
 /// What happened, as readers get it.

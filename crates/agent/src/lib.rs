@@ -58,7 +58,7 @@ use self::{
 };
 pub use self::{
     doors::Doors,
-    launch::{Cgroups, NodeFacts, SeccompDefault},
+    launch::{Cgroups, NodeFacts, SeccompDefault, qos_class},
     manager::{Extent, WantedPods},
     metrics::Metrics,
     node::Mode,

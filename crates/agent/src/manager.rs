@@ -7,7 +7,7 @@ use std::{
 };
 
 use keelet_ledger::Recovered;
-use keelet_lifecycle::Evidence;
+use keelet_lifecycle::{Evidence, observed::Deletion};
 use keelet_pod::Pod;
 use tokio::{
     sync::{Notify, oneshot},
@@ -15,6 +15,7 @@ use tokio::{
 };
 
 use crate::{
+    doors::Departure,
     node::{Mode, Node},
     orphans::{self, Remains},
     pod_task::{Ended, PodTask, deletion_of},
@@ -222,6 +223,9 @@ impl Manager {
                 }
             };
             if now != managed.wanted {
+                if now.deletion != managed.wanted.deletion {
+                    tell_departure(&self.node, &managed.pod, now.deletion.as_ref());
+                }
                 managed.wanted = now.clone();
                 managed.slot.want(now);
             }
@@ -248,6 +252,8 @@ impl Manager {
         }
         let leaving = evidence.durable.ending.as_ref().is_some_and(|ending| ending.deleted);
         self.node.registry.enter(&pod, &slot);
+        let deletion = wanted.deletion.clone().or_else(|| leaving.then(|| deletion_of(&pod)));
+        tell_departure(&self.node, &pod, deletion.as_ref());
         let task = PodTask::new(Arc::clone(&self.node), Arc::clone(&slot), wanted.clone(), evidence);
         self.pods.insert(uid.clone(), Managed { slot, pod, wanted, named, leaving });
         let (node, desk) = (Arc::clone(&self.node), Arc::clone(&self.desk));
@@ -297,6 +303,13 @@ impl Manager {
             forget(&node, &uid).await;
             desk.cleared(uid);
         }));
+    }
+}
+
+/// Tells readers that a pod is on its way out, if it is.
+fn tell_departure(node: &Node, pod: &Arc<Pod>, deletion: Option<&Deletion>) {
+    if let Some(deletion) = deletion {
+        node.readers.leaving(pod, Departure { asked: node.clock.now(), grace: deletion.grace });
     }
 }
 

@@ -43,6 +43,7 @@ use std::{
 use k8s_openapi::api::core::v1::{PodSecurityContext, PodSpec};
 use keelet_pod::Pod;
 
+pub use self::qos::qos_class;
 pub(crate) use self::{
     container::container_config,
     downward::file as downward_file,

@@ -1,0 +1,2 @@
+//! The local API.
+pub mod logs;
