@@ -1,7 +1,7 @@
 //! `keelet agent`: the daemon.
 
-mod facts;
-mod healthz;
+pub(crate) mod facts;
+mod local;
 mod options;
 mod systemd;
 
@@ -19,7 +19,7 @@ use keelet_agent::{
     Agent, Doors, Extent, Mode, Settings, TokioTasks, Wanted,
     clock::OsClock,
     config::{Change, NodeConfig},
-    doors::Clock,
+    doors::{Clock, Readers},
     host::{Layout, OsHost},
     objects::LocalObjects,
     readers::LocalReaders,
@@ -28,6 +28,7 @@ use keelet_agent::{
 use keelet_cri::Runtime;
 use keelet_ledger::{OsDisk, Recovered, Snapshot};
 use keelet_lifecycle::{BootId, Rules, restart::BackoffLimits};
+use keelet_local::Local;
 use keelet_pod::{Features, Pod, Resolution, Strictness};
 use keelet_prober::TcpDial;
 use tokio::{
@@ -84,6 +85,9 @@ pub(crate) struct Args {
     /// Probe attempts that may be under way at once
     #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = number::parse::<NonZeroUsize>, default_value = "64")]
     max_concurrent_probes: NonZeroUsize,
+    /// Port of loopback for /healthz and /metrics; 0 for none [default: 10248]
+    #[arg(long, value_name = "PORT", allow_hyphen_values = true, value_parser = number::parse::<u16>)]
+    healthz_port: Option<u16>,
     /// Say more; twice for everything
     #[arg(short, long, action = clap::ArgAction::Count)]
     verbose: u8,
@@ -141,6 +145,7 @@ async fn serve(args: &Args) -> Result<()> {
     let readers = Arc::new(LocalReaders::default());
     let recovered = recovered(&options.paths, clock.now().boot_id, &features);
     let facts = options.facts(args)?;
+    let layout = Layout::new(&options.paths.root_dir, &options.logs);
     let settings = Settings {
         rules: Rules {
             node_monitor_grace: Duration::from_secs(args.node_monitor_grace_period),
@@ -155,25 +160,23 @@ async fn serve(args: &Args) -> Result<()> {
         parallel_pulls: options.parallel_pulls(),
         upkeep: options.config.upkeep.clone(),
     };
-    let host = OsHost::new(Layout::new(&options.paths.root_dir, &options.logs))
+    let host = OsHost::new(layout.clone())
         .with_objects(Arc::new(LocalObjects::new(&options.objects)))
-        .with_facts(facts);
+        .with_facts(facts.clone());
     let doors = Doors {
         runtime: runtime.clone(),
-        clock,
+        clock: Arc::clone(&clock) as Arc<dyn Clock>,
         dial: Arc::new(TcpDial),
         disk: OsDisk,
         host: Arc::new(host),
-        readers,
+        readers: Arc::clone(&readers) as Arc<dyn Readers>,
         tasks: Arc::new(TokioTasks::start().context("no thread for the ledger")?),
     };
     // Before anything is started: a signal that comes early must not be lost.
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut hangup = signal(SignalKind::hangup())?;
+    let socket = local::socket(&options.paths.socket()).await?;
     let agent = Arc::new(Agent::start(doors, settings).await?);
-    if let Some((address, port)) = options.config.healthz() {
-        healthz::serve(address, port, Arc::clone(&agent)).await?;
-    }
     tracing::info!(
         runtime = runtime.endpoint(), manifests = %options.manifests.display(),
         "keelet {} is running", env!("CARGO_PKG_VERSION")
@@ -182,8 +185,20 @@ async fn serve(args: &Args) -> Result<()> {
     if let Some(every) = service_manager.ping_every() {
         tokio::spawn(show_life(Arc::clone(&service_manager), Arc::clone(&agent), every));
     }
-    tokio::spawn(greet(runtime));
+    tokio::spawn(greet(runtime.clone()));
     let (sender, mut listings) = watch::channel(Arc::default());
+    let api = Local {
+        agent: Arc::clone(&agent),
+        readers,
+        runtime,
+        started: clock.now(),
+        clock,
+        layout,
+        facts,
+        source: Arc::new(listings.clone()),
+        import: None,
+    };
+    let served = local::serve(socket, options.healthz(args), Arc::new(api));
     let mut source = ManifestDir::new(&options.manifests, features, Strictness::Strict).beside(recovered);
     if let Some(every) = options.config.file_check_frequency {
         source = source.relook_every(every);
@@ -214,6 +229,7 @@ async fn serve(args: &Args) -> Result<()> {
     }
     service_manager.stopping();
     tracing::info!("stopping; pods run on");
+    drop(served);
     agent.stop().await;
     Ok(())
 }

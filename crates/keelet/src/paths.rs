@@ -33,6 +33,11 @@ impl Paths {
         })
     }
 
+    /// Where the agent's socket is.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.state_dir.join("keelet.sock")
+    }
+
     /// Where the ledger is.
     pub(crate) fn ledger_settings(&self, boot_id: BootId) -> Settings {
         Settings::new(self.root_dir.join("ledger"), self.state_dir.join("ledger"), boot_id)

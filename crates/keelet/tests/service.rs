@@ -196,9 +196,14 @@ fn health_is_served_where_it_is_asked_for() {
     agent.says(" is running");
     #[expect(clippy::disallowed_methods, reason = "a test asks over a real socket")]
     let ask = |path: &str| {
-        let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let mut stream = loop {
+            // It listens a moment after it says that it runs.
+            if let Ok(stream) = TcpStream::connect(("127.0.0.1", port)) {
+                break stream;
+            }
+        };
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).unwrap();
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         answer

@@ -11,7 +11,7 @@ mod tests;
 
 use std::{
     collections::BTreeMap,
-    net::{IpAddr, Ipv4Addr},
+    net::IpAddr,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -348,12 +348,6 @@ impl Checker<'_> {
 // === impl NodeConfig ===
 
 impl NodeConfig {
-    /// Where `/healthz` is served; `None` if it is not asked for.
-    pub fn healthz(&self) -> Option<(IpAddr, u16)> {
-        let port = self.healthz_port.filter(|port| *port > 0)?;
-        Some((self.healthz_bind_address.unwrap_or(Ipv4Addr::LOCALHOST.into()), port))
-    }
-
     /// What is different in another version of the file.
     pub fn changes(&self, new: &Self) -> Vec<Change> {
         let (old, (logs, images)) = (self, (&self.upkeep.logs, &self.upkeep.images));

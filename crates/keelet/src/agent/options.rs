@@ -2,6 +2,7 @@
 
 use std::{
     fs, io,
+    net::{Ipv4Addr, SocketAddr},
     num::NonZeroUsize,
     path::{Path, PathBuf},
 };
@@ -15,6 +16,9 @@ use keelet_agent::{
 
 use super::{Args, facts};
 use crate::paths::Paths;
+
+/// The kubelet's.
+const HEALTHZ_PORT: u16 = 10248;
 
 /// Where everything is, and what the file says. Paths are as the runtime sees them: whatever the working directory.
 #[derive(Debug)]
@@ -59,6 +63,13 @@ impl Options {
             objects: absolute("--local-objects-dir", &args.local_objects_dir)?,
             config,
         })
+    }
+
+    /// Where health and metrics are served: the flag, the file, the kubelet's port.
+    pub(crate) fn healthz(&self, args: &Args) -> Option<SocketAddr> {
+        let port = args.healthz_port.or(self.config.healthz_port).unwrap_or(HEALTHZ_PORT);
+        let address = self.config.healthz_bind_address.unwrap_or(Ipv4Addr::LOCALHOST.into());
+        (port != 0).then_some(SocketAddr::new(address, port))
     }
 
     /// What containers may know of this node.

@@ -70,7 +70,8 @@ fn last_lines(file: &File, length: u64, wanted: u64) -> io::Result<(u64, u64)> {
     while upper > 0 {
         let lower = upper.saturating_sub(BLOCK);
         // With the head of a line that begins at the end of the block.
-        let mut block = vec![0; usize::try_from((upper - lower).saturating_add(HEAD as u64).min(length - lower)).unwrap_or(0)];
+        let mut block =
+            vec![0; usize::try_from((upper - lower).saturating_add(HEAD as u64).min(length - lower)).unwrap_or(0)];
         file.read_exact_at(&mut block, lower)?;
         let inside = usize::try_from(upper - lower).unwrap_or(0);
         for at in (0..inside).rev().filter(|at| block[*at] == b'\n') {

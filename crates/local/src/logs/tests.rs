@@ -58,7 +58,8 @@ async fn the_parts_of_the_newest_life_are_one_log() {
 #[tokio::test]
 async fn the_last_lines_are_counted_over_all_parts() {
     let (_directory, request) = container();
-    for (tail, expected) in [(0, ""), (1, "f\n"), (3, "d\ne\nf\n"), (5, "b\nc\nd\ne\nf\n"), (99, "a\nb\nc\nd\ne\nf\n")] {
+    for (tail, expected) in [(0, ""), (1, "f\n"), (3, "d\ne\nf\n"), (5, "b\nc\nd\ne\nf\n"), (99, "a\nb\nc\nd\ne\nf\n")]
+    {
         assert_eq!(all(LogRequest { tail: Some(tail), ..request.clone() }).await, expected, "{tail}");
     }
 }
