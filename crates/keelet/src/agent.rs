@@ -175,8 +175,8 @@ async fn serve(args: &Args) -> Result<()> {
     // Before anything is started: a signal that comes early must not be lost.
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut hangup = signal(SignalKind::hangup())?;
-    let socket = local::socket(&options.paths.socket()).await?;
     let agent = Arc::new(Agent::start(doors, settings).await?);
+    let socket = local::socket(&options.paths.socket()).await?;
     tracing::info!(
         runtime = runtime.endpoint(), manifests = %options.manifests.display(),
         "keelet {} is running", env!("CARGO_PKG_VERSION")

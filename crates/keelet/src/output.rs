@@ -3,6 +3,8 @@
 use std::io::{self, Write};
 
 use anyhow::Context;
+use bytes::{Bytes, BytesMut};
+use futures::{Stream, StreamExt};
 
 use crate::validate::Verdict;
 
@@ -13,6 +15,49 @@ pub(crate) fn out(text: &str) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other,
     }
+}
+
+/// Whether somebody still reads what is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reader {
+    /// Somebody does.
+    There,
+    /// `| head` has seen enough: there is no point in going on.
+    Gone,
+}
+
+/// Writes a part of something that goes on.
+pub(crate) fn live(bytes: &[u8]) -> io::Result<Reader> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+        Ok(()) => Ok(Reader::There),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Reader::Gone),
+        Err(error) => Err(error),
+    }
+}
+
+/// Lines, without their line breaks, of what comes in pieces. A last one without a line break is one too.
+pub(crate) fn lines<E>(pieces: impl Stream<Item = Result<Bytes, E>>) -> impl Stream<Item = Result<Vec<u8>, E>> {
+    let pieces = Box::pin(pieces);
+    futures::stream::unfold((pieces, BytesMut::new()), |(mut pieces, mut rest)| async {
+        loop {
+            if let Some(at) = rest.iter().position(|byte| *byte == b'\n') {
+                let line = rest.split_to(at + 1)[..at].to_vec();
+                return Some((Ok(line), (pieces, rest)));
+            }
+            match pieces.next().await {
+                Some(Ok(piece)) => rest.extend_from_slice(&piece),
+                Some(Err(error)) => return Some((Err(error), (pieces, rest))),
+                None if rest.is_empty() => return None,
+                None => return Some((Ok(rest.split().to_vec()), (pieces, rest))),
+            }
+        }
+    })
+}
+
+/// Writes one line to standard error that is no error.
+pub(crate) fn note(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
 /// Writes one line to standard error. If that fails there is nobody left to tell.

@@ -3,7 +3,7 @@
 use std::{
     fs, io,
     net::SocketAddr,
-    os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt},
+    os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -158,7 +158,7 @@ async fn check_place(path: &Path) -> Result<(), BindError> {
 
 fn make(path: &Path) -> io::Result<(UnixListener, u64)> {
     if let Some(directory) = path.parent() {
-        fs::create_dir_all(directory)?;
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     }
     // Under another name until it has its mode: nobody can connect in between. A rename replaces in one step.
     let aside = path.with_extension(format!("{}", std::process::id()));

@@ -25,7 +25,7 @@ use std::{collections::BTreeMap, fmt, pin::Pin, sync::Arc, time::Duration};
 use axum::{
     Router,
     extract::{DefaultBodyLimit, State},
-    http::{Method, Uri, header::CONTENT_TYPE},
+    http::{Method, StatusCode, Uri, header::CONTENT_TYPE},
     response::IntoResponse,
     routing::{delete, get, post},
 };
