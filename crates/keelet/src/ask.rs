@@ -169,8 +169,8 @@ mod tests {
             pick(&pods, None, "web").unwrap_err(),
             "pods of 2 namespaces are called \"web\": say -n default or -n shop"
         );
-        let error = pick(&pods, None, "wbe").unwrap_err();
-        assert!(error.starts_with("there is no pod \"wbe\"; did you mean web?\nthis node has:\n  web\n"), "{error}");
+        let error = pick(&pods, None, "wep").unwrap_err();
+        assert!(error.starts_with("there is no pod \"wep\"; did you mean web?\nthis node has:\n  web\n"), "{error}");
         assert_eq!(pick(&[], None, "web").unwrap_err(), "there is no pod \"web\": this node has none at all");
     }
 }

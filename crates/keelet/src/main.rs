@@ -17,6 +17,7 @@ mod number;
 mod output;
 mod paths;
 mod rules;
+mod run;
 mod simulate;
 mod source;
 mod span;
@@ -42,6 +43,7 @@ struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 enum Command {
+    Run(run::Args),
     Agent(agent::Args),
     Runtime(embedded::Args),
     Get(get::Args),
@@ -67,6 +69,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Agent(args) => agent::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Runtime(args) => embedded::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Run(args) => run::run(&args),
         Command::Get(args) => get::run(&args).map(ExitCode::from),
         Command::Describe(args) => describe::run(&args).map(ExitCode::from),
         Command::Logs(args) => logs::run(&args).map(ExitCode::from),

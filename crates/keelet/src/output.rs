@@ -55,6 +55,11 @@ pub(crate) fn lines<E>(pieces: impl Stream<Item = Result<Bytes, E>>) -> impl Str
     })
 }
 
+/// Writes lines to standard error as they are.
+pub(crate) fn text_to_stderr(text: &str) {
+    let _ = io::stderr().lock().write_all(text.as_bytes());
+}
+
 /// Writes one line to standard error that is no error.
 pub(crate) fn note(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");

@@ -3,8 +3,9 @@
 use anyhow::{Context, Result};
 use keelet_lifecycle::{
     Wall,
-    status::{Condition, ConditionType, ContainerState, ContainerStatus, Phase, PodStatus},
+    status::{Condition, ConditionType, ContainerState, ContainerStatus, PodStatus},
 };
+use keelet_pod::{Pod, Role};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -88,6 +89,13 @@ impl PodView {
         let sidecars = inits.iter().filter(|container| container["restartPolicy"] == "Always").count();
         summary(&self.status, self.leaving, inits.len(), self.specs("containers").len() + sidecars, is_sidecar)
     }
+}
+
+/// What a list says of a pod that runs in this process.
+pub(crate) fn summary_of(pod: &Pod, status: &PodStatus, leaving: bool) -> Summary {
+    let is_sidecar = |name: &str| pod.container(name).is_some_and(|container| container.role == Role::Sidecar);
+    let sidecars = pod.init_containers.iter().filter(|container| container.role == Role::Sidecar).count();
+    summary(status, leaving, pod.init_containers.len(), pod.containers.len() + sidecars, is_sidecar)
 }
 
 /// The words for a pod with that status, so many init containers, and so many that can be ready.
@@ -219,15 +227,6 @@ pub(crate) fn condition_name(kind: &ConditionType) -> String {
     match kind {
         ConditionType::Foreign(name) => name.clone(),
         own => format!("{own:?}"),
-    }
-}
-
-/// How a phase looks.
-pub(crate) fn phase_tint(phase: Phase) -> Tint {
-    match phase {
-        Phase::Running | Phase::Succeeded => Tint::Good,
-        Phase::Pending => Tint::Unsure,
-        Phase::Failed => Tint::Bad,
     }
 }
 

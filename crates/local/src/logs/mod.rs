@@ -77,10 +77,10 @@ pub fn exists(request: &LogRequest) -> io::Result<bool> {
 /// Reads a log: whole lines, in pieces of no more than some 64 KiB. Only as much is read as is taken.
 pub fn read(
     request: LogRequest,
-    course: impl Fn() -> Course + Send + 'static,
+    course: impl FnMut() -> Course + Send + 'static,
 ) -> impl Stream<Item = io::Result<Bytes>> {
     stream::unfold(Some((Reader::new(request), course)), |state| async {
-        let (mut reader, course) = state?;
+        let (mut reader, mut course) = state?;
         loop {
             // Asked before the files are: what is written before the answer is seen after it.
             if course() == Course::Closed {
