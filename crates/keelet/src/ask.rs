@@ -66,9 +66,9 @@ pub(crate) fn explained(error: &anyhow::Error) -> String {
             };
             format!(
                 "no agent answers on {socket}: {why}\n\
-                 start one:        keelet agent --container-runtime-endpoint unix:///run/containerd/containerd.sock \
+                 To start one: keelet agent --container-runtime-endpoint unix:///run/containerd/containerd.sock \
                  --pod-manifest-path /etc/keelet/manifests\n\
-                 or name its socket: --socket PATH, which is keelet.sock in its --state-dir"
+                 If it runs elsewhere: --socket PATH, which is keelet.sock in its --state-dir"
             )
         }
     }

@@ -94,6 +94,9 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
         None => (args.kind.as_str(), Vec::new()),
     };
     let kind = Kind::parse(kind)?;
+    if args.how.watch && !matches!(kind, Kind::Pods | Kind::Events) {
+        bail!("-w: a list of {} does not tell its changes; pods and events do", args.kind);
+    }
     names.extend(args.names.iter().map(|name| name.split_once('/').map_or(name.as_str(), |(_, name)| name).to_owned()));
     ask::run(show(kind, names.into_iter().collect(), &args.how))
 }

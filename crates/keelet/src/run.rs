@@ -11,6 +11,7 @@ mod frame;
 mod load;
 mod logs;
 mod node;
+mod notes;
 mod plain;
 mod screen;
 
@@ -19,7 +20,7 @@ use std::{path::PathBuf, process::ExitCode};
 use anyhow::{Context, Result};
 use keelet_cri::Runtime;
 
-use self::{course::Ending, node::Node};
+use self::{course::Ending, node::Node, notes::Notes};
 use crate::{agent::log_to_stderr, gates::Gates, output};
 
 /// Run pods here, in the foreground, until they end
@@ -59,8 +60,10 @@ pub(crate) struct Args {
 
 /// Runs the pods.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    if args.verbose > 0 {
-        log_to_stderr(args.verbose);
+    let notes = Notes::default();
+    match args.verbose {
+        0 => notes.listen(),
+        verbose => log_to_stderr(verbose),
     }
     let features = args.gates.resolve()?.features;
     let loaded = load::pods(&args.files, &features);
@@ -78,7 +81,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let ending = runtime.block_on(async {
         let runtime = runtime_of(args).await?;
         let node = Node::start(runtime, pods, features, args.root_dir.as_deref()).await?;
-        let ending = course::follow(&node, args.logs, args.plain || args.verbose > 0).await?;
+        let ending = course::follow(&node, args.logs, args.plain || args.verbose > 0, notes).await?;
         node.stop().await;
         Ok::<_, anyhow::Error>(ending)
     })?;

@@ -20,14 +20,14 @@ const TOGETHER: Duration = Duration::from_millis(30);
 
 /// Prints until the agent ends or nobody reads any more.
 pub(super) async fn follow(kind: Kind, names: &BTreeSet<String>, how: &How, client: &Client) -> Result<Verdict> {
-    if !matches!(kind, Kind::Pods | Kind::Events) {
-        bail!("{} cannot be watched; pods and events can", kind.path().rsplit('/').next().unwrap_or_default());
-    }
     let namespace = how.namespace().map(|namespace| format!("&namespace={}", escaped(namespace))).unwrap_or_default();
     let pieces = client.stream(&format!("{}?watch=true{namespace}", kind.path())).await?;
     let mut lines = Box::pin(output::lines(pieces));
     let columns = how.columns();
     let mut table = Table::new(rows::headers(kind, columns));
+    // What comes later should find room.
+    table.reserve("STATUS", "ContainerCreating".len());
+    table.reserve("RESTARTS", "1 (2m10s ago)".len());
     let mut header = !how.no_headers;
     let mut waiting = Vec::new();
     loop {
@@ -54,8 +54,11 @@ pub(super) async fn follow(kind: Kind, names: &BTreeSet<String>, how: &How, clie
     bail!("the agent has stopped");
 }
 
-fn show(table: &mut Table, header: &mut bool, kind: Kind, how: &How, changes: Vec<Change>) -> Result<Reader> {
+fn show(table: &mut Table, header: &mut bool, kind: Kind, how: &How, mut changes: Vec<Change>) -> Result<Reader> {
     let now = ask::now()?;
+    if kind == Kind::Events {
+        changes.sort_by_key(|change| rows::wall(&change.object["lastTimestamp"]));
+    }
     let mut text = String::new();
     for change in &changes {
         match how.output {

@@ -19,13 +19,14 @@ use tokio::{
     signal::unix::{SignalKind, signal},
     sync::mpsc,
     task::JoinSet,
-    time::{Instant, MissedTickBehavior, interval, sleep_until, timeout},
+    time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
 
 use super::{
     frame::{self, Model},
     logs,
     node::Node,
+    notes::Notes,
     plain,
     screen::Screen,
 };
@@ -72,6 +73,9 @@ const LAST_LINES: Duration = Duration::from_secs(2);
 /// How long a pod that never had a status may take to go.
 const UNSEEN: Duration = Duration::from_secs(5);
 
+/// Log lines that are written in one go, so that the rest has its turn too.
+const LINES_AT_ONCE: usize = 512;
+
 struct Course<'a> {
     node: &'a Node,
     stage: Stage,
@@ -82,15 +86,18 @@ struct Course<'a> {
     /// The newest status of each pod, by UID, also of those that are gone.
     known: BTreeMap<String, Arc<Published>>,
     gone: BTreeSet<String>,
+    /// Those that ended before anybody wanted them to.
+    ended: BTreeSet<String>,
     /// The newest event that was told.
     told: Option<Arc<Told>>,
     /// Lines that stay, not yet written.
     above: String,
     reader: Reader,
+    notes: Notes,
 }
 
 /// Shows what happens until nothing is left of the pods.
-pub(super) async fn follow(node: &Node, with_logs: bool, plain: bool) -> Result<Ending> {
+pub(super) async fn follow(node: &Node, with_logs: bool, plain: bool, notes: Notes) -> Result<Ending> {
     let style = Style::of_stdout();
     let live = std::io::stdout().is_terminal() && !plain && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
     // Before anything else: a signal that comes early must not be lost.
@@ -108,20 +115,25 @@ pub(super) async fn follow(node: &Node, with_logs: bool, plain: bool) -> Result<
         screen: live.then(Screen::new),
         known: BTreeMap::new(),
         gone: BTreeSet::new(),
+        ended: BTreeSet::new(),
         told: None,
         above: String::new(),
         reader: Reader::There,
+        notes,
     };
     let mut changes = node.readers.changes();
     let mut ticks = interval(Duration::from_secs(1));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut drawn = Instant::now();
-    while !course.is_over() {
+    loop {
         course.look();
         course.advance(&mut readers, &mut lines).await;
         if course.screen.is_some() {
             sleep_until(drawn + FRAME).await;
             drawn = Instant::now();
+        }
+        if course.is_over() {
+            break;
         }
         course.show()?;
         tokio::select! {
@@ -135,7 +147,6 @@ pub(super) async fn follow(node: &Node, with_logs: bool, plain: bool) -> Result<
         }
     }
     course.last_lines(&mut readers, &mut lines).await;
-    course.look();
     course.sum_up();
     course.show()?;
     Ok(course.ending())
@@ -146,6 +157,7 @@ pub(super) async fn follow(node: &Node, with_logs: bool, plain: bool) -> Result<
 impl Course<'_> {
     /// Takes up what is new.
     fn look(&mut self) {
+        self.above.push_str(&self.notes.take());
         let statuses = self.node.readers.statuses();
         let now = self.node.clock.now().wall;
         let events = self.node.readers.events();
@@ -162,10 +174,13 @@ impl Course<'_> {
         }
         self.told = events.last().cloned();
         for (uid, published) in &statuses {
+            if published.leaving.is_none() && published.status.phase.is_terminal() {
+                self.ended.insert(uid.clone());
+            }
             let old = self.known.insert(uid.clone(), Arc::clone(published));
             if self.screen.is_none() {
                 let old: Option<&PodStatus> = old.as_ref().map(|old| &old.status);
-                for line in plain::changes(old, &published.status) {
+                for line in plain::changes(&published.pod, old, &published.status) {
                     self.above.push_str(&plain::line(now, &published.pod.name, &line, self.style));
                 }
             }
@@ -234,7 +249,7 @@ impl Course<'_> {
     /// Takes a log line, and those that wait behind it.
     fn log(&mut self, line: Option<Vec<u8>>, more: &mut mpsc::Receiver<Vec<u8>>) {
         let waiting = std::iter::from_fn(|| more.try_recv().ok());
-        for line in line.into_iter().chain(waiting).take(512) {
+        for line in line.into_iter().chain(waiting).take(LINES_AT_ONCE) {
             self.above.push_str(&String::from_utf8_lossy(&line).replace('\r', ""));
         }
     }
@@ -244,15 +259,16 @@ impl Course<'_> {
         let deadline = Instant::now() + LAST_LINES;
         while !readers.is_empty() && Instant::now() < deadline {
             tokio::select! {
-                biased;
-                line = lines.recv() => self.log(line, lines),
+                line = lines.recv() => match line {
+                    Some(line) => self.log(Some(line), lines),
+                    // The last one who could write is done.
+                    None => break,
+                },
                 _ = readers.join_next() => {}
                 () = sleep_until(deadline) => {}
             }
         }
-        while let Ok(Some(line)) = timeout(Duration::from_millis(1), lines.recv()).await {
-            self.log(Some(line), lines);
-        }
+        self.log(None, lines);
     }
 
     /// One line for each pod about how it ended.
@@ -261,7 +277,7 @@ impl Course<'_> {
         for pod in &self.node.pods {
             let (tint, words) = match self.known.get(&pod.uid) {
                 None => (Tint::Unsure, "never began".to_owned()),
-                Some(published) => sum_up(&published.status),
+                Some(published) => sum_up(&published.status, self.ended.contains(&pod.uid)),
             };
             let name = format!("{}/{}", pod.namespace, pod.name);
             let line = match self.screen {
@@ -290,7 +306,7 @@ impl Course<'_> {
         let model = Model {
             now: self.node.clock.now().wall,
             pods: self.node.pods.iter().map(|pod| (&**pod, here(pod))).collect(),
-            events: self.node.readers.events(),
+            events: folded(self.node.readers.events()),
             footer: words(self.stage, self.node),
         };
         let frame = frame::lines(&model, width, height, self.style);
@@ -301,7 +317,8 @@ impl Course<'_> {
         match self.stage {
             Stage::Stopping(by) | Stage::Killing(by) => by,
             Stage::Running | Stage::Clearing => {
-                let failed = self.known.values().any(|published| published.status.phase == Phase::Failed);
+                let ends = self.ended.iter().filter_map(|uid| self.known.get(uid));
+                let failed = ends.into_iter().any(|published| published.status.phase == Phase::Failed);
                 if failed { Ending::Failed } else { Ending::Succeeded }
             }
         }
@@ -315,14 +332,26 @@ fn words(stage: Stage, node: &Node) -> String {
         Stage::Running => "Ctrl-C stops the pods".to_owned(),
         Stage::Clearing => "all have ended; cleaning up".to_owned(),
         Stage::Stopping(_) => {
-            format!("stopping, which may take up to {}; Ctrl-C again kills at once", span::words(grace))
+            format!("stopping, for up to {}; Ctrl-C again kills at once", span::words(grace))
         }
         Stage::Killing(_) => "killing".to_owned(),
     }
 }
 
+/// Of repeats the newest only.
+fn folded(events: Vec<Arc<Told>>) -> Vec<Arc<Told>> {
+    let mut seen = BTreeSet::new();
+    let key = |told: &Told| {
+        let event = &told.event;
+        (told.pod.uid.clone(), event.container.clone(), event.reason.clone(), event.message.clone())
+    };
+    let mut newest: Vec<_> = events.into_iter().rev().filter(|told| seen.insert(key(told))).collect();
+    newest.reverse();
+    newest
+}
+
 /// How a pod ended.
-fn sum_up(status: &PodStatus) -> (Tint, String) {
+fn sum_up(status: &PodStatus, by_itself: bool) -> (Tint, String) {
     let ends = status.container_statuses.iter().filter_map(|container| match &container.state {
         ContainerState::Terminated(ended) if ended.exit_code != 0 => {
             Some(format!("{} ended with code {}", container.name, ended.exit_code))
@@ -337,8 +366,8 @@ fn sum_up(status: &PodStatus) -> (Tint, String) {
     };
     match status.phase {
         Phase::Succeeded => (Tint::Good, "succeeded".to_owned()),
-        Phase::Failed => (Tint::Bad, format!("failed{why}")),
-        Phase::Pending | Phase::Running => (Tint::Unsure, format!("was stopped{why}")),
+        Phase::Failed if by_itself => (Tint::Bad, format!("failed{why}")),
+        Phase::Failed | Phase::Pending | Phase::Running => (Tint::Unsure, format!("was stopped{why}")),
     }
 }
 

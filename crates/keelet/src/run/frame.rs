@@ -153,7 +153,11 @@ fn event_lines(events: &[Arc<Told>], now: Wall, style: Style) -> Vec<String> {
             age::short(now.since(event.at.wall)).into(),
             object.into(),
             Cell::tinted(event.reason.clone(), tint),
-            event.message.clone().into(),
+            match event.count {
+                0 | 1 => event.message.clone(),
+                count => format!("(x{count}) {}", event.message),
+            }
+            .into(),
         ]);
     }
     table.text(false, style).lines().map(|line| format!("  {line}")).collect()

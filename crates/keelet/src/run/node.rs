@@ -127,7 +127,10 @@ impl Node {
     pub(super) fn kill(&self) {
         let deletion = Some(Deletion { grace: Duration::ZERO });
         let wanted = |pod: &Arc<Pod>| Wanted { deletion: deletion.clone(), ..Wanted::new(Arc::clone(pod)) };
-        let killed: WantedPods = self.pods.iter().map(|pod| (pod.uid.clone(), wanted(pod))).collect();
+        // One that is gone already would come back to life to be killed.
+        let here = self.readers.statuses();
+        let pods = self.pods.iter().filter(|pod| here.contains_key(&pod.uid));
+        let killed: WantedPods = pods.map(|pod| (pod.uid.clone(), wanted(pod))).collect();
         self.wishes.change(|wishes| *wishes = killed);
     }
 

@@ -3,8 +3,10 @@
 use keelet_agent::doors::EventRecord;
 use keelet_lifecycle::{
     Severity, Wall,
-    status::{ConditionType, ContainerState, ContainerStatus, PodStatus, Truth},
+    status::{ConditionType, ContainerState, ContainerStatus, Phase, PodStatus, Truth},
 };
+
+use keelet_pod::{Pod, ProbeKind};
 
 use crate::{
     style::Style,
@@ -15,11 +17,12 @@ use crate::{
 pub(super) type Line = (Tint, String);
 
 /// What is different from what was known before.
-pub(super) fn changes(old: Option<&PodStatus>, new: &PodStatus) -> Vec<Line> {
+pub(super) fn changes(pod: &Pod, old: Option<&PodStatus>, new: &PodStatus) -> Vec<Line> {
     let mut lines = Vec::new();
     for container in new.all_containers() {
         let before = old.and_then(|old| old.container(&container.name));
-        container_changes(before, container, &mut lines);
+        let has_startup = pod.container(&container.name).is_some_and(|spec| spec.probe(ProbeKind::Startup).is_some());
+        container_changes(before, container, has_startup, &mut lines);
     }
     for condition in &new.conditions {
         let before = old.and_then(|old| old.condition(&condition.kind)).map(|before| before.status);
@@ -46,8 +49,8 @@ pub(super) fn changes(old: Option<&PodStatus>, new: &PodStatus) -> Vec<Line> {
     if old.map(|old| old.phase) != Some(new.phase) {
         let why = new.message.as_deref().or(new.reason.as_deref()).map(|why| format!(": {why}")).unwrap_or_default();
         let tint = match new.phase {
-            keelet_lifecycle::status::Phase::Failed => Tint::Bad,
-            keelet_lifecycle::status::Phase::Pending => Tint::Neutral,
+            Phase::Failed => Tint::Bad,
+            Phase::Pending => Tint::Neutral,
             _ => Tint::Good,
         };
         lines.push((tint, format!("phase is {:?}{why}", new.phase)));
@@ -55,7 +58,12 @@ pub(super) fn changes(old: Option<&PodStatus>, new: &PodStatus) -> Vec<Line> {
     lines
 }
 
-fn container_changes(before: Option<&ContainerStatus>, now: &ContainerStatus, lines: &mut Vec<Line>) {
+fn container_changes(
+    before: Option<&ContainerStatus>,
+    now: &ContainerStatus,
+    has_startup: bool,
+    lines: &mut Vec<Line>,
+) {
     let name = &now.name;
     if before.is_none_or(|before| differs(&before.state, &now.state)) {
         let again = before.is_some_and(|before| before.restart_count < now.restart_count);
@@ -65,7 +73,8 @@ fn container_changes(before: Option<&ContainerStatus>, now: &ContainerStatus, li
     }
     let before_started = before.and_then(|before| before.started).unwrap_or(false);
     let runs = matches!(now.state, ContainerState::Running(_));
-    if runs && now.started == Some(true) && !before_started {
+    // Without a startup probe it says no more than that it runs.
+    if has_startup && runs && now.started == Some(true) && !before_started {
         lines.push((Tint::Good, format!("{name}: has started up")));
     }
     let was_ready = before.is_some_and(|before| before.ready);
@@ -107,17 +116,21 @@ pub(super) fn state(state: &ContainerState) -> (Tint, String) {
     }
 }
 
-/// Events that tell more than the status does.
+/// Events that tell more than the status does. One that comes again and again is told ever more rarely.
 pub(super) fn event(event: &EventRecord) -> Option<Line> {
+    if !event.count.is_power_of_two() {
+        return None;
+    }
     let container = event.container.as_ref().map(|name| format!("{name}: ")).unwrap_or_default();
     let again = if event.count > 1 { format!(" (x{})", event.count) } else { String::new() };
     let line = format!("{container}{}: {}{again}", event.reason, event.message);
     match event.severity {
         Severity::Warning => Some((Tint::Unsure, line)),
-        Severity::Normal if matches!(event.reason.as_str(), "Pulling" | "Pulled" | "Killing") => {
-            Some((Tint::Neutral, line))
-        }
-        Severity::Normal => None,
+        Severity::Normal => match event.reason.as_str() {
+            "Pulled" if event.message.contains("already present") => None,
+            "Pulling" | "Pulled" | "Killing" => Some((Tint::Neutral, line)),
+            _ => None,
+        },
     }
 }
 
@@ -151,8 +164,15 @@ mod tests {
         }))
     }
 
+    fn pod(startup: &str) -> Pod {
+        let manifest = format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: web}}\nspec: {{containers: [{{name: main, image: b{startup}}}]}}"
+        );
+        keelet_pod::parse_one(&manifest).unwrap()
+    }
+
     fn texts(old: Option<&PodStatus>, new: &PodStatus) -> Vec<String> {
-        changes(old, new).into_iter().map(|(_, text)| text).collect()
+        changes(&pod(""), old, new).into_iter().map(|(_, text)| text).collect()
     }
 
     #[test]
@@ -181,8 +201,10 @@ mod tests {
         assert_eq!(texts(None, &waiting), ["main: waiting (ContainerCreating)", "phase is Pending"]);
         assert_eq!(
             texts(Some(&waiting), &running),
-            ["main: running", "main: has started up", "main: is ready", "Ready is True: why", "phase is Running"]
+            ["main: running", "main: is ready", "Ready is True: why", "phase is Running"]
         );
+        let probed = pod(", startupProbe: {tcpSocket: {port: 1}}");
+        assert_eq!(changes(&probed, Some(&waiting), &running)[1].1, "main: has started up");
         assert_eq!(texts(Some(&running), &running), Vec::<String>::new());
         assert_eq!(
             texts(Some(&running), &crashed),

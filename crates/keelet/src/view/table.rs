@@ -70,6 +70,14 @@ impl Table {
         Self { headers: headers.into_iter().collect(), rows: Vec::new(), widths: Vec::new() }
     }
 
+    /// Makes a column at least that wide.
+    pub(crate) fn reserve(&mut self, header: &str, width: usize) {
+        self.widths.resize(self.headers.len(), 0);
+        if let Some(column) = self.headers.iter().position(|known| *known == header) {
+            self.widths[column] = self.widths[column].max(width);
+        }
+    }
+
     pub(crate) fn row(&mut self, cells: Vec<Cell>) {
         self.rows.push(cells);
     }

@@ -103,7 +103,12 @@ pub(super) async fn stats(State(local): State<Arc<Local>>) -> Result<Json<Stats>
         memory_used_bytes: used_bytes(&read("/proc/meminfo")),
         memory_capacity_bytes: u64::try_from(facts.memory_bytes).unwrap_or(0),
     };
-    Ok(Json(Stats { node, containers: containers.into_iter().map(usage).collect() }))
+    Ok(Json(Stats { node, containers: containers.into_iter().map(usage).filter(uses).collect() }))
+}
+
+/// Those that have ended are listed too, without any numbers.
+fn uses(usage: &ContainerUsage) -> bool {
+    usage.cpu_total_ns.is_some() || usage.memory_working_set_bytes.is_some()
 }
 
 fn usage(stats: v1::ContainerStats) -> ContainerUsage {

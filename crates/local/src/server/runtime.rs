@@ -28,7 +28,16 @@ pub(super) fn identity(labels: &BTreeMap<String, String>) -> (String, String, St
 }
 
 pub(super) async fn containers(State(local): State<Arc<Local>>) -> Result<Json<List<Container>>, Refusal> {
-    let mut items: Vec<Container> = local.runtime.list_containers(None).await?.into_iter().map(container).collect();
+    let (containers, images) = tokio::join!(local.runtime.list_containers(None), local.runtime.list_images());
+    let mut items: Vec<Container> = containers?.into_iter().map(container).collect();
+    // A runtime may know a container's image by its ID alone.
+    let images = images.unwrap_or_default();
+    for item in &mut items {
+        let known = images.iter().find(|image| image.id == item.image).and_then(|image| image.repo_tags.first());
+        if let Some(tag) = known {
+            item.image.clone_from(tag);
+        }
+    }
     items.sort_by(|a, b| {
         let key = |c: &Container| (c.namespace.clone(), c.pod.clone(), c.name.clone(), c.attempt);
         key(a).cmp(&key(b))
