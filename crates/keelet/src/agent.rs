@@ -138,10 +138,7 @@ async fn serve(args: &Args) -> Result<()> {
     options.check_swap()?;
     let service_manager = Arc::new(ServiceManager::of_environment());
     let clock = Arc::new(OsClock::new().context("the clock of this machine cannot be used")?);
-    let runtime = match &options.endpoint {
-        Some(endpoint) => Runtime::connect(endpoint)?,
-        None => embedded::open(&options.paths).await?.in_process(),
-    };
+    let embedded::Choice { runtime, import } = embedded::choose(options.endpoint.as_deref(), &options.paths).await?;
     let readers = Arc::new(LocalReaders::default());
     let recovered = recovered(&options.paths, clock.now().boot_id, &features);
     let facts = options.facts(args)?;
@@ -196,7 +193,7 @@ async fn serve(args: &Args) -> Result<()> {
         layout,
         facts,
         source: Arc::new(listings.clone()),
-        import: None,
+        import,
     };
     let served = local::serve(socket, options.healthz(args), Arc::new(api));
     let mut source = ManifestDir::new(&options.manifests, features, Strictness::Strict).beside(recovered);

@@ -18,10 +18,13 @@ mod screen;
 use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, Result};
-use keelet_cri::Runtime;
 
-use self::{course::Ending, node::Node, notes::Notes};
-use crate::{agent::log_to_stderr, gates::Gates, output};
+use self::{
+    course::Ending,
+    node::{Node, Place},
+    notes::Notes,
+};
+use crate::{agent::log_to_stderr, embedded, gates::Gates, output};
 
 /// Run pods here, in the foreground, until they end
 ///
@@ -39,9 +42,9 @@ pub(crate) struct Args {
     /// Manifests: files, directories (their *.yaml, *.yml and *.json), or - for standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Socket of the container runtime (containerd, CRI-O); not one that the agent of a node uses
+    /// Socket of a container runtime (containerd, CRI-O) instead of the embedded one; not one that the agent of a node uses
     #[arg(long, value_name = "unix:///PATH")]
-    container_runtime_endpoint: String,
+    container_runtime_endpoint: Option<String>,
     /// What the containers write, beside the rest
     #[arg(long)]
     logs: bool,
@@ -79,8 +82,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ending = runtime.block_on(async {
-        let runtime = runtime_of(args).await?;
-        let node = Node::start(runtime, pods, features, args.root_dir.as_deref()).await?;
+        let place = Place::of(args.root_dir.as_deref())?;
+        let choice = embedded::choose(args.container_runtime_endpoint.as_deref(), &place.paths).await?;
+        // One that does not answer now would leave everybody waiting for nothing.
+        choice.runtime.version().await.context("no container runtime to run pods with")?;
+        let node = Node::start(choice, pods, features, place).await?;
         let ending = course::follow(&node, args.logs, args.plain || args.verbose > 0, notes).await?;
         node.stop().await;
         Ok::<_, anyhow::Error>(ending)
@@ -88,11 +94,4 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     // A reader of a pipe or terminal may sit in a thread that never ends.
     runtime.shutdown_background();
     Ok(ending.into())
-}
-
-/// The runtime that the pods run on. One that does not answer now would leave everybody waiting for nothing.
-async fn runtime_of(args: &Args) -> Result<Runtime> {
-    let runtime = Runtime::connect(&args.container_runtime_endpoint)?;
-    runtime.version().await.context("no container runtime to run pods with")?;
-    Ok(runtime)
 }

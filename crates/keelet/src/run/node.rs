@@ -9,13 +9,12 @@ use std::{
 
 use anyhow::{Context, Result};
 use keelet_agent::{
-    Agent, Doors, Extent, Mode, Settings, TokioTasks, Wanted, WantedPods,
+    Agent, Doors, Extent, Mode, Settings, TokioTasks, Upkeep, Wanted, WantedPods,
     clock::OsClock,
     doors::{Clock, Readers},
     host::{Layout, OsHost},
     readers::{LocalReaders, Published},
 };
-use keelet_cri::Runtime;
 use keelet_ledger::OsDisk;
 use keelet_lifecycle::observed::Deletion;
 use keelet_local::{Listener, Local, Source};
@@ -24,7 +23,7 @@ use keelet_prober::TcpDial;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
-use crate::{agent, paths::Paths, rules};
+use crate::{agent, embedded::Choice, paths::Paths, rules};
 
 /// The agent and all that belongs to it.
 #[derive(Debug)]
@@ -41,6 +40,13 @@ pub(super) struct Node {
     _directory: Option<TempDir>,
 }
 
+/// The directories of one run.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) paths: Paths,
+    directory: Option<TempDir>,
+}
+
 /// What is wanted to run.
 #[derive(Debug)]
 struct Wishes {
@@ -51,15 +57,11 @@ struct Wishes {
 /// Probe attempts at once: what a node allows.
 const PROBES: usize = 64;
 
-// === impl Node ===
+// === impl Place ===
 
-impl Node {
-    pub(super) async fn start(
-        runtime: Runtime,
-        pods: Vec<Pod>,
-        features: Features,
-        root: Option<&Path>,
-    ) -> Result<Self> {
+impl Place {
+    /// The directory that was named, or one that goes with the run.
+    pub(super) fn of(root: Option<&Path>) -> Result<Self> {
         let (base, directory) = match root {
             Some(root) => (absolute(root)?, None),
             None => {
@@ -68,12 +70,22 @@ impl Node {
                 (made.path().to_owned(), Some(made))
             }
         };
+        Ok(Self { paths: Paths { root_dir: base.clone(), state_dir: base.join("run") }, directory })
+    }
+}
+
+// === impl Node ===
+
+impl Node {
+    pub(super) async fn start(choice: Choice, pods: Vec<Pod>, features: Features, place: Place) -> Result<Self> {
+        let Choice { runtime, import } = choice;
+        let Place { paths, directory } = place;
+        let base = paths.root_dir.clone();
         let pods: Vec<Arc<Pod>> = match &directory {
             // Whatever an earlier run left in the runtime has nothing to do with this one.
             Some(directory) => pods.into_iter().map(|pod| Arc::new(of_this_run(pod, directory.path()))).collect(),
             None => pods.into_iter().map(Arc::new).collect(),
         };
-        let paths = Paths { root_dir: base.clone(), state_dir: base.join("run") };
         let layout = Layout::new(&base, base.join("logs"));
         let clock = Arc::new(OsClock::new().context("the clock of this machine cannot be used")?);
         let readers = Arc::new(LocalReaders::default());
@@ -85,6 +97,8 @@ impl Node {
             mode: Mode::Standalone,
             probe_limit: PROBES,
             facts: facts.clone(),
+            parallel_pulls: None,
+            upkeep: Upkeep::default(),
         };
         let doors = Doors {
             runtime: runtime.clone(),
@@ -108,7 +122,7 @@ impl Node {
             facts,
             started: clock.now(),
             source: Arc::clone(&wishes) as Arc<dyn Source>,
-            import: None,
+            import,
         };
         let mut served = JoinSet::new();
         // Others can look at these pods too: `keelet get pods --socket ...`.
