@@ -11,6 +11,7 @@ mod tests;
 
 use std::{
     collections::BTreeMap,
+    fmt,
     net::IpAddr,
     path::{Path, PathBuf},
     time::Duration,
@@ -265,10 +266,13 @@ impl Checker<'_> {
         port
     }
 
-    fn within<T: TryFrom<i32> + PartialOrd>(&mut self, field: &str, number: Option<i32>, least: T, most: T) -> Option<T>
-    where
-        T: std::fmt::Display,
-    {
+    fn within<T: TryFrom<i32> + PartialOrd + fmt::Display>(
+        &mut self,
+        field: &str,
+        number: Option<i32>,
+        least: T,
+        most: T,
+    ) -> Option<T> {
         let number = number?;
         match T::try_from(number).ok().filter(|number| (&least..=&most).contains(&number)) {
             Some(number) => Some(number),

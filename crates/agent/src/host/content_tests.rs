@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::MetadataExt;
 
+use k8s_openapi::api::core::v1;
 use keelet_pod::parse_one;
 
 use super::*;

@@ -157,7 +157,8 @@ mod tests {
 
     #[test]
     fn the_oldest_go_and_the_others_are_compressed() {
-        let cases: [(&[&str], usize, &[&str], &[&str]); 6] = [
+        type Names = &'static [&'static str];
+        let cases: [(Names, usize, Names, Names); 6] = [
             (&["0.log"], 3, &[], &[]),
             (&["0.log", "0.log.1", "1.log.1"], 3, &[], &["0.log.1"]),
             (&["0.log.3", "0.log.2.gz", "0.log.1.gz"], 2, &["0.log.1.gz"], &["0.log.3"]),

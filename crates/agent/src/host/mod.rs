@@ -15,6 +15,7 @@
 //! `secret`, `downwardAPI`, `projected`). Of any other the pod is told so, and waits.
 
 mod contents;
+mod filler;
 mod hosts;
 mod logs;
 mod paths;
@@ -32,16 +33,15 @@ use std::{
     io::{self, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1;
 use keelet_lifecycle::restart::count_from_logs;
 use keelet_pod::Pod;
 use rustix::fs::OFlags;
 
-use self::{contents::Sources, turns::Turns, volumes::Ground};
+use self::{filler::Filler, turns::Turns};
 pub use self::{
     paths::{Layout, PodPaths},
     size::bytes as bytes_of,
@@ -170,9 +170,8 @@ impl Host for OsHost {
             let mut objects = Objects::default();
             for Reference { kind, name, .. } in wanted {
                 let found = store.find(kind, &namespace, &name);
-                match found.map_err(|message| HostError { reason: NO_OBJECT, message })? {
-                    Some(data) => objects.insert(kind, &name, Arc::new(data)),
-                    None => {}
+                if let Some(data) = found.map_err(|message| HostError { reason: NO_OBJECT, message })? {
+                    objects.insert(kind, &name, Arc::new(data));
                 }
             }
             Ok(objects)
@@ -310,40 +309,6 @@ impl Host for OsHost {
                 failed => Err(HostError { reason: NOT_REMOVED, message: failed.join("; ") }),
             }
         })
-    }
-}
-
-/// Makes or fills the volumes of one pod, off the threads of the agent's tasks.
-struct Filler {
-    pod: Pod,
-    facts: Arc<NodeFacts>,
-    objects: Arc<dyn ObjectStore>,
-    filling: Arc<Mutex<()>>,
-}
-
-// === impl Filler ===
-
-impl Filler {
-    fn of(host: &OsHost, pod: &Pod) -> Self {
-        Self {
-            pod: pod.clone(),
-            facts: Arc::clone(&host.facts),
-            objects: Arc::clone(&host.objects),
-            filling: Arc::clone(&host.filling),
-        }
-    }
-
-    /// Does something with each volume, and stops at the first one that it cannot be done with.
-    fn each<T, C: FromIterator<T>>(
-        &self,
-        mut work: impl FnMut(&v1::Volume, &Ground<'_>) -> Result<T, HostError>,
-    ) -> Result<C, HostError> {
-        let _filling = self.filling.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(spec) = &self.pod.source.spec else { return Ok(C::from_iter([])) };
-        let group = spec.security_context.as_ref().and_then(|context| context.fs_group);
-        let sources = Sources { pod: &self.pod, node: &self.facts, objects: self.objects.as_ref() };
-        let ground = Ground { sources, group: group.and_then(|group| u32::try_from(group).ok()) };
-        spec.volumes.iter().flatten().map(|volume| work(volume, &ground)).collect()
     }
 }
 
