@@ -85,7 +85,7 @@ pub trait Host: Send + Sync + fmt::Debug {
     fn drop_old_logs<'a>(&'a self, pod: &'a Pod, keep: u32) -> BoxFuture<'a, Result<(), HostError>>;
     /// The room on the file system that a path is on; `None` if nobody knows.
     fn space<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Option<Space>>;
-    /// The UIDs of pods that have directories on the node, whoever made them.
+    /// The UIDs of pods that an agent with these directories made some for, this one or an earlier one.
     fn pods_with_directories(&self) -> BoxFuture<'_, BTreeSet<String>>;
     /// Resolves when that process ends; `None` where it cannot be watched.
     fn process_end(&self, pid: u32) -> Option<BoxFuture<'static, ()>>;

@@ -131,7 +131,8 @@ impl Host for SimHost {
     }
 
     fn pods_with_directories(&self) -> BoxFuture<'_, BTreeSet<String>> {
-        Box::pin(async { BTreeSet::new() })
+        let left = self.sim.lock().leftovers.clone();
+        Box::pin(async move { left })
     }
 
     fn process_end(&self, pid: u32) -> Option<BoxFuture<'static, ()>> {
@@ -151,6 +152,7 @@ impl Host for SimHost {
     fn clean_up<'a>(&'a self, uid: &'a str) -> BoxFuture<'a, Result<(), HostError>> {
         Box::pin(async move {
             self.count(&format!("clean up {uid}")).await;
+            self.sim.lock().leftovers.remove(uid);
             Ok(())
         })
     }

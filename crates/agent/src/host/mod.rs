@@ -282,13 +282,9 @@ impl Host for OsHost {
     }
 
     fn pods_with_directories(&self) -> BoxFuture<'_, BTreeSet<String>> {
-        let layout = self.layout.clone();
-        self.turns.run(move || {
-            let pods = names_in(&layout.pods()).unwrap_or_default();
-            let logs = names_in(layout.logs()).unwrap_or_default();
-            let of_logs = logs.iter().filter_map(|name| paths::uid_of_log_dir(name)).map(str::to_owned);
-            pods.into_iter().chain(of_logs).collect()
-        })
+        // Logs alone prove nothing: another agent on this node may have its own in the same place.
+        let pods = self.layout.pods();
+        self.turns.run(move || names_in(&pods).unwrap_or_default().into_iter().collect())
     }
 
     fn process_end(&self, pid: u32) -> Option<BoxFuture<'static, ()>> {
@@ -299,10 +295,11 @@ impl Host for OsHost {
         let layout = self.layout.clone();
         let uid = uid.to_owned();
         self.turns.run(move || {
-            let mut directories = vec![layout.pod_dir(&uid)?];
+            let pod = layout.pod_dir(&uid)?;
             let logs = names_in(layout.logs()).unwrap_or_default();
             let of_pod = logs.into_iter().filter(|name| paths::is_log_dir_of(name, &uid));
-            directories.extend(of_pod.map(|name| layout.logs().join(name)));
+            // The pod's own goes last: as long as it is there, somebody will come back for the rest.
+            let directories: Vec<_> = of_pod.map(|name| layout.logs().join(name)).chain([pod]).collect();
             let failed: Vec<_> = directories.iter().flat_map(|directory| removal::remove(directory).err()).collect();
             match failed.as_slice() {
                 [] => Ok(()),

@@ -119,12 +119,7 @@ impl PodPaths {
 
 /// Whether logs in a directory of that name are those of a pod. Neither namespaces nor names have underscores.
 pub(super) fn is_log_dir_of(name: &str, uid: &str) -> bool {
-    uid_of_log_dir(name) == Some(uid)
-}
-
-/// The pod whose logs are in a directory of that name.
-pub(super) fn uid_of_log_dir(name: &str) -> Option<&str> {
-    name.splitn(3, '_').nth(2).filter(|uid| !uid.is_empty())
+    name.splitn(3, '_').nth(2) == Some(uid)
 }
 
 /// Whether it names something in its directory, and nothing else.

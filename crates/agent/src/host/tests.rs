@@ -258,6 +258,19 @@ async fn clean_up_removes_that_pod_and_nothing_else() {
     host.clean_up("never seen").await.unwrap();
 }
 
+/// Logs may be somebody else's; a directory below the root is an agent's own.
+#[tokio::test]
+async fn what_is_left_of_a_pod_is_known_by_its_directory() {
+    let (directory, host) = host();
+    assert_eq!(host.pods_with_directories().await, BTreeSet::new());
+    host.prepare(&pod("u1", "{ name: data, emptyDir: {} }")).await.unwrap();
+    fs::create_dir_all(directory.path().join("log/shop_other_u2/main")).unwrap();
+    assert_eq!(host.pods_with_directories().await, ["u1".to_owned()].into());
+    host.clean_up("u1").await.unwrap();
+    assert_eq!(host.pods_with_directories().await, BTreeSet::new());
+    assert!(directory.path().join("log/shop_other_u2/main").is_dir());
+}
+
 #[tokio::test]
 async fn uids_that_lead_elsewhere_are_refused() {
     let (directory, host) = host();

@@ -62,3 +62,13 @@ fn volumes_are_looked_at_while_their_pod_runs() {
     plain.run(secs(300));
     assert_eq!(looks(&plain), 0, "there is nothing to look at");
 }
+
+/// A pod that neither the ledger nor the runtime knows goes, once. One that runs stays.
+#[test]
+fn directories_of_a_pod_that_nobody_knows_go() {
+    let mut world = World::new(1).pod(POD).build();
+    world.run(secs(20)).leave_directories("ghost").leave_directories("web").run(secs(150));
+    assert_eq!(times(&world, "clean up ghost"), 1);
+    assert_eq!(times(&world, "clean up web"), 0, "{:?}", world.host_calls());
+    assert_eq!(world.starts("main"), 1);
+}
