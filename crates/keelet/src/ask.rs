@@ -44,7 +44,16 @@ impl Connection {
 /// Runs a command that asks the agent. What it prints, it prints itself; an error is said, and the exit status tells.
 pub(crate) fn run(command: impl Future<Output = Result<Verdict>>) -> Result<Verdict> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(command).or_else(|error| {
+    let answered = runtime.block_on(async {
+        tokio::select! {
+            biased;
+            answered = command => answered,
+            () = output::reader_gone() => Ok(Verdict::Valid),
+        }
+    });
+    // Standard input may be waited for in a thread that never ends.
+    runtime.shutdown_background();
+    answered.or_else(|error| {
         output::error(&explained(&error));
         Ok(Verdict::Invalid)
     })

@@ -1,10 +1,14 @@
 //! The only place that writes to the terminal.
 
-use std::io::{self, Write};
+use std::{
+    io::{self, Write},
+    time::Duration,
+};
 
 use anyhow::Context;
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, StreamExt};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::validate::Verdict;
 
@@ -35,6 +39,24 @@ pub(crate) fn live(bytes: &[u8]) -> io::Result<Reader> {
         Err(error) => Err(error),
     }
 }
+
+/// Whether whoever was to read standard output has closed it. A terminal and a file never do.
+pub(crate) fn reader_is_gone() -> bool {
+    let stdout = io::stdout();
+    let mut asked = [PollFd::new(&stdout, PollFlags::empty())];
+    let answered = poll(&mut asked, Some(&Timespec::default()));
+    answered.is_ok_and(|count| count > 0) && asked[0].revents().intersects(PollFlags::ERR | PollFlags::NVAL)
+}
+
+/// Waits until it has. Without this, whoever follows something quiet would notice only when there is something to write.
+pub(crate) async fn reader_gone() {
+    while !reader_is_gone() {
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// How often to look whether somebody still reads: `| head` should end about when a person has read it.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
 /// Lines, without their line breaks, of what comes in pieces. A last one without a line break is one too.
 pub(crate) fn lines<E>(pieces: impl Stream<Item = Result<Bytes, E>>) -> impl Stream<Item = Result<Vec<u8>, E>> {

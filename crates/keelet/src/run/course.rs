@@ -211,6 +211,9 @@ impl Course<'_> {
             self.enter(Stage::Clearing);
             self.node.dismiss();
         }
+        if self.screen.is_none() && output::reader_is_gone() {
+            self.reader = Reader::Gone;
+        }
         if self.reader == Reader::Gone && self.stage == Stage::Running {
             // Nobody looks any more.
             self.interrupted(Ending::Interrupted);
