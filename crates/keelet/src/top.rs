@@ -105,7 +105,7 @@ fn pods(args: &Args, first: &Stats, second: &Stats) -> Option<Table> {
         first.containers.iter().map(|usage| (usage.id.as_str(), usage)).collect();
     let wanted = args.namespace.as_deref().unwrap_or("default");
     // By namespace, pod and, if asked for, container.
-    let mut sums: BTreeMap<(&str, &str, &str), (Option<u64>, Option<u64>)> = BTreeMap::new();
+    let mut sums: BTreeMap<(&str, &str, &str), Sum> = BTreeMap::new();
     let here = |usage: &&ContainerUsage| args.all_namespaces || usage.namespace == wanted;
     for usage in second.containers.iter().filter(here) {
         let container = if args.containers { usage.container.as_str() } else { "" };
@@ -133,6 +133,9 @@ fn pods(args: &Args, first: &Stats, second: &Stats) -> Option<Table> {
     }
     Some(table)
 }
+
+/// Processors and memory, where they are known.
+type Sum = (Option<u64>, Option<u64>);
 
 fn add(sum: Option<u64>, more: Option<u64>) -> Option<u64> {
     match (sum, more) {
