@@ -38,6 +38,7 @@ struct Node {
     directory: TempDir,
     agent: Arc<Agent>,
     client: Client,
+    local: Arc<Local>,
     listings: watch::Sender<Arc<Listing>>,
     server: JoinHandle<()>,
 }
@@ -104,8 +105,10 @@ impl Node {
         };
         let socket = path.join("keelet.sock");
         let listener = Listener::bind(&socket).await.expect("a socket");
-        let server = tokio::spawn(async move { listener.serve(Arc::new(local)).await });
-        Self { client: Client::new(socket), directory, agent, listings, server }
+        let local = Arc::new(local);
+        let served = Arc::clone(&local);
+        let server = tokio::spawn(async move { listener.serve(served).await });
+        Self { local, client: Client::new(socket), directory, agent, listings, server }
     }
 
     fn socket(&self) -> PathBuf {
@@ -342,6 +345,30 @@ async fn the_node_its_health_and_its_numbers_are_there() {
         assert_eq!(Node::refusal(node.client.get::<Value>(path).await).await.0, code, "{path}");
     }
     assert_eq!(Node::refusal(node.client.delete("/v1/node").await).await.0, 405);
+}
+
+#[tokio::test]
+async fn health_and_numbers_are_on_loopback_and_nothing_else_is() {
+    let node = Node::start(None).await;
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let _server = tokio::spawn(keelet_local::serve_loopback(port, Arc::clone(&node.local)));
+    let ask = async |path: &str| {
+        let mut stream = loop {
+            match tokio::net::TcpStream::connect(("127.0.0.1", port)).await {
+                Ok(stream) => break stream,
+                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        };
+        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        tokio::io::AsyncWriteExt::write_all(&mut stream, request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    };
+    let answer = timeout(PATIENCE, ask("/healthz")).await.expect("in time");
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("\r\n\r\nok"), "{answer}");
+    assert!(ask("/metrics").await.contains("kubelet_running_pods"));
+    assert!(ask("/v1/pods").await.starts_with("HTTP/1.1 404 "));
 }
 
 #[tokio::test]

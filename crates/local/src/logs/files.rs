@@ -27,9 +27,13 @@ pub(super) fn lives(directory: &Path) -> io::Result<BTreeMap<u32, Life>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
         Err(error) => return Err(error),
     };
+    let paths = entries.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<Vec<_>>>()?;
+    Ok(sorted(paths))
+}
+
+fn sorted(paths: Vec<PathBuf>) -> BTreeMap<u32, Life> {
     let mut lives: BTreeMap<u32, Life> = BTreeMap::new();
-    for entry in entries {
-        let path = entry?.path();
+    for path in paths {
         let Some((attempt, part)) = path.file_name().and_then(|name| part(name.to_str()?)) else { continue };
         let life = lives.entry(attempt).or_default();
         match part {
@@ -39,7 +43,7 @@ pub(super) fn lives(directory: &Path) -> io::Result<BTreeMap<u32, Life>> {
             Part::Rotated(time) => drop(life.rotated.insert(time, path)),
         }
     }
-    Ok(lives)
+    lives
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -81,8 +85,7 @@ mod tests {
 
     #[test]
     fn lives_have_their_parts_in_order_and_nothing_else() {
-        let directory = tempfile::tempdir().unwrap();
-        for name in [
+        let names = [
             "0.log",
             "1.log",
             "1.log.20260102-150405",
@@ -93,16 +96,16 @@ mod tests {
             "x.log",
             "2.logs",
             "readme",
-        ] {
-            fs::write(directory.path().join(name), "").unwrap();
+        ];
+        // A directory has no order.
+        let listed: Vec<PathBuf> = names.iter().map(PathBuf::from).collect();
+        let turned: Vec<PathBuf> = listed.iter().rev().cloned().collect();
+        for lives in [sorted(listed), sorted(turned)] {
+            let names = |attempt: u32| lives[&attempt].parts().map(|path| path.to_str().unwrap()).collect::<Vec<_>>();
+            assert_eq!(lives.keys().copied().collect::<Vec<_>>(), [0, 1]);
+            assert_eq!(names(0), ["0.log"]);
+            assert_eq!(names(1), ["1.log.20260101-000000.gz", "1.log.20260102-150405", "1.log"]);
         }
-        let lives = lives(directory.path()).unwrap();
-        let names = |attempt: u32| -> Vec<String> {
-            lives[&attempt].parts().map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect()
-        };
-        assert_eq!(lives.keys().copied().collect::<Vec<_>>(), [0, 1]);
-        assert_eq!(names(0), ["0.log"]);
-        assert_eq!(names(1), ["1.log.20260101-000000.gz", "1.log.20260102-150405", "1.log"]);
-        assert!(super::lives(&directory.path().join("none")).unwrap().is_empty());
+        assert!(lives(Path::new("/nonexistent/directory")).unwrap().is_empty());
     }
 }

@@ -117,16 +117,52 @@ fn nothing(published: &Published, container: &str, previous: bool) -> Refusal {
 
 /// Whether a container of a pod may write more.
 pub fn course(readers: &LocalReaders, uid: &str, name: &str) -> Course {
-    let statuses = readers.statuses();
-    let Some(published) = statuses.get(uid) else { return Course::Closed };
+    match readers.statuses().get(uid) {
+        Some(published) if may_write(published, name) => Course::Open,
+        _ => Course::Closed,
+    }
+}
+
+fn may_write(published: &Published, name: &str) -> bool {
     let over = published.status.phase.is_terminal() || published.leaving.is_some();
-    let closed = match published.status.container(name).map(|status| &status.state) {
-        Some(ContainerState::Running(_)) => false,
-        None | Some(ContainerState::Waiting(_)) => over,
+    match published.status.container(name).map(|status| &status.state) {
+        Some(ContainerState::Running(_)) => true,
+        None | Some(ContainerState::Waiting(_)) => !over,
         Some(ContainerState::Terminated(ended)) => {
-            let stays = |container| on_exit(container, ended.exit_code, RestartAllRule::Honoured) == Decision::Stay;
-            over || !published.pod.has_restart_all_rule() && published.pod.container(name).is_none_or(stays)
+            let comes_back =
+                |container| on_exit(container, ended.exit_code, RestartAllRule::Honoured) != Decision::Stay;
+            !over && (published.pod.has_restart_all_rule() || published.pod.container(name).is_some_and(comes_back))
         }
-    };
-    if closed { Course::Closed } else { Course::Open }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use keelet_lifecycle::status::PodStatus;
+    use keelet_pod::parse_one;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_log_goes_on_for_as_long_as_its_container_may_run_again() {
+        let may = |policy: &str, phase: &str, state: serde_json::Value| {
+            let manifest = format!(
+                "apiVersion: v1\nkind: Pod\nmetadata: {{name: web}}\n\
+                 spec: {{restartPolicy: {policy}, containers: [{{name: main, image: a}}]}}"
+            );
+            let status: PodStatus = serde_json::from_value(
+                json!({ "phase": phase, "conditions": [], "containerStatuses": [{ "name": "main", "state": state }] }),
+            )
+            .unwrap();
+            let pod = Arc::new(parse_one(&manifest).unwrap());
+            may_write(&Published { pod, version: 1, status, leaving: None }, "main")
+        };
+        let ended = |code: i32| json!({ "terminated": { "exitCode": code } });
+        let (running, waiting) = (json!({ "running": {} }), json!({ "waiting": { "reason": "CrashLoopBackOff" } }));
+        assert!(may("Always", "Running", running.clone()) && may("Never", "Failed", running));
+        assert!(may("OnFailure", "Running", waiting.clone()) && !may("OnFailure", "Failed", waiting));
+        assert!(may("Always", "Running", ended(0)) && may("OnFailure", "Running", ended(1)));
+        assert!(!may("OnFailure", "Running", ended(0)) && !may("Never", "Running", ended(1)));
+    }
 }
