@@ -16,6 +16,7 @@ mod lookup;
 mod number;
 mod output;
 mod paths;
+mod registries;
 mod rules;
 mod run;
 mod simulate;
