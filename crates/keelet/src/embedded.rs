@@ -94,9 +94,11 @@ fn own_bridge(root: &Path) -> Option<String> {
     if root == Path::new(Paths::ROOT) {
         return None;
     }
-    let hash = root.as_os_str().as_encoded_bytes().iter().fold(0x811c_9dc5_u32, |hash, byte| {
-        (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
-    });
+    let hash = root
+        .as_os_str()
+        .as_encoded_bytes()
+        .iter()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
     Some(format!("keelet{hash:08x}"))
 }
 

@@ -18,6 +18,7 @@ mod screen;
 use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, Result};
+use keelet_agent::objects::LocalObjects;
 
 use self::{
     course::Ending,
@@ -51,6 +52,9 @@ pub(crate) struct Args {
     /// Directory for everything, left in place at the end [default: a temporary one]
     #[arg(long, value_name = "DIR")]
     root_dir: Option<PathBuf>,
+    /// Directory with config maps and secrets, as for `keelet agent`
+    #[arg(long, value_name = "DIR", default_value = LocalObjects::DIRECTORY)]
+    local_objects_dir: PathBuf,
     /// Lines, even on a terminal
     #[arg(long)]
     plain: bool,
@@ -86,7 +90,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         let choice = embedded::choose(args.container_runtime_endpoint.as_deref(), &place.paths).await?;
         // One that does not answer now would leave everybody waiting for nothing.
         choice.runtime.version().await.context("no container runtime to run pods with")?;
-        let node = Node::start(choice, pods, features, place).await?;
+        let node = Node::start(choice, pods, features, place, &args.local_objects_dir).await?;
         let ending = course::follow(&node, args.logs, args.plain || args.verbose > 0, notes).await?;
         node.stop().await;
         Ok::<_, anyhow::Error>(ending)

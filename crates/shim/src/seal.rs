@@ -76,6 +76,7 @@ mod tests {
     #[test]
     fn what_is_sealed_can_be_run_and_not_written() {
         if !rustix::process::geteuid().is_root() {
+            #[expect(clippy::print_stdout, reason = "a test that is skipped says so")]
             println!("skipped: needs root");
             return;
         }

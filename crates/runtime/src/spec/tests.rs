@@ -47,7 +47,7 @@ fn namespace(spec: &Spec, kind: LinuxNamespaceType) -> Option<Option<String>> {
 #[test]
 fn a_container_never_gets_the_nodes_processes_by_saying_nothing() {
     use NamespaceMode::{Container, Node, Pod};
-    let of = |asked, sandbox| {
+    let of = |asked: Option<NamespaceMode>, sandbox: NamespaceMode| {
         let asked = asked.map(|pid| options(Pod, Pod, pid));
         namespace(&made(asked, options(Pod, Pod, sandbox)), LinuxNamespaceType::Pid)
     };
@@ -69,8 +69,7 @@ fn network_and_memory_are_those_of_the_sandbox() {
         let network = namespace(&spec, LinuxNamespaceType::Network).flatten();
         (network, namespace(&spec, LinuxNamespaceType::Ipc).flatten(), shm.display().to_string())
     };
-    let sandboxed =
-        (Some("/proc/7/ns/net".to_owned()), Some("/proc/7/ns/ipc".to_owned()), "/sandbox/shm".to_owned());
+    let sandboxed = (Some("/proc/7/ns/net".to_owned()), Some("/proc/7/ns/ipc".to_owned()), "/sandbox/shm".to_owned());
     let node = (None, None, "/dev/shm".to_owned());
     for asked in [None, Some(Pod), Some(Node)] {
         assert_eq!(of(asked, Pod), sandboxed, "{asked:?}");
