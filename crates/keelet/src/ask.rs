@@ -75,8 +75,7 @@ pub(crate) fn explained(error: &anyhow::Error) -> String {
             };
             format!(
                 "no agent answers on {socket}: {why}\n\
-                 To start one: keelet agent --container-runtime-endpoint unix:///run/containerd/containerd.sock \
-                 --pod-manifest-path /etc/keelet/manifests\n\
+                 To start one: keelet agent --pod-manifest-path /etc/keelet/manifests\n\
                  If it runs elsewhere: --socket PATH, which is keelet.sock in its --state-dir"
             )
         }

@@ -7,6 +7,7 @@ mod completion;
 mod describe;
 mod embedded;
 mod events;
+mod exec;
 mod gates;
 mod get;
 mod image;
@@ -16,6 +17,7 @@ mod lookup;
 mod number;
 mod output;
 mod paths;
+mod port_forward;
 mod registries;
 mod rules;
 mod run;
@@ -50,6 +52,8 @@ enum Command {
     Get(get::Args),
     Describe(describe::Args),
     Logs(logs::Args),
+    Exec(exec::Args),
+    PortForward(port_forward::Args),
     Events(events::Args),
     Top(top::Args),
     Restart(change::RestartArgs),
@@ -74,6 +78,8 @@ fn main() -> ExitCode {
         Command::Get(args) => get::run(&args).map(ExitCode::from),
         Command::Describe(args) => describe::run(&args).map(ExitCode::from),
         Command::Logs(args) => logs::run(&args).map(ExitCode::from),
+        Command::Exec(args) => exec::run(&args),
+        Command::PortForward(args) => port_forward::run(&args).map(ExitCode::from),
         Command::Events(args) => events::run(&args).map(ExitCode::from),
         Command::Top(args) => top::run(&args).map(ExitCode::from),
         Command::Restart(args) => change::restart(&args).map(ExitCode::from),

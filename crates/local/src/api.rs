@@ -169,6 +169,32 @@ pub struct ContainerUsage {
     pub memory_working_set_bytes: Option<u64>,
 }
 
+/// A command to be run in a container.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ExecSession {
+    /// The container; none is the pod's usual one.
+    #[serde(default)]
+    pub container: Option<String>,
+    /// The command and its arguments.
+    pub command: Vec<String>,
+    /// Whether it gets input.
+    #[serde(default)]
+    pub stdin: bool,
+    /// Whether it gets a terminal.
+    #[serde(default)]
+    pub tty: bool,
+}
+
+/// A session that waits for its client.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Session {
+    /// Where to connect, once and within a minute; it speaks Kubernetes' streaming protocols.
+    pub url: String,
+    /// The container it is in.
+    pub container: String,
+}
+
 // === impl Failure ===
 
 impl Failure {

@@ -7,6 +7,7 @@
 //! | `change` | what is new, for those who watch |
 //! | `runtime` | containers, images, usage |
 //! | `log` | logs |
+//! | `session` | commands in containers, forwarded ports |
 //!
 //! Handlers look and answer; whatever they change, they ask the agent or the runtime for.
 
@@ -19,6 +20,7 @@ mod node;
 mod patient;
 mod pods;
 mod runtime;
+mod session;
 
 use std::{collections::BTreeMap, fmt, pin::Pin, sync::Arc, time::Duration};
 
@@ -93,6 +95,8 @@ pub(crate) fn router(local: Arc<Local>) -> Router {
         .route("/v1/pods", get(pods::list))
         .route("/v1/pods/{namespace}/{name}", get(pods::one).delete(pods::delete))
         .route("/v1/pods/{namespace}/{name}/restart", post(pods::restart))
+        .route("/v1/pods/{namespace}/{name}/exec", post(session::exec))
+        .route("/v1/pods/{namespace}/{name}/portforward", post(session::port_forward))
         .route("/v1/pods/{namespace}/{name}/log", get(log::log))
         .route("/v1/events", get(events::list))
         .route("/v1/node", get(node::node))

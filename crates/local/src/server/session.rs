@@ -1,0 +1,94 @@
+//! Sessions in containers: the runtime prepares them, and the client connects to the address it gave.
+
+use std::sync::Arc;
+
+use axum::{
+    Json,
+    body::Bytes,
+    extract::{Path, State},
+};
+use keelet_agent::readers::Published;
+use keelet_cri::v1;
+
+use super::{
+    Local,
+    failure::{Refusal, bad_request},
+};
+use crate::api::{ExecSession, Session};
+
+/// The annotation that names the container meant by whoever names none, as kubectl has it.
+const USUAL_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
+
+pub(super) async fn exec(
+    State(local): State<Arc<Local>>,
+    Path((namespace, name)): Path<(String, String)>,
+    body: Bytes,
+) -> Result<Json<Session>, Refusal> {
+    let asked: ExecSession =
+        serde_json::from_slice(&body).map_err(|error| bad_request(format!("not a command: {error}")))?;
+    let published = local.pod(&namespace, &name)?;
+    let container = match asked.container {
+        Some(container) if published.pod.all_containers().any(|known| known.name == container) => container,
+        Some(container) => {
+            let known: Vec<_> = published.pod.all_containers().map(|known| known.name.as_str()).collect();
+            let known = known.join(", ");
+            return Err(bad_request(format!("pod {name} has no container {container:?}; it has {known}")));
+        }
+        None => usual_container(&published),
+    };
+    let container_id = running(&local, &published, &container).await?;
+    let url = local.runtime.exec(v1::ExecRequest {
+        container_id,
+        cmd: asked.command,
+        tty: asked.tty,
+        stdin: asked.stdin,
+        stdout: true,
+        stderr: !asked.tty,
+    });
+    Ok(Json(Session { url: url.await?, container }))
+}
+
+pub(super) async fn port_forward(
+    State(local): State<Arc<Local>>,
+    Path((namespace, name)): Path<(String, String)>,
+) -> Result<Json<Session>, Refusal> {
+    let published = local.pod(&namespace, &name)?;
+    let labels = [("io.kubernetes.pod.uid".to_owned(), published.pod.uid.clone())];
+    let state = v1::PodSandboxStateValue { state: v1::PodSandboxState::SandboxReady.into() };
+    let filter =
+        v1::PodSandboxFilter { label_selector: labels.into(), state: Some(state), ..v1::PodSandboxFilter::default() };
+    let sandboxes = local.runtime.list_pod_sandbox(Some(filter)).await?;
+    let newest = sandboxes.into_iter().max_by_key(|sandbox| sandbox.created_at);
+    let sandbox = newest.ok_or_else(|| not_running(format!("pod {name} has no sandbox that is ready")))?;
+    let url = local.runtime.port_forward(&sandbox.id, &[]).await?;
+    Ok(Json(Session { url, container: String::new() }))
+}
+
+/// The one its annotation names, or the first that is no init container.
+fn usual_container(published: &Published) -> String {
+    let annotations = published.pod.source.metadata.annotations.as_ref();
+    let named = annotations.and_then(|annotations| annotations.get(USUAL_CONTAINER)).cloned();
+    let known = |name: &String| published.pod.all_containers().any(|container| container.name == *name);
+    let spec = published.pod.source.spec.as_ref();
+    let first = || spec.and_then(|spec| spec.containers.first()).map(|container| container.name.clone());
+    named.filter(known).or_else(first).unwrap_or_default()
+}
+
+/// The ID of the container's present life.
+async fn running(local: &Local, published: &Published, container: &str) -> Result<String, Refusal> {
+    let labels = [
+        ("io.kubernetes.pod.uid".to_owned(), published.pod.uid.clone()),
+        ("io.kubernetes.container.name".to_owned(), container.to_owned()),
+    ];
+    let state = v1::ContainerStateValue { state: v1::ContainerState::ContainerRunning.into() };
+    let filter =
+        v1::ContainerFilter { label_selector: labels.into(), state: Some(state), ..v1::ContainerFilter::default() };
+    let found = local.runtime.list_containers(Some(filter)).await?;
+    let newest = found.into_iter().max_by_key(|container| container.created_at);
+    let missing = || not_running(format!("container {container:?} of pod {} does not run", published.pod.name));
+    newest.map(|container| container.id).ok_or_else(missing)
+}
+
+fn not_running(message: String) -> Refusal {
+    Refusal::new(409, "Conflict", message)
+}
