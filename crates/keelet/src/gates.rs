@@ -26,7 +26,8 @@ impl Gates {
     pub(crate) fn resolve_over(&self, config: &BTreeMap<String, bool>) -> Result<Resolution> {
         Features::resolve(&self.feature_gates, config).map_err(|errors| {
             let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
-            anyhow!("--feature-gates or featureGates: {}", errors.join("; "))
+            let place = if config.is_empty() { "--feature-gates" } else { "--feature-gates or featureGates" };
+            anyhow!("{place}: {}", errors.join("; "))
         })
     }
 }

@@ -168,7 +168,7 @@ fn a_file_that_cannot_be_meant_keeps_the_agent_from_starting() {
     fs::write(node.directory.path().join("config.yaml"), HEADER).unwrap();
     let (code, err) = run(&mut node.command());
     assert_eq!(code, 2);
-    assert!(err.contains("--container-runtime-endpoint is required, or containerRuntimeEndpoint in the file"), "{err}");
+    assert!(err.contains("--pod-manifest-path is required, or staticPodPath in the file"), "{err}");
 }
 
 #[test]
