@@ -95,7 +95,7 @@ impl Engine {
     }
 
     async fn run_session(&self, request: Exec, io: Io) -> Result<ExitStatus, Failure> {
-        let container = self.container(&request.container)?;
+        let container = self.container(&request.container).map_err(told)?;
         let Io { stdin, stdout, stderr, resize, mut hangup } = io;
         let (stdio, ends) = if request.streams.tty {
             (Stdio::Terminal, Ends::default())
@@ -103,7 +103,7 @@ impl Engine {
             let (ends, theirs) = pipes(stdin.is_some())?;
             (Stdio::Pipes(theirs), ends)
         };
-        let mut running = self.exec(&container, &request.cmd, stdio).await?;
+        let mut running = self.exec(&container, &request.cmd, stdio).await.map_err(told)?;
         let Ends { input, output, errors } = match running.terminal() {
             Some(terminal) => {
                 tokio::spawn(follow_sizes(terminal.try_clone()?, resize));
@@ -116,33 +116,29 @@ impl Engine {
         }
         let said = async { tokio::join!(copy_out(output, stdout), copy_out(errors, stderr)) };
         tokio::pin!(said);
+        let mut silent = false;
         let code = {
             let ended = running.wait();
             tokio::pin!(ended);
-            let mut silent = false;
             loop {
                 tokio::select! {
-                    code = &mut ended => break code?,
+                    code = &mut ended => break code.map_err(told)?,
+                    _ = &mut said, if !silent => silent = true,
                     // Whoever leaves leaves nothing behind: dropped, the command is killed.
                     () = hangup.wait() => return Err("the client is gone".into()),
-                    _ = &mut said, if !silent => silent = true,
-                }
-                if silent {
-                    break tokio::select! {
-                        code = &mut ended => code?,
-                        () = hangup.wait() => return Err("the client is gone".into()),
-                    };
                 }
             }
         };
-        // What was said before is told before the end is.
-        let _ = tokio::time::timeout(LAST_WORDS, said).await;
+        if !silent {
+            // What was said before is told before the end is.
+            let _ = tokio::time::timeout(LAST_WORDS, said).await;
+        }
         Ok(ExitStatus(u8::try_from(code).unwrap_or(u8::MAX)))
     }
 
     async fn attach_session(&self, request: Attach, io: Io) -> Result<(), Failure> {
-        let container = self.container(&request.container)?;
-        let sandbox = self.sandbox(&container.sandbox)?;
+        let container = self.container(&request.container).map_err(told)?;
+        let sandbox = self.sandbox(&container.sandbox).map_err(told)?;
         let Io { stdin, stdout, stderr, resize, mut hangup } = io;
         let (output, theirs_out) = reader()?;
         let (errors, theirs_err) = reader()?;
@@ -153,7 +149,7 @@ impl Engine {
         let request = Request::Attach { id: container.id.clone() };
         let mut connection = shim.ask(&request, &[theirs_out.as_fd(), theirs_err.as_fd()]).await?;
         drop((theirs_out, theirs_err));
-        connection.done().await.map_err(|error| failed(&error))?;
+        connection.done().await.map_err(|error| told(failed(&error)))?;
         if let (Some(input), Some(stdin)) = (connection.take_fds().pop(), stdin) {
             if container.config.tty {
                 tokio::spawn(follow_sizes(input.try_clone()?, resize));
@@ -180,7 +176,7 @@ impl Engine {
     }
 
     async fn forward(&self, sandbox: &str, port: u16, mut stream: Box<dyn Duplex>) -> Result<(), Failure> {
-        let sandbox = self.sandbox(sandbox)?;
+        let sandbox = self.sandbox(sandbox).map_err(told)?;
         if !sandbox.is_ready() {
             return Err(format!("the sandbox {} is not ready", sandbox.id).into());
         }
@@ -213,6 +209,11 @@ impl Backend for Worker {
     fn port_forward(&self, sandbox: String, port: u16, stream: Box<dyn Duplex>) -> BoxFuture<'_, Result<(), Failure>> {
         Box::pin(async move { self.engine()?.forward(&sandbox, port, stream).await })
     }
+}
+
+/// What went wrong, in the words for people: a code of gRPC is of no use to the client of a session.
+fn told(status: Status) -> Failure {
+    status.message().to_owned().into()
 }
 
 fn prepared(url: Result<String, keelet_stream::SessionError>) -> Result<String, Status> {
