@@ -69,7 +69,10 @@ pub(super) fn rules(asked: &[v1::Device], privileged: bool) -> Result<Vec<LinuxD
             "" => "rwm",
             some if some.chars().all(|letter| "rwm".contains(letter)) => some,
             other => {
-                return Err(SpecError(format!("device {}: permissions {other:?} are not of r, w and m", one.host_path)));
+                return Err(SpecError(format!(
+                    "device {}: permissions {other:?} are not of r, w and m",
+                    one.host_path
+                )));
             }
         };
         for (host, inside) in expand(one)? {

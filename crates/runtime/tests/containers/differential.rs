@@ -1,0 +1,5 @@
+//! The same containers made by libcontainer and by runc.
+
+use crate::cases;
+
+cases![];
