@@ -14,6 +14,7 @@ use tonic::Status;
 
 use crate::{
     container::Container, events::Events, keeper, records, sandbox::Sandbox, settings::Settings, shim::Launcher,
+    streams,
 };
 
 /// The runtime. Cheap to clone; clones are the same one.
@@ -29,6 +30,7 @@ pub(crate) struct Parts {
     pub(crate) cgroups: Mounts,
     pub(crate) launcher: Launcher,
     pub(crate) events: Events,
+    pub(crate) streams: streams::Server,
     tables: Mutex<Tables>,
 }
 
@@ -80,6 +82,7 @@ impl Engine {
             launcher: Launcher::new(settings.executable.as_deref(), &settings.shim)
                 .map_err(io("the runtime's own executable".to_owned()))?,
             events: Events::new(),
+            streams: streams::Server::default(),
             tables: Mutex::default(),
             settings,
         };

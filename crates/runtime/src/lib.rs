@@ -35,6 +35,9 @@ mod settings;
 mod shim;
 mod spec;
 mod stats;
+mod streams;
 mod update;
+
+pub use keelet_image::Image;
 
 pub use self::{engine::Engine, settings::Settings};

@@ -224,16 +224,16 @@ impl RuntimeService for Engine {
         Ok(Response::new(Engine::exec_sync(self, &container_id, &cmd, timeout).await?))
     }
 
-    async fn exec(&self, _: Request<v1::ExecRequest>) -> Answered<v1::ExecResponse> {
-        Err(Status::unimplemented("exec sessions"))
+    async fn exec(&self, request: Request<v1::ExecRequest>) -> Answered<v1::ExecResponse> {
+        Ok(Response::new(v1::ExecResponse { url: self.exec_url(request.into_inner()).await? }))
     }
 
-    async fn attach(&self, _: Request<v1::AttachRequest>) -> Answered<v1::AttachResponse> {
-        Err(Status::unimplemented("attach sessions"))
+    async fn attach(&self, request: Request<v1::AttachRequest>) -> Answered<v1::AttachResponse> {
+        Ok(Response::new(v1::AttachResponse { url: self.attach_url(request.into_inner()).await? }))
     }
 
-    async fn port_forward(&self, _: Request<v1::PortForwardRequest>) -> Answered<v1::PortForwardResponse> {
-        Err(Status::unimplemented("port forwarding"))
+    async fn port_forward(&self, request: Request<v1::PortForwardRequest>) -> Answered<v1::PortForwardResponse> {
+        Ok(Response::new(v1::PortForwardResponse { url: self.port_forward_url(request.into_inner()).await? }))
     }
 
     async fn container_stats(

@@ -16,7 +16,6 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use futures::future::BoxFuture;
 use futures::future::{Either, select};
 use oci_client::Reference;
 use tokio::sync::mpsc;
@@ -37,7 +36,7 @@ pub use credentials::{Auth, docker_auth, docker_config_path};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PullOptions {
-    /// hosts to ask before a registry, in order, by the registry's host; they never get the registry's credentials
+    /// hosts to ask before a registry, in order, by the registry's host, or `*` for all; they never get the registry's credentials
     pub mirrors: BTreeMap<String, Vec<String>>,
     /// hosts (with port) that speak plain HTTP
     pub plain_http: BTreeSet<String>,
@@ -255,15 +254,11 @@ async fn fetch_layers(
     progress: &(impl Fn(Progress) + Send + Sync),
     arrived: mpsc::Sender<(usize, PathBuf)>,
 ) -> Result<(), Error> {
-    // Boxed, or the compiler cannot tell for callers that all of it may move between threads.
-    let mut fetches: Vec<BoxFuture<'_, Result<(usize, PathBuf), Error>>> = Vec::new();
-    for &index in missing {
-        fetches.push(Box::pin(async move {
-            let path = directory.join(format!("blob-{index}"));
-            blob::fetch(endpoint, &manifest.layers[index], &path, budget, progress).await?;
-            Ok((index, path))
-        }));
-    }
+    let fetches = missing.iter().copied().map(|index| async move {
+        let path = directory.join(format!("blob-{index}"));
+        blob::fetch(endpoint, &manifest.layers[index], &path, budget, progress).await?;
+        Ok::<_, Error>((index, path))
+    });
     let mut fetches = futures::stream::iter(fetches).buffer_unordered(AT_ONCE);
     while let Some(fetched) = fetches.next().await {
         // The receiver only goes when unpacking failed, and then its error is the one that counts.

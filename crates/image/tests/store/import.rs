@@ -334,3 +334,54 @@ fn several_writers_at_once_lose_nothing() {
     assert_eq!(fs::read_dir(place.path().join("layers")).unwrap().count(), 5);
     assert_eq!(fs::read_dir(place.path().join("tmp")).unwrap().count(), 0);
 }
+
+const CHILD: &str = "KEELET_IMAGE_TEST_STORE";
+
+/// Not a test by itself: the process that the next test kills.
+#[test]
+fn child_that_imports_from_its_standard_input() {
+    let Some(root) = std::env::var_os(CHILD) else { return };
+    let _ = store(std::path::Path::new(&root)).import(std::io::stdin().lock(), None);
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a test may wait for its own child")]
+fn an_import_that_is_killed_leaves_nothing_after_the_next_start() {
+    use std::io::Write as _;
+    use std::process::{Command, Stdio};
+    if !is_root() {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    store(place.path());
+    let before = listing(place.path());
+    let archive = Sample::new(vec![tar(vec![Raw::new(b'0', "f").content(&vec![7; 400_000])])])
+        .packing(Packing::Plain)
+        .docker_archive();
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "import::child_that_imports_from_its_standard_input"])
+        .env(CHILD, place.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(&archive[..archive.len() / 2]).unwrap();
+    input.flush().unwrap();
+    let tmp = place.path().join("tmp");
+    let has_begun = || listing(&tmp).iter().any(|line| line.contains("/files/"));
+    for _ in 0..1000 {
+        if has_begun() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert!(has_begun(), "the child puts files aside");
+    // While the child lives, nobody takes its work away.
+    store(place.path());
+    assert!(has_begun());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    store(place.path());
+    assert_eq!(listing(place.path()), before);
+}

@@ -35,7 +35,7 @@ fn noise(seed: u32, length: usize) -> Vec<u8> {
 
 fn sample(layers: u32) -> Sample {
     Sample::new(
-        (0..layers).map(|n| tar(vec![Raw::new(b'0', &format!("f{n}")).content(&noise(n + 1, 300_000))])).collect(),
+        (0..layers).map(|n| tar(vec![Raw::new(b'0', &format!("f{n}")).content(&noise(n + 1, 100_000))])).collect(),
     )
 }
 
@@ -72,7 +72,7 @@ fn an_image_is_pulled_three_layers_at_a_time_and_never_again() {
         assert_eq!((image.id.as_str(), image.tags.as_slice()), (sample.id().as_str(), &[reference.clone()][..]));
         let digest = sha256(&sample.manifest_json());
         assert_eq!(image.digests, [format!("{}/team/app@{digest}", registry.host)]);
-        assert_eq!(fs::read(top_layer(place.path(), &image).join("f5")).unwrap(), noise(6, 300_000));
+        assert_eq!(fs::read(top_layer(place.path(), &image).join("f5")).unwrap(), noise(6, 100_000));
         let told = told.into_inner().unwrap();
         let bytes = sample.blobs().iter().map(|blob| blob.len() as u64).sum();
         assert_eq!(told[0], Progress::Resolved { digest: digest.clone(), layers: 6, bytes });
@@ -101,6 +101,14 @@ fn an_image_is_pulled_three_layers_at_a_time_and_never_again() {
         assert_eq!(newer.id, grown.id());
         assert!(store.find(&image.id).unwrap().unwrap().tags.is_empty(), "the tag moved");
     });
+}
+
+/// Callers run pulls on any thread.
+#[test]
+fn a_pull_may_move_between_threads() {
+    fn takes_send(_: impl Future<Output = Result<Image, Error>> + Send) {}
+    let place = tempfile::tempdir().unwrap();
+    takes_send(store(place.path()).pull("app", None, &PullOptions::default(), |_| {}));
 }
 
 #[test]
@@ -179,7 +187,7 @@ fn a_connection_that_breaks_once_is_gone_on_with() {
         registry.with(|state| state.faults.insert(sha256(&sample.blobs()[1]), Fault::BrokenOnce));
         let place = tempfile::tempdir().unwrap();
         let image = pull(&store(place.path()), &registry, None).await.unwrap();
-        assert_eq!(fs::read(top_layer(place.path(), &image).join("f1")).unwrap(), noise(2, 300_000));
+        assert_eq!(fs::read(top_layer(place.path(), &image).join("f1")).unwrap(), noise(2, 100_000));
         assert_eq!(registry.blob_requests(), 4);
     });
 }
@@ -246,13 +254,32 @@ fn mirrors_are_asked_first_and_the_registry_when_they_fail() {
         mirror.with(|state| state.door = None);
         let image = store.pull(&reference, None, &options, |_| {}).await.unwrap();
         assert_eq!((mirror.blob_requests(), registry.blob_requests()), (2, 2));
-        assert_eq!(image.tags, [reference.clone()], "the image has its own name");
+        assert_eq!(image.tags[0], reference, "the image has its own name");
 
         store.remove(&reference).unwrap();
         mirror.with(|state| state.status = Some(503));
         registry.with(|state| state.manifests.clear());
         let error = store.pull(&reference, None, &options, |_| {}).await.unwrap_err().to_string();
         assert!(error.starts_with(&format!("registry {}", registry.host)) && error.contains(&mirror.host), "{error}");
+    });
+}
+
+#[test]
+fn a_mirror_of_every_registry_comes_after_those_of_one() {
+    run(async {
+        let (every, own) = (Registry::start().await, Registry::start().await);
+        let sample = sample(1);
+        every.put("team/app", "v1", &sample);
+        let mut options = options(&every);
+        options.plain_http.insert(own.host.clone());
+        options.mirrors.insert("registry.test".to_owned(), vec![own.host.clone()]);
+        options.mirrors.insert("*".to_owned(), vec![every.host.clone()]);
+        let place = tempfile::tempdir().unwrap();
+        let store = store(place.path());
+        let image = store.pull("registry.test/team/app:v1", None, &options, |_| {}).await.unwrap();
+        assert_eq!(image.tags, ["registry.test/team/app:v1"]);
+        own.put("team/app", "v2", &sample);
+        store.pull("registry.test/team/app:v2", None, &options, |_| {}).await.expect("the mirror of this registry has it");
     });
 }
 
@@ -342,5 +369,25 @@ fn a_hostile_layer_from_a_registry_is_refused_and_leaves_nothing() {
         let error = pull(&store, &registry, None).await.unwrap_err().to_string();
         assert!(error.contains("entry \"../evil\"") && error.contains(&registry.host), "{error}");
         assert_eq!(listing(place.path()), before);
+    });
+}
+
+#[test]
+fn certificates_are_checked_and_own_ones_can_be_trusted() {
+    run(async {
+        let (registry, certificate) = Registry::start_tls().await;
+        let sample = sample(1);
+        registry.put("team/app", "v1", &sample);
+        let place = tempfile::tempdir().unwrap();
+        let store = store(place.path());
+        let reference = format!("{}/team/app:v1", registry.host);
+        let mut options = PullOptions::default();
+        let error = store.pull(&reference, None, &options, |_| {}).await.unwrap_err();
+        assert!(matches!(&error, Error::Registry { problem: RegistryProblem::Unreachable, .. }), "{error}");
+        assert!(error.to_string().to_lowercase().contains("certificate"), "{error}");
+        options.extra_roots.push(certificate);
+        assert_eq!(store.pull(&reference, None, &options, |_| {}).await.unwrap().id, sample.id());
+        options.extra_roots = vec![b"not a certificate".to_vec()];
+        assert!(store.pull("127.0.0.1:1/app", None, &options, |_| {}).await.is_err());
     });
 }

@@ -1,0 +1,154 @@
+//! A backend that runs nothing: its commands are a few words, its ports a few numbers.
+
+use std::sync::Arc;
+
+use keelet_stream::{
+    Attach, Backend, BoxFuture, Config, Duplex, Exec, ExitStatus, Failure, Io, PortForward, Sessions, Streams, serve,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+
+/// Echoes until the client shuts down, then says how many bytes there were.
+pub(crate) const ECHO_PORT: u16 = 7;
+
+/// Says a word and closes.
+pub(crate) const GREETING_PORT: u16 = 13;
+
+/// Says letters for ever.
+pub(crate) const ENDLESS_PORT: u16 = 19;
+
+/// Fails.
+pub(crate) const CLOSED_PORT: u16 = 9;
+
+/// Understands the commands below.
+#[derive(Default)]
+pub(crate) struct Words {
+    /// Told when a `hang` began.
+    pub(crate) started: Notify,
+    /// Told when a `hang` learned that its client is gone.
+    pub(crate) hung_up: Notify,
+}
+
+/// A server on loopback.
+pub(crate) struct Server {
+    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) words: Arc<Words>,
+    pub(crate) address: std::net::SocketAddr,
+}
+
+pub(crate) const STREAMS: Streams = Streams { stdin: true, stdout: true, stderr: true, tty: false };
+
+pub(crate) async fn start(config: Config) -> Server {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port on loopback");
+    let address = listener.local_addr().expect("an address");
+    let sessions = Arc::new(Sessions::new(format!("http://{address}")));
+    let words = Arc::new(Words::default());
+    tokio::spawn(serve(listener, sessions.clone(), words.clone(), config));
+    Server { sessions, words, address }
+}
+
+impl Server {
+    /// The URL of a command.
+    pub(crate) fn exec(&self, cmd: &[&str], streams: Streams) -> String {
+        let cmd = cmd.iter().map(|&word| word.to_owned()).collect();
+        self.sessions.exec(Exec { container: "c1".into(), cmd, streams }).expect("a session")
+    }
+
+    /// The URL of a port-forward.
+    pub(crate) fn port_forward(&self, ports: &[u16]) -> String {
+        self.sessions.port_forward(PortForward { sandbox: "s1".into(), ports: ports.to_vec() }).expect("a session")
+    }
+}
+
+impl Backend for Words {
+    fn exec(&self, request: Exec, io: Io) -> BoxFuture<'_, Result<ExitStatus, Failure>> {
+        Box::pin(async move {
+            let words: Vec<&str> = request.cmd.iter().map(String::as_str).collect();
+            self.run(&words, io).await
+        })
+    }
+
+    fn attach(&self, request: Attach, io: Io) -> BoxFuture<'_, Result<(), Failure>> {
+        Box::pin(async move {
+            let mut stdout = io.stdout.ok_or("no stdout")?;
+            stdout.write_all(format!("attached to {}", request.container).as_bytes()).await?;
+            Ok(())
+        })
+    }
+
+    fn port_forward(
+        &self,
+        sandbox: String,
+        port: u16,
+        mut stream: Box<dyn Duplex>,
+    ) -> BoxFuture<'_, Result<(), Failure>> {
+        Box::pin(async move {
+            match port {
+                ECHO_PORT => {
+                    let (mut from, mut to) = tokio::io::split(stream);
+                    let count = tokio::io::copy(&mut from, &mut to).await?;
+                    to.write_all(format!("{count} bytes").as_bytes()).await?;
+                    Ok(to.shutdown().await?)
+                }
+                GREETING_PORT => {
+                    stream.write_all(format!("hello from {sandbox}").as_bytes()).await?;
+                    Ok(stream.shutdown().await?)
+                }
+                ENDLESS_PORT => {
+                    tokio::io::copy(&mut tokio::io::repeat(b'x'), &mut stream).await?;
+                    Ok(())
+                }
+                _ => Err(format!("nobody listens on {port}").into()),
+            }
+        })
+    }
+}
+
+impl Words {
+    async fn run(&self, words: &[&str], mut io: Io) -> Result<ExitStatus, Failure> {
+        match *words {
+            // Copies stdin to stdout.
+            ["cat"] => {
+                let (mut stdin, mut stdout) =
+                    (io.stdin.take().ok_or("no stdin")?, io.stdout.take().ok_or("no stdout")?);
+                tokio::io::copy(&mut stdin, &mut stdout).await?;
+                Ok(ExitStatus(0))
+            }
+            // Ends with a code, whatever is on stdin.
+            ["exit", code] => Ok(ExitStatus(code.parse()?)),
+            // Says one thing here and another there.
+            ["both"] => {
+                io.stdout.take().ok_or("no stdout")?.write_all(b"for stdout").await?;
+                io.stderr.take().ok_or("no stderr")?.write_all(b"for stderr").await?;
+                Ok(ExitStatus(0))
+            }
+            // Says sizes until it is 50 high.
+            ["sizes"] => {
+                let mut stdout = io.stdout.take().ok_or("no stdout")?;
+                while let Some(size) = io.resize.next().await {
+                    stdout.write_all(format!("{}x{}\n", size.width, size.height).as_bytes()).await?;
+                    if size.height == 50 {
+                        return Ok(ExitStatus(0));
+                    }
+                }
+                Err("the sizes ended".into())
+            }
+            // Says so many bytes.
+            ["flood", count] => {
+                let mut stdout = io.stdout.take().ok_or("no stdout")?;
+                let mut bytes = tokio::io::repeat(b'x').take(count.parse()?);
+                tokio::io::copy(&mut bytes, &mut stdout).await?;
+                Ok(ExitStatus(0))
+            }
+            // Waits for the client to go.
+            ["hang"] => {
+                self.started.notify_one();
+                io.hangup.wait().await;
+                self.hung_up.notify_one();
+                Ok(ExitStatus(0))
+            }
+            _ => Err(format!("{}: no such file", words.join(" ")).into()),
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Clients that mean harm, or are broken: they are told so where possible, closed, and harm no other session.
+
+use std::time::Duration;
+
+use keelet_stream::Config;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::backend::{STREAMS, Server, start};
+use crate::wire::{frame, next, request, websocket};
+
+async fn spdy(server: &Server, url: &str) -> TcpStream {
+    let (head, socket) =
+        request(server, url, &["Upgrade: SPDY/3.1", "X-Stream-Protocol-Version: v4.channel.k8s.io"]).await;
+    assert!(head.starts_with("http/1.1 101 "), "{head}");
+    assert!(head.contains("x-stream-protocol-version: v4.channel.k8s.io"), "{head}");
+    socket
+}
+
+/// Everything that comes until the server closes.
+async fn until_closed(mut socket: TcpStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let read = timeout(Duration::from_secs(20), socket.read_to_end(&mut bytes)).await;
+    let _ = read.expect("the server closes the connection");
+    bytes
+}
+
+#[tokio::test]
+async fn broken_websocket_frames_are_told_so_and_closed() {
+    let server = start(Config::default()).await;
+    for (bytes, what) in [
+        (&b"\x82\x00"[..], "no mask"),
+        (&frame(0xf2, b"x"), "reserved bits"),
+        (&frame(0x83, b"x"), "a kind that does not exist"),
+        (&frame(0x80, b"x"), "the rest of nothing"),
+        (&[&frame(0x02, b"\0x")[..], &frame(0x02, b"\0y")].concat(), "a message within a message"),
+        (b"\x89\xfe\xff\xff\0\0\0\0", "a ping of 64 KiB"),
+        (b"\x82\xff\xff\xff\xff\xff\xff\xff\xff\xff\0\0\0\0", "2^64 bytes"),
+        (&frame(0x82, &[255]), "a close signal for no channel"),
+        (&frame(0x82, &[255, 0, 0]), "a close signal for two channels"),
+    ] {
+        let mut socket = websocket(&server, &server.exec(&["cat"], STREAMS), Some("v5.channel.k8s.io")).await;
+        assert_eq!(next(&mut socket).await, Some((0x82, vec![1])));
+        // Whoever broke it may still be read from.
+        socket.write_all(bytes).await.unwrap();
+        let mut frames = Vec::new();
+        while let Some(frame) = next(&mut socket).await {
+            frames.push(frame);
+        }
+        assert!(frames.contains(&(0x88, vec![0x03, 0xea])), "{what}: {frames:02x?}");
+    }
+}
+
+#[tokio::test]
+async fn garbage_after_an_upgrade_closes_the_connection() {
+    let server = start(Config::default()).await;
+    for garbage in [&[0xff; 4096][..], &[0x80; 4096], b"\x80\x03\x00\x01\x00\xff\xff\xff"] {
+        let mut socket = spdy(&server, &server.exec(&["cat"], STREAMS)).await;
+        // The server may close while this is written.
+        let _ = socket.write_all(garbage).await;
+        until_closed(socket).await;
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_opens_no_streams_is_closed() {
+    let config = Config { stream_creation: Duration::from_millis(50), ..Config::default() };
+    let server = start(config).await;
+    let socket = spdy(&server, &server.exec(&["cat"], STREAMS)).await;
+    let said = timeout(Duration::from_secs(5), async {
+        let mut socket = socket;
+        let mut said = [0; 16];
+        socket.read_exact(&mut said).await.unwrap();
+        said
+    });
+    let goodbye = [0x80, 3, 0, 7, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0];
+    assert_eq!(said.await.expect("in time"), goodbye);
+}
+
+#[tokio::test]
+async fn an_idle_session_is_closed() {
+    let config = Config { idle: Duration::from_millis(100), ..Config::default() };
+    let server = start(config).await;
+    let socket = websocket(&server, &server.exec(&["cat"], STREAMS), Some("v5.channel.k8s.io")).await;
+    until_closed(socket).await;
+}
+
+#[tokio::test]
+async fn a_message_of_a_gigabyte_goes_through_without_being_kept() {
+    let server = start(Config::default()).await;
+    let mut socket = websocket(&server, &server.exec(&["cat"], STREAMS), Some("v5.channel.k8s.io")).await;
+    next(&mut socket).await.unwrap();
+    // Its beginning comes back long before its end is there.
+    socket.write_all(b"\x82\xff\0\0\0\0\x40\0\0\0\0\0\0\0\0begin").await.unwrap();
+    assert_eq!(next(&mut socket).await, Some((0x82, b"\x01begin".to_vec())));
+}
+
+#[tokio::test]
+async fn requests_that_are_no_upgrade_get_an_answer() {
+    let server = start(Config::default()).await;
+    for (url, headers, status) in [
+        (server.exec(&["cat"], STREAMS), &["Upgrade: h2c"][..], "400"),
+        (server.exec(&["cat"], STREAMS), &["Upgrade: SPDY/3.1", "X-Stream-Protocol-Version: v9"], "403"),
+        (format!("http://{}/exec/0123", server.address), &["Upgrade: SPDY/3.1"], "404"),
+        (format!("http://{}/", server.address), &["Upgrade: SPDY/3.1"], "404"),
+        (server.port_forward(&[]).replace("portforward", "exec"), &["Upgrade: SPDY/3.1"], "404"),
+    ] {
+        let (head, _) = request(&server, &url, headers).await;
+        assert!(head.starts_with(&format!("http/1.1 {status} ")), "{head}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_goes_in_the_middle_harms_no_other() {
+    let server = start(Config::default()).await;
+    for _ in 0..20 {
+        let mut socket = websocket(&server, &server.exec(&["flood", "100000000"], STREAMS), None).await;
+        next(&mut socket).await.unwrap();
+        drop(socket);
+    }
+    let mut socket = websocket(&server, &server.exec(&["both"], STREAMS), None).await;
+    let mut frames = Vec::new();
+    while let Some(frame) = next(&mut socket).await {
+        frames.push(frame);
+    }
+    assert!(frames.contains(&(0x82, b"\x01for stdout".to_vec())), "{frames:?}");
+}
