@@ -87,6 +87,32 @@ impl Mounts {
         Ok(())
     }
 
+    /// Makes the directories of a cgroup in those hierarchies that libcontainer knows nothing of, and moves the calling process
+    /// there, so that a container is in its own cgroup in each.
+    pub(crate) fn join_others(&self, cgroup: &str) -> io::Result<()> {
+        const KNOWN: [&str; 12] = [
+            "blkio",
+            "cpu",
+            "cpuacct",
+            "cpuset",
+            "devices",
+            "freezer",
+            "hugetlb",
+            "memory",
+            "net_cls",
+            "net_prio",
+            "perf_event",
+            "pids",
+        ];
+        let Self::V1(controllers) = self else { return Ok(()) };
+        for (_, point) in controllers.iter().filter(|(name, _)| !KNOWN.contains(&name.as_str())) {
+            let directory = point.join(cgroup.trim_start_matches('/'));
+            fs::create_dir_all(&directory)?;
+            join_at(&directory)?;
+        }
+        Ok(())
+    }
+
     /// Makes a cgroup below another, just to hold processes together, and moves the calling process into it. One hierarchy is enough.
     pub(crate) fn join_part(&self, cgroup: &str, part: &str) -> io::Result<()> {
         let Some(directory) = self.holder(cgroup) else { return Ok(()) };

@@ -22,7 +22,7 @@ use rustix::{
 
 use crate::{
     cgroup,
-    finish::{Confinement, become_command},
+    finish::{Confinement, become_command, inside},
     maker::{PID, tell_failure},
     process::{fork, reset_signals, set_oom_score},
     wire,
@@ -130,6 +130,7 @@ fn become_process(process: &Process, confinement: &Confinement) -> Result<(), St
         entered = chdir(cwd);
     }
     entered.map_err(|error| format!("cannot enter the directory {:?}: {}", cwd.display(), error.desc()))?;
+    inside(cwd)?;
     Err(become_command(args, env))
 }
 

@@ -51,7 +51,8 @@ fn try_hold(dir: &Path, sandbox: &Sandbox, report: &OwnedFd) -> Result<i32, Stri
         flags.set(flag, wanted);
     }
     unshare(flags).map_err(|error| format!("cannot make the pod's namespaces: {error}"))?;
-    if let Some(name) = &sandbox.hostname {
+    // Without a name of its own it keeps the node's.
+    if let Some(name) = sandbox.hostname.as_ref().filter(|name| !name.is_empty()) {
         sethostname(name).map_err(|error| format!("cannot set the host name {name:?}: {error}"))?;
     }
     for (name, value) in &sandbox.sysctls {
