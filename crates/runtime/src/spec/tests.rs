@@ -69,8 +69,7 @@ fn network_and_memory_are_those_of_the_sandbox() {
         let network = namespace(&spec, LinuxNamespaceType::Network).flatten();
         (network, namespace(&spec, LinuxNamespaceType::Ipc).flatten(), shm.display().to_string())
     };
-    let sandboxed =
-        (Some("/proc/7/ns/net".to_owned()), Some("/proc/7/ns/ipc".to_owned()), "/sandbox/shm".to_owned());
+    let sandboxed = (Some("/proc/7/ns/net".to_owned()), Some("/proc/7/ns/ipc".to_owned()), "/sandbox/shm".to_owned());
     let node = (None, None, "/dev/shm".to_owned());
     for asked in [None, Some(Pod), Some(Node)] {
         assert_eq!(of(asked, Pod), sandboxed, "{asked:?}");

@@ -139,6 +139,7 @@ fn apart(name: &str) -> bool {
         .args(["init", name])
         .arg(dir.path())
         .arg(&cgroup)
+        .env("RUST_BACKTRACE", "0")
         .output()
         .unwrap();
     if let Ok(mounts) = keelet_shim::cgroup::Mounts::find() {

@@ -32,8 +32,15 @@ const LINKS: &str = "for ns in net ipc uts pid; do readlink /proc/self/ns/$ns; d
 async fn a_pod_has_its_own_network_names_and_memory(world: &mut World) -> Shown {
     let options = v1::NamespaceOption { pid: NamespaceMode::Container.into(), ..Default::default() };
     let one = pod(world, "own", &options).await;
-    let a = world.output(&one, container(world, "a", LINKS, &options)).await;
-    let b = world.output(&one, container(world, "b", LINKS, &options)).await;
+    // At the same time: numbers of namespaces are used again.
+    let script = format!("{LINKS}; sleep 1000");
+    for name in ["a", "b"] {
+        world.start(&one, container(world, name, &script, &options)).await;
+    }
+    let told = async |name: &str| {
+        until("it has told all", async || Some(world.said(&one, name)).filter(|said| said.lines().count() == 4)).await
+    };
+    let (a, b) = (told("a").await, told("b").await);
     let node: Vec<_> = ["net", "ipc", "uts", "pid"]
         .map(|name| std::fs::read_link(format!("/proc/self/ns/{name}")).unwrap().display().to_string())
         .to_vec();
