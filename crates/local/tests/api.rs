@@ -89,6 +89,8 @@ impl Node {
             mode: Mode::Standalone,
             probe_limit: 8,
             facts: facts.clone(),
+            parallel_pulls: None,
+            upkeep: keelet_agent::Upkeep::default(),
         };
         let agent = Arc::new(Agent::start(doors, settings).await.expect("an agent"));
         let (listings, source) = watch::channel(Arc::default());
@@ -351,7 +353,10 @@ async fn the_node_its_health_and_its_numbers_are_there() {
 async fn health_and_numbers_are_on_loopback_and_nothing_else_is() {
     let node = Node::start(None).await;
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let _server = tokio::spawn(keelet_local::serve_loopback(port, Arc::clone(&node.local)));
+    let _server = tokio::spawn(keelet_local::serve_loopback(
+        (std::net::Ipv4Addr::LOCALHOST, port).into(),
+        Arc::clone(&node.local),
+    ));
     let ask = async |path: &str| {
         let mut stream = loop {
             match tokio::net::TcpStream::connect(("127.0.0.1", port)).await {

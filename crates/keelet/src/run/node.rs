@@ -13,6 +13,7 @@ use keelet_agent::{
     clock::OsClock,
     doors::{Clock, Readers},
     host::{Layout, OsHost},
+    objects::LocalObjects,
     readers::{LocalReaders, Published},
 };
 use keelet_ledger::OsDisk;
@@ -77,7 +78,13 @@ impl Place {
 // === impl Node ===
 
 impl Node {
-    pub(super) async fn start(choice: Choice, pods: Vec<Pod>, features: Features, place: Place) -> Result<Self> {
+    pub(super) async fn start(
+        choice: Choice,
+        pods: Vec<Pod>,
+        features: Features,
+        place: Place,
+        objects: &Path,
+    ) -> Result<Self> {
         let Choice { runtime, import } = choice;
         let Place { paths, directory } = place;
         let base = paths.root_dir.clone();
@@ -100,12 +107,14 @@ impl Node {
             parallel_pulls: None,
             upkeep: Upkeep::default(),
         };
+        let host =
+            OsHost::new(layout.clone()).with_objects(Arc::new(LocalObjects::new(objects))).with_facts(facts.clone());
         let doors = Doors {
             runtime: runtime.clone(),
             clock: Arc::clone(&clock) as Arc<dyn Clock>,
             dial: Arc::new(TcpDial),
             disk: OsDisk,
-            host: Arc::new(OsHost::new(layout.clone())),
+            host: Arc::new(host),
             readers: Arc::clone(&readers) as Arc<dyn Readers>,
             tasks: Arc::new(TokioTasks::start().context("no thread for the ledger")?),
         };
