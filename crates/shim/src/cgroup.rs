@@ -17,6 +17,8 @@ pub enum Mounts {
     V2(PathBuf),
 }
 
+/// The name here of the second generation where it is mounted beside the first.
+pub(crate) const UNIFIED: &str = "unified";
 /// The way to them that everybody takes.
 const ROOT: &str = "/sys/fs/cgroup";
 
@@ -40,6 +42,10 @@ impl Mounts {
             let (kind, options) = (back.next(), back.nth(1).unwrap_or_default());
             match kind {
                 Some("cgroup2") if point == ROOT => unified = Some(PathBuf::from(point)),
+                // Beside the others it has no controllers, but processes are somewhere in it too.
+                Some("cgroup2") => {
+                    controllers.insert(UNIFIED.to_owned(), PathBuf::from(point));
+                }
                 Some("cgroup") => {
                     let names = options.split(',').filter(|name| !matches!(*name, "rw" | "ro" | "xattr" | "noprefix"));
                     for name in names.filter(|name| !name.starts_with("release_agent")) {
@@ -51,7 +57,7 @@ impl Mounts {
         }
         match unified {
             Some(point) => Some(Self::V2(point)),
-            None if controllers.is_empty() => None,
+            None if controllers.keys().all(|name| name == UNIFIED) => None,
             None => Some(Self::V1(controllers)),
         }
     }
@@ -228,7 +234,7 @@ mod tests {
         let mounts = Mounts::parse(V1).expect("some");
         assert_eq!(mounts.directory("cpuacct", "/pod/a"), Some(PathBuf::from("/sys/fs/cgroup/cpu,cpuacct/pod/a")));
         assert_eq!(mounts.directory("pids", "/pod/a"), None, "elsewhere is not looked at");
-        assert_eq!(mounts.directories("/a").len(), 2, "cpu and cpuacct are one hierarchy");
+        assert_eq!(mounts.directories("/a").len(), 3, "cpu and cpuacct are one hierarchy");
     }
 
     #[test]

@@ -25,7 +25,7 @@ use rustix::fs::{CWD, Gid, Mode, Uid, chown, mkfifoat};
 
 use self::{libcontainer::Libcontainer, runc::Runc};
 use crate::{
-    process::{chain, reset_signals, set_oom_score},
+    process::{chain, set_oom_score, start_afresh},
     protocol::{CONFIG, Plan},
     wire,
 };
@@ -98,7 +98,7 @@ pub(crate) fn tell_failure(report: &impl AsFd, error: &str) {
 
 fn try_make(dir: &Path, id: &str, spec: &Spec, plan: &Plan, report: &Rc<OwnedFd>) -> Result<(), String> {
     let process = spec.process().as_ref().ok_or("the configuration has no process")?;
-    reset_signals().map_err(|error| text("signals", error))?;
+    start_afresh().map_err(|error| text("a new start", error))?;
     // Inherited by the container. Left to others, a score that cannot be lowered would be an error.
     if let Some(score) = process.oom_score_adj() {
         set_oom_score(score).map_err(|error| text("oom_score_adj", error))?;

@@ -19,7 +19,7 @@ use crate::{
     capabilities,
     finish::none,
     maker::{PID, tell_failure},
-    process::{fork, reset_signals},
+    process::{fork, start_afresh},
     protocol::Sandbox,
     wire,
 };
@@ -40,7 +40,7 @@ pub(crate) fn hold(dir: &Path, sandbox: &Sandbox, report: OwnedFd) -> i32 {
 }
 
 fn try_hold(dir: &Path, sandbox: &Sandbox, report: &OwnedFd) -> Result<i32, String> {
-    reset_signals().map_err(|error| format!("signals: {error}"))?;
+    start_afresh().map_err(|error| format!("a new start: {error}"))?;
     let mut flags = CloneFlags::CLONE_NEWNS;
     for (wanted, flag) in [
         (sandbox.network, CloneFlags::CLONE_NEWNET),

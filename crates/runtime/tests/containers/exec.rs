@@ -181,6 +181,7 @@ async fn a_command_has_all_that_the_container_has(world: &mut World) -> Shown {
         let command = world.exec(&id, ABOUT).await;
         assert_eq!(facts(init), facts(&command), "{name}");
         assert!(init.contains("oom 321"), "{init}");
+        assert!(init.contains("SigIgn:\t0000000000000000"), "nothing is ignored from the start: {init}");
         assert!(init.contains(&format!("Uid:\t{uid}")), "{init}");
         assert!(init.contains(&format!("Groups:\t77 78 {}", uid + 1)) || init.contains("77 78"), "{init}");
         assert_eq!(init.contains("NoNewPrivs:\t1"), no_new_privs, "{init}");

@@ -20,7 +20,7 @@ use rustix::{
 };
 
 use crate::{
-    cgroup::Mounts,
+    cgroup::{Mounts, UNIFIED},
     seal::{Attributes, set_attributes},
 };
 
@@ -66,7 +66,7 @@ fn first_generation(mount: &Mount, cgroups: &Mounts, cgroup: &str) -> Result<Vec
     let read_only = mount.options().iter().flatten().any(|option| option == "ro");
     let mode = if read_only { "ro" } else { "rw" };
     let mut names: Vec<(String, &PathBuf)> = Vec::new();
-    for (controller, point) in controllers {
+    for (controller, point) in controllers.iter().filter(|(name, _)| *name != UNIFIED) {
         let hierarchy = point.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let name = if controller.starts_with("name=") { hierarchy.clone() } else { controller.clone() };
         names.extend([(hierarchy, point), (name, point)]);

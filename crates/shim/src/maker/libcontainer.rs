@@ -7,7 +7,7 @@
 
 use std::{
     fs, io,
-    os::fd::OwnedFd,
+    os::{fd::OwnedFd, unix::fs::PermissionsExt},
     path::{Path, PathBuf},
     rc::Rc,
 };
@@ -106,6 +106,24 @@ fn in_words(rule: &LinuxDeviceCgroup) -> String {
     format!("{kind} {}:{} {access}", number(rule.major()), number(rule.minor()))
 }
 
+/// Directories of devices, which libcontainer makes so that everybody could write to them. Not those of a volume.
+fn close_directories(spec: &Spec) -> Result<(), String> {
+    let dev = Path::new("/dev");
+    let devices = spec.linux().as_ref().and_then(|linux| linux.devices().clone()).unwrap_or_default();
+    let volumes = spec.mounts().clone().unwrap_or_default();
+    let in_volume =
+        |dir: &Path| volumes.iter().any(|mount| mount.destination() != dev && dir.starts_with(mount.destination()));
+    for device in &devices {
+        for dir in device.path().ancestors().skip(1).take_while(|dir| *dir != dev && dir.starts_with(dev)) {
+            if !in_volume(dir) {
+                let mode = fs::Permissions::from_mode(0o755);
+                fs::set_permissions(dir, mode).map_err(|error| format!("{}: {error}", dir.display()))?;
+            }
+        }
+    }
+    Ok(())
+}
+
 /// What libcontainer calls in place of the command.
 #[derive(Clone)]
 struct ContainerProcess {
@@ -121,6 +139,7 @@ impl ContainerProcess {
     /// The last steps. Returns only if one fails.
     fn finish(&self, spec: &Spec) -> Result<(), String> {
         let process = spec.process().as_ref().ok_or("the configuration has no process")?;
+        close_directories(spec)?;
         late::set_propagation(spec.mounts().as_deref().unwrap_or_default())?;
         self.trees.iter().try_for_each(late::Tree::put)?;
         enter(Path::new(&self.cwd))?;

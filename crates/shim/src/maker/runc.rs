@@ -32,7 +32,8 @@ impl Maker for Runc<'_> {
         let mut create = self.command(job, "create");
         create.arg("--bundle").arg(bundle).arg("--pid-file").arg(job.dir.join(PID_FILE));
         if console.is_some() {
-            create.arg("--console-socket").arg(CONSOLE);
+            // From the bundle, where it goes before it looks: a path to a socket must be short.
+            create.arg("--console-socket").arg(Path::new("..").join(CONSOLE));
         } else {
             let [input, output, error] = job.stdio()?.map(Stdio::from);
             // Whatever it prints itself is in these pipes too, and goes with them if it fails.
