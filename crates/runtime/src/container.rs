@@ -512,7 +512,7 @@ impl Engine {
                 parts.images.unmount_image(&mount).map_err(|error| internal("image volume", &error))?;
             }
             parts.images.remove_root(&one.id).map_err(|error| internal("the container's files", &error))?;
-            parts.cgroups.remove(&one.cgroup()).map_err(|error| internal("the container's cgroup", &error))?;
+            parts.cgroups.clear(&one.cgroup()).map_err(|error| internal("the container's cgroup", &error))?;
             match fs::remove_dir_all(&one.dir) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                     Err(internal("the container's directory", &error))

@@ -214,8 +214,9 @@ impl Engine {
         let _ = Shim::of(dir).done(&Request::Quit { kill: true }, &[]).await;
         let (place, cgroup) = (dir.to_owned(), format!("{}/{id}", self.parts.settings.cgroup));
         self.blocking(move |parts| {
-            parts.cgroups.kill(&cgroup);
-            let _ = parts.cgroups.remove(&cgroup);
+            if let Err(error) = parts.cgroups.clear(&cgroup) {
+                tracing::warn!(%error, "the cgroup of a sandbox cannot be removed");
+            }
             if let Err(error) = discard(&place) {
                 tracing::warn!(%error, "the files of a sandbox cannot be removed");
             }
@@ -273,7 +274,7 @@ impl Engine {
         let own = sandbox.config.linux.as_ref().is_none_or(|linux| linux.cgroup_parent.is_empty());
         let removed = self.blocking(move |parts| {
             if own {
-                parts.cgroups.remove(&cgroup)?;
+                parts.cgroups.clear(&cgroup)?;
             }
             discard(&dir)
         });

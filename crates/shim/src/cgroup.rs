@@ -6,6 +6,7 @@ use std::{
     collections::BTreeMap,
     fs, io,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 /// Where cgroups are mounted on this node.
@@ -17,6 +18,9 @@ pub enum Mounts {
     V2(PathBuf),
 }
 
+/// How long processes may take to be gone after they were killed: the kernel's time to close files and free memory.
+const CLEARED_WITHIN: Duration = Duration::from_secs(10);
+const CLEARED_AGAIN: Duration = Duration::from_millis(10);
 /// The name here of the second generation where it is mounted beside the first.
 pub(crate) const UNIFIED: &str = "unified";
 /// The way to them that everybody takes.
@@ -168,6 +172,19 @@ impl Mounts {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the root of all cgroups is not removed"));
         }
         self.directories(cgroup).iter().try_for_each(|directory| remove(directory))
+    }
+
+    /// Removes a cgroup with all that runs in it. What is killed is still there for a moment, so this may wait.
+    pub fn clear(&self, cgroup: &str) -> io::Result<()> {
+        let mut tries = CLEARED_WITHIN.as_millis() / CLEARED_AGAIN.as_millis();
+        loop {
+            self.kill(cgroup);
+            match self.remove(cgroup) {
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy && tries > 0 => tries -= 1,
+                removed => return removed,
+            }
+            std::thread::sleep(CLEARED_AGAIN);
+        }
     }
 
     /// How often the kernel killed something in a cgroup for its memory.

@@ -200,7 +200,7 @@ fn may_differ(line: &str) -> bool {
     // Go leaves one of the C library's own signals ignored.
     let signals = line.contains("status SigIgn:");
     // runc before 1.2 lets every container use /dev/net/tun.
-    signals || line.contains(": node tun ")
+    signals || line.contains(" node tun ")
 }
 
 async fn runc_starts_and_ends_as_libcontainer_does(world: &mut World) -> Shown {
