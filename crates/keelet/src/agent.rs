@@ -59,6 +59,8 @@ pub(crate) struct Args {
     /// Socket of a container runtime (containerd, CRI-O), instead of the embedded one
     #[arg(long, value_name = "unix:///PATH")]
     container_runtime_endpoint: Option<String>,
+    #[command(flatten)]
+    makers: embedded::Makers,
     /// Directory with pod manifests; what is in it runs, what is taken out of it ends
     #[arg(long, value_name = "DIR")]
     pod_manifest_path: Option<PathBuf>,
@@ -138,7 +140,8 @@ async fn serve(args: &Args) -> Result<()> {
     options.check_swap()?;
     let service_manager = Arc::new(ServiceManager::of_environment());
     let clock = Arc::new(OsClock::new().context("the clock of this machine cannot be used")?);
-    let embedded::Choice { runtime, import } = embedded::choose(options.endpoint.as_deref(), &options.paths).await?;
+    let endpoint = options.endpoint.as_deref();
+    let embedded::Choice { runtime, import } = embedded::choose(endpoint, &options.paths, &args.makers).await?;
     let readers = Arc::new(LocalReaders::default());
     let recovered = recovered(&options.paths, clock.now().boot_id, &features);
     let facts = options.facts(args)?;

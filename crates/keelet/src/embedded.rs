@@ -12,7 +12,7 @@ use clap::{Args as ClapArgs, Subcommand};
 use futures::future::BoxFuture;
 use keelet_cri::Runtime;
 use keelet_local::{Archive, ImageImport};
-use keelet_runtime::{Engine, Image, Settings};
+use keelet_runtime::{Engine, Image, OciRuntime, Settings};
 use tokio::{
     net::{UnixListener, UnixStream, unix::pipe},
     signal::unix::{SignalKind, signal},
@@ -48,9 +48,20 @@ struct Serve {
     paths: Paths,
     #[command(flatten)]
     registries: Registries,
+    #[command(flatten)]
+    makers: Makers,
     /// Say more; twice for everything
     #[arg(short, long, action = clap::ArgAction::Count)]
     verbose: u8,
+}
+
+/// Who makes containers.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct Makers {
+    /// Who makes containers in the embedded runtime: libcontainer, which is built in, runc, or the path of a program that is
+    /// called as runc is
+    #[arg(long, value_name = "NAME|PATH", default_value = "libcontainer")]
+    oci_runtime: OciRuntime,
 }
 
 /// Takes archives of images into the runtime's store.
@@ -65,26 +76,22 @@ pub(crate) struct Choice {
 }
 
 /// The runtime on that socket, or else the embedded one.
-pub(crate) async fn choose(endpoint: Option<&str>, paths: &Paths) -> Result<Choice> {
+pub(crate) async fn choose(endpoint: Option<&str>, paths: &Paths, makers: &Makers) -> Result<Choice> {
     match endpoint {
         Some(endpoint) => Ok(Choice { runtime: Runtime::connect(endpoint)?, import: None }),
         None => {
-            let engine = open(paths).await?;
+            let engine = start(settings(paths, makers)).await?;
             Ok(Choice { runtime: engine.in_process(), import: Some(Arc::new(Import(engine))) })
         }
     }
 }
 
-/// Opens the runtime of a node.
-async fn open(paths: &Paths) -> Result<Engine> {
-    start(settings(paths)).await
-}
-
-fn settings(paths: &Paths) -> Settings {
+fn settings(paths: &Paths, makers: &Makers) -> Settings {
     let mut settings = Settings::new(&paths.root_dir.join("runtime"), &paths.state_dir.join("runtime"));
     if let Some(bridge) = own_bridge(&paths.root_dir) {
         settings.network.bridge = bridge;
     }
+    settings.oci_runtime = makers.oci_runtime.clone();
     settings
 }
 
@@ -139,7 +146,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 async fn serve(args: &Serve) -> Result<()> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let mut settings = settings(&args.paths.absolute()?);
+    let mut settings = settings(&args.paths.absolute()?, &args.makers);
     args.registries.apply(&mut settings.pull);
     let engine = start(settings).await?;
     let listener = listen(&args.listen).await.with_context(|| format!("--listen: {}", args.listen.display()))?;

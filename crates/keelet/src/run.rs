@@ -46,6 +46,8 @@ pub(crate) struct Args {
     /// Socket of a container runtime (containerd, CRI-O) instead of the embedded one; not one that the agent of a node uses
     #[arg(long, value_name = "unix:///PATH")]
     container_runtime_endpoint: Option<String>,
+    #[command(flatten)]
+    makers: embedded::Makers,
     /// What the containers write, beside the rest
     #[arg(long)]
     logs: bool,
@@ -87,7 +89,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ending = runtime.block_on(async {
         let place = Place::of(args.root_dir.as_deref())?;
-        let choice = embedded::choose(args.container_runtime_endpoint.as_deref(), &place.paths).await?;
+        let endpoint = args.container_runtime_endpoint.as_deref();
+        let choice = embedded::choose(endpoint, &place.paths, &args.makers).await?;
         // One that does not answer now would leave everybody waiting for nothing.
         choice.runtime.version().await.context("no container runtime to run pods with")?;
         let node = Node::start(choice, pods, features, place, &args.local_objects_dir).await?;

@@ -132,24 +132,39 @@ impl Container {
         }
     }
 
-    /// Takes up what the shim wrote. Whether something is new.
-    fn read_state(&self) -> Option<v1::ContainerEventType> {
-        let state: State = protocol::read(&self.dir.join(STATE)).ok()?;
+    /// Takes up what the shim wrote; what is new of it.
+    fn read_state(&self) -> Vec<v1::ContainerEventType> {
+        use v1::ContainerEventType::{ContainerStartedEvent, ContainerStoppedEvent};
+        let Ok(state) = protocol::read::<State>(&self.dir.join(STATE)) else { return Vec::new() };
         let mut phase = self.phase();
         match (&*phase, state.exit) {
-            (Phase::Ended { .. }, _) | (Phase::Running(_), None) => None,
-            (_, Some(exit)) => {
+            (Phase::Ended { .. }, _) | (Phase::Running(_), None) => Vec::new(),
+            (before, Some(exit)) => {
+                // One that ended before we looked has been started all the same.
+                let started = matches!(before, Phase::Created).then_some(ContainerStartedEvent);
                 *phase = Phase::Ended { started_at: state.started_at, exit };
                 drop(phase);
                 self.ended.send_replace(true);
-                Some(v1::ContainerEventType::ContainerStoppedEvent)
+                started.into_iter().chain([ContainerStoppedEvent]).collect()
             }
             (Phase::Created, None) => {
                 let handle = pidfd::open(state.process);
                 *phase = Phase::Running(Running { process: state.process, started_at: state.started_at, handle });
-                Some(v1::ContainerEventType::ContainerStartedEvent)
+                vec![ContainerStartedEvent]
             }
         }
+    }
+
+    /// The limits that hold: those it was made with, and what was changed since.
+    fn resources(&self) -> Option<v1::LinuxContainerResources> {
+        let changed = records::read_limits(&self.dir);
+        changed.or_else(|| self.config.linux.as_ref().and_then(|linux| linux.resources.clone()))
+    }
+
+    /// Writes down that limits were changed, so that the next server knows too.
+    pub(crate) fn note_limits(&self, asked: &v1::LinuxContainerResources) -> std::io::Result<()> {
+        let limits = crate::update::merged(self.resources().unwrap_or_default(), asked);
+        records::write_limits(&self.dir, &limits)
     }
 
     /// Resolves when it has ended.
@@ -203,12 +218,7 @@ impl Container {
             annotations: self.config.annotations.clone(),
             mounts: self.config.mounts.clone(),
             log_path: log_path(&self.config, &sandbox.config).unwrap_or_default().to_string_lossy().into_owned(),
-            resources: self
-                .config
-                .linux
-                .as_ref()
-                .and_then(|linux| linux.resources.clone())
-                .map(|linux| v1::ContainerResources { linux: Some(linux) }),
+            resources: self.resources().map(|linux| v1::ContainerResources { linux: Some(linux) }),
             user: Some(v1::ContainerUser {
                 linux: Some(v1::LinuxContainerUser {
                     uid: record.user.uid.into(),
@@ -279,8 +289,9 @@ impl Engine {
                 other.id, metadata.attempt, metadata.name
             )));
         }
+        check(&config)?;
         let id = new_id()?;
-        let dir = container_dir(&sandbox.dir, &id);
+        let (dir, mounts) = (container_dir(&sandbox.dir, &id), config.mounts.len());
         let made = {
             let (engine, sandbox, id, dir) = (self.clone(), Arc::clone(&sandbox), id.clone(), dir.clone());
             let target = self.target(&config)?;
@@ -294,6 +305,9 @@ impl Engine {
             }
             Err(status) => {
                 self.blocking(move |parts| {
+                    for number in 0..mounts {
+                        let _ = parts.images.unmount_image(&image_mount(&id, number));
+                    }
                     let _ = parts.images.remove_root(&id);
                     let _ = fs::remove_dir_all(&dir);
                 })
@@ -350,7 +364,8 @@ impl Engine {
         let spec = spec.map_err(|error| Status::invalid_argument(error.to_string()))?;
         let write = |what: &str, result: std::io::Result<()>| result.map_err(|error| internal(what, &error));
         spec.save(dir.join(CONFIG)).map_err(|error| internal("the container's configuration", &error))?;
-        let plan = Plan { log: log_path(&config, &sandbox.config), stdin: config.stdin };
+        let plan =
+            Plan { log: log_path(&config, &sandbox.config), stdin: config.stdin, runc: self.parts.oci_runtime.clone() };
         write("the container's plan", protocol::write(&dir.join(PLAN), &plan))?;
         write("the container's request", records::write_container_config(&dir, &config))?;
         let record = ContainerRecord {
@@ -383,7 +398,7 @@ impl Engine {
             let image = found.ok_or_else(|| {
                 Status::not_found(format!("the image {:?} to be mounted is not on this node", wanted.image))
             })?;
-            let (key, place) = (format!("{id}-{number}"), dir.join(format!("image-{number}")));
+            let (key, place) = (image_mount(id, number), dir.join(format!("image-{number}")));
             fs::create_dir_all(&place).map_err(|error| internal("image volume", &error))?;
             self.parts.images.mount_image(&key, &image, &place).map_err(|error| internal("image volume", &error))?;
             keys.push(key);
@@ -431,9 +446,10 @@ impl Engine {
 
     /// Takes up what the shim wrote of a container.
     pub(crate) fn refresh(&self, container: &Arc<Container>) {
-        let Some(kind) = container.read_state() else { return };
-        if let Ok(sandbox) = self.sandbox(&container.sandbox) {
-            self.tell(&sandbox, &container.id, kind);
+        for kind in container.read_state() {
+            if let Ok(sandbox) = self.sandbox(&container.sandbox) {
+                self.tell(&sandbox, &container.id, kind);
+            }
         }
     }
 
@@ -496,7 +512,7 @@ impl Engine {
                 parts.images.unmount_image(&mount).map_err(|error| internal("image volume", &error))?;
             }
             parts.images.remove_root(&one.id).map_err(|error| internal("the container's files", &error))?;
-            parts.cgroups.remove(&one.cgroup()).map_err(|error| internal("the container's cgroup", &error))?;
+            parts.cgroups.clear(&one.cgroup()).map_err(|error| internal("the container's cgroup", &error))?;
             match fs::remove_dir_all(&one.dir) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                     Err(internal("the container's directory", &error))
@@ -521,6 +537,32 @@ impl Engine {
         let request = Request::ReopenLog { id: container.id.clone() };
         sandbox.shim().done(&request, &[]).await.map_err(|error| failed(&error))
     }
+}
+
+/// The key of an image that a container mounts, by the number of the mount.
+fn image_mount(id: &str, number: usize) -> String {
+    format!("{id}-{number}")
+}
+
+/// What cannot be passed on is refused before anything is made.
+fn check(config: &v1::ContainerConfig) -> Result<(), Status> {
+    use std::path::{Component, Path};
+    let wrong = |what: String| Err(Status::invalid_argument(what));
+    if !Path::new(&config.log_path).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
+        return wrong(format!("log_path {:?} leads out of the pod's directory of logs", config.log_path));
+    }
+    if let Some(word) = config.command.iter().chain(&config.args).find(|word| word.contains('\0')) {
+        return wrong(format!("the argument {word:?} contains a zero byte"));
+    }
+    for v1::KeyValue { key, value } in &config.envs {
+        if key.is_empty() || key.contains(['\0', '=']) {
+            return wrong(format!("{key:?} is not the name of a variable"));
+        }
+        if value.contains(&0) {
+            return wrong(format!("the variable {key} contains a zero byte"));
+        }
+    }
+    Ok(())
 }
 
 /// Directories of the node that a container mounts and that are not there are made, as containerd does.

@@ -29,6 +29,8 @@ pub(crate) struct Parts {
     pub(crate) network: keelet_net::Network,
     pub(crate) cgroups: Mounts,
     pub(crate) launcher: Launcher,
+    /// The program that makes containers, if it is not libcontainer.
+    pub(crate) oci_runtime: Option<PathBuf>,
     pub(crate) events: Events,
     pub(crate) streams: streams::Server,
     tables: Mutex<Tables>,
@@ -46,6 +48,9 @@ pub enum OpenError {
     /// It takes root: namespaces, mounts, cgroups.
     #[error("the embedded runtime has to run as root: it makes namespaces, mounts and cgroups")]
     NotRoot,
+    /// The program that is to make containers cannot be used.
+    #[error("the OCI runtime cannot be used: {0}")]
+    OciRuntime(String),
     /// A directory or file cannot be used.
     #[error("{what}: {error}")]
     Io {
@@ -81,6 +86,7 @@ impl Engine {
             cgroups: Mounts::find().map_err(io("cgroups".to_owned()))?,
             launcher: Launcher::new(settings.executable.as_deref(), &settings.shim)
                 .map_err(io("the runtime's own executable".to_owned()))?,
+            oci_runtime: settings.oci_runtime.program().map_err(OpenError::OciRuntime)?,
             events: Events::new(),
             streams: streams::Server::default(),
             tables: Mutex::default(),

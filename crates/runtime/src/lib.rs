@@ -40,4 +40,7 @@ mod update;
 
 pub use keelet_image::Image;
 
-pub use self::{engine::Engine, settings::Settings};
+pub use self::{
+    engine::Engine,
+    settings::{OciRuntime, Settings},
+};

@@ -4,6 +4,7 @@
 //! sandboxes/<id>/sandbox.pb                  the request, as it came
 //! sandboxes/<id>/record.json                 what became of it
 //! sandboxes/<id>/containers/<id>/container.pb, record.json
+//!                               limits.pb    limits that were changed since
 //!                               state.json   written by the shim
 //! ```
 //!
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) const RECORD: &str = "record.json";
 const SANDBOX: &str = "sandbox.pb";
 const CONTAINER: &str = "container.pb";
+const LIMITS: &str = "limits.pb";
 
 /// A sandbox. Without a record it was never finished.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,6 +76,17 @@ pub(crate) fn write_container_config(dir: &Path, config: &v1::ContainerConfig) -
 
 pub(crate) fn read_container(dir: &Path) -> io::Result<(v1::ContainerConfig, ContainerRecord)> {
     Ok((decode(&dir.join(CONTAINER))?, protocol::read(&dir.join(RECORD))?))
+}
+
+/// Limits that were changed while the container ran.
+pub(crate) fn write_limits(dir: &Path, limits: &v1::LinuxContainerResources) -> io::Result<()> {
+    let new = dir.join("limits.new");
+    fs::write(&new, limits.encode_to_vec())?;
+    fs::rename(new, dir.join(LIMITS))
+}
+
+pub(crate) fn read_limits(dir: &Path) -> Option<v1::LinuxContainerResources> {
+    decode(&dir.join(LIMITS)).ok()
 }
 
 fn decode<T: Message + Default>(path: &Path) -> io::Result<T> {

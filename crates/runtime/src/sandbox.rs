@@ -11,7 +11,7 @@ use keelet_cri::v1::{self, NamespaceMode};
 use keelet_net::{PodNetwork, PortMapping, Protocol};
 use keelet_shim::{
     pidfd,
-    protocol::{self, CONTAINERS, Request},
+    protocol::{self, CONTAINERS, PAUSE, Request},
 };
 use tonic::Status;
 
@@ -205,17 +205,18 @@ impl Engine {
     /// What a sandbox left that never came to be, or whose files cannot be read.
     pub(crate) async fn remove_unfinished(&self, id: &str, dir: &Path) {
         let _ = self.parts.network.detach(id, None).await;
-        // The process that holds its namespaces goes with the shim's last word on it, or by its record.
-        if let Ok(record) = protocol::read::<SandboxRecord>(&dir.join(RECORD))
-            && let Some(pause) = pidfd::open(record.pause)
+        // The process that holds its namespaces goes with the shim's last word on it, or by what that wrote down.
+        if let Ok(pause) = protocol::read(&dir.join(PAUSE))
+            && let Some(pause) = pidfd::open(pause)
         {
             let _ = pidfd::send_signal(pause, libc::SIGKILL);
         }
         let _ = Shim::of(dir).done(&Request::Quit { kill: true }, &[]).await;
         let (place, cgroup) = (dir.to_owned(), format!("{}/{id}", self.parts.settings.cgroup));
         self.blocking(move |parts| {
-            parts.cgroups.kill(&cgroup);
-            let _ = parts.cgroups.remove(&cgroup);
+            if let Err(error) = parts.cgroups.clear(&cgroup) {
+                tracing::warn!(%error, "the cgroup of a sandbox cannot be removed");
+            }
             if let Err(error) = discard(&place) {
                 tracing::warn!(%error, "the files of a sandbox cannot be removed");
             }
@@ -269,10 +270,11 @@ impl Engine {
         let _ = sandbox.shim().done(&Request::Quit { kill: true }, &[]).await;
         let (dir, cgroup) =
             (sandbox.dir.clone(), cgroup_parent(&self.parts.settings.cgroup, &sandbox.id, &sandbox.config));
-        let own = cgroup.starts_with(&self.parts.settings.cgroup);
+        // One that was named belongs to whoever named it.
+        let own = sandbox.config.linux.as_ref().is_none_or(|linux| linux.cgroup_parent.is_empty());
         let removed = self.blocking(move |parts| {
             if own {
-                parts.cgroups.remove(&cgroup)?;
+                parts.cgroups.clear(&cgroup)?;
             }
             discard(&dir)
         });
@@ -308,6 +310,10 @@ fn check(config: &v1::PodSandboxConfig) -> Result<(), Status> {
         return Err(Status::unimplemented(
             "user namespaces (hostUsers: false) are not supported by the embedded runtime",
         ));
+    }
+    let parent = config.linux.as_ref().map(|linux| linux.cgroup_parent.as_str()).unwrap_or_default();
+    if parent.split('/').any(|part| part == "..") || parent.contains('\0') {
+        return Err(Status::invalid_argument(format!("cgroup_parent {parent:?} is not the path of a cgroup")));
     }
     let (own_network, own_ipc) =
         (options.network != NamespaceMode::Node as i32, options.ipc != NamespaceMode::Node as i32);

@@ -9,7 +9,9 @@ use tonic::Status;
 use crate::engine::Engine;
 
 /// Files to write: controller, name, text.
-fn files(mounts: &Mounts, asked: &v1::LinuxContainerResources) -> Vec<(&'static str, String, String)> {
+///
+/// `grows` tells that more memory is allowed than before.
+fn files(mounts: &Mounts, asked: &v1::LinuxContainerResources, grows: bool) -> Vec<(&'static str, String, String)> {
     let mut files: Vec<(&'static str, String, String)> = Vec::new();
     let mut add = |controller, name: &str, text: String| files.push((controller, name.to_owned(), text));
     for (name, text) in [("cpuset.cpus", &asked.cpuset_cpus), ("cpuset.mems", &asked.cpuset_mems)] {
@@ -28,11 +30,13 @@ fn files(mounts: &Mounts, asked: &v1::LinuxContainerResources) -> Vec<(&'static 
                     add("cpu", name, number.to_string());
                 }
             }
-            if asked.memory_limit_in_bytes != 0 {
-                add("memory", "memory.limit_in_bytes", asked.memory_limit_in_bytes.to_string());
-            }
-            if asked.memory_swap_limit_in_bytes != 0 {
-                add("memory", "memory.memsw.limit_in_bytes", asked.memory_swap_limit_in_bytes.to_string());
+            let (limit, swap) = (asked.memory_limit_in_bytes, asked.memory_swap_limit_in_bytes);
+            let (limit, swap) = (("memory.limit_in_bytes", limit), ("memory.memsw.limit_in_bytes", swap));
+            // The one includes the other, and the kernel refuses it the other way round even for a moment.
+            for (name, number) in if grows { [swap, limit] } else { [limit, swap] } {
+                if number != 0 {
+                    add("memory", name, number.to_string());
+                }
             }
         }
         Mounts::V2(_) => {
@@ -60,6 +64,31 @@ fn files(mounts: &Mounts, asked: &v1::LinuxContainerResources) -> Vec<(&'static 
     files
 }
 
+/// The limits that hold after a change: what it does not name stays.
+pub(crate) fn merged(
+    mut limits: v1::LinuxContainerResources,
+    asked: &v1::LinuxContainerResources,
+) -> v1::LinuxContainerResources {
+    for (number, new) in [
+        (&mut limits.cpu_period, asked.cpu_period),
+        (&mut limits.cpu_quota, asked.cpu_quota),
+        (&mut limits.cpu_shares, asked.cpu_shares),
+        (&mut limits.memory_limit_in_bytes, asked.memory_limit_in_bytes),
+        (&mut limits.memory_swap_limit_in_bytes, asked.memory_swap_limit_in_bytes),
+    ] {
+        if new != 0 {
+            *number = new;
+        }
+    }
+    for (text, new) in [(&mut limits.cpuset_cpus, &asked.cpuset_cpus), (&mut limits.cpuset_mems, &asked.cpuset_mems)] {
+        if !new.is_empty() {
+            text.clone_from(new);
+        }
+    }
+    limits.unified.extend(asked.unified.clone());
+    limits
+}
+
 /// Shares of the first generation as a weight of the second: 2 to 262144 becomes 1 to 10000.
 fn weight(shares: u64) -> u64 {
     1 + (shares.clamp(2, 262_144) - 2) * 9_999 / 262_142
@@ -75,13 +104,18 @@ impl Engine {
         }
         let cgroup = container.cgroup();
         let written = self.blocking(move |parts| {
-            files(&parts.cgroups, &asked).into_iter().try_for_each(|(controller, name, text)| {
+            let limit = parts.cgroups.directory("memory", &cgroup).map(|dir| dir.join("memory.limit_in_bytes"));
+            let limit = limit.and_then(|path| fs::read_to_string(path).ok()?.trim().parse::<i64>().ok());
+            let wanted = asked.memory_limit_in_bytes;
+            let grows = wanted < 0 || limit.is_some_and(|limit| limit < wanted);
+            files(&parts.cgroups, &asked, grows).into_iter().try_for_each(|(controller, name, text)| {
                 let dir = parts.cgroups.directory(controller, &cgroup).ok_or_else(|| {
                     io::Error::new(io::ErrorKind::NotFound, format!("this node has no cgroup controller {controller}"))
                 })?;
                 fs::write(dir.join(&name), &text)
                     .map_err(|error| io::Error::new(error.kind(), format!("{name} = {text}: {error}")))
-            })
+            })?;
+            container.note_limits(&asked)
         });
         written.await.map_err(|error| Status::internal(format!("cannot change the limits: {error}")))
     }
@@ -89,7 +123,17 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
-    use super::weight;
+    use keelet_cri::v1;
+
+    use super::{merged, weight};
+
+    #[test]
+    fn what_a_change_does_not_name_stays() {
+        let before = v1::LinuxContainerResources { cpu_shares: 2, cpuset_cpus: "0".to_owned(), ..Default::default() };
+        let asked = v1::LinuxContainerResources { cpu_quota: -1, cpu_shares: 3, ..Default::default() };
+        let after = merged(before, &asked);
+        assert_eq!((after.cpu_shares, after.cpu_quota, after.cpuset_cpus.as_str()), (3, -1, "0"));
+    }
 
     #[test]
     fn shares_become_weights_from_end_to_end() {

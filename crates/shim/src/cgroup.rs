@@ -6,6 +6,7 @@ use std::{
     collections::BTreeMap,
     fs, io,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 /// Where cgroups are mounted on this node.
@@ -17,6 +18,11 @@ pub enum Mounts {
     V2(PathBuf),
 }
 
+/// How long processes may take to be gone after they were killed: the kernel's time to close files and free memory.
+const CLEARED_WITHIN: Duration = Duration::from_secs(10);
+const CLEARED_AGAIN: Duration = Duration::from_millis(10);
+/// The name here of the second generation where it is mounted beside the first.
+pub(crate) const UNIFIED: &str = "unified";
 /// The way to them that everybody takes.
 const ROOT: &str = "/sys/fs/cgroup";
 
@@ -40,6 +46,10 @@ impl Mounts {
             let (kind, options) = (back.next(), back.nth(1).unwrap_or_default());
             match kind {
                 Some("cgroup2") if point == ROOT => unified = Some(PathBuf::from(point)),
+                // Beside the others it has no controllers, but processes are somewhere in it too.
+                Some("cgroup2") => {
+                    controllers.insert(UNIFIED.to_owned(), PathBuf::from(point));
+                }
                 Some("cgroup") => {
                     let names = options.split(',').filter(|name| !matches!(*name, "rw" | "ro" | "xattr" | "noprefix"));
                     for name in names.filter(|name| !name.starts_with("release_agent")) {
@@ -51,7 +61,7 @@ impl Mounts {
         }
         match unified {
             Some(point) => Some(Self::V2(point)),
-            None if controllers.is_empty() => None,
+            None if controllers.keys().all(|name| name == UNIFIED) => None,
             None => Some(Self::V1(controllers)),
         }
     }
@@ -82,6 +92,32 @@ impl Mounts {
     /// Moves the calling process into a cgroup that exists.
     pub(crate) fn join(&self, cgroup: &str) -> io::Result<()> {
         for directory in self.directories(cgroup).into_iter().filter(|directory| directory.is_dir()) {
+            join_at(&directory)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the directories of a cgroup in those hierarchies that libcontainer knows nothing of, and moves the calling process
+    /// there, so that a container is in its own cgroup in each.
+    pub(crate) fn join_others(&self, cgroup: &str) -> io::Result<()> {
+        const KNOWN: [&str; 12] = [
+            "blkio",
+            "cpu",
+            "cpuacct",
+            "cpuset",
+            "devices",
+            "freezer",
+            "hugetlb",
+            "memory",
+            "net_cls",
+            "net_prio",
+            "perf_event",
+            "pids",
+        ];
+        let Self::V1(controllers) = self else { return Ok(()) };
+        for (_, point) in controllers.iter().filter(|(name, _)| !KNOWN.contains(&name.as_str())) {
+            let directory = point.join(cgroup.trim_start_matches('/'));
+            fs::create_dir_all(&directory)?;
             join_at(&directory)?;
         }
         Ok(())
@@ -136,6 +172,19 @@ impl Mounts {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the root of all cgroups is not removed"));
         }
         self.directories(cgroup).iter().try_for_each(|directory| remove(directory))
+    }
+
+    /// Removes a cgroup with all that runs in it. What is killed is still there for a moment, so this may wait.
+    pub fn clear(&self, cgroup: &str) -> io::Result<()> {
+        let mut tries = CLEARED_WITHIN.as_millis() / CLEARED_AGAIN.as_millis();
+        loop {
+            self.kill(cgroup);
+            match self.remove(cgroup) {
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy && tries > 0 => tries -= 1,
+                removed => return removed,
+            }
+            std::thread::sleep(CLEARED_AGAIN);
+        }
     }
 
     /// How often the kernel killed something in a cgroup for its memory.
@@ -202,7 +251,7 @@ mod tests {
         let mounts = Mounts::parse(V1).expect("some");
         assert_eq!(mounts.directory("cpuacct", "/pod/a"), Some(PathBuf::from("/sys/fs/cgroup/cpu,cpuacct/pod/a")));
         assert_eq!(mounts.directory("pids", "/pod/a"), None, "elsewhere is not looked at");
-        assert_eq!(mounts.directories("/a").len(), 2, "cpu and cpuacct are one hierarchy");
+        assert_eq!(mounts.directories("/a").len(), 3, "cpu and cpuacct are one hierarchy");
     }
 
     #[test]

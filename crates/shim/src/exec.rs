@@ -22,9 +22,9 @@ use rustix::{
 
 use crate::{
     cgroup,
-    finish::{Confinement, become_command},
+    finish::{Confinement, become_command, inside},
     maker::{PID, tell_failure},
-    process::{fork, reset_signals, set_oom_score},
+    process::{fork, set_oom_score, start_afresh},
     wire,
 };
 
@@ -59,7 +59,7 @@ fn join_and_fork(command: Command<'_>, report: &OwnedFd) -> Result<(), String> {
     let confinement = Confinement::of(command.spec, command.process)?;
     let fail = |what: &str, error: io::Error| format!("{what}: {error}");
     set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(|error| fail("not dumpable", error.into()))?;
-    reset_signals().map_err(|error| fail("signals", error))?;
+    start_afresh().map_err(|error| fail("a new start", error))?;
     let inits = command.spec.process().as_ref().and_then(Process::oom_score_adj);
     if let Some(score) = command.process.oom_score_adj().or(inits) {
         set_oom_score(score).map_err(|error| fail("oom_score_adj", error))?;
@@ -130,6 +130,7 @@ fn become_process(process: &Process, confinement: &Confinement) -> Result<(), St
         entered = chdir(cwd);
     }
     entered.map_err(|error| format!("cannot enter the directory {:?}: {}", cwd.display(), error.desc()))?;
+    inside(cwd)?;
     Err(become_command(args, env))
 }
 

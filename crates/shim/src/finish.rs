@@ -3,12 +3,16 @@
 use std::{
     collections::BTreeSet,
     ffi::CString,
+    fs::DirBuilder,
     io,
-    os::unix::ffi::OsStrExt,
+    os::unix::{
+        ffi::OsStrExt,
+        fs::{DirBuilderExt, chown},
+    },
     path::{Path, PathBuf},
 };
 
-use nix::unistd::{AccessFlags, access, execve};
+use nix::unistd::{AccessFlags, access, chdir, execve};
 use oci_spec::runtime::{LinuxCapabilities, LinuxSeccomp, Process, Spec};
 
 use crate::{capabilities, seccomp};
@@ -75,6 +79,40 @@ pub(crate) fn none() -> LinuxCapabilities {
 
 fn compile(profile: &LinuxSeccomp) -> Result<seccomp::Program, String> {
     seccomp::compile(profile).map_err(|error| format!("the seccomp profile cannot be enforced: {error}"))
+}
+
+/// Enters the working directory of a container; one that is missing is made, as runc does.
+///
+/// This process has its user already and still all privileges, so that any directory can be entered. What it makes belongs to root.
+pub(crate) fn enter(cwd: &Path) -> Result<(), String> {
+    let fail =
+        |error: nix::Error| format!("cannot enter the directory {:?}: {}", cwd.display().to_string(), error.desc());
+    match chdir(cwd) {
+        Err(nix::Error::ENOENT) => {
+            make(cwd).map_err(|error| format!("cannot make the directory {:?}: {error}", cwd.display().to_string()))?;
+            chdir(cwd).map_err(fail)?;
+        }
+        entered => entered.map_err(fail)?,
+    }
+    inside(cwd)
+}
+
+fn make(path: &Path) -> io::Result<()> {
+    let above = path.ancestors().skip(1).find(|above| above.exists());
+    let missing: Vec<_> = path.ancestors().take_while(|part| Some(*part) != above).collect();
+    for part in missing.into_iter().rev() {
+        DirBuilder::new().mode(0o755).create(part)?;
+        chown(part, Some(0), Some(0))?;
+    }
+    Ok(())
+}
+
+/// A descriptor of ours that is still open must not have been a way out of the container.
+pub(crate) fn inside(cwd: &Path) -> Result<(), String> {
+    match nix::unistd::getcwd() {
+        Ok(found) if found.is_absolute() => Ok(()),
+        _ => Err(format!("the directory {:?} is not in the container", cwd.display().to_string())),
+    }
 }
 
 /// Becomes the command. Returns only if that fails, with the reason.

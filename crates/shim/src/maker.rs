@@ -1,8 +1,13 @@
 //! Making a container, in a process that goes away afterwards.
 //!
-//! libcontainer's ways that are not ours are kept from it here: it gets a configuration without capabilities, because it
-//! would drop them before our filter can be set, and without a score for the killer of processes, because it fails where that
-//! cannot be lowered. It logs through `tracing`, and nobody listens; what it reports as an error is passed on.
+//! Two can do it: libcontainer, which is built in, and the `runc` program, if the server names one. Both get the same
+//! configuration, the same pipes and the same words to report with; what a container is afterwards does not depend on who
+//! made it. Commands join a container in our own way ([`crate::exec`]) in both cases.
+
+mod complaints;
+mod late;
+mod libcontainer;
+mod runc;
 
 use std::{
     fs::{self, OpenOptions},
@@ -11,22 +16,16 @@ use std::{
         fd::{AsFd, OwnedFd},
         unix::{fs::OpenOptionsExt, net::UnixListener},
     },
-    path::Path,
+    path::{Path, PathBuf},
     rc::Rc,
 };
 
-use libcontainer::{
-    container::builder::ContainerBuilder,
-    syscall::syscall::SyscallType,
-    workload::{Executor, ExecutorError, ExecutorSetEnvsError, ExecutorValidationError},
-};
-use oci_spec::runtime::Spec;
+use oci_spec::runtime::{Process, Spec};
 use rustix::fs::{CWD, Gid, Mode, Uid, chown, mkfifoat};
 
+use self::{libcontainer::Libcontainer, runc::Runc};
 use crate::{
-    cgroup, devices_v2,
-    finish::{Confinement, become_command},
-    process::{chain, reset_signals, set_oom_score},
+    process::{chain, set_oom_score, start_afresh},
     protocol::{CONFIG, Plan},
     wire,
 };
@@ -39,6 +38,26 @@ pub(crate) const STDERR: &str = "err";
 /// What is told to the shim, line by line; then the end of the connection. No failure is success.
 pub(crate) const PID: &str = "pid ";
 pub(crate) const FAILED: &str = "failed ";
+/// What went wrong on the way, which explains a failure if there is one.
+pub(crate) const WHY: &str = "why ";
+
+/// Who makes and starts a container.
+trait Maker {
+    /// Makes it and tells its first process, with its terminal if it has one; then starts it.
+    fn make(&self, job: &Job<'_>) -> Result<(), String>;
+}
+
+/// A container to be made.
+struct Job<'a> {
+    id: &'a str,
+    /// The container's directory.
+    dir: &'a Path,
+    spec: &'a Spec,
+    process: &'a Process,
+    plan: &'a Plan,
+    /// Closed by the kernel when the command takes over.
+    report: Rc<OwnedFd>,
+}
 
 /// Makes the pipes of a container that has no terminal. They have names, so that a later shim finds them, and belong to
 /// the container's user, who may open `/dev/stdout`.
@@ -79,66 +98,56 @@ pub(crate) fn tell_failure(report: &impl AsFd, error: &str) {
 
 fn try_make(dir: &Path, id: &str, spec: &Spec, plan: &Plan, report: &Rc<OwnedFd>) -> Result<(), String> {
     let process = spec.process().as_ref().ok_or("the configuration has no process")?;
-    let executor = ContainerProcess { confinement: Confinement::of(spec, process)?, report: Rc::clone(report) };
-    let text = |what: &str, error: io::Error| format!("{what}: {error}");
-    reset_signals().map_err(|error| text("signals", error))?;
+    start_afresh().map_err(|error| text("a new start", error))?;
+    // Inherited by the container. Left to others, a score that cannot be lowered would be an error.
     if let Some(score) = process.oom_score_adj() {
         set_oom_score(score).map_err(|error| text("oom_score_adj", error))?;
     }
-    let bundle = dir.join("bundle");
-    fs::create_dir_all(&bundle).map_err(|error| text("bundle", error))?;
-    without_what_is_ours(spec)
-        .save(bundle.join(CONFIG))
-        .map_err(|error| format!("the configuration cannot be written: {}", chain(&error)))?;
-
-    let mut builder = ContainerBuilder::new(id.to_owned(), SyscallType::default())
-        .with_root_path(dir.join("libcontainer"))
-        .map_err(|error| chain(&error))?
-        .with_executor(executor);
-    let terminal = process.terminal().unwrap_or(false);
-    let console = terminal.then(|| Console::listen(dir)).transpose().map_err(|error| text("console", error))?;
-    if terminal {
-        builder = builder.with_console_socket(Some(dir.join(CONSOLE)));
-    } else {
-        let pipe = |name: &str| open_pipe(&dir.join(name)).map_err(|error| format!("{name}: {error}"));
-        let stdin = match plan.stdin {
-            true => OpenOptions::new().read(true).open(dir.join(STDIN)).map(OwnedFd::from),
-            false => OpenOptions::new().read(true).open("/dev/null").map(OwnedFd::from),
-        };
-        builder = builder
-            .with_stdin(stdin.map_err(|error| text(STDIN, error))?)
-            .with_stdout(pipe(STDOUT)?)
-            .with_stderr(pipe(STDERR)?);
+    let job = Job { id, dir, spec, process, plan, report: Rc::clone(report) };
+    match &plan.runc {
+        None => Libcontainer.make(&job),
+        Some(program) => Runc { program }.make(&job),
     }
-    let made = builder.as_init(&bundle).with_systemd(false).with_detach(true).build();
-    let mut container = made.map_err(|error| chain(&error))?;
-    let pid = container.pid().ok_or("libcontainer names no process")?;
-    let master = console.map(|console| console.receive()).transpose().map_err(|error| text("console", error))?;
-    let fds: Vec<_> = master.iter().map(AsFd::as_fd).collect();
-    limit_devices(spec).map_err(|error| text("device rules", error))?;
-    wire::send(report, format!("{PID}{pid}\n").as_bytes(), &fds).map_err(|error| text("report", error))?;
-    container.start().map_err(|error| chain(&error))
 }
 
-/// The configuration as libcontainer gets it.
-fn without_what_is_ours(spec: &Spec) -> Spec {
-    let mut spec = spec.clone();
-    if let Some(process) = spec.process_mut() {
-        process.set_capabilities(None).set_oom_score_adj(None);
-    }
-    if let Some(linux) = spec.linux_mut() {
-        linux.set_seccomp(None);
-    }
-    spec
+fn text(what: &str, error: io::Error) -> String {
+    format!("{what}: {error}")
 }
 
-/// On the second generation of cgroups device rules are a program that libcontainer does not attach.
-fn limit_devices(spec: &Spec) -> io::Result<()> {
-    let cgroup::Mounts::V2(root) = cgroup::Mounts::find()? else { return Ok(()) };
-    let Some(linux) = spec.linux() else { return Ok(()) };
-    let rules = linux.resources().as_ref().and_then(|resources| resources.devices().clone()).unwrap_or_default();
-    let Some(path) = linux.cgroups_path() else { return Ok(()) };
-    devices_v2::attach(&root.join(path.strip_prefix("/").unwrap_or(path)), &rules)
+// === impl Job ===
+
+impl Job<'_> {
+    fn is_terminal(&self) -> bool {
+        self.process.terminal().unwrap_or(false)
+    }
+
+    /// The bundle, with its configuration.
+    fn bundle(&self, spec: &Spec) -> Result<PathBuf, String> {
+        let bundle = self.dir.join("bundle");
+        fs::create_dir_all(&bundle).map_err(|error| text("bundle", error))?;
+        spec.save(bundle.join(CONFIG))
+            .map_err(|error| format!("the configuration cannot be written: {}", chain(&error)))?;
+        Ok(bundle)
+    }
+
+    /// Standard input, output and error of a container without a terminal.
+    fn stdio(&self) -> Result<[OwnedFd; 3], String> {
+        let pipe = |name: &str| open_pipe(&self.dir.join(name)).map_err(|error| text(name, error));
+        let input = if self.plan.stdin { self.dir.join(STDIN) } else { PathBuf::from("/dev/null") };
+        let input = OpenOptions::new().read(true).open(input).map_err(|error| text(STDIN, error))?;
+        Ok([input.into(), pipe(STDOUT)?, pipe(STDERR)?])
+    }
+
+    fn console(&self) -> Result<Option<Console>, String> {
+        self.is_terminal().then(|| Console::listen(self.dir)).transpose().map_err(|error| text("console", error))
+    }
+
+    /// The container's first process waits to be started.
+    fn tell(&self, pid: i32, console: Option<Console>) -> Result<(), String> {
+        let terminal = console.map(Console::receive).transpose().map_err(|error| text("console", error))?;
+        let fds: Vec<_> = terminal.iter().map(AsFd::as_fd).collect();
+        wire::send(&self.report, format!("{PID}{pid}\n").as_bytes(), &fds).map_err(|error| text("report", error))
+    }
 }
 
 /// The writing end that a container gets. It can read as well, so that it never sees a pipe without a reader: if the
@@ -150,7 +159,7 @@ fn open_pipe(path: &Path) -> io::Result<OwnedFd> {
 
 const CONSOLE: &str = "console.sock";
 
-/// Where libcontainer sends the terminal it made inside the container.
+/// Where the terminal arrives that was made inside the container.
 struct Console(UnixListener);
 
 // === impl Console ===
@@ -170,41 +179,6 @@ impl Console {
         let (stream, _) = self.0.accept()?;
         let mut fds = Vec::new();
         wire::receive(&stream, &mut [0; 4096], &mut fds)?;
-        fds.pop().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "libcontainer sent no terminal"))
-    }
-}
-
-/// What libcontainer calls in place of the command.
-#[derive(Clone)]
-struct ContainerProcess {
-    confinement: Confinement,
-    /// Closed by the kernel when the command takes over.
-    report: Rc<OwnedFd>,
-}
-
-// === impl ContainerProcess ===
-
-impl Executor for ContainerProcess {
-    fn exec(&self, spec: &Spec) -> Result<(), ExecutorError> {
-        let fail = |error: String| {
-            tell_failure(&self.report, &error);
-            ExecutorError::Other(error)
-        };
-        let process = spec.process().as_ref().ok_or(ExecutorError::InvalidArg)?;
-        self.confinement.apply().map_err(|error| fail(format!("cannot be confined: {error}")))?;
-        let none = Vec::new();
-        let (args, env) = (process.args().as_ref().unwrap_or(&none), process.env().as_ref().unwrap_or(&none));
-        Err(fail(become_command(args, env)))
-    }
-
-    /// Nothing before the command takes over: it may only be found with the privileges it will have.
-    fn validate(&self, _: &Spec) -> Result<(), ExecutorValidationError> {
-        Ok(())
-    }
-
-    /// The environment is given to the command itself.
-    #[expect(clippy::disallowed_types, reason = "libcontainer's own signature")]
-    fn setup_envs(&self, _: std::collections::HashMap<String, String>) -> Result<(), ExecutorSetEnvsError> {
-        Ok(())
+        fds.pop().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no terminal was sent"))
     }
 }

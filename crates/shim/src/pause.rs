@@ -19,7 +19,7 @@ use crate::{
     capabilities,
     finish::none,
     maker::{PID, tell_failure},
-    process::{fork, reset_signals},
+    process::{fork, start_afresh},
     protocol::Sandbox,
     wire,
 };
@@ -40,7 +40,7 @@ pub(crate) fn hold(dir: &Path, sandbox: &Sandbox, report: OwnedFd) -> i32 {
 }
 
 fn try_hold(dir: &Path, sandbox: &Sandbox, report: &OwnedFd) -> Result<i32, String> {
-    reset_signals().map_err(|error| format!("signals: {error}"))?;
+    start_afresh().map_err(|error| format!("a new start: {error}"))?;
     let mut flags = CloneFlags::CLONE_NEWNS;
     for (wanted, flag) in [
         (sandbox.network, CloneFlags::CLONE_NEWNET),
@@ -51,7 +51,8 @@ fn try_hold(dir: &Path, sandbox: &Sandbox, report: &OwnedFd) -> Result<i32, Stri
         flags.set(flag, wanted);
     }
     unshare(flags).map_err(|error| format!("cannot make the pod's namespaces: {error}"))?;
-    if let Some(name) = &sandbox.hostname {
+    // Without a name of its own it keeps the node's.
+    if let Some(name) = sandbox.hostname.as_ref().filter(|name| !name.is_empty()) {
         sethostname(name).map_err(|error| format!("cannot set the host name {name:?}: {error}"))?;
     }
     for (name, value) in &sandbox.sysctls {

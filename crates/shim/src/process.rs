@@ -2,7 +2,7 @@
 
 use std::{io, time::SystemTime};
 
-use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction, sigprocmask};
+use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use rustix::process::{WaitOptions, wait};
 
 /// The time in nanoseconds since 1970.
@@ -11,14 +11,31 @@ pub(crate) fn now() -> i64 {
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// Signals as a program expects to find them. The shim blocks some and Rust ignores SIGPIPE; both are inherited.
-pub(crate) fn reset_signals() -> io::Result<()> {
-    let usual = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
-    #[expect(unsafe_code, reason = "the usual action runs no code of ours")]
-    unsafe {
-        sigaction(Signal::SIGPIPE, &usual)?;
+/// Lets go of what a container must not inherit: signals that are blocked or ignored, and keys.
+///
+/// The shim blocks some signals, Rust ignores SIGPIPE, and whoever started the server may have ignored more. The kernel's keys of a
+/// session are the node's, and anybody in the session may read them.
+pub(crate) fn start_afresh() -> io::Result<()> {
+    // The kernel's own structure: handler, flags, restorer, mask. All zero is the usual action.
+    const USUAL: [u64; 4] = [0; 4];
+    for signal in 1..=64 {
+        // The C library would refuse those that it keeps for itself; and two cannot be changed, which is as good.
+        #[expect(unsafe_code, reason = "the usual action runs no code of ours")]
+        unsafe {
+            libc::syscall(libc::SYS_rt_sigaction, signal, USUAL.as_ptr(), std::ptr::null::<u64>(), size_of::<u64>());
+        }
     }
-    Ok(sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?)
+    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
+    const JOIN_SESSION_KEYRING: libc::c_long = 1;
+    #[expect(unsafe_code, reason = "no name is given, so the kernel reads nothing")]
+    let joined = unsafe { libc::syscall(libc::SYS_keyctl, JOIN_SESSION_KEYRING, std::ptr::null::<u8>()) };
+    match io::Error::last_os_error() {
+        // A kernel without keys has none to share.
+        error if joined < 0 && error.raw_os_error() != Some(libc::ENOSYS) => {
+            Err(io::Error::new(error.kind(), format!("no keyring for a new session: {error}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Who is killed first when memory is short. Root without CAP_SYS_RESOURCE may only raise its own, so what cannot be

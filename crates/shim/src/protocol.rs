@@ -19,6 +19,8 @@ pub const CONTAINERS: &str = "containers";
 pub const CONFIG: &str = "config.json";
 /// How to start a container, besides its configuration.
 pub const PLAN: &str = "plan.json";
+/// The process that holds a pod's namespaces, in the sandbox's directory.
+pub const PAUSE: &str = "pause.json";
 /// What became of a container.
 pub const STATE: &str = "state.json";
 
@@ -126,6 +128,9 @@ pub struct Plan {
     pub log: Option<PathBuf>,
     /// Whether it reads what is written to it.
     pub stdin: bool,
+    /// The program that makes it, called as `runc` is; none is libcontainer.
+    #[serde(default)]
+    pub runc: Option<PathBuf>,
 }
 
 /// What became of a container.

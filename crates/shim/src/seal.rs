@@ -7,7 +7,7 @@
 
 use std::{
     fs, io,
-    os::fd::{AsRawFd, FromRawFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
     path::Path,
 };
 
@@ -32,25 +32,39 @@ pub fn sealed(path: &Path) -> io::Result<OwnedFd> {
     // A link of procfs cannot be cloned as a tree; what it leads to can.
     let file = fs::canonicalize(path)?;
     let tree = open_tree(CWD, &file, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?;
-    let attributes = MountAttr { set: READ_ONLY, clear: 0, propagation: 0, user_namespace: 0 };
-    const EMPTY_PATH: libc::c_int = libc::AT_EMPTY_PATH;
+    set_attributes(tree.as_fd(), &Attributes { read_only: true, propagation: 0, recursive: false })?;
+    // The tree is a path only; opened through procfs, the file keeps the mount.
+    let through = format!("/proc/self/fd/{}", tree.as_raw_fd());
+    Ok(openat(CWD, through, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// What is to be changed of a mount.
+pub(crate) struct Attributes {
+    pub(crate) read_only: bool,
+    /// As for `mount(2)`; zero leaves it.
+    pub(crate) propagation: u64,
+    /// For all below it as well.
+    pub(crate) recursive: bool,
+}
+
+/// Changes a mount that need not be in a mount namespace yet.
+pub(crate) fn set_attributes(tree: BorrowedFd<'_>, wanted: &Attributes) -> io::Result<()> {
+    let set = if wanted.read_only { READ_ONLY } else { 0 };
+    let attributes = MountAttr { set, clear: 0, propagation: wanted.propagation, user_namespace: 0 };
+    const RECURSIVE: libc::c_int = 0x8000;
+    let flags = libc::AT_EMPTY_PATH | if wanted.recursive { RECURSIVE } else { 0 };
     #[expect(unsafe_code, reason = "the kernel reads a structure of the size it is given")]
     let answer = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
             tree.as_raw_fd(),
             c"".as_ptr(),
-            EMPTY_PATH,
+            flags,
             &raw const attributes,
             size_of::<MountAttr>(),
         )
     };
-    if answer != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // The tree is a path only; opened through procfs, the file keeps the mount.
-    let through = format!("/proc/self/fd/{}", tree.as_raw_fd());
-    Ok(openat(CWD, through, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+    if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// A descriptor that a parent left open at this number.

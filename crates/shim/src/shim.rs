@@ -28,12 +28,12 @@ use crate::{
     cgroup::Mounts,
     exec,
     logfile::{LogFile, Stream},
-    maker::{self, FAILED, PID, STDERR, STDIN, STDOUT},
+    maker::{self, FAILED, PID, STDERR, STDIN, STDOUT, WHY},
     pause,
     pidfd::{self, exit_code},
     process::{self, fork, now, reap, set_oom_score},
     protocol::{
-        Answer, CONFIG, Exit, PLAN, Plan, ProcessRef, Request, STATE, Sandbox, State, container_dir, read, write,
+        Answer, CONFIG, Exit, PAUSE, PLAN, Plan, ProcessRef, Request, STATE, Sandbox, State, container_dir, read, write,
     },
     seal, wire,
 };
@@ -55,8 +55,8 @@ struct Shim {
     next_connection: u64,
     pending: Vec<Pending>,
     containers: BTreeMap<String, Container>,
-    /// Commands that run, and who waits for them.
-    commands: BTreeMap<u32, u64>,
+    /// Commands that run.
+    commands: BTreeMap<u32, Command>,
     pause: Option<u32>,
     strays: BTreeMap<u32, i32>,
     done: bool,
@@ -82,8 +82,29 @@ struct Pending {
 
 enum Becoming {
     Pause,
-    Container { id: String, plan: Plan, cgroup: Option<String>, ends: Option<[OwnedFd; 2]> },
-    Command,
+    Container {
+        id: String,
+        plan: Plan,
+        cgroup: Option<String>,
+        ends: Option<Ends>,
+    },
+    /// With the cgroup that holds all it starts.
+    Command(Option<String>),
+}
+
+/// A command that runs.
+struct Command {
+    /// Who waits for it.
+    connection: u64,
+    cgroup: Option<String>,
+}
+
+/// The shim's ends of a container's pipes, open before there is a container: what is in a pipe is lost when nobody has
+/// it open, and whoever opens one to read waits for a writer.
+struct Ends {
+    out: OwnedFd,
+    err: OwnedFd,
+    stdin: Option<OwnedFd>,
 }
 
 struct Container {
@@ -204,7 +225,8 @@ impl Shim {
         while let Some((pid, status)) = reap() {
             if !self.ended(pid, status) {
                 self.reports();
-                if !self.ended(pid, status) {
+                // Who has nothing to tell any more cannot be meant, and its number will be somebody else's.
+                if !self.ended(pid, status) && !self.pending.is_empty() {
                     if self.strays.len() == MOST_STRAYS {
                         self.strays.pop_first();
                     }
@@ -222,7 +244,7 @@ impl Shim {
             self.announce(&Answer::Ended { id: String::new(), exit: Exit { code, at: now(), oom: false } });
             return true;
         }
-        if let Some(connection) = self.commands.remove(&pid) {
+        if let Some(Command { connection, .. }) = self.commands.remove(&pid) {
             let exit = Exit { code, at: now(), oom: false };
             self.answer(connection, &Answer::Ended { id: String::new(), exit }, &[]);
             self.connections.remove(&connection);
@@ -300,9 +322,12 @@ impl Shim {
         }
     }
 
-    /// Whoever started a command and went away no longer wants it to be waited for; it runs on until it is killed.
+    /// Whoever started a command and went away no longer wants it: it is killed with all that it started.
     fn hang_up(&mut self, number: u64) {
         self.connections.remove(&number);
+        for command in self.commands.values().filter(|command| command.connection == number) {
+            kill(command.cgroup.as_deref());
+        }
     }
 
     fn answer(&mut self, number: u64, answer: &Answer, fds: &[BorrowedFd<'_>]) {
@@ -422,8 +447,8 @@ impl Shim {
         let plan: Plan = read(&dir.join(PLAN)).map_err(|error| error.to_string())?;
         let ends = (!is_terminal(&spec)).then(|| {
             maker::make_pipes(&dir, &spec, &plan)?;
-            // Before there is a container: what is in a pipe is lost when nobody has it open.
-            Ok([open_end(&dir.join(STDOUT))?, open_end(&dir.join(STDERR))?])
+            let (out, err) = (open_end(&dir.join(STDOUT))?, open_end(&dir.join(STDERR))?);
+            Ok(Ends { out, err, stdin: stdin_end(&dir, &plan)? })
         });
         let ends = ends.transpose().map_err(|error: io::Error| format!("pipes: {error}"))?;
         let becoming = Becoming::Container { id: id.clone(), plan: plan.clone(), cgroup: cgroup_of(&spec), ends };
@@ -448,7 +473,8 @@ impl Shim {
         let handle = container.handle.as_ref().and_then(|handle| handle.try_clone().ok());
         let handle = handle.ok_or_else(|| format!("container {id} has ended"))?;
         let pid = container.process.pid;
-        self.become_(number, Becoming::Command, |report| {
+        let cgroup = cgroup_of(&spec).zip(part).map(|(whole, part)| format!("{whole}/{part}"));
+        self.become_(number, Becoming::Command(cgroup), |report| {
             exec::run(exec::Command { spec: &spec, pid, handle: &handle, process, part, stdio }, report)
         })
     }
@@ -473,6 +499,9 @@ impl Shim {
                 index += 1;
             }
         }
+        if self.pending.is_empty() {
+            self.strays.clear();
+        }
     }
 
     fn conclude(&mut self, pending: Pending) {
@@ -480,7 +509,9 @@ impl Shim {
         let pid = match concluded(&String::from_utf8_lossy(&received)) {
             Ok(pid) => pid,
             Err(error) => {
-                if let Becoming::Container { id, .. } = &what {
+                if let Becoming::Container { id, cgroup, .. } = &what {
+                    // It may have come as far as a process that waits to be started.
+                    kill(cgroup.as_deref());
                     self.discard(id);
                 }
                 return self.finish(connection, Err(error));
@@ -490,13 +521,18 @@ impl Shim {
         match what {
             Becoming::Pause => {
                 self.pause = Some(pid);
+                // For a server that finds this sandbox unfinished, and no shim.
+                let _ = pidfd::identify(pid).and_then(|process| write(&self.dir.join(PAUSE), &process));
                 self.answer(connection, &running, &[]);
                 self.connections.remove(&connection);
             }
-            Becoming::Command => {
+            Becoming::Command(cgroup) => {
                 let terminal: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
                 self.answer(connection, &running, &terminal);
-                self.commands.insert(pid, connection);
+                if !self.connections.contains_key(&connection) {
+                    kill(cgroup.as_deref());
+                }
+                self.commands.insert(pid, Command { connection, cgroup });
             }
             Becoming::Container { id, plan, cgroup, ends } => {
                 let taken = self.take(&id, pid, &plan, cgroup, fds.pop().ok_or(ends));
@@ -531,7 +567,7 @@ impl Shim {
         pid: u32,
         plan: &Plan,
         cgroup: Option<String>,
-        terminal: Result<OwnedFd, Option<[OwnedFd; 2]>>,
+        terminal: Result<OwnedFd, Option<Ends>>,
     ) -> io::Result<()> {
         let dir = container_dir(&self.dir, id);
         let process = pidfd::identify(pid).unwrap_or(ProcessRef { pid, ticks: 0 });
@@ -539,7 +575,7 @@ impl Shim {
         let log = log.map_err(|error| io::Error::new(error.kind(), format!("the log cannot be written: {error}")))?;
         let output = match terminal {
             Ok(terminal) => Output::terminal(log, terminal)?,
-            Err(Some([out, err])) => Output::pipes(log, out, err, stdin_end(&dir, plan)?),
+            Err(Some(Ends { out, err, stdin })) => Output::pipes(log, out, err, stdin),
             Err(None) => Output::none(log),
         };
         let started_at = now();
@@ -604,10 +640,19 @@ impl Pending {
     }
 }
 
+/// Kills whatever is in a cgroup.
+fn kill(cgroup: Option<&str>) {
+    if let (Some(cgroup), Ok(mounts)) = (cgroup, Mounts::find()) {
+        mounts.kill(cgroup);
+    }
+}
+
 /// The number of the process that runs, or why none does.
 fn concluded(report: &str) -> Result<u32, String> {
     if let Some(failed) = report.lines().find_map(|line| line.strip_prefix(FAILED)) {
-        return Err(failed.to_owned());
+        // What was told first is nearest to the cause.
+        let why = report.lines().find_map(|line| line.strip_prefix(WHY)).filter(|why| !failed.contains(why));
+        return Err(why.map_or_else(|| failed.to_owned(), |why| format!("{failed}: {why}")));
     }
     let pid = report.lines().find_map(|line| line.strip_prefix(PID)?.parse().ok());
     pid.ok_or_else(|| "the process that was to start it ended without a word".to_owned())
@@ -645,5 +690,12 @@ mod tests {
         assert_eq!(concluded("pid 7\n"), Ok(7));
         assert_eq!(concluded("pid 7\nfailed exec: \"x\": no\n"), Err("exec: \"x\": no".to_owned()));
         assert!(concluded("").is_err());
+    }
+
+    #[test]
+    fn a_failure_has_its_cause_beside_it() {
+        assert_eq!(concluded("why deep\nwhy above\nfailed all\n"), Err("all: deep".to_owned()));
+        assert_eq!(concluded("why deep\npid 7\n"), Ok(7), "what did not matter in the end");
+        assert_eq!(concluded("why deep\nfailed so deep\n"), Err("so deep".to_owned()));
     }
 }

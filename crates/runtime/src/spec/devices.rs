@@ -30,7 +30,8 @@ const USUAL: [(i64, Option<i64>); 9] = [
 pub(super) fn devices(asked: &[v1::Device], privileged: bool) -> Result<Vec<LinuxDevice>, SpecError> {
     let mut devices = Vec::new();
     if privileged {
-        for path in below(Path::new("/dev")) {
+        // Not what a link leads to: the container has links of its own.
+        for path in below(Path::new("/dev")).into_iter().filter(|path| is_device(path)) {
             if let Ok(device) = device(&path, &path) {
                 devices.push(device);
             }

@@ -87,9 +87,9 @@ fn volume(mount: &v1::Mount, source: PathBuf) -> Result<Mount, SpecError> {
 pub(super) fn root_propagation(mounts: &[v1::Mount]) -> Option<&'static str> {
     let has = |propagation: MountPropagation| mounts.iter().any(|mount| mount.propagation == propagation as i32);
     if has(MountPropagation::PropagationBidirectional) {
-        Some("rshared")
+        Some("shared")
     } else if has(MountPropagation::PropagationHostToContainer) {
-        Some("rslave")
+        Some("slave")
     } else {
         None
     }
@@ -139,12 +139,9 @@ mod tests {
     fn the_root_passes_on_what_a_volume_passes_on() {
         let with = |propagation: MountPropagation| v1::Mount { propagation: propagation.into(), ..mount("/a") };
         assert_eq!(root_propagation(&[mount("/a")]), None);
-        assert_eq!(
-            root_propagation(&[mount("/a"), with(MountPropagation::PropagationHostToContainer)]),
-            Some("rslave")
-        );
+        assert_eq!(root_propagation(&[mount("/a"), with(MountPropagation::PropagationHostToContainer)]), Some("slave"));
         let both =
             [with(MountPropagation::PropagationHostToContainer), with(MountPropagation::PropagationBidirectional)];
-        assert_eq!(root_propagation(&both), Some("rshared"));
+        assert_eq!(root_propagation(&both), Some("shared"));
     }
 }

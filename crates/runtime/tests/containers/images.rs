@@ -1,0 +1,92 @@
+//! Images from archives.
+
+use std::{fs, io::Write};
+
+use keelet_cri::v1;
+use sha2::{Digest, Sha256};
+
+use crate::{Shown, cases, world::World};
+
+cases![an_image_says_what_runs_and_as_whom, an_image_can_be_a_volume];
+
+/// An archive as `docker save` writes it, with one layer: a shell, two users, a few files.
+fn archive(busybox: &std::path::Path, name: &str) -> Vec<u8> {
+    let file = |builder: &mut tar::Builder<Vec<u8>>, path: &str, mode: u32, content: &[u8]| {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(content.len() as u64);
+        header.set_mode(mode);
+        builder.append_data(&mut header, path, content).unwrap();
+    };
+    let mut layer = tar::Builder::new(Vec::new());
+    file(&mut layer, "bin/busybox", 0o755, &fs::read(busybox).unwrap());
+    for tool in ["sh", "cat", "id", "echo", "pwd", "sleep"] {
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(tar::EntryType::Symlink);
+        header.set_size(0);
+        layer.append_link(&mut header, format!("bin/{tool}"), "busybox").unwrap();
+    }
+    file(&mut layer, "etc/passwd", 0o644, b"root:x:0:0::/root:/bin/sh\nweb:x:501:502::/srv:/bin/sh\n");
+    file(&mut layer, "etc/group", 0o644, b"root:x:0:\nweb:x:502:\nextra:x:503:web\n");
+    file(&mut layer, "data/inner/file", 0o644, b"from the image\n");
+    let layer = layer.into_inner().unwrap();
+    let hash: String = Sha256::digest(&layer).iter().map(|byte| format!("{byte:02x}")).collect();
+    let machine = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+    let config = serde_json::json!({
+        "architecture": machine, "os": "linux",
+        "config": {
+            "User": "web", "Env": ["COLOUR=red"], "WorkingDir": "/data",
+            "Entrypoint": ["/bin/sh", "-c"], "Cmd": ["id; pwd; echo $COLOUR $HOME"], "StopSignal": "SIGINT",
+        },
+        "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{hash}")] },
+    });
+    let manifest = serde_json::json!([{ "Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"] }]);
+    let mut outer = tar::Builder::new(Vec::new());
+    file(&mut outer, "config.json", 0o644, config.to_string().as_bytes());
+    file(&mut outer, "layer.tar", 0o644, &layer);
+    file(&mut outer, "manifest.json", 0o644, manifest.to_string().as_bytes());
+    let mut bytes = outer.into_inner().unwrap();
+    bytes.flush().unwrap();
+    bytes
+}
+
+async fn an_image_says_what_runs_and_as_whom(world: &mut World) -> Shown {
+    let Some(busybox) = crate::program("busybox") else { return Shown::Skipped("no busybox for an image".to_owned()) };
+    world.engine().images().import(archive(&busybox, "example.org/web:1").as_slice(), None).expect("imported");
+    let pod = world.pod("image").await;
+    let image = v1::ImageSpec { image: "example.org/web:1".to_owned(), ..Default::default() };
+    let mut config = world.container("plain", "");
+    (config.command, config.image) = (Vec::new(), Some(image.clone()));
+    let (status, said) = world.run(&pod, config).await;
+    assert_eq!(said, "uid=501(web) gid=502(web) groups=502(web),503(extra)\n/data\nred /srv\n");
+    let user = status.user.unwrap().linux.unwrap();
+    assert_eq!((user.uid, user.gid, user.supplemental_groups), (501, 502, vec![502, 503]));
+    let mut config = world.container("args", "");
+    (config.command, config.args, config.image) = (Vec::new(), vec!["echo mine".to_owned()], Some(image));
+    assert_eq!(world.output(&pod, config).await, "mine\n");
+    let mut config = world.container("none", "true");
+    config.image.as_mut().unwrap().image = "example.org/none:1".to_owned();
+    let error = world.create(&pod, config).await.expect_err("not there");
+    assert!(error.message.contains("example.org/none:1"), "{error}");
+    Shown::Yes
+}
+
+async fn an_image_can_be_a_volume(world: &mut World) -> Shown {
+    let Some(busybox) = crate::program("busybox") else { return Shown::Skipped("no busybox for an image".to_owned()) };
+    world.engine().images().import(archive(&busybox, "example.org/data:1").as_slice(), None).expect("imported");
+    let pod = world.pod("volume").await;
+    let mount = |path: &str, sub: &str| v1::Mount {
+        container_path: path.to_owned(),
+        image: Some(v1::ImageSpec { image: "example.org/data:1".to_owned(), ..Default::default() }),
+        image_sub_path: sub.to_owned(),
+        readonly: true,
+        ..Default::default()
+    };
+    let mut config = world.container("main", "cat /vol/data/inner/file /sub/file; touch /vol/x 2>&1; true");
+    config.mounts = vec![mount("/vol", ""), mount("/sub", "data/inner")];
+    let said = world.output(&pod, config).await;
+    assert!(said.starts_with("from the image\nfrom the image\n") && said.contains("Read-only"), "{said}");
+    let mut config = world.container("out", "true");
+    config.mounts = vec![mount("/sub", "../../..")];
+    world.create(&pod, config).await.expect_err("leads out");
+    Shown::Yes
+}

@@ -1,0 +1,189 @@
+//! From made to removed.
+
+use std::time::Duration;
+
+use keelet_cri::{ErrorKind, v1};
+
+use crate::{
+    Shown, cases,
+    world::{World, until},
+};
+
+cases![
+    a_container_goes_through_its_states,
+    codes_and_signals_are_told_apart,
+    a_stop_asks_first_and_kills_after_the_grace,
+    a_stop_uses_the_signal_that_was_asked_for,
+    everything_may_be_repeated,
+    events_tell_the_whole_life,
+    many_pods_are_made_at_once,
+];
+
+async fn a_container_goes_through_its_states(world: &mut World) -> Shown {
+    let pod = world.pod("states").await;
+    let id = world.create(&pod, world.container("main", "echo up; sleep 1000")).await.expect("created");
+    let status = world.status(&id).await;
+    assert_eq!(status.state(), v1::ContainerState::ContainerCreated);
+    assert_eq!((status.started_at, status.finished_at, status.exit_code), (0, 0, 0));
+    world.cri().start_container(&id).await.expect("started");
+    let status = world.status(&id).await;
+    assert_eq!(status.state(), v1::ContainerState::ContainerRunning);
+    assert!(status.started_at >= status.created_at && status.finished_at == 0, "{status:?}");
+    let again = world.cri().start_container(&id).await.expect_err("runs already");
+    assert!(again.message.contains("runs already"), "{again}");
+    world.cri().stop_container(&id, Duration::ZERO).await.expect("killed");
+    let status = world.status(&id).await;
+    assert_eq!((status.state(), status.exit_code), (v1::ContainerState::ContainerExited, 137));
+    assert_eq!(status.reason, "Error");
+    assert!(status.finished_at >= status.started_at, "{status:?}");
+    world.cri().start_container(&id).await.expect_err("has ended");
+    world.cri().remove_container(&id).await.expect("removed");
+    let gone = world.cri().container_status(&id, false).await.expect_err("gone");
+    assert_eq!(gone.kind, ErrorKind::NotFound);
+    Shown::Yes
+}
+
+async fn codes_and_signals_are_told_apart(world: &mut World) -> Shown {
+    let pod = world.pod("codes").await;
+    for (name, script, code, reason) in [
+        ("zero", "exit 0", 0, "Completed"),
+        ("seven", "exit 7", 7, "Error"),
+        ("most", "exit 255", 255, "Error"),
+        ("killed", "kill -KILL $$; sleep 100", 137, "Error"),
+        // A child's end by a signal is the shell's code.
+        ("child", "sh -c 'kill -SEGV $$'", 139, "Error"),
+    ] {
+        // The first process of a tree is not killed by itself, so these run with the pod's processes.
+        let mut config = world.container(name, script);
+        if name == "killed" {
+            crate::world::security(&mut config).namespace_options.as_mut().unwrap().pid =
+                v1::NamespaceMode::Node.into();
+        }
+        let (status, _) = world.run(&pod, config).await;
+        assert_eq!((status.exit_code, status.reason.as_str()), (code, reason), "{name}");
+    }
+    Shown::Yes
+}
+
+async fn a_stop_asks_first_and_kills_after_the_grace(world: &mut World) -> Shown {
+    let pod = world.pod("stop").await;
+    let script = "trap 'echo asked; exit 3' TERM; echo up; while :; do sleep 0.05; done";
+    let polite = world.start(&pod, world.container("polite", script)).await;
+    until("it listens", async || world.said(&pod, "polite").contains("up").then_some(())).await;
+    world.cri().stop_container(&polite, Duration::from_secs(60)).await.expect("stopped");
+    assert_eq!(world.status(&polite).await.exit_code, 3);
+    assert_eq!(world.said(&pod, "polite"), "up\nasked\n");
+
+    let script = "trap 'echo no' TERM; echo up; while :; do sleep 0.05; done";
+    let deaf = world.start(&pod, world.container("deaf", script)).await;
+    until("it listens", async || world.said(&pod, "deaf").contains("up").then_some(())).await;
+    let begun = std::time::Instant::now();
+    world.cri().stop_container(&deaf, Duration::from_secs(1)).await.expect("stopped");
+    assert!(begun.elapsed() >= Duration::from_secs(1), "the grace is kept");
+    assert_eq!(world.status(&deaf).await.exit_code, 137);
+    assert_eq!(world.said(&pod, "deaf"), "up\nno\n");
+    Shown::Yes
+}
+
+async fn a_stop_uses_the_signal_that_was_asked_for(world: &mut World) -> Shown {
+    let pod = world.pod("signal").await;
+    for (name, signal, number) in
+        [("usr1", v1::Signal::Sigusr1, 10), ("quit", v1::Signal::Sigquit, 3), ("rt", v1::Signal::Sigrtminplus3, 37)]
+    {
+        let script = format!("trap 'exit 42' {number}; echo up; while :; do sleep 0.05; done");
+        let mut config = world.container(name, &script);
+        // bash knows traps of real-time signals.
+        config.command[0] = "/bin/bash".to_owned();
+        config.stop_signal = signal.into();
+        let id = world.start(&pod, config).await;
+        until("it listens", async || world.said(&pod, name).contains("up").then_some(())).await;
+        world.cri().stop_container(&id, Duration::from_secs(20)).await.expect("stopped");
+        let status = world.status(&id).await;
+        assert_eq!((status.exit_code, status.stop_signal()), (42, signal), "{name}");
+    }
+    Shown::Yes
+}
+
+async fn everything_may_be_repeated(world: &mut World) -> Shown {
+    let pod = world.pod("again").await;
+    let id = world.start(&pod, world.container("main", "sleep 1000")).await;
+    for _ in 0..2 {
+        world.cri().stop_container(&id, Duration::ZERO).await.expect("stopped");
+    }
+    for _ in 0..2 {
+        world.cri().remove_container(&id).await.expect("removed");
+    }
+    world.cri().stop_container(&id, Duration::ZERO).await.expect("gone is stopped");
+    let same = world.run_pod(pod.config.clone()).await.err().expect("it is there already");
+    assert_eq!(same.kind, ErrorKind::AlreadyExists, "{same}");
+    let one = world.create(&pod, world.container("twice", "true")).await.expect("created");
+    let same = world.create(&pod, world.container("twice", "true")).await.expect_err("it is there already");
+    assert_eq!(same.kind, ErrorKind::AlreadyExists, "{same}");
+    world.cri().remove_container(&one).await.expect("removed, never started");
+    for _ in 0..2 {
+        world.cri().stop_pod_sandbox(&pod.id).await.expect("stopped");
+    }
+    let late = world.create(&pod, world.container("late", "true")).await.expect_err("not ready");
+    assert!(late.message.contains("is not ready"), "{late}");
+    for _ in 0..2 {
+        world.cri().remove_pod_sandbox(&pod.id).await.expect("removed");
+    }
+    let gone = world.cri().pod_sandbox_status(&pod.id).await.expect_err("gone");
+    assert_eq!(gone.kind, ErrorKind::NotFound);
+    Shown::Yes
+}
+
+async fn events_tell_the_whole_life(world: &mut World) -> Shown {
+    let mut events = world.cri().container_events().await.expect("events").expect("some");
+    let pod = world.pod("events").await;
+    let (_, _) = world.run(&pod, world.container("main", "exit 4")).await;
+    let id = world.cri().list_containers(None).await.expect("containers")[0].id.clone();
+    world.cri().remove_container(&id).await.expect("removed");
+    world.cri().stop_pod_sandbox(&pod.id).await.expect("stopped");
+    world.cri().remove_pod_sandbox(&pod.id).await.expect("removed");
+    use v1::ContainerEventType as Type;
+    let expected = [
+        (&pod.id, Type::ContainerCreatedEvent),
+        (&pod.id, Type::ContainerStartedEvent),
+        (&id, Type::ContainerCreatedEvent),
+        (&id, Type::ContainerStartedEvent),
+        (&id, Type::ContainerStoppedEvent),
+        (&id, Type::ContainerDeletedEvent),
+        (&pod.id, Type::ContainerStoppedEvent),
+        (&pod.id, Type::ContainerDeletedEvent),
+    ];
+    let mut heard = Vec::new();
+    while heard.len() < expected.len() {
+        let next = tokio::time::timeout(Duration::from_secs(20), events.next()).await;
+        let Ok(Ok(Some(event))) = next else { break };
+        if event.container_id == id && event.container_event_type() == Type::ContainerStoppedEvent {
+            let status = event.containers_statuses.iter().find(|status| status.id == id).expect("its own status");
+            assert_eq!(status.exit_code, 4);
+        }
+        heard.push((event.container_id.clone(), event.container_event_type()));
+    }
+    let expected: Vec<_> = expected.into_iter().map(|(id, kind)| (id.clone(), kind)).collect();
+    assert_eq!(heard, expected);
+    Shown::Yes
+}
+
+/// Twenty at once, each with a network of its own.
+async fn many_pods_are_made_at_once(world: &mut World) -> Shown {
+    let options = v1::NamespaceOption { network: v1::NamespaceMode::Pod.into(), ..world.options() };
+    let one = async |number: usize| {
+        let name = format!("many-{number}");
+        let config = crate::world::pod_config(&name, &world.dir.join("logs").join(&name), options.clone());
+        let pod = world.run_pod(config).await.expect("a sandbox");
+        let mut container = world.container("main", &format!("hostname; exit {number}"));
+        crate::world::security(&mut container).namespace_options = Some(options.clone());
+        let (status, said) = world.run(&pod, container).await;
+        assert_eq!((status.exit_code, said), (i32::try_from(number).unwrap(), format!("{name}\n")));
+        let address = world.cri().pod_sandbox_status(&pod.id).await.expect("a status").network.unwrap().ip;
+        world.cri().stop_pod_sandbox(&pod.id).await.expect("stopped");
+        world.cri().remove_pod_sandbox(&pod.id).await.expect("removed");
+        address
+    };
+    let addresses = futures::future::join_all((0..20).map(one)).await;
+    assert!(addresses.iter().all(|address| !address.is_empty()), "{addresses:?}");
+    Shown::Yes
+}

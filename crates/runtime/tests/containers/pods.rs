@@ -1,0 +1,177 @@
+//! What containers of a pod share.
+
+use keelet_cri::v1::{self, NamespaceMode};
+
+use crate::{
+    Shown, cases,
+    world::{Pod, World, pod_config, security, until},
+};
+
+cases![
+    a_pod_has_its_own_network_names_and_memory,
+    the_nodes_namespaces_are_shared_when_asked,
+    shared_processes_are_reaped_and_lead_nowhere,
+    a_container_sees_the_processes_of_another,
+    a_pod_without_its_holder_is_not_ready,
+    children_of_a_pod_cgroup_stay_where_the_agent_says,
+];
+
+async fn pod(world: &World, name: &str, options: &v1::NamespaceOption) -> Pod {
+    let config = pod_config(name, &world.dir.join("logs").join(name), options.clone());
+    world.run_pod(config).await.expect("a sandbox")
+}
+
+fn container(world: &World, name: &str, script: &str, options: &v1::NamespaceOption) -> v1::ContainerConfig {
+    let mut config = world.container(name, script);
+    security(&mut config).namespace_options = Some(options.clone());
+    config
+}
+
+const LINKS: &str = "for ns in net ipc uts pid; do readlink /proc/self/ns/$ns; done";
+
+async fn a_pod_has_its_own_network_names_and_memory(world: &mut World) -> Shown {
+    let options = v1::NamespaceOption { pid: NamespaceMode::Container.into(), ..Default::default() };
+    let one = pod(world, "own", &options).await;
+    // At the same time: numbers of namespaces are used again.
+    let script = format!("{LINKS}; sleep 1000");
+    for name in ["a", "b"] {
+        world.start(&one, container(world, name, &script, &options)).await;
+    }
+    let told = async |name: &str| {
+        until("it has told all", async || Some(world.said(&one, name)).filter(|said| said.lines().count() == 4)).await
+    };
+    let (a, b) = (told("a").await, told("b").await);
+    let node: Vec<_> = ["net", "ipc", "uts", "pid"]
+        .map(|name| std::fs::read_link(format!("/proc/self/ns/{name}")).unwrap().display().to_string())
+        .to_vec();
+    let (a, b): (Vec<_>, Vec<_>) = (a.lines().collect(), b.lines().collect());
+    assert_eq!(a[..3], b[..3], "containers of a pod share these");
+    assert_ne!(a[3], b[3], "but have their own processes");
+    assert!(a.iter().zip(&node).all(|(inside, outside)| inside != outside), "{a:?} {node:?}");
+    // What is written to shared memory in one is read in the other.
+    world
+        .output(
+            &one,
+            container(world, "w", "echo shared > /dev/shm/x; df -k /dev/shm | tail -1 | grep -q 65536", &options),
+        )
+        .await;
+    assert_eq!(world.output(&one, container(world, "r", "cat /dev/shm/x", &options)).await, "shared\n");
+    let ip = world.cri().pod_sandbox_status(&one.id).await.expect("a status").network.unwrap().ip;
+    let said = world
+        .output(&one, container(world, "ip", "hostname -I; cat /etc/resolv.conf >/dev/null && echo ok", &options))
+        .await;
+    assert!(said.contains(&ip), "{ip}: {said}");
+    Shown::Yes
+}
+
+async fn the_nodes_namespaces_are_shared_when_asked(world: &mut World) -> Shown {
+    let node = NamespaceMode::Node.into();
+    let options = v1::NamespaceOption { network: node, pid: node, ipc: node, ..Default::default() };
+    let one = pod(world, "node", &options).await;
+    let said = world.output(&one, container(world, "a", LINKS, &options)).await;
+    for (line, name) in said.lines().zip(["net", "ipc", "uts", "pid"]) {
+        assert_eq!(line, std::fs::read_link(format!("/proc/self/ns/{name}")).unwrap().display().to_string());
+    }
+    // All of the container ends with its first process, although it has no tree of its own.
+    let script = "setsid sleep 7781 & sleep 7782 & echo up; sleep 7783";
+    let id = world.start(&one, container(world, "b", script, &options)).await;
+    until("it runs", async || world.said(&one, "b").contains("up").then_some(())).await;
+    world.cri().stop_container(&id, std::time::Duration::ZERO).await.expect("killed");
+    let left = crate::world::names(std::path::Path::new("/proc"))
+        .iter()
+        .filter(|pid| {
+            std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default().contains("sleep\0778")
+        })
+        .count();
+    assert_eq!(left, 0);
+    Shown::Yes
+}
+
+async fn shared_processes_are_reaped_and_lead_nowhere(world: &mut World) -> Shown {
+    let options = v1::NamespaceOption { network: NamespaceMode::Node.into(), ..Default::default() };
+    let one = pod(world, "shared", &options).await;
+    let a = world.start(&one, container(world, "a", "sleep 1000", &options)).await;
+    let b = world.start(&one, container(world, "b", "sleep 1001", &options)).await;
+    let seen = world.exec(&a, "cat /proc/[0-9]*/cmdline | tr '\\0' ' '").await;
+    assert!(seen.contains("sleep 1000") && seen.contains("sleep 1001"), "{seen}");
+    assert_eq!(world.exec(&a, "cat /proc/1/comm").await, "pause\n");
+    // Orphans are reaped by the first process.
+    world.exec(&a, "for i in 1 2 3 4 5; do (setsid sh -c 'sleep 0.1 &' &); done; sleep 1").await;
+    let zombies = world.exec(&a, "grep -l '^State:.*Z' /proc/[0-9]*/status 2>/dev/null | wc -l").await;
+    assert_eq!(zombies, "0\n");
+    // It shows nothing: no file, no variable, no program.
+    let privileged = {
+        let mut config = container(world, "root", "sleep 1002", &options);
+        security(&mut config).privileged = true;
+        world.start(&one, config).await
+    };
+    let view = world
+        .exec(&privileged, "ls -A /proc/1/root/ | wc -l; ls -A /proc/1/cwd/ | wc -l; ls /proc/1/fd | wc -l; touch /proc/1/root/x 2>&1 | grep -c 'Read-only'; tr '\\0' '\\n' < /proc/1/environ | wc -l; echo x > /proc/1/exe 2>&1 || true")
+        .await;
+    assert!(view.starts_with("0\n0\n0\n1\n0\n"), "{view}");
+    // It cannot be killed from inside, and takes all with it when it goes.
+    world.exec(&a, "kill -KILL 1; kill -TERM 1; true").await;
+    assert_eq!(world.state(&b).await, v1::ContainerState::ContainerRunning);
+    world.cri().stop_container(&a, std::time::Duration::ZERO).await.expect("stopped");
+    assert_eq!(world.state(&b).await, v1::ContainerState::ContainerRunning);
+    Shown::Yes
+}
+
+/// Debugging containers ask for that.
+async fn a_container_sees_the_processes_of_another(world: &mut World) -> Shown {
+    let options = v1::NamespaceOption {
+        network: NamespaceMode::Node.into(),
+        pid: NamespaceMode::Container.into(),
+        ..Default::default()
+    };
+    let one = pod(world, "target", &options).await;
+    let a = world.start(&one, container(world, "a", "sleep 1234", &options)).await;
+    let target = v1::NamespaceOption { pid: NamespaceMode::Target.into(), target_id: a.clone(), ..options.clone() };
+    let said = world.output(&one, container(world, "b", "tr '\\0' ' ' < /proc/1/cmdline", &target)).await;
+    assert!(said.contains("sleep 1234"), "{said}");
+    let wrong = v1::NamespaceOption { target_id: "none".to_owned(), ..target };
+    world.create(&one, container(world, "c", "true", &wrong)).await.expect_err("no such container");
+    Shown::Yes
+}
+
+async fn a_pod_without_its_holder_is_not_ready(world: &mut World) -> Shown {
+    let one = world.pod("holder").await;
+    let mut events = world.cri().container_events().await.expect("events").expect("some");
+    let text = std::fs::read_to_string(world.sandbox_dir(&one.id).join("record.json")).unwrap();
+    let record: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let pid = record["pause"]["pid"].as_u64().unwrap();
+    crate::world::run("kill", &["-KILL", &pid.to_string()]);
+    until("it is not ready", async || {
+        let status = world.cri().pod_sandbox_status(&one.id).await.expect("a status");
+        (status.state() == v1::PodSandboxState::SandboxNotready).then_some(())
+    })
+    .await;
+    let event = tokio::time::timeout(std::time::Duration::from_secs(20), events.next()).await.expect("in time");
+    let event = event.expect("an event").expect("an event");
+    assert_eq!(event.container_event_type(), v1::ContainerEventType::ContainerStoppedEvent);
+    world.create(&one, world.container("late", "true")).await.expect_err("not ready");
+    world.reopen().await;
+    let status = world.cri().pod_sandbox_status(&one.id).await.expect("a status");
+    assert_eq!(status.state(), v1::PodSandboxState::SandboxNotready);
+    Shown::Yes
+}
+
+async fn children_of_a_pod_cgroup_stay_where_the_agent_says(world: &mut World) -> Shown {
+    let mounts = keelet_shim::cgroup::Mounts::find().unwrap();
+    let parent = format!("{}-pods/burstable", world.cgroup);
+    for dir in mounts.directories(&parent) {
+        // One below cpuset needs its processors before anything can join.
+        let _ = std::fs::create_dir_all(dir);
+    }
+    let mut config = world.pod_config("parent");
+    config.linux.as_mut().unwrap().cgroup_parent = parent.clone();
+    let one = world.run_pod(config).await.expect("a sandbox");
+    let id = world.start(&one, world.container("main", "cat /proc/self/cgroup; sleep 1000")).await;
+    until("it spoke", async || world.said(&one, "main").contains(&format!("{parent}/{id}")).then_some(())).await;
+    world.cri().remove_pod_sandbox(&one.id).await.expect("removed");
+    let memory = mounts.directory("memory", &parent).unwrap();
+    assert!(memory.is_dir(), "the agent's own cgroup is not ours to remove");
+    assert!(!memory.join(&id).exists());
+    mounts.remove(&format!("{}-pods", world.cgroup)).unwrap();
+    Shown::Yes
+}

@@ -1,0 +1,263 @@
+//! Who may be killed, and what goes on.
+
+use std::{
+    env, fs,
+    process::{Child, Command, ExitCode, Stdio},
+    time::Duration,
+};
+
+use keelet_cri::{Runtime, v1};
+
+use crate::{
+    Shown, cases,
+    world::{Pod, World, names, until},
+};
+
+cases![
+    containers_outlive_the_server,
+    containers_outlive_their_shim,
+    what_nobody_saw_is_unknown,
+    an_exit_without_a_server_is_known_later,
+    an_unfinished_sandbox_is_removed,
+    a_command_dies_with_the_server_that_asked,
+    numbers_may_come_again,
+];
+
+/// A server in a process of its own, to be killed.
+pub(crate) fn serve(world: World) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let world = world.open().await;
+        let listener = tokio::net::UnixListener::bind(world.dir.join("cri.sock")).unwrap();
+        let incoming = tokio_stream::wrappers::UnixListenerStream::new(listener);
+        tonic::transport::Server::builder().serve_with_incoming(world.engine().server(), incoming).await.unwrap();
+    });
+    ExitCode::SUCCESS
+}
+
+struct Other {
+    child: Child,
+    cri: Runtime,
+}
+
+async fn other(world: &World) -> Other {
+    let socket = world.dir.join("cri.sock");
+    let _ = fs::remove_file(&socket);
+    let child = Command::new(env::current_exe().unwrap())
+        .arg("serve")
+        .arg(&world.dir)
+        .arg(&world.cgroup)
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap();
+    let cri = Runtime::connect(&format!("unix://{}", socket.display())).unwrap();
+    until("it listens", async || cri.version().await.ok()).await;
+    Other { child, cri }
+}
+
+impl Other {
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    async fn pod(&self, world: &World, name: &str) -> Pod {
+        let config = world.pod_config(name);
+        let id = self.cri.run_pod_sandbox(config.clone(), "").await.expect("a sandbox");
+        Pod { id, config }
+    }
+
+    async fn start(&self, pod: &Pod, config: v1::ContainerConfig) -> String {
+        let id = self.cri.create_container(&pod.id, config, pod.config.clone()).await.expect("created");
+        self.cri.start_container(&id).await.expect("started");
+        id
+    }
+}
+
+/// The shims that run.
+fn shims() -> Vec<u32> {
+    let is_shim =
+        |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "keelet-shim");
+    names(std::path::Path::new("/proc")).iter().filter_map(|name| name.parse().ok()).filter(is_shim).collect()
+}
+
+fn kill(pid: u32) {
+    crate::world::run("kill", &["-KILL", &pid.to_string()]);
+}
+
+const COUNTS: &str = "trap 'exit 21' TERM; i=0; while :; do i=$((i+1)); echo $i; sleep 0.05; done";
+
+/// Nothing is missing and nothing is there twice.
+fn counts(said: &str) -> usize {
+    let numbers: Vec<usize> = said.lines().map(|line| line.parse().expect("a number")).collect();
+    assert!(numbers.iter().enumerate().all(|(index, number)| *number == index + 1), "{numbers:?}");
+    numbers.len()
+}
+
+async fn containers_outlive_the_server(world: &mut World) -> Shown {
+    world.close();
+    let server = other(world).await;
+    let pod = server.pod(world, "server").await;
+    let runs = server.start(&pod, world.container("runs", COUNTS)).await;
+    let made = server
+        .cri
+        .create_container(&pod.id, world.container("made", "exit 6"), pod.config.clone())
+        .await
+        .expect("created");
+    let ended = server.start(&pod, world.container("ended", "exit 8")).await;
+    until("it has ended", async || {
+        let state = server.cri.container_status(&ended, false).await.expect("a status").0;
+        (state.exit_code == 8).then_some(())
+    })
+    .await;
+    let started_at = server.cri.container_status(&runs, false).await.expect("a status").0.started_at;
+    let before = shims();
+    server.kill();
+    let so_far = counts(&world.said(&pod, "runs"));
+    until("it goes on", async || (counts(&world.said(&pod, "runs")) > so_far + 3).then_some(())).await;
+    world.reopen().await;
+    assert_eq!(shims(), before, "the same shim serves on");
+    let status = world.status(&runs).await;
+    assert_eq!((status.state(), status.started_at), (v1::ContainerState::ContainerRunning, started_at));
+    assert_eq!(world.state(&made).await, v1::ContainerState::ContainerCreated);
+    assert_eq!(world.status(&ended).await.exit_code, 8);
+    assert_eq!(world.exec(&runs, "echo here").await, "here\n");
+    world.cri().start_container(&made).await.expect("started by the next server");
+    assert_eq!(world.ended(&made).await.exit_code, 6);
+    world.cri().stop_container(&runs, Duration::from_secs(30)).await.expect("stopped");
+    assert_eq!(world.status(&runs).await.exit_code, 21);
+    counts(&world.said(&pod, "runs"));
+    Shown::Yes
+}
+
+async fn containers_outlive_their_shim(world: &mut World) -> Shown {
+    let pod = world.pod("shim").await;
+    let id = world.start(&pod, world.container("main", COUNTS)).await;
+    let pid = world.pid(&id).await;
+    for _ in 0..2 {
+        let old = shims();
+        old.iter().copied().for_each(kill);
+        let so_far = counts(&world.said(&pod, "main"));
+        until("another shim runs", async || shims().iter().any(|pid| !old.contains(pid)).then_some(())).await;
+        until("its log goes on", async || (counts(&world.said(&pod, "main")) > so_far + 3).then_some(())).await;
+        assert_eq!(world.pid(&id).await, pid);
+        assert_eq!(world.exec(&id, "echo here").await, "here\n");
+    }
+    // A new container beside the one that was adopted.
+    assert_eq!(world.run(&pod, world.container("other", "exit 3")).await.0.exit_code, 3);
+    world.cri().stop_container(&id, Duration::from_secs(30)).await.expect("stopped");
+    let status = world.status(&id).await;
+    counts(&world.said(&pod, "main"));
+    if status.state() == v1::ContainerState::ContainerUnknown {
+        return Shown::Skipped("this kernel tells an exit code to parents only".to_owned());
+    }
+    assert_eq!(status.exit_code, 21);
+    Shown::Yes
+}
+
+async fn what_nobody_saw_is_unknown(world: &mut World) -> Shown {
+    world.close();
+    let server = other(world).await;
+    let pod = server.pod(world, "unseen").await;
+    let id = server.start(&pod, world.container("main", "echo up; sleep 1000")).await;
+    let (_, info) = server.cri.container_status(&id, true).await.expect("a status");
+    let pid = serde_json::from_str::<serde_json::Value>(&info["info"]).unwrap()["pid"].as_u64().unwrap();
+    server.kill();
+    shims().into_iter().for_each(kill);
+    until("no shim is left", async || shims().is_empty().then_some(())).await;
+    kill(u32::try_from(pid).unwrap());
+    until("it is gone", async || (!std::path::Path::new(&format!("/proc/{pid}")).exists()).then_some(())).await;
+    world.reopen().await;
+    assert_eq!(world.state(&id).await, v1::ContainerState::ContainerUnknown);
+    world.cri().stop_container(&id, Duration::from_secs(5)).await.expect("stopped");
+    let status = world.status(&id).await;
+    assert_eq!((status.state(), status.exit_code), (v1::ContainerState::ContainerExited, 137));
+    assert_eq!(status.reason, "ContainerStatusUnknown");
+    world.reopen().await;
+    assert_eq!(world.state(&id).await, v1::ContainerState::ContainerExited, "and stays so");
+    Shown::Yes
+}
+
+async fn an_exit_without_a_server_is_known_later(world: &mut World) -> Shown {
+    world.close();
+    let server = other(world).await;
+    let pod = server.pod(world, "later").await;
+    let id = server
+        .start(&pod, world.container("main", "while ! test -e /mnt/go; do sleep 0.05; done; echo gone; exit 17"))
+        .await;
+    let root = fs::read_dir(world.dir.join("root/images/roots")).map(|entries| entries.count()).unwrap_or(0);
+    assert!(root > 0);
+    let (_, info) = server.cri.container_status(&id, true).await.expect("a status");
+    let pid = serde_json::from_str::<serde_json::Value>(&info["info"]).unwrap()["pid"].as_u64().unwrap();
+    server.kill();
+    fs::write(format!("/proc/{pid}/root/mnt/go"), "").unwrap();
+    until("it has ended", async || (!std::path::Path::new(&format!("/proc/{pid}")).exists()).then_some(())).await;
+    world.reopen().await;
+    let status = world.status(&id).await;
+    assert_eq!((status.state(), status.exit_code), (v1::ContainerState::ContainerExited, 17));
+    assert_eq!(world.said(&pod, "main"), "gone\n");
+    Shown::Yes
+}
+
+async fn an_unfinished_sandbox_is_removed(world: &mut World) -> Shown {
+    let options = v1::NamespaceOption { network: v1::NamespaceMode::Pod.into(), ..world.options() };
+    let config = crate::world::pod_config("cut", &world.dir.join("logs/cut"), options);
+    let pod = world.run_pod(config).await.expect("a sandbox");
+    let id = world.start(&pod, world.container("main", "sleep 1000")).await;
+    let dir = world.sandbox_dir(&pod.id);
+    world.close();
+    // As if the server had been killed before it was done: there is no record of it.
+    fs::remove_file(dir.join("record.json")).unwrap();
+    world.reopen().await;
+    assert!(world.cri().list_pod_sandbox(None).await.expect("sandboxes").is_empty());
+    assert!(!dir.exists());
+    world.cri().container_status(&id, false).await.expect_err("gone with it");
+    world.leaves_nothing().await;
+
+    // And with its shim gone as well.
+    let pod = world.pod("cut-too").await;
+    let dir = world.sandbox_dir(&pod.id);
+    world.close();
+    shims().into_iter().for_each(kill);
+    fs::remove_file(dir.join("record.json")).unwrap();
+    world.reopen().await;
+    assert!(!dir.exists());
+    Shown::Yes
+}
+
+async fn a_command_dies_with_the_server_that_asked(world: &mut World) -> Shown {
+    world.close();
+    let server = other(world).await;
+    let pod = server.pod(world, "asked").await;
+    let id = server.start(&pod, world.container("main", "sleep 1000")).await;
+    let sleepers = || {
+        let count = |name: &String| {
+            fs::read_to_string(format!("/proc/{name}/cmdline")).is_ok_and(|text| text.contains("sleep\0779"))
+        };
+        names(std::path::Path::new("/proc")).iter().filter(|name| count(name)).count()
+    };
+    let cri = server.cri.clone();
+    let command = ["/bin/sh", "-c", "setsid sleep 7791 & sleep 7792"].map(str::to_owned);
+    let call = tokio::spawn(async move { cri.exec_sync(&id, &command, Duration::from_secs(100)).await });
+    until("it runs", async || (sleepers() >= 2).then_some(())).await;
+    server.kill();
+    until("nobody waits for it, so it ends", async || (sleepers() == 0).then_some(())).await;
+    let _ = call.await;
+    Shown::Yes
+}
+
+/// Process numbers are used again. An old one's end is not the new one's.
+async fn numbers_may_come_again(world: &mut World) -> Shown {
+    // This case's own namespace: numbers go round quickly.
+    if fs::write("/proc/sys/kernel/pid_max", "400").is_err() {
+        return Shown::Skipped("the range of process numbers cannot be narrowed here".to_owned());
+    }
+    let pod = world.pod("numbers").await;
+    let id = world.start(&pod, world.container("main", "sleep 1000")).await;
+    for round in 0..150 {
+        let answer = world.try_exec(&id, "sleep 0.01; exit 7", 60).await.expect("it ran");
+        assert_eq!(answer.exit_code, 7, "round {round}");
+    }
+    assert_eq!(world.state(&id).await, v1::ContainerState::ContainerRunning);
+    Shown::Yes
+}
