@@ -11,7 +11,7 @@ use tokio::{
 };
 use tokio_stream::wrappers::UnixListenerStream;
 
-use crate::paths::Paths;
+use crate::{paths::Paths, registries::Registries};
 
 /// The embedded container runtime
 #[derive(Debug, ClapArgs)]
@@ -38,6 +38,8 @@ struct Serve {
     listen: PathBuf,
     #[command(flatten)]
     paths: Paths,
+    #[command(flatten)]
+    registries: Registries,
     /// Say more; twice for everything
     #[arg(short, long, action = clap::ArgAction::Count)]
     verbose: u8,
@@ -45,11 +47,17 @@ struct Serve {
 
 /// Opens the runtime of a node.
 pub(crate) async fn open(paths: &Paths) -> Result<Engine> {
-    Engine::open(settings(paths)).await.context("the embedded runtime cannot be used")
+    start(settings(paths)).await
 }
 
 fn settings(paths: &Paths) -> Settings {
     Settings::new(&paths.root_dir.join("runtime"), &paths.state_dir.join("runtime"))
+}
+
+async fn start(settings: Settings) -> Result<Engine> {
+    // For pulling images; an earlier one is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    Engine::open(settings).await.context("the embedded runtime cannot be used")
 }
 
 /// Runs a command on it.
@@ -62,7 +70,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 async fn serve(args: &Serve) -> Result<()> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let engine = open(&args.paths.absolute()?).await?;
+    let mut settings = settings(&args.paths.absolute()?);
+    args.registries.apply(&mut settings.pull);
+    let engine = start(settings).await?;
     let listener = listen(&args.listen).await.with_context(|| format!("--listen: {}", args.listen.display()))?;
     tracing::info!(socket = %args.listen.display(), "keelet {} offers its runtime", env!("CARGO_PKG_VERSION"));
     let stop = async {

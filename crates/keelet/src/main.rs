@@ -8,6 +8,7 @@ mod lookup;
 mod number;
 mod output;
 mod paths;
+mod registries;
 mod rules;
 mod simulate;
 mod source;

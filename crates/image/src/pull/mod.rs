@@ -36,7 +36,7 @@ pub use credentials::{Auth, docker_auth, docker_config_path};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PullOptions {
-    /// hosts to ask before a registry, in order, by the registry's host; they never get the registry's credentials
+    /// hosts to ask before a registry, in order, by the registry's host, or `*` for all; they never get the registry's credentials
     pub mirrors: BTreeMap<String, Vec<String>>,
     /// hosts (with port) that speak plain HTTP
     pub plain_http: BTreeSet<String>,

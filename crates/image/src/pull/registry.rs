@@ -40,7 +40,10 @@ const ACCEPTED: [&str; 4] = [
     "application/vnd.docker.distribution.manifest.v2+json",
 ];
 
-/// The hosts to ask for an image, in order: mirrors, then the registry itself.
+/// The key of those mirrors that are asked for the images of every registry.
+const EVERY_REGISTRY: &str = "*";
+
+/// The hosts to ask for an image, in order: mirrors of its registry, mirrors of all, then the registry itself.
 pub(super) fn endpoints(name: &Reference, auth: Option<&Auth>, options: &PullOptions) -> Result<Vec<Endpoint>, Error> {
     let client = client(options)?;
     let from_file = |host: &str| match &options.docker_config {
@@ -48,7 +51,8 @@ pub(super) fn endpoints(name: &Reference, auth: Option<&Auth>, options: &PullOpt
         None => Ok(Auth::Anonymous),
     };
     let mut endpoints = Vec::new();
-    for mirror in options.mirrors.get(name.registry()).into_iter().flatten() {
+    let mirrors = [name.registry(), EVERY_REGISTRY].into_iter().filter_map(|key| options.mirrors.get(key));
+    for mirror in mirrors.flatten() {
         let mut reference = name.clone();
         reference.set_mirror_registry(mirror.clone());
         endpoints.push(Endpoint { client: client.clone(), reference, auth: from_file(mirror)?.into() });

@@ -265,6 +265,25 @@ fn mirrors_are_asked_first_and_the_registry_when_they_fail() {
 }
 
 #[test]
+fn a_mirror_of_every_registry_comes_after_those_of_one() {
+    run(async {
+        let (every, own) = (Registry::start().await, Registry::start().await);
+        let sample = sample(1);
+        every.put("team/app", "v1", &sample);
+        let mut options = options(&every);
+        options.plain_http.insert(own.host.clone());
+        options.mirrors.insert("registry.test".to_owned(), vec![own.host.clone()]);
+        options.mirrors.insert("*".to_owned(), vec![every.host.clone()]);
+        let place = tempfile::tempdir().unwrap();
+        let store = store(place.path());
+        let image = store.pull("registry.test/team/app:v1", None, &options, |_| {}).await.unwrap();
+        assert_eq!(image.tags, ["registry.test/team/app:v1"]);
+        own.put("team/app", "v2", &sample);
+        store.pull("registry.test/team/app:v2", None, &options, |_| {}).await.expect("the mirror of this registry has it");
+    });
+}
+
+#[test]
 fn the_image_for_this_machine_is_pulled_from_an_index() {
     run(async {
         let registry = Registry::start().await;
