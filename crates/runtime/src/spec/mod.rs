@@ -56,6 +56,11 @@ impl Given<'_> {
     fn namespaces(&self) -> v1::NamespaceOption {
         self.security().namespace_options.unwrap_or_default()
     }
+
+    /// Network and IPC belong to the sandbox: what a container says of them changes nothing.
+    fn shared(&self) -> v1::NamespaceOption {
+        crate::sandbox::namespaces(self.sandbox_config)
+    }
 }
 
 /// The OCI configuration of a container.
@@ -99,16 +104,21 @@ fn namespaces(given: &Given<'_>) -> Result<Vec<LinuxNamespace>, SpecError> {
     };
     let mut namespaces = vec![own(LinuxNamespaceType::Mount)?];
     let mode = |mode: i32| NamespaceMode::try_from(mode).unwrap_or(NamespaceMode::Pod);
-    if mode(options.network) != NamespaceMode::Node {
+    let shared = given.shared();
+    if mode(shared.network) != NamespaceMode::Node {
         namespaces.push(of(LinuxNamespaceType::Network, given.pause, "net")?);
         namespaces.push(of(LinuxNamespaceType::Uts, given.pause, "uts")?);
     }
-    if mode(options.ipc) != NamespaceMode::Node {
+    if mode(shared.ipc) != NamespaceMode::Node {
         namespaces.push(of(LinuxNamespaceType::Ipc, given.pause, "ipc")?);
     }
     match mode(options.pid) {
         NamespaceMode::Node => {}
         NamespaceMode::Container => namespaces.push(own(LinuxNamespaceType::Pid)?),
+        // Such a sandbox has none to share: its own process is one of the node's.
+        NamespaceMode::Pod if mode(shared.pid) == NamespaceMode::Container => {
+            namespaces.push(own(LinuxNamespaceType::Pid)?);
+        }
         NamespaceMode::Pod => namespaces.push(of(LinuxNamespaceType::Pid, given.pause, "pid")?),
         NamespaceMode::Target => {
             let target = given.target.ok_or_else(|| {
@@ -127,3 +137,6 @@ fn namespaces(given: &Given<'_>) -> Result<Vec<LinuxNamespace>, SpecError> {
 fn builder(error: impl std::fmt::Display) -> SpecError {
     SpecError(format!("the configuration cannot be made: {error}"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -37,7 +37,7 @@ pub(super) fn mounts(given: &Given<'_>, security: &v1::LinuxContainerSecurityCon
         }
     }
     if !asked("/dev/shm") {
-        let host_ipc = given.namespaces().ipc == NamespaceMode::Node as i32;
+        let host_ipc = given.shared().ipc == NamespaceMode::Node as i32;
         let source = if host_ipc { PathBuf::from("/dev/shm") } else { given.sandbox_dir.join(SHM) };
         mounts.push(bind(&source, "/dev/shm", &["rbind", "rprivate", "rw"])?);
     }

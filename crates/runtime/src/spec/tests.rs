@@ -1,0 +1,79 @@
+use std::path::Path;
+
+use keelet_cri::v1::{self, NamespaceMode};
+use oci_spec::runtime::{LinuxNamespaceType, Spec};
+
+use super::{Given, container};
+use crate::records::User;
+
+fn options(network: NamespaceMode, ipc: NamespaceMode, pid: NamespaceMode) -> v1::NamespaceOption {
+    v1::NamespaceOption { network: network.into(), ipc: ipc.into(), pid: pid.into(), ..Default::default() }
+}
+
+/// A container that says this of its namespaces, in a sandbox that says that of its own.
+fn made(container_options: Option<v1::NamespaceOption>, sandbox_options: v1::NamespaceOption) -> Spec {
+    let security = v1::LinuxContainerSecurityContext { namespace_options: container_options, ..Default::default() };
+    let linux = v1::LinuxContainerConfig { security_context: Some(security), ..Default::default() };
+    let config = v1::ContainerConfig { command: vec!["sh".to_owned()], linux: Some(linux), ..Default::default() };
+    let security = v1::LinuxSandboxSecurityContext { namespace_options: Some(sandbox_options), ..Default::default() };
+    let linux = v1::LinuxPodSandboxConfig { security_context: Some(security), ..Default::default() };
+    let sandbox_config = v1::PodSandboxConfig { linux: Some(linux), ..Default::default() };
+    let spec = container(&Given {
+        config: &config,
+        sandbox_config: &sandbox_config,
+        sandbox_dir: Path::new("/sandbox"),
+        pause: 7,
+        target: None,
+        rootfs: "/rootfs".into(),
+        cgroup: "/keelet/a/b",
+        image: &keelet_image::ImageConfig::default(),
+        user: &User::default(),
+        home: "/",
+        capabilities: Default::default(),
+        seccomp: None,
+        image_mounts: Vec::new(),
+        unified_cgroups: false,
+    });
+    spec.expect("a configuration")
+}
+
+/// `Some(None)` is one of its own, `None` the node's.
+fn namespace(spec: &Spec, kind: LinuxNamespaceType) -> Option<Option<String>> {
+    let all = spec.linux().as_ref().and_then(|linux| linux.namespaces().clone()).unwrap_or_default();
+    let found = all.into_iter().find(|one| one.typ() == kind)?;
+    Some(found.path().as_ref().map(|path| path.display().to_string()))
+}
+
+#[test]
+fn a_container_never_gets_the_nodes_processes_by_saying_nothing() {
+    use NamespaceMode::{Container, Node, Pod};
+    let of = |asked, sandbox| {
+        let asked = asked.map(|pid| options(Pod, Pod, pid));
+        namespace(&made(asked, options(Pod, Pod, sandbox)), LinuxNamespaceType::Pid)
+    };
+    let pause = Some(Some("/proc/7/ns/pid".to_owned()));
+    assert_eq!(of(None, Pod), pause);
+    assert_eq!(of(None, Container), Some(None), "the sandbox's process is one of the node's");
+    assert_eq!(of(Some(Pod), Container), Some(None));
+    assert_eq!(of(Some(Container), Pod), Some(None));
+    assert_eq!(of(Some(Node), Node), None);
+}
+
+#[test]
+fn network_and_memory_are_those_of_the_sandbox() {
+    use NamespaceMode::{Node, Pod};
+    let of = |asked: Option<NamespaceMode>, sandbox| {
+        let spec = made(asked.map(|mode| options(mode, mode, Pod)), options(sandbox, sandbox, Pod));
+        let shm = spec.mounts().clone().unwrap_or_default().into_iter().find(|mount| mount.destination() == "/dev/shm");
+        let shm = shm.and_then(|mount| mount.source().clone()).unwrap_or_default();
+        let network = namespace(&spec, LinuxNamespaceType::Network).flatten();
+        (network, namespace(&spec, LinuxNamespaceType::Ipc).flatten(), shm.display().to_string())
+    };
+    let sandboxed =
+        (Some("/proc/7/ns/net".to_owned()), Some("/proc/7/ns/ipc".to_owned()), "/sandbox/shm".to_owned());
+    let node = (None, None, "/dev/shm".to_owned());
+    for asked in [None, Some(Pod), Some(Node)] {
+        assert_eq!(of(asked, Pod), sandboxed, "{asked:?}");
+        assert_eq!(of(asked, Node), node, "{asked:?}");
+    }
+}
