@@ -279,7 +279,10 @@ fn a_mirror_of_every_registry_comes_after_those_of_one() {
         let image = store.pull("registry.test/team/app:v1", None, &options, |_| {}).await.unwrap();
         assert_eq!(image.tags, ["registry.test/team/app:v1"]);
         own.put("team/app", "v2", &sample);
-        store.pull("registry.test/team/app:v2", None, &options, |_| {}).await.expect("the mirror of this registry has it");
+        store
+            .pull("registry.test/team/app:v2", None, &options, |_| {})
+            .await
+            .expect("the mirror of this registry has it");
     });
 }
 
