@@ -12,9 +12,9 @@ CARGOFLAGS ?=
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: ## build keelet in release and play a pod of examples/ in simulated time (there is no runtime of our own yet)
+run: ## build keelet in release and run a first pod: init container, sidecar, probes; needs root, Ctrl-C ends it
 	@$(CARGO) build $(CARGOFLAGS) --release --package keelet
-	@$(CARGO) run $(CARGOFLAGS) --quiet --release --package keelet -- simulate examples/full.yaml --agent-restart @20s
+	@$(CARGO) run $(CARGOFLAGS) --quiet --release --package keelet -- run --logs examples/hello.yaml
 
 test: ## every test that needs no peers: tables, properties, simulations, the list of behaviours, links in the documents
 	@scripts/test $(CARGOFLAGS)

@@ -1,13 +1,22 @@
 //! Where the agent touches the world. Everything behind these traits can be simulated; nothing else is touched.
 
-use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::future::BoxFuture;
 use keelet_lifecycle::{Moment, Severity, status::PodStatus};
 use keelet_pod::Pod;
 use keelet_prober::Dial;
 
-use crate::slot::Acknowledge;
+use crate::{
+    objects::{Objects, Reference},
+    slot::Acknowledge,
+};
 
 /// All doors of one agent.
 #[derive(Clone, Debug)]
@@ -46,6 +55,11 @@ pub trait Tasks: Send + Sync + fmt::Debug {
 pub trait Host: Send + Sync + fmt::Debug {
     /// Makes a pod's directories and volumes. May be called again for the same pod, and finds them in place then.
     fn prepare<'a>(&'a self, pod: &'a Pod) -> BoxFuture<'a, Result<Volumes, HostError>>;
+    /// Fills the pod's volumes with what should be in them by now. Those that the pod writes to itself, and those that
+    /// were never made, are left alone.
+    fn refresh<'a>(&'a self, pod: &'a Pod) -> BoxFuture<'a, Result<(), HostError>>;
+    /// The config maps and secrets that are asked for, of the pod's namespace, as far as they are there.
+    fn objects<'a>(&'a self, pod: &'a Pod, wanted: &'a [Reference]) -> BoxFuture<'a, Result<Objects, HostError>>;
     /// The pod's log directory.
     fn log_dir(&self, pod: &Pod) -> Result<PathBuf, HostError>;
     /// Makes the files of one life of a container.
@@ -55,10 +69,48 @@ pub trait Host: Send + Sync + fmt::Debug {
     /// The last words of a life that ended with this exit code: what is in its termination message file, or the end of
     /// its log where the pod asks for that. Empty if there are none.
     fn last_words<'a>(&'a self, pod: &'a Pod, life: Ended<'a>) -> BoxFuture<'a, String>;
+    /// The sizes of log files, in the order of the question; `None` for one that is not there.
+    fn log_sizes<'a>(&'a self, logs: &'a [LogFile]) -> BoxFuture<'a, Vec<Option<u64>>>;
+    /// Gives a log the name of a rotated one, with this time in it, and drops or compresses earlier ones so that there
+    /// are never more than so many files.
+    fn rotate_log<'a>(
+        &'a self,
+        log: &'a LogFile,
+        max_files: u32,
+        stamp: &'a str,
+    ) -> BoxFuture<'a, Result<(), HostError>>;
+    /// Gives a rotated log its name back, unless there is another one by now.
+    fn unrotate_log<'a>(&'a self, log: &'a LogFile, stamp: &'a str) -> BoxFuture<'a, Result<(), HostError>>;
+    /// Drops the logs of all lives but the newest ones of each container.
+    fn drop_old_logs<'a>(&'a self, pod: &'a Pod, keep: u32) -> BoxFuture<'a, Result<(), HostError>>;
+    /// The room on the file system that a path is on; `None` if nobody knows.
+    fn space<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Option<Space>>;
+    /// The UIDs of pods that an agent with these directories made some for, this one or an earlier one.
+    fn pods_with_directories(&self) -> BoxFuture<'_, BTreeSet<String>>;
     /// Resolves when that process ends; `None` where it cannot be watched.
     fn process_end(&self, pid: u32) -> Option<BoxFuture<'static, ()>>;
     /// Removes what `prepare` made. It is no error if nothing is there.
     fn clean_up<'a>(&'a self, uid: &'a str) -> BoxFuture<'a, Result<(), HostError>>;
+}
+
+/// The log of one life of a container.
+#[derive(Clone, Debug)]
+pub struct LogFile {
+    /// Its pod.
+    pub pod: Arc<Pod>,
+    /// Its name.
+    pub container: String,
+    /// Its restart count.
+    pub attempt: u32,
+}
+
+/// The room on a file system, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// All of it.
+    pub capacity: u64,
+    /// What is left for whoever is not root.
+    pub available: u64,
 }
 
 /// A pod's volumes on the node: the directory or file to mount, by volume name.
@@ -87,6 +139,17 @@ pub struct SubPath {
     pub volume: PathBuf,
     /// The part: relative, without `..`.
     pub path: PathBuf,
+    /// Who writes to the volume.
+    pub writer: Writer,
+}
+
+/// Who writes to a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writer {
+    /// The pod, or somebody else: what is in it cannot be trusted.
+    Pod,
+    /// The agent alone. Its links are its own, and a part that is not there will not come from the pod.
+    Agent,
 }
 
 /// One life of a container that has ended.
@@ -107,6 +170,8 @@ pub struct LifeFiles {
     pub termination: Option<PathBuf>,
     /// What is to be mounted at `/etc/hosts`.
     pub etc_hosts: Option<PathBuf>,
+    /// Where the parts of volumes really are, by where they were asked for.
+    pub parts: BTreeMap<PathBuf, PathBuf>,
 }
 
 /// A directory or volume that could not be made.
@@ -119,6 +184,14 @@ pub struct HostError {
     pub message: String,
 }
 
+// === impl LogFile ===
+
+impl fmt::Display for LogFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}/{}", self.pod.namespace, self.pod.name, self.container, self.attempt)
+    }
+}
+
 /// Readers of statuses and events: the local socket, subscribers, an API server.
 pub trait Readers: Send + Sync + fmt::Debug {
     /// The status that readers had of a pod when this agent started; `None` if they know none, or keep none.
@@ -128,8 +201,19 @@ pub trait Readers: Send + Sync + fmt::Debug {
     fn publish(&self, pod: &Arc<Pod>, version: u64, status: &PodStatus, acknowledge: Acknowledge);
     /// Takes an event.
     fn event(&self, pod: &Arc<Pod>, event: &EventRecord);
+    /// Somebody asked for the pod to go away. Readers that hear it from elsewhere need not listen.
+    fn leaving(&self, _pod: &Arc<Pod>, _departure: Departure) {}
     /// The pod is gone for good, and nothing of it is left.
     fn gone(&self, pod: &Arc<Pod>);
+}
+
+/// A pod's way out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Departure {
+    /// When it was asked for, as far as this agent knows.
+    pub asked: Moment,
+    /// How long its containers may take.
+    pub grace: Duration,
 }
 
 /// What happened, as readers get it.

@@ -16,6 +16,7 @@
 
 mod books;
 pub mod clock;
+pub mod config;
 pub mod doors;
 pub mod events;
 pub mod host;
@@ -23,17 +24,20 @@ mod launch;
 mod manager;
 pub mod metrics;
 mod node;
+pub mod objects;
 mod operations;
 mod orphans;
 mod pod_task;
 pub mod readers;
+mod refresh;
 mod registry;
 mod slot;
 pub mod source;
 mod tasks;
+pub mod upkeep;
 mod watch;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, num::NonZeroUsize, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use keelet_ledger::{Disk, Ledger, OpenError, Opened};
@@ -44,7 +48,7 @@ use keelet_lifecycle::{
 };
 use keelet_pod::Features;
 use keelet_prober::{Exec, ExecError, Executed, Prober};
-use tokio::sync::{OnceCell, watch as signal};
+use tokio::sync::{Notify, OnceCell, Semaphore, watch as signal};
 
 use self::{
     books::Books,
@@ -54,12 +58,13 @@ use self::{
 };
 pub use self::{
     doors::Doors,
-    launch::{Cgroups, NodeFacts},
+    launch::{Cgroups, NodeFacts, SeccompDefault, qos_class},
     manager::{Extent, WantedPods},
     metrics::Metrics,
     node::Mode,
     slot::{Acknowledge, Wanted},
     tasks::TokioTasks,
+    upkeep::Upkeep,
 };
 
 /// How often the agent says in the ledger that it is alive.
@@ -80,6 +85,10 @@ pub struct Settings {
     pub probe_limit: usize,
     /// What containers may know of the node.
     pub facts: NodeFacts,
+    /// Pulls of images that may be under way at once on the whole node; none for as many as there are.
+    pub parallel_pulls: Option<NonZeroUsize>,
+    /// What is done about logs and images.
+    pub upkeep: Upkeep,
 }
 
 /// A running agent.
@@ -89,6 +98,7 @@ pub struct Agent {
     desk: Arc<Desk>,
     stop: signal::Sender<bool>,
     stopped: signal::Receiver<bool>,
+    upkeep: signal::Sender<Upkeep>,
 }
 
 /// Why an agent cannot start.
@@ -125,6 +135,7 @@ impl Agent {
         }
         let absence = ledger.absence(started);
         let (stop, stopping) = signal::channel(false);
+        let (upkeep, present_upkeep) = signal::channel(settings.upkeep);
         let (ended, stopped) = signal::channel(false);
         let exec = Arc::new(RuntimeExec(doors.runtime.clone()));
         let node = Arc::new(Node {
@@ -145,6 +156,9 @@ impl Agent {
             absence,
             stopping,
             runtime_name: OnceCell::new(),
+            pulls: settings.parallel_pulls.map(|most| Semaphore::new(most.get())),
+            upkeep: present_upkeep,
+            look_at_objects: Notify::new(),
         });
         let desk = Arc::new(Desk::default());
         let manager = Manager::new(Arc::clone(&node), Arc::clone(&desk), pods);
@@ -156,7 +170,9 @@ impl Agent {
         }));
         node.tasks.spawn(Box::pin(watch::follow(Arc::clone(&node))));
         node.tasks.spawn(Box::pin(heartbeat(Arc::clone(&node))));
-        Ok(Self { node, desk, stop, stopped })
+        node.tasks.spawn(Box::pin(refresh::keep(Arc::clone(&node))));
+        upkeep::start(&node);
+        Ok(Self { node, desk, stop, stopped, upkeep })
     }
 
     /// The pods that are to run here. One that is no longer among them is stopped and removed. Until this was called
@@ -173,6 +189,21 @@ impl Agent {
         }
         slot.request_restart(request);
         Ok(())
+    }
+
+    /// Resolves once the loop that owns all pods has turned. One that hangs does not, nor one that has ended.
+    pub async fn pulse(&self) {
+        self.desk.pulse().await;
+    }
+
+    /// From now on logs and images are kept by these rules.
+    pub fn set_upkeep(&self, upkeep: Upkeep) {
+        self.upkeep.send_replace(upkeep);
+    }
+
+    /// Config maps and secrets may have changed: volumes are brought up to date now.
+    pub fn look_at_objects(&self) {
+        self.node.look_at_objects.notify_one();
     }
 
     /// The node's metrics, in the text format of [`metrics::CONTENT_TYPE`].

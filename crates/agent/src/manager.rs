@@ -7,11 +7,15 @@ use std::{
 };
 
 use keelet_ledger::Recovered;
-use keelet_lifecycle::Evidence;
+use keelet_lifecycle::{Evidence, observed::Deletion};
 use keelet_pod::Pod;
-use tokio::{sync::Notify, time::Instant};
+use tokio::{
+    sync::{Notify, oneshot},
+    time::Instant,
+};
 
 use crate::{
+    doors::Departure,
     node::{Mode, Node},
     orphans::{self, Remains},
     pod_task::{Ended, PodTask, deletion_of},
@@ -51,6 +55,8 @@ struct Notes {
     ended: Vec<(String, Ended)>,
     found: BTreeMap<String, Remains>,
     cleared: Vec<String>,
+    /// Whoever wants to know that the manager turns.
+    pulses: Vec<oneshot::Sender<()>>,
 }
 
 /// Owner of the pods' tasks.
@@ -102,6 +108,22 @@ impl Desk {
         self.bell.notify_one();
     }
 
+    /// Resolves when the manager has turned once more.
+    pub(crate) async fn pulse(&self) {
+        let (sender, turned) = oneshot::channel();
+        {
+            let mut notes = self.notes();
+            // Those who gave up waiting are not kept.
+            notes.pulses.retain(|waiting| !waiting.is_closed());
+            notes.pulses.push(sender);
+        }
+        self.bell.notify_one();
+        // A manager that has ended will never turn again.
+        if turned.await.is_err() {
+            std::future::pending().await
+        }
+    }
+
     fn cleared(&self, uid: String) {
         self.notes().cleared.push(uid);
         self.bell.notify_one();
@@ -132,6 +154,9 @@ impl Manager {
         let mut stopping = self.node.stopping.clone();
         loop {
             let notes = std::mem::take(&mut *self.desk.notes());
+            for pulse in notes.pulses {
+                let _ = pulse.send(());
+            }
             for (uid, ended) in notes.ended {
                 self.ended(&uid, ended);
             }
@@ -198,6 +223,9 @@ impl Manager {
                 }
             };
             if now != managed.wanted {
+                if now.deletion != managed.wanted.deletion {
+                    tell_departure(&self.node, &managed.pod, now.deletion.as_ref());
+                }
                 managed.wanted = now.clone();
                 managed.slot.want(now);
             }
@@ -224,6 +252,8 @@ impl Manager {
         }
         let leaving = evidence.durable.ending.as_ref().is_some_and(|ending| ending.deleted);
         self.node.registry.enter(&pod, &slot);
+        let deletion = wanted.deletion.clone().or_else(|| leaving.then(|| deletion_of(&pod)));
+        tell_departure(&self.node, &pod, deletion.as_ref());
         let task = PodTask::new(Arc::clone(&self.node), Arc::clone(&slot), wanted.clone(), evidence);
         self.pods.insert(uid.clone(), Managed { slot, pod, wanted, named, leaving });
         let (node, desk) = (Arc::clone(&self.node), Arc::clone(&self.desk));
@@ -276,6 +306,13 @@ impl Manager {
     }
 }
 
+/// Tells readers that a pod is on its way out, if it is.
+fn tell_departure(node: &Node, pod: &Arc<Pod>, deletion: Option<&Deletion>) {
+    if let Some(deletion) = deletion {
+        node.readers.leaving(pod, Departure { asked: node.clock.now(), grace: deletion.grace });
+    }
+}
+
 /// Removes what is left of a pod on the node, and tries until it works.
 async fn forget(node: &Node, uid: &str) {
     loop {
@@ -293,4 +330,26 @@ async fn forget(node: &Node, uid: &str) {
 fn copy_of(node: &Node, recovered: &Recovered) -> Result<Pod, String> {
     let copy = recovered.copy.clone().ok_or("there is no copy of it")?;
     Pod::from_json(copy, &node.features)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A manager that hangs, or has ended, shows no sign of life.
+    #[tokio::test]
+    async fn without_a_turn_there_is_no_pulse() {
+        let desk = Desk::default();
+        let mut pulse = std::pin::pin!(desk.pulse());
+        assert!(futures::poll!(&mut pulse).is_pending());
+        // As a manager does that takes its notes and dies over them.
+        drop(std::mem::take(&mut *desk.notes()));
+        assert!(futures::poll!(&mut pulse).is_pending());
+        let mut pulse = std::pin::pin!(desk.pulse());
+        assert!(futures::poll!(&mut pulse).is_pending());
+        for pulse in std::mem::take(&mut *desk.notes()).pulses {
+            let _ = pulse.send(());
+        }
+        assert!(futures::poll!(&mut pulse).is_ready());
+    }
 }

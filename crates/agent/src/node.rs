@@ -9,7 +9,7 @@ use keelet_lifecycle::{
 };
 use keelet_pod::{Features, Pod};
 use keelet_prober::Prober;
-use tokio::sync::{OnceCell, watch};
+use tokio::sync::{Notify, OnceCell, Semaphore, watch};
 
 use crate::{
     books::Books,
@@ -17,6 +17,7 @@ use crate::{
     launch::NodeFacts,
     metrics::Metrics,
     registry::Registry,
+    upkeep::Upkeep,
 };
 
 /// Whether somebody else keeps the pods' statuses.
@@ -52,6 +53,12 @@ pub(crate) struct Node {
     pub(crate) stopping: watch::Receiver<bool>,
     /// The runtime's own name, asked for once.
     pub(crate) runtime_name: OnceCell<String>,
+    /// Pulls of images that may begin; none for no limit.
+    pub(crate) pulls: Option<Semaphore>,
+    /// What the node's upkeep goes by.
+    pub(crate) upkeep: watch::Receiver<Upkeep>,
+    /// Rung when config maps and secrets may have changed.
+    pub(crate) look_at_objects: Notify,
 }
 
 // === impl Node ===

@@ -45,6 +45,12 @@ async fn find(node: &Node, known: &BTreeSet<String>) -> Result<BTreeMap<String, 
             remains.entry(uid).or_default().containers.push(container);
         }
     }
+    // A pod of which nothing is left but files: the ledger and the runtime have both forgotten it.
+    for uid in node.host.pods_with_directories().await {
+        if !known.contains(&uid) {
+            remains.entry(uid).or_default();
+        }
+    }
     Ok(remains)
 }
 

@@ -10,7 +10,7 @@ use keelet_pod::Pod;
 use tokio::sync::watch;
 
 use crate::{
-    doors::{EventRecord, Readers},
+    doors::{Departure, EventRecord, Readers},
     slot::Acknowledge,
 };
 
@@ -27,6 +27,8 @@ pub struct LocalReaders {
 #[derive(Debug, Default)]
 struct Kept {
     pods: BTreeMap<String, Arc<Published>>,
+    /// Those on their way out, by UID.
+    leaving: BTreeMap<String, Departure>,
     events: VecDeque<Arc<Told>>,
 }
 
@@ -39,6 +41,8 @@ pub struct Published {
     pub version: u64,
     /// The status.
     pub status: PodStatus,
+    /// Set once somebody asked for the pod to go away.
+    pub leaving: Option<Departure>,
 }
 
 /// An event and the pod it is about.
@@ -90,8 +94,11 @@ impl Readers for LocalReaders {
     }
 
     fn publish(&self, pod: &Arc<Pod>, version: u64, status: &PodStatus, acknowledge: Acknowledge) {
-        let published = Arc::new(Published { pod: Arc::clone(pod), version, status: status.clone() });
-        self.kept().pods.insert(pod.uid.clone(), published);
+        let mut kept = self.kept();
+        let leaving = kept.leaving.get(&pod.uid).copied();
+        let published = Published { pod: Arc::clone(pod), version, status: status.clone(), leaving };
+        kept.pods.insert(pod.uid.clone(), Arc::new(published));
+        drop(kept);
         self.changed();
         acknowledge.seen(version);
     }
@@ -113,22 +120,35 @@ impl Readers for LocalReaders {
         self.changed();
     }
 
+    fn leaving(&self, pod: &Arc<Pod>, departure: Departure) {
+        let mut kept = self.kept();
+        kept.leaving.insert(pod.uid.clone(), departure);
+        if let Some(published) = kept.pods.get_mut(&pod.uid) {
+            Arc::make_mut(published).leaving = Some(departure);
+        }
+        drop(kept);
+        self.changed();
+    }
+
     fn gone(&self, pod: &Arc<Pod>) {
-        self.kept().pods.remove(&pod.uid);
+        let mut kept = self.kept();
+        kept.pods.remove(&pod.uid);
+        kept.leaving.remove(&pod.uid);
+        drop(kept);
         self.changed();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::{sync::Arc, time::Duration};
 
     use keelet_lifecycle::{BootId, Moment, Severity, Wall, status::PodStatus};
     use keelet_pod::{Pod, parse_one};
 
     use super::{EVENTS, LocalReaders};
     use crate::{
-        doors::{EventRecord, Readers},
+        doors::{Departure, EventRecord, Readers},
         slot::Slot,
     };
 
@@ -146,6 +166,13 @@ mod tests {
             readers.publish(&pod, version, &PodStatus::default(), slot.acknowledge());
         }
         assert_eq!(readers.statuses()["u1"].version, 2);
+        assert_eq!(readers.statuses()["u1"].leaving, None);
+        let asked = Moment { boot_ms: 0, wall: Wall::default(), boot_id: BootId::default() };
+        let departure = Departure { asked, grace: Duration::from_secs(30) };
+        readers.leaving(&pod, departure);
+        assert_eq!(readers.statuses()["u1"].leaving, Some(departure));
+        readers.publish(&pod, 2, &PodStatus::default(), slot.acknowledge());
+        assert_eq!(readers.statuses()["u1"].leaving, Some(departure), "a newer status takes nothing back");
         assert_eq!(slot.take().acknowledged, 2);
         assert!(changes.has_changed().expect("open"));
         changes.mark_unchanged();

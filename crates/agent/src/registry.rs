@@ -1,7 +1,7 @@
 //! Who is responsible for which container: how an event of the runtime finds its pod.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -26,6 +26,25 @@ struct Registered {
     counts: ContainerCounts,
     /// Whether it had a sandbox in use.
     runs: bool,
+    /// Its containers, when last seen.
+    seen: Vec<Seen>,
+}
+
+/// A container as it was last seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// Without scheme.
+    pub(crate) id: String,
+    pub(crate) name: String,
+    pub(crate) attempt: u32,
+    pub(crate) doing: Doing,
+}
+
+/// What a container did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Doing {
+    Runs,
+    Other,
 }
 
 // === impl Registry ===
@@ -42,6 +61,7 @@ impl Registry {
             ids: Vec::new(),
             counts: ContainerCounts::default(),
             runs: false,
+            seen: Vec::new(),
         };
         self.pods().insert(pod.uid.clone(), entry);
     }
@@ -63,7 +83,17 @@ impl Registry {
                 InstanceState::Unknown => &mut counts.unknown,
             } += 1;
         }
+        let seen = look.containers.iter().map(|instance| Seen {
+            id: bare(&instance.id).to_owned(),
+            name: instance.name.clone(),
+            attempt: instance.attempt,
+            doing: match instance.state {
+                InstanceState::Running { .. } => Doing::Runs,
+                _ => Doing::Other,
+            },
+        });
         if let Some(entry) = self.pods().get_mut(uid) {
+            entry.seen = seen.collect();
             entry.ids = containers.chain(sandboxes).collect();
             entry.counts = counts;
             entry.runs = look.sandboxes.iter().any(|sandbox| sandbox.ready);
@@ -85,6 +115,23 @@ impl Registry {
 
     pub(crate) fn find(&self, uid: &str) -> Option<(Arc<Pod>, Arc<Slot>)> {
         self.pods().get(uid).map(|entry| (Arc::clone(&entry.pod), Arc::clone(&entry.slot)))
+    }
+
+    /// All pods of the node, with their containers as last seen.
+    pub(crate) fn seen(&self) -> Vec<(Arc<Pod>, Vec<Seen>)> {
+        self.pods().values().map(|entry| (Arc::clone(&entry.pod), entry.seen.clone())).collect()
+    }
+
+    /// The images that pods of the node name.
+    pub(crate) fn images(&self) -> BTreeSet<String> {
+        let pods = self.pods();
+        let containers = pods.values().flat_map(|entry| entry.pod.all_containers());
+        containers.map(|container| container.image.clone()).collect()
+    }
+
+    /// All pods of the node.
+    pub(crate) fn all(&self) -> Vec<(Arc<Pod>, Arc<Slot>)> {
+        self.pods().values().map(|entry| (Arc::clone(&entry.pod), Arc::clone(&entry.slot))).collect()
     }
 
     /// Something happened to a container or sandbox that the runtime knows by this ID.

@@ -201,3 +201,95 @@ fn mount_by_options(overlay: &Overlay<'_>, target: &Path) -> Result<(), Error> {
 fn failed(target: &Path, reason: String) -> Error {
     Error::Mount { what: "overlay".into(), target: target.into(), reason }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use rustix::mount::{MountPropagationFlags, mount_change};
+
+    use super::*;
+
+    type Way = fn(&Overlay<'_>, &Path) -> Result<(), Error>;
+
+    fn by(hand: Hand, overlay: &Overlay<'_>, target: &Path) -> Result<(), Error> {
+        match configure(overlay, hand) {
+            Ok(file_system) => attach(&file_system, overlay, target),
+            Err(Refusal::Unknown) => Err(failed(target, "the kernel does not know this way".into())),
+            Err(Refusal::Failed(reason)) => Err(failed(target, reason)),
+        }
+    }
+
+    #[expect(clippy::print_stderr, reason = "a skipped test says so")]
+    fn skipped(reason: &str) {
+        eprintln!("skipped: {reason}");
+    }
+
+    /// The kernel of the machine decides which way is taken; each of them has to work where it is known.
+    #[test]
+    fn every_way_to_mount_gives_the_same_overlay() {
+        if !rustix::process::geteuid().is_root() {
+            return skipped("mounting needs root");
+        }
+        let ways: [(&str, Way); 3] = [
+            ("descriptors", |overlay, target| by(Hand::Descriptor, overlay, target)),
+            ("paths", |overlay, target| by(Hand::Path, overlay, target)),
+            ("options", mount_by_options),
+        ];
+        let test = move || {
+            nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
+            mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).unwrap();
+            for (name, way) in ways {
+                let place = tempfile::tempdir().unwrap();
+                let path = |name: &str| place.path().join(name);
+                for directory in ["top", "bottom", "upper", "work", "target"] {
+                    fs::create_dir(path(directory)).unwrap();
+                }
+                fs::write(path("top/file"), "top").unwrap();
+                fs::write(path("bottom/file"), "bottom").unwrap();
+                fs::write(path("bottom/other"), "bottom").unwrap();
+                let lowers = [path("top"), path("bottom")];
+                let target = path("target");
+                for writable in [true, false] {
+                    let upper = writable.then(|| Upper { changes: path("upper"), work: path("work") });
+                    match way(&Overlay { lowers: &lowers, upper }, &target) {
+                        Err(error) if error.to_string().contains("does not know") => {
+                            skipped(&format!("{name}: {error}"));
+                            continue;
+                        }
+                        mounted => mounted.unwrap_or_else(|error| panic!("{name}: {error}")),
+                    }
+                    assert_eq!(fs::read_to_string(target.join("file")).unwrap(), "top", "{name}");
+                    assert_eq!(fs::read_to_string(target.join("other")).unwrap(), "bottom", "{name}");
+                    assert_eq!(fs::write(target.join("new"), "new").is_ok(), writable, "{name}");
+                    unmount_all(&target).unwrap();
+                    assert!(!is_mount_point(&target).unwrap());
+                }
+                assert!(path("upper/new").exists() && !path("top/new").exists(), "{name}");
+            }
+        };
+        std::thread::spawn(test).join().unwrap();
+    }
+
+    #[test]
+    fn old_kernels_say_what_does_not_fit() {
+        let target = Path::new("/nonexistent");
+        let lowers: Vec<PathBuf> = (0..60).map(|n| PathBuf::from(format!("/{n:080}"))).collect();
+        let error = mount_by_options(&Overlay { lowers: &lowers, upper: None }, target).unwrap_err().to_string();
+        assert!(error.contains("60 layers need 4") && error.contains("Linux 6.8"), "{error}");
+        let lowers = [PathBuf::from("/a:b")];
+        let error = mount_by_options(&Overlay { lowers: &lowers, upper: None }, target).unwrap_err().to_string();
+        assert!(error.contains("no paths with ':'"), "{error}");
+    }
+
+    #[test]
+    fn what_the_kernel_refuses_is_explained() {
+        if !rustix::process::geteuid().is_root() {
+            return skipped("mounting needs root");
+        }
+        let place = tempfile::tempdir().unwrap();
+        let lowers = [place.path().join("missing")];
+        let error = mount_overlay(&Overlay { lowers: &lowers, upper: None }, place.path()).unwrap_err().to_string();
+        assert!(error.contains("missing") && error.contains("No such file"), "{error}");
+    }
+}

@@ -44,6 +44,8 @@ impl Store {
         let directory = self.root_directory(key)?;
         let _guard = self.lock()?;
         let lowers = self.lower_directories(image)?;
+        // A directory for changes that lies within a lower one: Linux 6.18 mounts it, but calls what happens then undefined and
+        // answers ELOOP to whoever walks into it. On another file system the two cannot meet.
         let in_memory = lowers.iter().any(|lower| self.inner.root.starts_with(lower));
         let note = Note { image: image.id.clone(), layers: layers_of(image), target: None, in_memory };
         match read_note(&directory.join(NOTE))? {

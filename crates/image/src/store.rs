@@ -301,6 +301,10 @@ impl Store {
 
     /// Notes that an image was used now. The time is the system's; nobody here reads a clock.
     pub(crate) fn touch(&self, id: &str) {
+        // A directory of the host is not ours to collect.
+        if !id.starts_with("sha256:") {
+            return;
+        }
         let path = self.used_path(id);
         let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
         let touched = OpenOptions::new().create(true).append(true).open(&path).and_then(|file| {

@@ -1,6 +1,9 @@
 //! `keelet agent`: the daemon.
 
-mod facts;
+pub(crate) mod facts;
+mod local;
+mod options;
+mod systemd;
 
 use std::{
     io::{self, IsTerminal},
@@ -10,27 +13,35 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::Args as ClapArgs;
 use keelet_agent::{
     Agent, Doors, Extent, Mode, Settings, TokioTasks, Wanted,
     clock::OsClock,
-    doors::Clock,
+    config::{Change, NodeConfig},
+    doors::{Clock, Readers},
     host::{Layout, OsHost},
+    objects::LocalObjects,
     readers::LocalReaders,
     source::ManifestDir,
 };
 use keelet_cri::Runtime;
 use keelet_ledger::{OsDisk, Recovered, Snapshot};
-use keelet_lifecycle::{BootId, Rules};
+use keelet_lifecycle::{BootId, Rules, restart::BackoffLimits};
+use keelet_local::Local;
 use keelet_pod::{Features, Pod, Resolution, Strictness};
 use keelet_prober::TcpDial;
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
+    time::timeout,
 };
 use tracing_subscriber::{EnvFilter, fmt};
 
+use self::{
+    options::{Options, read_config},
+    systemd::ServiceManager,
+};
 use crate::{embedded, gates::Gates, number, paths::Paths, rules};
 
 /// Run the node agent: pods from a directory of manifests, on a container runtime
@@ -42,17 +53,24 @@ use crate::{embedded, gates::Gates, number, paths::Paths, rules};
                         Example:\n  keelet agent --container-runtime-endpoint unix:///run/containerd/containerd.sock \\\n    \
                         --pod-manifest-path /etc/keelet/manifests")]
 pub(crate) struct Args {
+    /// Configuration file: a KubeletConfiguration, YAML or JSON; flags win over it
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// Socket of a container runtime (containerd, CRI-O), instead of the embedded one
     #[arg(long, value_name = "unix:///PATH")]
     container_runtime_endpoint: Option<String>,
     /// Directory with pod manifests; what is in it runs, what is taken out of it ends
     #[arg(long, value_name = "DIR")]
-    pod_manifest_path: PathBuf,
+    pod_manifest_path: Option<PathBuf>,
+    /// Directory with config maps and secrets: configmaps/NAMESPACE/NAME/KEY or configmaps/NAMESPACE/NAME.yaml, and
+    /// the same under secrets
+    #[arg(long, value_name = "DIR", default_value = LocalObjects::DIRECTORY)]
+    local_objects_dir: PathBuf,
     #[command(flatten)]
     paths: Paths,
-    /// Directory for the logs of containers
-    #[arg(long, value_name = "DIR", default_value = Layout::LOGS)]
-    pod_logs_dir: PathBuf,
+    /// Directory for the logs of containers [default: /var/log/pods]
+    #[arg(long, value_name = "DIR")]
+    pod_logs_dir: Option<PathBuf>,
     /// Name of this node, if not its host name
     #[arg(long, value_name = "NAME")]
     hostname_override: Option<String>,
@@ -67,10 +85,16 @@ pub(crate) struct Args {
     /// Probe attempts that may be under way at once
     #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = number::parse::<NonZeroUsize>, default_value = "64")]
     max_concurrent_probes: NonZeroUsize,
+    /// Port of loopback for /healthz and /metrics; 0 for none [default: 10248]
+    #[arg(long, value_name = "PORT", allow_hyphen_values = true, value_parser = number::parse::<u16>)]
+    healthz_port: Option<u16>,
     /// Say more; twice for everything
     #[arg(short, long, action = clap::ArgAction::Count)]
     verbose: u8,
 }
+
+/// What the service manager shows.
+const RUNNING: &str = concat!("keelet ", env!("CARGO_PKG_VERSION"), " runs pods");
 
 /// How often a runtime that does not answer is asked who it is.
 const GREET_AGAIN: Duration = Duration::from_secs(5);
@@ -106,54 +130,91 @@ pub(crate) fn log_to_stderr(verbose: u8) {
 }
 
 async fn serve(args: &Args) -> Result<()> {
-    let Resolution { features, warnings } = args.gates.resolve()?;
+    let options = Options::of(args, read_config(args.config.as_deref())?)?;
+    let Resolution { features, warnings } = args.gates.resolve_over(&options.config.feature_gates)?;
     for warning in &warnings {
         tracing::warn!("{warning}");
     }
-    let directories = Directories::of(args)?;
+    options.check_swap()?;
+    let service_manager = Arc::new(ServiceManager::of_environment());
     let clock = Arc::new(OsClock::new().context("the clock of this machine cannot be used")?);
-    let runtime = match &args.container_runtime_endpoint {
-        Some(endpoint) => Runtime::connect(endpoint)?,
-        None => embedded::open(&directories.paths).await?.in_process(),
-    };
+    let embedded::Choice { runtime, import } = embedded::choose(options.endpoint.as_deref(), &options.paths).await?;
     let readers = Arc::new(LocalReaders::default());
-    let recovered = recovered(&directories.paths, clock.now().boot_id, &features);
+    let recovered = recovered(&options.paths, clock.now().boot_id, &features);
+    let facts = options.facts(args)?;
+    let layout = Layout::new(&options.paths.root_dir, &options.logs);
     let settings = Settings {
         rules: Rules {
             node_monitor_grace: Duration::from_secs(args.node_monitor_grace_period),
+            crash_backoff: BackoffLimits::for_node(options.config.max_restart_period, &features)?,
             ..rules::of_node(&features)?
         },
         features: features.clone(),
-        ledger: directories.paths.ledger_settings(clock.now().boot_id),
+        ledger: options.paths.ledger_settings(clock.now().boot_id),
         mode: Mode::Standalone,
         probe_limit: args.max_concurrent_probes.get(),
-        facts: facts::of_this_node(args.hostname_override.clone(), args.node_ip, &directories.paths.root_dir),
+        facts: facts.clone(),
+        parallel_pulls: options.parallel_pulls(),
+        upkeep: options.config.upkeep.clone(),
     };
+    let host = OsHost::new(layout.clone())
+        .with_objects(Arc::new(LocalObjects::new(&options.objects)))
+        .with_facts(facts.clone());
     let doors = Doors {
         runtime: runtime.clone(),
-        clock,
+        clock: Arc::clone(&clock) as Arc<dyn Clock>,
         dial: Arc::new(TcpDial),
         disk: OsDisk,
-        host: Arc::new(OsHost::new(Layout::new(&directories.paths.root_dir, &directories.logs))),
-        readers,
+        host: Arc::new(host),
+        readers: Arc::clone(&readers) as Arc<dyn Readers>,
         tasks: Arc::new(TokioTasks::start().context("no thread for the ledger")?),
     };
     // Before anything is started: a signal that comes early must not be lost.
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let agent = Agent::start(doors, settings).await?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    let agent = Arc::new(Agent::start(doors, settings).await?);
+    let socket = local::socket(&options.paths.socket()).await?;
     tracing::info!(
-        runtime = runtime.endpoint(), manifests = %directories.manifests.display(),
+        runtime = runtime.endpoint(), manifests = %options.manifests.display(),
         "keelet {} is running", env!("CARGO_PKG_VERSION")
     );
-    tokio::spawn(greet(runtime));
+    service_manager.ready(RUNNING);
+    if let Some(every) = service_manager.ping_every() {
+        tokio::spawn(show_life(Arc::clone(&service_manager), Arc::clone(&agent), every));
+    }
+    tokio::spawn(greet(runtime.clone()));
     let (sender, mut listings) = watch::channel(Arc::default());
-    let source = ManifestDir::new(&directories.manifests, features, Strictness::Strict).beside(recovered);
+    let api = Local {
+        agent: Arc::clone(&agent),
+        readers,
+        runtime,
+        started: clock.now(),
+        clock,
+        layout,
+        facts,
+        source: Arc::new(listings.clone()),
+        import,
+    };
+    let served = local::serve(socket, options.healthz(args), Arc::new(api));
+    let mut source = ManifestDir::new(&options.manifests, features, Strictness::Strict).beside(recovered);
+    if let Some(every) = options.config.file_check_frequency {
+        source = source.relook_every(every);
+    }
+    let bell = source.bell();
     tokio::spawn(source.run(sender));
+    let mut config = options.config;
     loop {
         tokio::select! {
             biased;
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
+            _ = hangup.recv() => {
+                service_manager.reloading();
+                config = reload(args.config.as_deref(), config, &agent);
+                bell.notify_one();
+                agent.look_at_objects();
+                service_manager.ready(RUNNING);
+            }
             changed = listings.changed() => {
                 changed.context("the directory of manifests is no longer watched")?;
                 let listing = Arc::clone(&listings.borrow_and_update());
@@ -163,9 +224,45 @@ async fn serve(args: &Args) -> Result<()> {
             }
         }
     }
+    service_manager.stopping();
     tracing::info!("stopping; pods run on");
+    drop(served);
     agent.stop().await;
     Ok(())
+}
+
+/// Reads the configuration file again. What can change while the agent runs does; the rest is named. A file that cannot
+/// be used changes nothing.
+fn reload(path: Option<&Path>, old: NodeConfig, agent: &Agent) -> NodeConfig {
+    tracing::info!("told to reload: manifests, config maps and secrets are looked at again");
+    let new = match read_config(path) {
+        Ok(new) => new,
+        Err(error) => {
+            tracing::error!("the configuration stays as it was: {error:#}");
+            return old;
+        }
+    };
+    for Change { field, takes_effect } in old.changes(&new) {
+        if takes_effect {
+            tracing::info!(field, "a changed field takes effect");
+        } else {
+            tracing::warn!(field, "a changed field takes effect when the agent is restarted");
+        }
+    }
+    agent.set_upkeep(new.upkeep.clone());
+    // What did not take effect is told again next time.
+    NodeConfig { upkeep: new.upkeep, ..old }
+}
+
+/// Tells the service manager that the agent is alive, for as long as its loop turns.
+async fn show_life(service_manager: Arc<ServiceManager>, agent: Arc<Agent>, every: Duration) {
+    loop {
+        match timeout(every, agent.pulse()).await {
+            Ok(()) => service_manager.alive(),
+            Err(_) => tracing::error!("the agent's loop does not turn; the service manager is not told otherwise"),
+        }
+        tokio::time::sleep(every).await;
+    }
 }
 
 /// Says who the runtime is, and before that, if need be, that there is none: without pods nobody else would ask it.
@@ -185,44 +282,6 @@ async fn greet(runtime: Runtime) {
         }
         tokio::time::sleep(GREET_AGAIN).await;
     }
-}
-
-/// Where everything is, as the runtime sees it: whatever the working directory.
-struct Directories {
-    paths: Paths,
-    logs: PathBuf,
-    manifests: PathBuf,
-}
-
-// === impl Directories ===
-
-impl Directories {
-    fn of(args: &Args) -> Result<Self> {
-        // One that cannot be written may be so for a while only; one that cannot be a directory never will be.
-        let own = |option: &str, path: &Path| {
-            let kind = path.metadata().map(|found| found.is_dir());
-            match kind.map_err(|error| error.kind()) {
-                Ok(false) | Err(io::ErrorKind::NotADirectory) => {
-                    bail!("{option}: {} is not a directory", path.display())
-                }
-                _ => absolute(option, path),
-            }
-        };
-        Ok(Self {
-            paths: Paths {
-                root_dir: own("--root-dir", &args.paths.root_dir)?,
-                state_dir: own("--state-dir", &args.paths.state_dir)?,
-            },
-            logs: own("--pod-logs-dir", &args.pod_logs_dir)?,
-            // It may come and go.
-            manifests: absolute("--pod-manifest-path", &args.pod_manifest_path)?,
-        })
-    }
-}
-
-fn absolute(option: &str, path: &Path) -> Result<PathBuf> {
-    std::path::absolute(path)
-        .with_context(|| format!("{option}: {:?} is no path of a directory", path.display().to_string()))
 }
 
 /// The pods that an earlier agent left running, as it knew them, without those that have to go. What cannot be used of the

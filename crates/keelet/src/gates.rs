@@ -19,9 +19,14 @@ pub(crate) struct Gates {
 impl Gates {
     /// What they mean, or everything that is wrong with them.
     pub(crate) fn resolve(&self) -> Result<Resolution> {
-        Features::resolve(&self.feature_gates, &BTreeMap::new()).map_err(|errors| {
+        self.resolve_over(&BTreeMap::new())
+    }
+
+    /// The same over what a configuration file says, which they win over.
+    pub(crate) fn resolve_over(&self, config: &BTreeMap<String, bool>) -> Result<Resolution> {
+        Features::resolve(&self.feature_gates, config).map_err(|errors| {
             let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
-            anyhow!("--feature-gates: {}", errors.join("; "))
+            anyhow!("--feature-gates or featureGates: {}", errors.join("; "))
         })
     }
 }

@@ -119,7 +119,7 @@ fn nobody(pods: &[Recovered], namespace: Option<&str>, name: &str) -> String {
 }
 
 /// How many letters have to be added, dropped or changed.
-fn distance(a: &str, b: &str) -> usize {
+pub(crate) fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, letter) in a.chars().enumerate() {

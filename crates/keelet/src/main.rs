@@ -1,8 +1,16 @@
 //! keelet: a Kubernetes node agent. This binary is arguments and wiring only.
 
 mod agent;
+mod ask;
+mod change;
+mod completion;
+mod describe;
 mod embedded;
+mod events;
 mod gates;
+mod get;
+mod image;
+mod logs;
 mod look;
 mod lookup;
 mod number;
@@ -10,17 +18,20 @@ mod output;
 mod paths;
 mod registries;
 mod rules;
+mod run;
 mod simulate;
 mod source;
 mod span;
 mod style;
 mod timeline;
+mod top;
 mod validate;
+mod view;
 mod why;
 
 use std::{path::PathBuf, process::ExitCode};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// A Kubernetes node agent that keeps status, explains itself and costs next to nothing.
 #[derive(Debug, Parser)]
@@ -33,12 +44,22 @@ struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 enum Command {
+    Run(run::Args),
     Agent(agent::Args),
     Runtime(embedded::Args),
-    Simulate(simulate::Args),
+    Get(get::Args),
+    Describe(describe::Args),
+    Logs(logs::Args),
+    Events(events::Args),
+    Top(top::Args),
+    Restart(change::RestartArgs),
+    Delete(change::DeleteArgs),
+    Image(image::Args),
+    Why(why::Args),
     Timeline(timeline::Args),
     Validate(validate::Args),
-    Why(why::Args),
+    Simulate(simulate::Args),
+    Completion(completion::Args),
 }
 
 fn main() -> ExitCode {
@@ -49,10 +70,20 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Agent(args) => agent::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Runtime(args) => embedded::run(&args).map(|()| ExitCode::SUCCESS),
-        Command::Simulate(args) => simulate::run(&args),
+        Command::Run(args) => run::run(&args),
+        Command::Get(args) => get::run(&args).map(ExitCode::from),
+        Command::Describe(args) => describe::run(&args).map(ExitCode::from),
+        Command::Logs(args) => logs::run(&args).map(ExitCode::from),
+        Command::Events(args) => events::run(&args).map(ExitCode::from),
+        Command::Top(args) => top::run(&args).map(ExitCode::from),
+        Command::Restart(args) => change::restart(&args).map(ExitCode::from),
+        Command::Delete(args) => change::delete(&args).map(ExitCode::from),
+        Command::Image(args) => image::run(&args).map(ExitCode::from),
+        Command::Why(args) => why::run(&args).map(ExitCode::from),
         Command::Timeline(args) => timeline::run(&args).map(ExitCode::from),
         Command::Validate(args) => validate::run(&args).map(ExitCode::from),
-        Command::Why(args) => why::run(&args).map(ExitCode::from),
+        Command::Simulate(args) => simulate::run(&args),
+        Command::Completion(args) => completion::run(&args, &mut Cli::command()).map(ExitCode::from),
     };
     result.unwrap_or_else(|error| {
         output::error(&format!("{error:#}"));

@@ -8,6 +8,10 @@ pub(crate) trait Whole: Clone + Display + FromStr + Send + Sync + 'static {
     const RANGE: (Self, Self);
 }
 
+impl Whole for u16 {
+    const RANGE: (Self, Self) = (Self::MIN, Self::MAX);
+}
+
 impl Whole for u64 {
     const RANGE: (Self, Self) = (Self::MIN, Self::MAX);
 }

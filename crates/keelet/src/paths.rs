@@ -11,7 +11,7 @@ use keelet_lifecycle::BootId;
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Paths {
     /// Directory for what survives a reboot: pods' volumes and the durable part of the ledger
-    #[arg(long, value_name = "DIR", default_value = "/var/lib/keelet")]
+    #[arg(long, value_name = "DIR", default_value = Self::ROOT)]
     pub(crate) root_dir: PathBuf,
     /// Directory for what lasts until the next reboot: the volatile part of the ledger; best on tmpfs
     #[arg(long, value_name = "DIR", default_value = "/run/keelet")]
@@ -21,6 +21,9 @@ pub(crate) struct Paths {
 // === impl Paths ===
 
 impl Paths {
+    /// Where a node's agent keeps what survives a reboot.
+    pub(crate) const ROOT: &str = "/var/lib/keelet";
+
     /// The same whatever the working directory.
     pub(crate) fn absolute(&self) -> Result<Self> {
         let absolute = |option: &str, path: &PathBuf| {
@@ -31,6 +34,11 @@ impl Paths {
             root_dir: absolute("--root-dir", &self.root_dir)?,
             state_dir: absolute("--state-dir", &self.state_dir)?,
         })
+    }
+
+    /// Where the agent's socket is.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.state_dir.join("keelet.sock")
     }
 
     /// Where the ledger is.

@@ -36,6 +36,23 @@ impl Style {
         self.paint("32;1", text)
     }
 
+    /// One of several colours, for telling things apart.
+    pub(crate) fn one_of_many(self, index: usize, text: &str) -> String {
+        // Those that are readable on dark and light alike, and say neither good nor bad.
+        const CODES: [&str; 6] = ["36", "35", "34", "36;1", "35;1", "34;1"];
+        self.paint(CODES[index % CODES.len()], text)
+    }
+
+    /// Less important.
+    pub(crate) fn dim(self, text: &str) -> String {
+        self.paint("2", text)
+    }
+
+    /// More important.
+    pub(crate) fn bold(self, text: &str) -> String {
+        self.paint("1", text)
+    }
+
     fn paint(self, code: &str, text: &str) -> String {
         match self {
             Self::Coloured => format!("\u{1b}[{code}m{text}\u{1b}[0m"),

@@ -7,7 +7,7 @@ use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::Context;
 use clap::ValueEnum;
-use keelet_pod::{Features, Report, Strictness, read_manifest};
+use keelet_pod::{Features, Pod, Report, Strictness, read_manifest};
 
 use crate::{
     gates::Gates,
@@ -79,6 +79,24 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Verdict> {
     };
     output::out(&printed).context("cannot write the result")?;
     Ok(outcomes.iter().map(Outcome::verdict).max().unwrap_or(Verdict::Valid))
+}
+
+/// The pods of these files with the file of each, and warnings about them; or everything that is wrong, as `keelet
+/// validate` says it.
+pub(crate) fn pods(files: &[PathBuf], features: &Features) -> Result<(Vec<(String, Pod)>, String), String> {
+    let sources = files.iter().flat_map(|argument| source::sources(argument));
+    let outcomes: Vec<_> = sources.map(|source| look_at(source, Strictness::Strict, features)).collect();
+    if outcomes.iter().any(|outcome| outcome.verdict() != Verdict::Valid) {
+        return Err(text::render(&outcomes, Style::Plain));
+    }
+    let warnings =
+        outcomes.iter().filter_map(|outcome| outcome.result.as_ref().ok()).flat_map(|report| &report.warnings);
+    let warnings = warnings.map(|problem| format!("warning: {problem}\n")).collect();
+    let pods = outcomes.into_iter().flat_map(|Outcome { file, result }| {
+        let pods = result.map(|report| report.pods).unwrap_or_default();
+        pods.into_iter().map(move |pod| (file.clone(), pod))
+    });
+    Ok((pods.collect(), warnings))
 }
 
 fn look_at(source: Source, strictness: Strictness, features: &Features) -> Outcome {

@@ -10,8 +10,8 @@
 //!         --validate---> Pod      every rule of the API checked, the model built on the way
 //! ```
 //!
-//! What comes in: manifests ([`read_manifest`]), pods of an API server ([`Pod::from_api`]), and the texts of feature
-//! gates ([`Features::resolve`]). What goes out: [`Pod`]s in which every default is resolved and nothing has to be
+//! What comes in: manifests ([`read_manifest`]), pods of an API server ([`Pod::from_api`]), other objects
+//! ([`read_object`]), and the texts of feature gates ([`Features::resolve`]). What goes out: [`Pod`]s in which every default is resolved and nothing has to be
 //! checked again, and [`Problem`]s that name file, line, field, value and what is allowed. Errors are lists: a manifest
 //! with five mistakes yields five problems. How much of the API's strictness applies is [`Strictness`].
 //!
@@ -26,6 +26,7 @@ mod hash;
 mod model;
 mod names;
 mod normalise;
+mod object;
 mod path;
 mod problem;
 mod quantity;
@@ -38,6 +39,7 @@ pub use self::{
     features::{AgentRestart, Features, GateError, GateWarning, Resolution, Switch},
     from_api::review_api_pod,
     model::*,
+    object::{Object, TypeMeta, read_object},
     problem::{Kind, Origin, Problem, Report, Severity},
     read::{MAX_MANIFEST_BYTES, parse_one, read_manifest},
     review::Strictness,

@@ -34,7 +34,7 @@ pub(crate) fn normalise(pod: &mut Node, review: &mut Review<'_>) {
 }
 
 /// Of repeated keys the last one counts, as in JSON; each of the others is reported.
-fn drop_repeated_keys(node: &mut Node, path: &FieldPath, review: &mut Review<'_>) {
+pub(crate) fn drop_repeated_keys(node: &mut Node, path: &FieldPath, review: &mut Review<'_>) {
     match &mut node.value {
         Value::List(items) => {
             for (index, item) in items.iter_mut().enumerate() {

@@ -269,7 +269,7 @@ fn count_objects(node: &Node) -> usize {
 }
 
 /// The text of a file: UTF-8, with or without a byte order mark, free of control characters.
-fn text(bytes: &[u8]) -> Result<&str, (Option<Position>, String)> {
+pub(crate) fn text(bytes: &[u8]) -> Result<&str, (Option<Position>, String)> {
     if bytes.len() > MAX_MANIFEST_BYTES {
         return Err((None, format!("larger than {} MiB, the limit for a manifest", MAX_MANIFEST_BYTES >> 20)));
     }

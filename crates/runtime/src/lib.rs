@@ -38,4 +38,6 @@ mod stats;
 mod streams;
 mod update;
 
+pub use keelet_image::Image;
+
 pub use self::{engine::Engine, settings::Settings};

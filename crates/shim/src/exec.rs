@@ -75,7 +75,7 @@ fn join_and_fork(command: Command<'_>, report: &OwnedFd) -> Result<(), String> {
     let pid = fork(|| {
         let stdio = match &terminal {
             Some(terminal) => terminal.take(),
-            None => stdio.as_ref().map_or(Ok(()), |stdio| put_in_place(stdio)),
+            None => stdio.as_ref().map_or(Ok(()), put_in_place),
         };
         let failed = stdio.map_err(|error| fail("standard input and output", error));
         let failed = failed.and_then(|()| become_process(process, &confinement));

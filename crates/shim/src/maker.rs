@@ -203,6 +203,7 @@ impl Executor for ContainerProcess {
     }
 
     /// The environment is given to the command itself.
+    #[expect(clippy::disallowed_types, reason = "libcontainer's own signature")]
     fn setup_envs(&self, _: std::collections::HashMap<String, String>) -> Result<(), ExecutorSetEnvsError> {
         Ok(())
     }

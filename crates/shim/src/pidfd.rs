@@ -107,6 +107,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::print_stdout, reason = "a test that is skipped says so")]
     fn a_handle_is_for_one_process_only() {
         let mut child = Command::new("sh").args(["-c", "exit 7"]).spawn().expect("sh");
         let process = identify(child.id()).expect("there until it is reaped");

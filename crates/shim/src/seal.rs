@@ -74,6 +74,7 @@ mod tests {
     use super::sealed;
 
     #[test]
+    #[expect(clippy::print_stdout, reason = "a test that is skipped says so")]
     fn what_is_sealed_can_be_run_and_not_written() {
         if !rustix::process::geteuid().is_root() {
             println!("skipped: needs root");

@@ -83,6 +83,8 @@ async fn measure(directory: &Path, port: u16, span: Duration) -> bool {
         ledger: keelet_ledger::Settings::new(directory.join("ledger"), volatile.path(), boot_id),
         mode: Mode::Standalone,
         probe_limit: 64,
+        parallel_pulls: None,
+        upkeep: keelet_agent::upkeep::Upkeep::default(),
         facts: NodeFacts { name: "bench".to_owned(), address: Some("127.0.0.1".to_owned()), ..NodeFacts::default() },
     };
     let agent = Agent::start(doors, settings).await.expect("an agent");

@@ -1,6 +1,10 @@
 //! What can go wrong, and how often.
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    time::Duration,
+};
 
 use crate::random::Random;
 
@@ -31,6 +35,8 @@ pub enum CallKind {
     ListContainers,
     /// `ContainerStatus`.
     ContainerStatus,
+    /// `ReopenContainerLog`.
+    ReopenContainerLog,
     /// `ExecSync`.
     ExecSync,
     /// `ImageStatus` and `ListImages`.
@@ -127,6 +133,8 @@ pub struct Faults {
     pub readers: Acknowledging,
     /// Whether volumes cannot be mounted.
     pub no_volumes: bool,
+    /// Names of config maps and secrets that are not there. All others are.
+    pub missing_objects: BTreeSet<String>,
     /// Calls whose fate is sealed: the next so many calls of that kind whose subject contains the text.
     scripted: Vec<Scripted>,
 }
@@ -143,7 +151,7 @@ struct Scripted {
 
 impl CallKind {
     /// Every kind of call that can be told to fail.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Version,
         Self::RunPodSandbox,
         Self::StopPodSandbox,
@@ -156,6 +164,7 @@ impl CallKind {
         Self::RemoveContainer,
         Self::ListContainers,
         Self::ContainerStatus,
+        Self::ReopenContainerLog,
         Self::ExecSync,
         Self::ImageStatus,
         Self::PullImage,
@@ -173,6 +182,7 @@ impl CallKind {
                 | Self::StartContainer
                 | Self::StopContainer
                 | Self::RemoveContainer
+                | Self::ReopenContainerLog
                 | Self::ExecSync
                 | Self::PullImage
         )
@@ -217,6 +227,7 @@ impl Default for Faults {
             disk: DiskMood::default(),
             readers: Acknowledging::AtOnce,
             no_volumes: false,
+            missing_objects: BTreeSet::new(),
             scripted: Vec::new(),
         }
     }
@@ -244,6 +255,7 @@ impl Faults {
             && self.disk == DiskMood::Well
             && self.readers == Acknowledging::AtOnce
             && !self.no_volumes
+            && self.missing_objects.is_empty()
             && self.scripted.iter().all(|scripted| scripted.left == 0)
     }
 

@@ -1,9 +1,16 @@
 //! Directories and files of pods: none are made, the wishes for them are counted.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use futures::future::BoxFuture;
-use keelet_agent::doors::{Ended, Host, HostError, LifeFiles, LifeOf, Volumes};
+use keelet_agent::{
+    doors::{Ended, Host, HostError, LifeFiles, LifeOf, LogFile, Space, Volumes},
+    objects::{Data, ObjectKind, Objects, Reference},
+};
 use keelet_pod::Pod;
 
 use crate::{
@@ -47,6 +54,29 @@ impl Host for SimHost {
         })
     }
 
+    fn refresh<'a>(&'a self, pod: &'a Pod) -> BoxFuture<'a, Result<(), HostError>> {
+        Box::pin(async move {
+            self.count(&format!("refresh {}", pod.uid)).await;
+            Ok(())
+        })
+    }
+
+    /// Every object is there with every key that is asked for, and the value says which one it is; but for those that
+    /// are made to be missing.
+    fn objects<'a>(&'a self, _: &'a Pod, wanted: &'a [Reference]) -> BoxFuture<'a, Result<Objects, HostError>> {
+        let mut data: BTreeMap<(ObjectKind, &str), Data> = BTreeMap::new();
+        let missing = self.sim.lock().faults.missing_objects.clone();
+        for Reference { kind, name, key } in wanted.iter().filter(|wanted| !missing.contains(&wanted.name)) {
+            let object = data.entry((*kind, name)).or_default();
+            object.extend(key.iter().map(|key| (key.clone(), format!("{name}/{key}").into_bytes())));
+        }
+        let mut objects = Objects::default();
+        for ((kind, name), data) in data {
+            objects.insert(kind, name, Arc::new(data));
+        }
+        Box::pin(async move { Ok(objects) })
+    }
+
     fn log_dir(&self, pod: &Pod) -> Result<PathBuf, HostError> {
         Ok(PathBuf::from("/sim/logs").join(&pod.uid))
     }
@@ -66,6 +96,45 @@ impl Host for SimHost {
         Box::pin(async move { self.sim.lock().scripts.of(&pod.name, life.container).message.clone() })
     }
 
+    fn log_sizes<'a>(&'a self, logs: &'a [LogFile]) -> BoxFuture<'a, Vec<Option<u64>>> {
+        let size = |log: &LogFile| self.sim.lock().log_sizes.get(&log.container).copied().unwrap_or(Some(0));
+        let sizes = logs.iter().map(size).collect();
+        Box::pin(async move { sizes })
+    }
+
+    fn rotate_log<'a>(&'a self, log: &'a LogFile, _: u32, _: &'a str) -> BoxFuture<'a, Result<(), HostError>> {
+        Box::pin(async move {
+            self.count(&format!("rotate {}", log.container)).await;
+            // The runtime goes on writing into the file that has another name now.
+            self.sim.lock().log_sizes.insert(log.container.clone(), None);
+            Ok(())
+        })
+    }
+
+    fn unrotate_log<'a>(&'a self, log: &'a LogFile, _: &'a str) -> BoxFuture<'a, Result<(), HostError>> {
+        Box::pin(async move {
+            self.count(&format!("unrotate {}", log.container)).await;
+            self.sim.lock().log_sizes.insert(log.container.clone(), Some(u64::MAX));
+            Ok(())
+        })
+    }
+
+    fn drop_old_logs<'a>(&'a self, pod: &'a Pod, _: u32) -> BoxFuture<'a, Result<(), HostError>> {
+        Box::pin(async move {
+            self.count(&format!("drop old logs of {}", pod.uid)).await;
+            Ok(())
+        })
+    }
+
+    fn space<'a>(&'a self, _: &'a Path) -> BoxFuture<'a, Option<Space>> {
+        Box::pin(async { None })
+    }
+
+    fn pods_with_directories(&self) -> BoxFuture<'_, BTreeSet<String>> {
+        let left = self.sim.lock().leftovers.clone();
+        Box::pin(async move { left })
+    }
+
     fn process_end(&self, pid: u32) -> Option<BoxFuture<'static, ()>> {
         let state = self.sim.lock();
         if !state.watches_processes {
@@ -83,6 +152,7 @@ impl Host for SimHost {
     fn clean_up<'a>(&'a self, uid: &'a str) -> BoxFuture<'a, Result<(), HostError>> {
         Box::pin(async move {
             self.count(&format!("clean up {uid}")).await;
+            self.sim.lock().leftovers.remove(uid);
             Ok(())
         })
     }

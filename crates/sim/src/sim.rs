@@ -4,7 +4,7 @@
 //! world's own ([`State::later`]), so that it goes on whatever becomes of the agent.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
@@ -62,6 +62,10 @@ pub(crate) struct State {
     pub(crate) calm: watch::Sender<u32>,
     /// Effects of the agent on the host's directories.
     pub(crate) directories: BTreeMap<String, u32>,
+    /// UIDs of pods of which nothing is left but directories.
+    pub(crate) leftovers: BTreeSet<String>,
+    /// Sizes of logs, by container name; none where there is no file. All others are empty.
+    pub(crate) log_sizes: BTreeMap<String, Option<u64>>,
     time: Time,
 }
 
@@ -118,6 +122,8 @@ impl Sim {
                 subscribers: Vec::new(),
                 calm: watch::Sender::new(0),
                 directories: BTreeMap::new(),
+                leftovers: BTreeSet::new(),
+                log_sizes: BTreeMap::new(),
                 time: Time { beginning: now, booted: now, boot: 1, wall_ms: BEGINNING_MS },
             }),
         })

@@ -265,6 +265,8 @@ fn settings(mode: Mode) -> Settings {
         ledger: ledger(),
         mode,
         probe_limit: 64,
+        parallel_pulls: None,
+        upkeep: keelet_agent::upkeep::Upkeep::default(),
         facts: keelet_agent::NodeFacts {
             name: "node".to_owned(),
             address: Some("192.168.0.1".to_owned()),

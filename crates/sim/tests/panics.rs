@@ -81,6 +81,8 @@ async fn a_panic_in_one_attempt_ends_that_attempt_only_and_is_reported() {
         ledger,
         mode: Mode::Standalone,
         probe_limit: 8,
+        parallel_pulls: None,
+        upkeep: keelet_agent::upkeep::Upkeep::default(),
         facts: NodeFacts { name: "node".to_owned(), ..NodeFacts::default() },
     };
     let agent = Agent::start(doors, settings).await.expect("an agent");

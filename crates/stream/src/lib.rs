@@ -18,7 +18,7 @@
 //!
 //! # Who owns what
 //!
-//! One task owns the socket of a connection, reading and writing ([`link`](mod@link)). One small task per stream moves
+//! One task owns the socket of a connection, reading and writing (`link.rs`). One small task per stream moves
 //! what is written to it. One task runs the session and calls the backend. Memory per connection is bounded by the
 //! sizes of pipes and queues, whatever a peer sends; see [`Config`] for time.
 //!

@@ -233,4 +233,60 @@ mod tests {
             assert_eq!(newest_size(text.as_bytes()), (newest, read), "{text}");
         }
     }
+
+    /// Writes more than fits into all pipes and queues.
+    struct Flood;
+
+    const FLOOD: usize = 1_000_000;
+
+    impl Backend for Flood {
+        fn exec(&self, _: Exec, io: Io) -> crate::BoxFuture<'_, Result<ExitStatus, Failure>> {
+            Box::pin(async move {
+                io.stdout.ok_or("no stdout")?.write_all(&vec![b'x'; FLOOD]).await?;
+                Ok(ExitStatus(0))
+            })
+        }
+
+        fn attach(&self, _: Attach, _: Io) -> crate::BoxFuture<'_, Result<(), Failure>> {
+            unreachable!("nobody attaches")
+        }
+
+        fn port_forward(
+            &self,
+            _: String,
+            _: u16,
+            _: Box<dyn crate::Duplex>,
+        ) -> crate::BoxFuture<'_, Result<(), Failure>> {
+            unreachable!("nobody forwards")
+        }
+    }
+
+    #[tokio::test]
+    async fn the_status_comes_after_all_output_also_to_a_slow_client() {
+        let streams = Streams { stdout: true, ..Streams::default() };
+        let exec = Exec { container: "c".into(), cmd: vec!["flood".into()], streams };
+        let (near, mut far) = tokio::io::duplex(1024);
+        let framing = crate::ws::Framing::Channels { close_signal: true };
+        let names = websocket_channels(streams);
+        let mut ws = crate::ws::channels(near, crate::link::Role::Server, framing, names, Duration::from_secs(60));
+        tokio::spawn(async move {
+            let lines = websocket_lines(&mut ws).await;
+            run(lines, ws.link.hangup.clone(), Version::V5, Command::Exec(exec), Arc::new(Flood)).await;
+            ws.link.end(Ws::goodbye()).await;
+        });
+        let mut received = 0;
+        loop {
+            let _binary = far.read_u8().await.unwrap();
+            let length = match far.read_u8().await.unwrap() {
+                126 => usize::from(far.read_u16().await.unwrap()),
+                short => usize::from(short),
+            };
+            let mut payload = vec![0; length];
+            far.read_exact(&mut payload).await.unwrap();
+            match payload[0] {
+                channel::STDOUT => received += length - 1,
+                _ => break assert_eq!(received, FLOOD),
+            }
+        }
+    }
 }

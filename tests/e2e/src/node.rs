@@ -83,7 +83,10 @@ impl Node {
     pub fn start(&mut self) {
         assert!(self.agent.is_none(), "one agent at a time");
         let log = File::options().create(true).append(true).open(self.path("agent.log")).expect("a log");
-        let agent = Command::new(told("KEELET_E2E_AGENT"))
+        let mut command = Command::new(told("KEELET_E2E_AGENT"));
+        let config = self.path("config.yaml");
+        let with_config = config.exists().then(|| ["--config".into(), config.into_os_string()]);
+        let agent = command
             .args(["agent", "--container-runtime-endpoint", self.bed.runtime.endpoint(), "-v"])
             .arg("--pod-manifest-path")
             .arg(self.path("manifests"))
@@ -93,6 +96,9 @@ impl Node {
             .arg(self.path("state"))
             .arg("--pod-logs-dir")
             .arg(self.path("logs"))
+            .arg("--local-objects-dir")
+            .arg(self.path("objects"))
+            .args(with_config.into_iter().flatten())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
@@ -100,6 +106,20 @@ impl Node {
             .spawn()
             .expect("keelet");
         self.agent = Some(agent);
+    }
+
+    /// Writes a file of the test, with the directories above it: `objects/configmaps/default/conf/key`.
+    pub fn write(&self, name: &str, text: &str) {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().expect("a directory above it")).expect("directories");
+        fs::write(path, text).expect("a file");
+    }
+
+    /// Tells the agent to look at its configuration again.
+    pub fn reload(&self) {
+        let id = self.agent.as_ref().and_then(Child::id).expect("an agent that runs");
+        let pid = i32::try_from(id).ok().and_then(Pid::from_raw).expect("a process");
+        kill_process(pid, Signal::HUP).expect("a signal");
     }
 
     /// Kills the agent without a warning.

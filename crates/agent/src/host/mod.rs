@@ -4,15 +4,20 @@
 //! <root>/pods/<uid>/etc-hosts
 //! <root>/pods/<uid>/containers/<container>/<attempt>              termination message
 //! <root>/pods/<uid>/volumes/kubernetes.io~empty-dir/<volume>/     a directory, or a tmpfs
+//! <root>/pods/<uid>/volumes/kubernetes.io~configmap/<volume>/     the same for volumes that the agent fills
 //! <logs>/<namespace>_<name>_<uid>/<container>/<attempt>.log       written by the runtime
 //! ```
 //!
 //! [`PodPaths`] says where things are. [`OsHost`] makes, reads and removes them, off the threads of the agent's tasks. It
 //! holds no state: everything is found in place, by an agent that was restarted as well.
 //!
-//! Volumes are of two kinds so far, `emptyDir` and `hostPath`. Of any other the pod is told so, and waits.
+//! Volumes are room for the pod (`emptyDir`), places of the node (`hostPath`), or filled by the agent (`configMap`,
+//! `secret`, `downwardAPI`, `projected`). Of any other the pod is told so, and waits.
 
+mod contents;
+mod filler;
 mod hosts;
+mod logs;
 mod paths;
 mod process;
 mod removal;
@@ -23,11 +28,12 @@ mod turns;
 mod volumes;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs::{self, DirBuilder, OpenOptions, Permissions},
     io::{self, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
+    sync::{Arc, Mutex},
 };
 
 use futures::future::BoxFuture;
@@ -35,14 +41,25 @@ use keelet_lifecycle::restart::count_from_logs;
 use keelet_pod::Pod;
 use rustix::fs::OFlags;
 
-pub use self::paths::{Layout, PodPaths};
-use self::turns::Turns;
-use crate::doors::{Ended, Host, HostError, LifeFiles, LifeOf, SubPath, Volumes};
+use self::{filler::Filler, turns::Turns};
+pub use self::{
+    paths::{Layout, PodPaths},
+    size::bytes as bytes_of,
+};
+use crate::{
+    doors::{Ended, Host, HostError, LifeFiles, LifeOf, LogFile, Space, SubPath, Volumes, Writer},
+    launch::NodeFacts,
+    objects::{NoObjects, ObjectStore, Objects, Reference},
+};
 
 /// The reason of an error with a pod's own directories.
 const NO_DIRECTORIES: &str = "FailedToMakePodDataDirectories";
 /// The reason of an error with a volume.
 const NO_VOLUME: &str = "FailedMount";
+/// The reason of an error with a config map or a secret that variables come from.
+const NO_OBJECT: &str = "CreateContainerConfigError";
+/// The reason of an error with a log.
+const NO_LOG: &str = "FailedLogRotation";
 /// The reason of an error while a pod's directories are removed.
 const NOT_REMOVED: &str = "FailedCleanUp";
 
@@ -54,6 +71,10 @@ const ALL_MESSAGES_BYTES: usize = 12 * 1024;
 pub struct OsHost {
     layout: Layout,
     turns: Turns,
+    objects: Arc<dyn ObjectStore>,
+    facts: Arc<NodeFacts>,
+    /// Held while a volume is filled: launches of a pod and the regular look may want to at the same time.
+    filling: Arc<Mutex<()>>,
 }
 
 // === impl OsHost ===
@@ -61,7 +82,23 @@ pub struct OsHost {
 impl OsHost {
     /// A host with pods in these directories.
     pub fn new(layout: Layout) -> Self {
-        Self { layout, turns: Turns::default() }
+        Self {
+            layout,
+            turns: Turns::default(),
+            objects: Arc::new(NoObjects),
+            facts: Arc::default(),
+            filling: Arc::default(),
+        }
+    }
+
+    /// The same with config maps and secrets.
+    pub fn with_objects(self, objects: Arc<dyn ObjectStore>) -> Self {
+        Self { objects, ..self }
+    }
+
+    /// The same, and pods may be told this of the node in their volumes.
+    pub fn with_facts(self, facts: NodeFacts) -> Self {
+        Self { facts: Arc::new(facts), ..self }
     }
 
     /// Where things are.
@@ -82,18 +119,62 @@ impl OsHost {
     }
 }
 
+impl OsHost {
+    fn log_path(&self, log: &LogFile) -> Result<PathBuf, HostError> {
+        let paths = self.layout.pod(&log.pod)?;
+        Ok(paths.log_dir().join(PodPaths::container_log_file(&log.container, log.attempt)))
+    }
+
+    fn with_log(
+        &self,
+        log: &LogFile,
+        stamp: &str,
+        work: impl FnOnce(&Path, &str) -> io::Result<()> + Send + 'static,
+    ) -> BoxFuture<'static, Result<(), HostError>> {
+        let (path, stamp) = (self.log_path(log), stamp.to_owned());
+        self.turns.run(move || {
+            let path = path?;
+            work(&path, &stamp).map_err(|error| no_log(&path, &error))
+        })
+    }
+}
+
 impl Host for OsHost {
     fn prepare<'a>(&'a self, pod: &'a Pod) -> BoxFuture<'a, Result<Volumes, HostError>> {
         let paths = self.layout.pod(pod);
         let containers: Vec<_> = pod.all_containers().map(|container| container.name.clone()).collect();
-        let source = pod.source.clone();
+        let filler = Filler::of(self, pod);
         self.turns.run(move || {
             let paths = paths?;
             for container in containers {
                 make_container_dirs(&paths, &container)?;
             }
-            let volumes = source.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-            volumes.map(|volume| Ok((volume.name.clone(), volumes::make(volume, &paths)?))).collect()
+            filler.each(|volume, ground| Ok((volume.name.clone(), volumes::make(volume, &paths, ground)?)))
+        })
+    }
+
+    fn refresh<'a>(&'a self, pod: &'a Pod) -> BoxFuture<'a, Result<(), HostError>> {
+        let paths = self.layout.pod(pod);
+        let filler = Filler::of(self, pod);
+        self.turns.run(move || {
+            let paths = paths?;
+            // One that cannot be filled does not keep the others from it.
+            let filled: Vec<_> = filler.each(|volume, ground| Ok(volumes::refresh(volume, &paths, ground)))?;
+            filled.into_iter().collect()
+        })
+    }
+
+    fn objects<'a>(&'a self, pod: &'a Pod, wanted: &'a [Reference]) -> BoxFuture<'a, Result<Objects, HostError>> {
+        let (store, namespace, wanted) = (Arc::clone(&self.objects), pod.namespace.clone(), wanted.to_vec());
+        self.turns.run(move || {
+            let mut objects = Objects::default();
+            for Reference { kind, name, .. } in wanted {
+                let found = store.find(kind, &namespace, &name);
+                if let Some(data) = found.map_err(|message| HostError { reason: NO_OBJECT, message })? {
+                    objects.insert(kind, &name, Arc::new(data));
+                }
+            }
+            Ok(objects)
         })
     }
 
@@ -108,7 +189,8 @@ impl Host for OsHost {
         let parts = life.sub_paths.to_vec();
         self.turns.run(move || {
             let paths = paths?;
-            parts.iter().try_for_each(make_part)?;
+            let found = parts.iter().map(|part| Ok((part.volume.join(&part.path), make_part(part)?)));
+            let parts = found.collect::<Result<BTreeMap<_, _>, _>>()?;
             make_container_dirs(&paths, &container)?;
             // A node without such a file has nothing to pass on.
             let nodes = host_network.then(|| fs::read_to_string("/etc/hosts").unwrap_or_default());
@@ -118,7 +200,7 @@ impl Host for OsHost {
             for (path, text, mode) in [(&termination, "", 0o666), (&etc_hosts, hosts.as_str(), 0o644)] {
                 write_file(path, text.as_bytes(), mode).map_err(|error| no_directory(path, &error))?;
             }
-            Ok(LifeFiles { termination: Some(termination), etc_hosts: Some(etc_hosts) })
+            Ok(LifeFiles { termination: Some(termination), etc_hosts: Some(etc_hosts), parts })
         })
     }
 
@@ -159,6 +241,52 @@ impl Host for OsHost {
         })
     }
 
+    fn log_sizes<'a>(&'a self, logs: &'a [LogFile]) -> BoxFuture<'a, Vec<Option<u64>>> {
+        // One that has no path has no size, and nothing to rotate.
+        let paths: Vec<_> = logs.iter().map(|log| self.log_path(log).ok()).collect();
+        self.turns.run(move || paths.iter().map(|path| path.as_deref().map_or(Some(0), logs::size)).collect())
+    }
+
+    fn rotate_log<'a>(
+        &'a self,
+        log: &'a LogFile,
+        max_files: u32,
+        stamp: &'a str,
+    ) -> BoxFuture<'a, Result<(), HostError>> {
+        self.with_log(log, stamp, move |path, stamp| logs::rotate(path, max_files, stamp))
+    }
+
+    fn unrotate_log<'a>(&'a self, log: &'a LogFile, stamp: &'a str) -> BoxFuture<'a, Result<(), HostError>> {
+        self.with_log(log, stamp, logs::unrotate)
+    }
+
+    fn drop_old_logs<'a>(&'a self, pod: &'a Pod, keep: u32) -> BoxFuture<'a, Result<(), HostError>> {
+        let paths = self.layout.pod(pod);
+        let containers: Vec<_> = pod.all_containers().map(|container| container.name.clone()).collect();
+        self.turns.run(move || {
+            let paths = paths?;
+            containers.iter().try_for_each(|container| {
+                let directory = paths.container_log_dir(container);
+                logs::drop_old(&directory, keep).map_err(|error| no_log(&directory, &error))
+            })
+        })
+    }
+
+    fn space<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Option<Space>> {
+        let path = path.to_owned();
+        self.turns.run(move || {
+            let found = rustix::fs::statvfs(&path).ok()?;
+            let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
+            Some(Space { capacity: bytes(found.f_blocks), available: bytes(found.f_bavail) })
+        })
+    }
+
+    fn pods_with_directories(&self) -> BoxFuture<'_, BTreeSet<String>> {
+        // Logs alone prove nothing: another agent on this node may have its own in the same place.
+        let pods = self.layout.pods();
+        self.turns.run(move || names_in(&pods).unwrap_or_default().into_iter().collect())
+    }
+
     fn process_end(&self, pid: u32) -> Option<BoxFuture<'static, ()>> {
         process::end(pid)
     }
@@ -167,10 +295,11 @@ impl Host for OsHost {
         let layout = self.layout.clone();
         let uid = uid.to_owned();
         self.turns.run(move || {
-            let mut directories = vec![layout.pod_dir(&uid)?];
+            let pod = layout.pod_dir(&uid)?;
             let logs = names_in(layout.logs()).unwrap_or_default();
             let of_pod = logs.into_iter().filter(|name| paths::is_log_dir_of(name, &uid));
-            directories.extend(of_pod.map(|name| layout.logs().join(name)));
+            // The pod's own goes last: as long as it is there, somebody will come back for the rest.
+            let directories: Vec<_> = of_pod.map(|name| layout.logs().join(name)).chain([pod]).collect();
             let failed: Vec<_> = directories.iter().flat_map(|directory| removal::remove(directory).err()).collect();
             match failed.as_slice() {
                 [] => Ok(()),
@@ -193,9 +322,14 @@ fn falls_back_to_log(pod: &Pod, container: &str) -> bool {
     policy == Some("FallbackToLogsOnError")
 }
 
-fn make_part(part: &SubPath) -> Result<(), HostError> {
-    let SubPath { volume, path } = part;
-    sub_paths::make(volume, path).map_err(|error| HostError {
+/// Sees to it that a part of a volume is there, and tells where it is.
+fn make_part(part: &SubPath) -> Result<PathBuf, HostError> {
+    let SubPath { volume, path, writer } = part;
+    let made = match writer {
+        Writer::Pod => sub_paths::make(volume, path).map(|()| volume.join(path)).map_err(|error| error.to_string()),
+        Writer::Agent => contents::resolve(volume, path),
+    };
+    made.map_err(|error| HostError {
         reason: NO_VOLUME,
         message: format!("cannot use {} in {}: {error}", path.display(), volume.display()),
     })
@@ -227,9 +361,15 @@ fn names_in(directory: &Path) -> io::Result<Vec<String>> {
     fs::read_dir(directory)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
 }
 
+fn no_log(path: &Path, error: &io::Error) -> HostError {
+    HostError { reason: NO_LOG, message: format!("{}: {error}", path.display()) }
+}
+
 fn no_directory(path: &Path, error: &io::Error) -> HostError {
     HostError { reason: NO_DIRECTORIES, message: format!("cannot make {}: {error}", path.display()) }
 }
 
+#[cfg(test)]
+mod content_tests;
 #[cfg(test)]
 mod tests;

@@ -56,10 +56,15 @@ impl Layout {
         Ok(PodPaths { dir: self.pod_dir(&pod.uid)?, log_dir: self.logs.join(log_dir) })
     }
 
+    /// The directory with the directories of all pods.
+    pub(super) fn pods(&self) -> PathBuf {
+        self.root.join("pods")
+    }
+
     /// The directory of the pod with that UID.
     pub(super) fn pod_dir(&self, uid: &str) -> Result<PathBuf, HostError> {
         check("UID of the pod", uid)?;
-        Ok(self.root.join("pods").join(uid))
+        Ok(self.pods().join(uid))
     }
 }
 
@@ -103,12 +108,12 @@ impl PodPaths {
 
     /// The directory behind an `emptyDir` volume.
     pub fn empty_dir(&self, volume: &str) -> PathBuf {
-        self.empty_dirs().join(volume)
+        self.volumes_of(EMPTY_DIRS).join(volume)
     }
 
-    /// The directory with all `emptyDir` volumes.
-    pub(super) fn empty_dirs(&self) -> PathBuf {
-        self.dir.join("volumes").join(EMPTY_DIRS)
+    /// The directory with all volumes of one plugin.
+    pub(super) fn volumes_of(&self, plugin: &str) -> PathBuf {
+        self.dir.join("volumes").join(plugin)
     }
 }
 

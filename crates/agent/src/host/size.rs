@@ -23,7 +23,7 @@ const SUFFIXES: [(&str, f64); 16] = [
 ];
 
 /// A validated amount as whole bytes, rounded up. `None` for what is no amount.
-pub(super) fn bytes(quantity: &Quantity) -> Option<u64> {
+pub fn bytes(quantity: &Quantity) -> Option<u64> {
     let (number, factor) = SUFFIXES.iter().find_map(|(suffix, factor)| {
         let number = quantity.0.strip_suffix(suffix)?;
         // An exponent is part of the number: Rust reads it as the API does.

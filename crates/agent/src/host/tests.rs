@@ -155,13 +155,11 @@ async fn other_volumes_are_named_with_what_is_supported() {
     let (_directory, host) = host();
     for (volume, expected) in [
         (
-            "{ name: cfg, configMap: { name: x } }",
-            "volumes of type configMap are not supported by this agent; supported are emptyDir and hostPath",
+            "{ name: cfg, persistentVolumeClaim: { claimName: x } }",
+            "volumes of type persistentVolumeClaim are not supported by this agent; supported are configMap, \
+             downwardAPI, emptyDir, hostPath, projected and secret",
         ),
-        (
-            "{ name: cfg, secret: { secretName: x } }",
-            "volumes of type secret are not supported by this agent; supported are emptyDir and hostPath",
-        ),
+        ("{ name: cfg, configMap: { name: x } }", "configmap \"x\" not found"),
         (
             "{ name: cfg, emptyDir: { medium: HugePages } }",
             "medium \"HugePages\" is not supported by this agent; supported are \"\" and \"Memory\"",
@@ -258,6 +256,19 @@ async fn clean_up_removes_that_pod_and_nothing_else() {
     assert!(stays.empty_dir("data").is_dir() && stays.container_log_dir("main").is_dir());
     host.clean_up("u1").await.unwrap();
     host.clean_up("never seen").await.unwrap();
+}
+
+/// Logs may be somebody else's; a directory below the root is an agent's own.
+#[tokio::test]
+async fn what_is_left_of_a_pod_is_known_by_its_directory() {
+    let (directory, host) = host();
+    assert_eq!(host.pods_with_directories().await, BTreeSet::new());
+    host.prepare(&pod("u1", "{ name: data, emptyDir: {} }")).await.unwrap();
+    fs::create_dir_all(directory.path().join("log/shop_other_u2/main")).unwrap();
+    assert_eq!(host.pods_with_directories().await, ["u1".to_owned()].into());
+    host.clean_up("u1").await.unwrap();
+    assert_eq!(host.pods_with_directories().await, BTreeSet::new());
+    assert!(directory.path().join("log/shop_other_u2/main").is_dir());
 }
 
 #[tokio::test]

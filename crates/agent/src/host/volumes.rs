@@ -4,7 +4,7 @@ use std::{
     ffi::CString,
     fs::{self, DirBuilder, FileType, OpenOptions, Permissions},
     io,
-    os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt},
+    os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown},
     path::{Path, PathBuf},
 };
 
@@ -12,41 +12,68 @@ use k8s_openapi::api::core::v1;
 use keelet_pod::volume_types;
 use rustix::mount::{MountFlags, mount};
 
-use super::{NO_VOLUME, PodPaths, make_dirs, size};
+use super::{
+    NO_VOLUME, PodPaths,
+    contents::{self, Content, Medium, Sources},
+    make_dirs, size,
+};
 use crate::doors::HostError;
 
 /// Anybody in the pod may write, whatever user a container runs as.
-const EMPTY_DIR_MODE: u32 = 0o777;
+const ROOM_MODE: u32 = 0o777;
+/// What is made in it belongs to the volume's group.
+const GROUPS_OWN: u32 = 0o2000;
 
-/// Makes or finds a volume, and tells where it is.
-pub(super) fn make(volume: &v1::Volume, paths: &PodPaths) -> Result<PathBuf, HostError> {
-    let made = match (&volume.empty_dir, &volume.host_path, volume_types(volume).first()) {
-        (Some(source), ..) => empty_dir(source, &volume.name, paths),
-        (None, Some(source), _) => host_path(source),
-        // A volume that says nothing is an emptyDir, as the API defines it.
-        (None, None, None) => empty_dir(&v1::EmptyDirVolumeSource::default(), &volume.name, paths),
-        (None, None, Some(kind)) => {
-            Err(format!("volumes of type {kind} are not supported by this agent; supported are emptyDir and hostPath"))
-        }
-    };
-    made.map_err(|error| HostError {
-        reason: NO_VOLUME,
-        message: format!("MountVolume.SetUp failed for volume {:?} : {error}", volume.name),
-    })
+/// What volumes of one pod are made with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ground<'a> {
+    /// Where contents come from.
+    pub(super) sources: Sources<'a>,
+    /// The group that volumes belong to: the pod's `fsGroup`.
+    pub(super) group: Option<u32>,
 }
 
-fn empty_dir(source: &v1::EmptyDirVolumeSource, name: &str, paths: &PodPaths) -> Result<PathBuf, String> {
+/// Makes or finds a volume, and tells where it is.
+pub(super) fn make(volume: &v1::Volume, paths: &PodPaths, ground: &Ground<'_>) -> Result<PathBuf, HostError> {
+    let made = match (&volume.empty_dir, &volume.host_path, Content::of(volume), volume_types(volume).first()) {
+        (Some(source), ..) => empty_dir(source, &volume.name, paths, ground),
+        (None, Some(source), ..) => host_path(source),
+        (None, None, Some(content), _) => contents::make(content, &volume.name, paths, ground),
+        // A volume that says nothing is an emptyDir, as the API defines it.
+        (None, None, None, None) => empty_dir(&v1::EmptyDirVolumeSource::default(), &volume.name, paths, ground),
+        (None, None, None, Some(kind)) => Err(format!(
+            "volumes of type {kind} are not supported by this agent; supported are configMap, downwardAPI, emptyDir, \
+             hostPath, projected and secret"
+        )),
+    };
+    made.map_err(|error| not_made(volume, &error))
+}
+
+/// Fills a volume anew, if it is one that the agent fills.
+pub(super) fn refresh(volume: &v1::Volume, paths: &PodPaths, ground: &Ground<'_>) -> Result<(), HostError> {
+    let Some(content) = Content::of(volume) else { return Ok(()) };
+    contents::refresh(content, &volume.name, paths, ground).map_err(|error| not_made(volume, &error))
+}
+
+fn not_made(volume: &v1::Volume, error: &str) -> HostError {
+    let message = format!("MountVolume.SetUp failed for volume {:?} : {error}", volume.name);
+    HostError { reason: NO_VOLUME, message }
+}
+
+fn empty_dir(
+    source: &v1::EmptyDirVolumeSource,
+    name: &str,
+    paths: &PodPaths,
+    ground: &Ground<'_>,
+) -> Result<PathBuf, String> {
     let path = paths.empty_dir(name);
-    let failed = |error: io::Error| format!("cannot make {}: {error}", path.display());
-    make_dirs(&paths.empty_dirs(), 0o750).map_err(failed)?;
+    // No limit, or one of nothing: the kernel's own, half the memory of the node.
+    let limit = source.size_limit.as_ref().and_then(size::bytes).filter(|limit| *limit > 0);
     match source.medium.as_deref().unwrap_or_default() {
-        "" => make_open_dir(&path).map_err(failed)?,
+        "" => ground.make_room(&path, Medium::Disk)?,
         "Memory" => {
-            make_open_dir(&path).map_err(failed)?;
-            if !is_mounted(&path).map_err(failed)? {
-                mount_tmpfs(&path, source)
-                    .map_err(|error| format!("cannot mount a tmpfs on {}: {error}", path.display()))?;
-            }
+            let options = limit.map(|limit| format!(",size={limit}")).unwrap_or_default();
+            ground.make_tmpfs(&path, &[&options])?;
         }
         medium => {
             return Err(format!("medium {medium:?} is not supported by this agent; supported are \"\" and \"Memory\""));
@@ -55,9 +82,54 @@ fn empty_dir(source: &v1::EmptyDirVolumeSource, name: &str, paths: &PodPaths) ->
     Ok(path)
 }
 
+// === impl Ground ===
+
+impl Ground<'_> {
+    /// Makes a directory for everybody in the pod, unless it is there.
+    pub(super) fn make_room(&self, path: &Path, medium: Medium) -> Result<(), String> {
+        match medium {
+            Medium::Disk => self.make_dir(path),
+            // Nothing of it is to reach a swap device. Kernels before 6.3 do not know the option.
+            Medium::Memory => self.make_tmpfs(path, &[",noswap", ""]),
+        }
+    }
+
+    fn make_dir(&self, path: &Path) -> Result<(), String> {
+        let above = path.parent().unwrap_or(path);
+        make_dirs(above, 0o750)
+            .and_then(|()| make_open_dir(path, self.mode(), self.group))
+            .map_err(|error| cannot_make(path, &error))
+    }
+
+    /// The same in memory, with the first of these options that the kernel takes.
+    fn make_tmpfs(&self, path: &Path, options: &[&str]) -> Result<(), String> {
+        self.make_dir(path)?;
+        if is_mounted(path).map_err(|error| cannot_make(path, &error))? {
+            return Ok(());
+        }
+        let mut tried = Ok(());
+        for options in options {
+            let group = self.group.map(|group| format!(",gid={group}")).unwrap_or_default();
+            tried = mount_tmpfs(path, format!("mode={:o}{group}{options}", self.mode()));
+            if tried.is_ok() {
+                break;
+            }
+        }
+        tried.map_err(|error| format!("cannot mount a tmpfs on {}: {error}", path.display()))
+    }
+
+    fn mode(&self) -> u32 {
+        if self.group.is_some() { ROOM_MODE | GROUPS_OWN } else { ROOM_MODE }
+    }
+}
+
+fn cannot_make(path: &Path, error: &io::Error) -> String {
+    format!("cannot make {}: {error}", path.display())
+}
+
 /// A directory for everybody. It gets its mode before it gets its name, so one that is in place is complete, and keeps
 /// the mode that its pod may have given it since.
-fn make_open_dir(path: &Path) -> io::Result<()> {
+fn make_open_dir(path: &Path, mode: u32, group: Option<u32>) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(metadata) if metadata.is_dir() => return Ok(()),
         Ok(_) => return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it is there and no directory")),
@@ -71,7 +143,10 @@ fn make_open_dir(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
-    fs::set_permissions(&new, Permissions::from_mode(EMPTY_DIR_MODE))?;
+    if group.is_some() {
+        chown(&new, None, group)?;
+    }
+    fs::set_permissions(&new, Permissions::from_mode(mode))?;
     fs::rename(&new, path)
 }
 
@@ -81,12 +156,7 @@ fn is_mounted(path: &Path) -> io::Result<bool> {
     Ok(fs::symlink_metadata(path)?.dev() != fs::symlink_metadata(parent)?.dev())
 }
 
-fn mount_tmpfs(path: &Path, source: &v1::EmptyDirVolumeSource) -> io::Result<()> {
-    let mut options = format!("mode={EMPTY_DIR_MODE:o}");
-    // No limit, or one of nothing: the kernel's own, half the memory of the node.
-    if let Some(limit) = source.size_limit.as_ref().and_then(size::bytes).filter(|limit| *limit > 0) {
-        options.push_str(&format!(",size={limit}"));
-    }
+fn mount_tmpfs(path: &Path, options: String) -> io::Result<()> {
     Ok(mount("tmpfs", path, "tmpfs", MountFlags::empty(), CString::new(options)?.as_c_str())?)
 }
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use k8s_openapi::api::core::v1 as api;
 use keelet_cri::v1;
-use keelet_pod::Container;
+use keelet_pod::{Container, Pod};
 
 use super::{
     ConfigError, Image, Placement,
@@ -52,7 +52,12 @@ pub(crate) fn container_config(
 
 /// The container in the API's form, of whatever kind it is.
 pub(super) fn in_api_form<'a>(placement: &Placement<'a>, name: &str) -> Option<Cow<'a, api::Container>> {
-    let spec = placement.pod.source.spec.as_ref()?;
+    in_spec(placement.pod, name)
+}
+
+/// The same for a pod that is not placed yet.
+pub(super) fn in_spec<'a>(pod: &'a Pod, name: &str) -> Option<Cow<'a, api::Container>> {
+    let spec = pod.source.spec.as_ref()?;
     let mut lasting = spec.init_containers.iter().flatten().chain(&spec.containers);
     if let Some(container) = lasting.find(|container| container.name == name) {
         return Some(Cow::Borrowed(container));

@@ -1,17 +1,79 @@
 //! What a container may be told of its own pod: `fieldRef` and `resourceFieldRef`.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::Path};
 
 use k8s_openapi::api::core::v1;
+use keelet_pod::Pod;
 
 use super::{
-    Placement,
+    NodeFacts, Placement,
     amount::{Amount, Side},
     container,
 };
+use crate::objects::Objects;
 
 /// Why there is no value, as the end of a sentence about the variable.
 type Fault = String;
+
+/// What a file in a volume tells of the pod.
+pub(crate) fn file(pod: &Pod, node: &NodeFacts, item: &v1::DownwardAPIVolumeFile) -> Result<String, Fault> {
+    let (volumes, parts, objects) = (BTreeMap::new(), BTreeMap::new(), Objects::default());
+    let placement = Placement {
+        pod,
+        volumes: &volumes,
+        parts: &parts,
+        objects: &objects,
+        logs: Path::new(""),
+        etc_hosts: None,
+        termination_file: None,
+        target: None,
+        pod_ips: &[],
+        node,
+    };
+    if let Some(reference) = &item.resource_field_ref {
+        let name = reference.container_name.as_deref().unwrap_or_default();
+        let own = container::in_api_form(&placement, name);
+        let own = own.ok_or_else(|| format!("refers to container {name:?}, which the pod does not have"))?;
+        return resource(&placement, &own, reference);
+    }
+    let path = item.field_ref.as_ref().map_or("", |reference| reference.field_path.as_str());
+    match path {
+        "metadata.labels" => Ok(listing(pod.source.metadata.labels.as_ref())),
+        "metadata.annotations" => Ok(listing(pod.source.metadata.annotations.as_ref())),
+        path if path.starts_with("metadata.") => field(&placement, path),
+        path => Err(format!("refers to field {path:?}, which is not available in a volume")),
+    }
+}
+
+/// A line for each entry, the value in quotes, the last line without an end: as the kubelet writes it.
+fn listing(map: Option<&BTreeMap<String, String>>) -> String {
+    let lines: Vec<_> = map.into_iter().flatten().map(|(key, value)| format!("{key}={}", quoted(value))).collect();
+    lines.join("\n")
+}
+
+/// Text in quotes as Go writes it.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for letter in text.chars() {
+        match letter {
+            '"' => quoted.push_str("\\\""),
+            '\\' => quoted.push_str("\\\\"),
+            '\n' => quoted.push_str("\\n"),
+            '\r' => quoted.push_str("\\r"),
+            '\t' => quoted.push_str("\\t"),
+            '\u{7}' => quoted.push_str("\\a"),
+            '\u{8}' => quoted.push_str("\\b"),
+            '\u{b}' => quoted.push_str("\\v"),
+            '\u{c}' => quoted.push_str("\\f"),
+            control if control < ' ' || control == '\u{7f}' => {
+                quoted.push_str(&format!("\\x{:02x}", u32::from(control)));
+            }
+            other => quoted.push(other),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
 
 /// The value of a field of the pod.
 pub(super) fn field(placement: &Placement<'_>, path: &str) -> Result<String, Fault> {

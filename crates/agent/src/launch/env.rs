@@ -1,11 +1,10 @@
 //! The environment of a container: variables in the order of the manifest, references resolved.
 
 use k8s_openapi::api::core::v1;
+use keelet_pod::{Container, Pod};
 
-use super::{ConfigError, Placement, downward, expand::expand};
-
-/// Why values from the cluster are refused.
-const NO_CLUSTER_VALUES: &str = "config maps and secrets are not available on this node yet";
+use super::{ConfigError, Placement, container, downward, expand::expand};
+use crate::objects::{ObjectKind, Reference};
 
 /// Variables and their values, each name once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,10 +39,10 @@ impl Environment {
 /// The environment of a container. A value refers to variables before it; a later variable of the same name replaces
 /// the earlier one.
 pub(super) fn environment(placement: &Placement<'_>, raw: &v1::Container) -> Result<Environment, ConfigError> {
-    for source in raw.env_from.iter().flatten() {
-        whole_object(source, &raw.name)?;
-    }
     let mut environment = Environment::default();
+    for source in raw.env_from.iter().flatten() {
+        add_whole_object(&mut environment, placement, source)?;
+    }
     for variable in raw.env.iter().flatten() {
         let value = match (variable.value.as_deref().unwrap_or_default(), &variable.value_from) {
             ("", Some(source)) => from_source(placement, raw, &variable.name, source)?,
@@ -56,21 +55,71 @@ pub(super) fn environment(placement: &Placement<'_>, raw: &v1::Container) -> Res
     Ok(environment)
 }
 
-/// `envFrom`: an object that may be absent is.
-fn whole_object(source: &v1::EnvFromSource, container: &str) -> Result<(), ConfigError> {
-    let (kind, name, optional) = if let Some(reference) = &source.config_map_ref {
-        ("config map", &reference.name, reference.optional)
-    } else if let Some(reference) = &source.secret_ref {
-        ("secret", &reference.name, reference.optional)
-    } else {
-        return Ok(());
-    };
-    if optional == Some(true) {
-        return Ok(());
+/// The objects that the variables of a container come from.
+pub(crate) fn references(pod: &Pod, container: &Container) -> Vec<Reference> {
+    let Some(raw) = container::in_spec(pod, &container.name) else { return Vec::new() };
+    let mut found = Vec::new();
+    for source in raw.env_from.iter().flatten() {
+        found.extend(whole_object(source).map(|(kind, name, _)| Reference { kind, name: name.to_owned(), key: None }));
     }
-    Err(ConfigError::container(format!(
-        "envFrom of container {container:?} needs {kind} {name:?}: {NO_CLUSTER_VALUES}"
-    )))
+    for source in raw.env.iter().flatten().filter_map(|variable| variable.value_from.as_ref()) {
+        let key = key_of_object(source);
+        found.extend(key.map(|Key { kind, name, key, .. }| Reference {
+            kind,
+            name: name.to_owned(),
+            key: Some(key.to_owned()),
+        }));
+    }
+    found
+}
+
+/// One key of an object.
+struct Key<'a> {
+    kind: ObjectKind,
+    name: &'a str,
+    key: &'a str,
+    optional: bool,
+}
+
+fn key_of_object(source: &v1::EnvVarSource) -> Option<Key<'_>> {
+    if let Some(reference) = &source.config_map_key_ref {
+        let optional = reference.optional == Some(true);
+        return Some(Key { kind: ObjectKind::ConfigMap, name: &reference.name, key: &reference.key, optional });
+    }
+    let reference = source.secret_key_ref.as_ref()?;
+    let optional = reference.optional == Some(true);
+    Some(Key { kind: ObjectKind::Secret, name: &reference.name, key: &reference.key, optional })
+}
+
+/// The object of an `envFrom`, and whether it may be absent.
+fn whole_object(source: &v1::EnvFromSource) -> Option<(ObjectKind, &str, bool)> {
+    if let Some(reference) = &source.config_map_ref {
+        return Some((ObjectKind::ConfigMap, &reference.name, reference.optional == Some(true)));
+    }
+    let reference = source.secret_ref.as_ref()?;
+    Some((ObjectKind::Secret, &reference.name, reference.optional == Some(true)))
+}
+
+/// `envFrom`: every key of an object is a variable.
+fn add_whole_object(
+    environment: &mut Environment,
+    placement: &Placement<'_>,
+    source: &v1::EnvFromSource,
+) -> Result<(), ConfigError> {
+    let Some((kind, name, optional)) = whole_object(source) else { return Ok(()) };
+    let Some(data) = placement.objects.get(kind, name) else {
+        return if optional { Ok(()) } else { Err(ConfigError::container(not_found(kind, name))) };
+    };
+    let prefix = source.prefix.as_deref().unwrap_or_default();
+    for (key, value) in data {
+        match (kind, text(placement, kind, name, key, value)) {
+            (_, Ok(value)) => environment.set(&format!("{prefix}{key}"), value),
+            // Only the text of a config map makes variables.
+            (ObjectKind::ConfigMap, Err(_)) => {}
+            (ObjectKind::Secret, Err(error)) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// The value from elsewhere; none if it may be absent and is.
@@ -89,18 +138,41 @@ fn from_source(
     if let Some(reference) = &source.resource_field_ref {
         return downward::resource(placement, raw, reference).map(Some).map_err(refuse);
     }
-    let (what, optional) = if let Some(reference) = &source.config_map_key_ref {
-        (format!("key {:?} of config map {:?}", reference.key, reference.name), reference.optional)
-    } else if let Some(reference) = &source.secret_key_ref {
-        (format!("key {:?} of secret {:?}", reference.key, reference.name), reference.optional)
-    } else if let Some(reference) = &source.file_key_ref {
+    if let Some(reference) = &source.file_key_ref {
         let what = format!("key {:?} of file {:?}", reference.key, reference.path);
         return Err(refuse(format!("needs {what}: values from files are not available on this node yet")));
-    } else {
-        return Ok(Some(String::new()));
-    };
-    if optional == Some(true) {
-        return Ok(None);
     }
-    Err(refuse(format!("needs {what}: {NO_CLUSTER_VALUES}")))
+    let Some(Key { kind, name, key, optional }) = key_of_object(source) else { return Ok(Some(String::new())) };
+    let Some(data) = placement.objects.get(kind, name) else {
+        return if optional { Ok(None) } else { Err(ConfigError::container(not_found(kind, name))) };
+    };
+    match data.get(key) {
+        Some(value) => text(placement, kind, name, key, value).map(Some),
+        None if optional => Ok(None),
+        None => {
+            let namespace = &placement.pod.namespace;
+            Err(ConfigError::container(format!("couldn't find key {key} in {} {namespace}/{name}", kind.name())))
+        }
+    }
+}
+
+fn not_found(kind: ObjectKind, name: &str) -> String {
+    format!("{} {name:?} not found", kind.resource())
+}
+
+/// A value as a variable. Runtimes take text alone.
+fn text(
+    placement: &Placement<'_>,
+    kind: ObjectKind,
+    name: &str,
+    key: &str,
+    value: &[u8],
+) -> Result<String, ConfigError> {
+    String::from_utf8(value.to_vec()).map_err(|_| {
+        let namespace = &placement.pod.namespace;
+        ConfigError::container(format!(
+            "key {key} in {} {namespace}/{name} is not UTF-8 text, so it cannot be an environment variable",
+            kind.name()
+        ))
+    })
 }

@@ -43,7 +43,15 @@ use std::{
 use k8s_openapi::api::core::v1::{PodSecurityContext, PodSpec};
 use keelet_pod::Pod;
 
-pub(crate) use self::{container::container_config, mounts::sub_paths, sandbox::sandbox_config};
+pub use self::qos::qos_class;
+pub(crate) use self::{
+    container::container_config,
+    downward::file as downward_file,
+    env::references,
+    mounts::{has_contents, sub_paths},
+    sandbox::sandbox_config,
+};
+use crate::objects::Objects;
 
 /// Where a pod is put: everything a launch needs to know besides the container.
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +60,10 @@ pub(crate) struct Placement<'a> {
     pub(crate) pod: &'a Pod,
     /// Where its volumes are on the node, by name.
     pub(crate) volumes: &'a BTreeMap<String, PathBuf>,
+    /// Where parts of volumes really are, by where they were asked for.
+    pub(crate) parts: &'a BTreeMap<PathBuf, PathBuf>,
+    /// The config maps and secrets that the container's variables come from.
+    pub(crate) objects: &'a Objects,
     /// The pod's log directory: `/var/log/pods/<namespace>_<name>_<uid>`.
     pub(crate) logs: &'a Path,
     /// The hosts file made for the pod; without one it keeps what the runtime gives it.
@@ -93,6 +105,18 @@ pub struct NodeFacts {
     pub swap_limits: bool,
     /// Where seccomp profiles of the type Localhost are, such as `/var/lib/kubelet/seccomp`.
     pub seccomp_root: PathBuf,
+    /// What a container is confined to that asks for no seccomp profile.
+    pub seccomp_default: SeccompDefault,
+}
+
+/// What a container is confined to that asks for no seccomp profile.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SeccompDefault {
+    /// To nothing, as the API has it.
+    #[default]
+    Unconfined,
+    /// To the runtime's own profile.
+    Runtime,
 }
 
 /// The two generations of cgroups.

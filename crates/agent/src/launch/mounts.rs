@@ -4,9 +4,9 @@ use std::path::{Component, Path, PathBuf};
 
 use k8s_openapi::api::core::v1 as api;
 use keelet_cri::v1;
-use keelet_pod::Container;
+use keelet_pod::{Container, Pod};
 
-use crate::doors::SubPath;
+use crate::doors::{SubPath, Writer};
 
 use super::{ConfigError, Placement, container, env, env::Environment, expand::expand};
 
@@ -19,10 +19,20 @@ pub(crate) fn sub_paths(placement: &Placement<'_>, container: &Container) -> Res
     let mut parts = Vec::new();
     for mount in raw.volume_mounts.iter().flatten() {
         if let Some(path) = sub_path(mount, &environment, &raw.name)? {
-            parts.push(SubPath { volume: volume(placement, &mount.name, &raw.name)?.to_owned(), path });
+            let writer = match kind(placement, &mount.name) {
+                Kind::Content => Writer::Agent,
+                Kind::Room | Kind::Foreign => Writer::Pod,
+            };
+            parts.push(SubPath { volume: volume(placement, &mount.name, &raw.name)?.to_owned(), path, writer });
         }
     }
     Ok(parts)
+}
+
+/// Whether the agent fills any of a pod's volumes.
+pub(crate) fn has_contents(pod: &Pod) -> bool {
+    let mut volumes = pod.source.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    volumes.any(|volume| kind_of(volume) == Kind::Content)
 }
 
 /// Everything that is mounted into a container.
@@ -56,7 +66,10 @@ fn volume_mount(
 ) -> Result<v1::Mount, ConfigError> {
     let volume = volume(placement, &mount.name, &raw.name)?;
     let host_path = match sub_path(mount, environment, &raw.name)? {
-        Some(part) => volume.join(part),
+        Some(part) => {
+            let asked = volume.join(part);
+            placement.parts.get(&asked).cloned().unwrap_or(asked)
+        }
         None => volume.to_owned(),
     };
     let kind = kind(placement, &mount.name);
@@ -95,17 +108,18 @@ enum Kind {
 
 fn kind(placement: &Placement<'_>, name: &str) -> Kind {
     let mut volumes = placement.spec().into_iter().flat_map(|spec| spec.volumes.iter().flatten());
-    match volumes.find(|volume| volume.name == name) {
-        Some(volume) if volume.empty_dir.is_some() => Kind::Room,
-        Some(volume)
-            if volume.config_map.is_some()
-                || volume.secret.is_some()
-                || volume.downward_api.is_some()
-                || volume.projected.is_some() =>
-        {
-            Kind::Content
-        }
-        _ => Kind::Foreign,
+    volumes.find(|volume| volume.name == name).map_or(Kind::Foreign, kind_of)
+}
+
+fn kind_of(volume: &api::Volume) -> Kind {
+    let filled = volume.config_map.is_some()
+        || volume.secret.is_some()
+        || volume.downward_api.is_some()
+        || volume.projected.is_some();
+    match filled {
+        _ if volume.empty_dir.is_some() => Kind::Room,
+        true => Kind::Content,
+        false => Kind::Foreign,
     }
 }
 

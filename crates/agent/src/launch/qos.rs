@@ -1,6 +1,7 @@
 //! The class of service of a pod, and who the kernel kills first when memory runs out.
 
 use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
+use keelet_pod::Pod;
 
 use super::{
     amount::{Amount, Side},
@@ -47,6 +48,15 @@ pub(super) fn oom_score_adj(spec: &PodSpec, container: &Container, node_memory: 
         adjustment = adjustment.min(score(least));
     }
     adjustment.clamp(FIRST + LAST, FIRST - 1)
+}
+
+/// The name of a pod's class, as its status tells it.
+pub fn qos_class(pod: &Pod) -> &'static str {
+    match pod.source.spec.as_ref().map_or(Class::BestEffort, class) {
+        Class::Guaranteed => "Guaranteed",
+        Class::Burstable => "Burstable",
+        Class::BestEffort => "BestEffort",
+    }
 }
 
 fn class(spec: &PodSpec) -> Class {

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1 as api;
 use keelet_cri::v1;
 
-use super::{ConfigError, Image, Placement};
+use super::{ConfigError, Image, Placement, SeccompDefault};
 
 use v1::security_profile::ProfileType;
 
@@ -179,6 +179,9 @@ fn seccomp(placement: &Placement<'_>, raw: &api::Container) -> Result<v1::Securi
             }
             let path = placement.node.seccomp_root.join(file);
             Ok(profile(ProfileType::Localhost, path.to_string_lossy().into_owned()))
+        }
+        None if placement.node.seccomp_default == SeccompDefault::Runtime => {
+            Ok(profile(ProfileType::RuntimeDefault, String::new()))
         }
         _ => Ok(profile(ProfileType::Unconfined, String::new())),
     }

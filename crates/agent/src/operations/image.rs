@@ -28,6 +28,11 @@ impl Work {
                 Err(error) => return failed("ImageInspectError", format!("cannot inspect image {image:?}: {error}")),
             }
         }
+        // Nobody closes it; without a permit it would only be early.
+        let _permit = match &self.node.pulls {
+            Some(pulls) => pulls.acquire().await.ok(),
+            None => None,
+        };
         self.tell(Some(container), "Pulling", format!("Pulling image {image:?}"));
         match runtime.pull_image(image, None, None).await {
             Ok(_) => {

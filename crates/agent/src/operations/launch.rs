@@ -9,6 +9,7 @@ use super::{Work, failed};
 use crate::{
     doors::{HostError, LifeFiles, LifeOf, Volumes},
     launch::{self, ConfigError, Image, Placement},
+    objects::Objects,
 };
 
 /// What there is on the node for a launch.
@@ -17,6 +18,7 @@ struct Ground {
     volumes: Volumes,
     logs: PathBuf,
     files: LifeFiles,
+    objects: Objects,
 }
 
 // === impl Work ===
@@ -97,11 +99,15 @@ impl Work {
 
     async fn ground(&self) -> Result<Ground, HostError> {
         let volumes = self.prepare_volumes().await?;
-        Ok(Ground { volumes, logs: self.node.host.log_dir(&self.pod)?, files: LifeFiles::default() })
+        Ok(Ground { volumes, logs: self.node.host.log_dir(&self.pod)?, ..Ground::default() })
     }
 
     async fn ground_for(&self, container: &Container, attempt: u32) -> Result<Ground, String> {
-        let ground = self.ground().await.map_err(|error| error.message)?;
+        let mut ground = self.ground().await.map_err(|error| error.message)?;
+        let wanted = launch::references(&self.pod, container);
+        if !wanted.is_empty() {
+            ground.objects = self.node.host.objects(&self.pod, &wanted).await.map_err(|error| error.message)?;
+        }
         let parts = launch::sub_paths(&self.placement(&ground), container).map_err(|error| error.message)?;
         let (pod, addresses) = (&self.pod, &self.addresses);
         let life = LifeOf { pod, container: &container.name, attempt, addresses, sub_paths: &parts };
@@ -113,6 +119,8 @@ impl Work {
         Placement {
             pod: &self.pod,
             volumes: &ground.volumes,
+            parts: &ground.files.parts,
+            objects: &ground.objects,
             logs: &ground.logs,
             etc_hosts: ground.files.etc_hosts.as_deref(),
             termination_file: ground.files.termination.as_deref(),

@@ -22,6 +22,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     doors::{HostError, Volumes},
+    launch::has_contents,
     node::{Node, bare},
     pod_task::Look,
     slot::{Slot, Wanted},
@@ -170,11 +171,22 @@ impl Work {
     pub(crate) async fn prepare_volumes(&self) -> Result<Volumes, HostError> {
         let known = self.volumes.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(volumes) = known {
+            self.refresh_volumes().await;
             return Ok(volumes);
         }
         let volumes = self.node.host.prepare(&self.pod).await?;
         *self.volumes.lock().unwrap_or_else(PoisonError::into_inner) = Some(volumes.clone());
         Ok(volumes)
+    }
+
+    /// What starts now sees config maps and secrets as they are now. If they are gone, what was there has to do.
+    async fn refresh_volumes(&self) {
+        if !has_contents(&self.pod) {
+            return;
+        }
+        if let Err(error) = self.node.host.refresh(&self.pod).await {
+            self.say(None, error.reason, Severity::Warning, error.message);
+        }
     }
 
     async fn hook(

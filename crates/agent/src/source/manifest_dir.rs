@@ -87,6 +87,11 @@ impl ManifestDir {
         Self { relook, ..self }
     }
 
+    /// Rung by others, it makes the source look at once.
+    pub fn bell(&self) -> Arc<Notify> {
+        Arc::clone(&self.hint)
+    }
+
     /// Watches the directory for as long as somebody wants to know. Every change of the listing is sent.
     pub async fn run(mut self, listings: watch::Sender<Arc<Listing>>) {
         let mut air = Air::Quiet;

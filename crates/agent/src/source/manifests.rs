@@ -151,6 +151,7 @@ impl Manifests {
                     Entry::Vacant(by_name) => {
                         by_name.insert(name);
                         uids.insert(&pod.uid, name);
+                        listing.files.insert(pod.uid.clone(), path.clone());
                         listing.pods.insert(pod.uid.clone(), Arc::clone(pod));
                     }
                 }

@@ -36,6 +36,8 @@ pub struct Listing {
     /// The pods that should be there, by UID. One that an earlier listing had and this one has not is not wanted any
     /// more.
     pub pods: BTreeMap<String, Arc<Pod>>,
+    /// The file that asks for each of these pods, by UID.
+    pub files: BTreeMap<String, String>,
     /// What stands in the way of knowing better, in the order of file names.
     pub problems: Vec<SourceProblem>,
     /// Whether a pod that no listing ever had is surely not wanted. Until this is true, such a pod, of an earlier run of

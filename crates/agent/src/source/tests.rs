@@ -72,6 +72,9 @@ mod pure {
         let both = format!("{}---\n{}", manifest("b", "1"), manifest("c", "1"));
         let listing = look(&mut m, [("a.yaml", bytes(manifest("a", "1"))), ("bc.yaml", bytes(both))]);
         assert_eq!(pods(&listing), ["a=1", "b=1", "c=1"]);
+        let files: Vec<&str> = listing.files.values().map(String::as_str).collect();
+        assert_eq!(files.iter().filter(|file| **file == "/m/bc.yaml").count(), 2, "{files:?}");
+        assert!(listing.pods.keys().eq(listing.files.keys()), "each pod has its file");
         assert!(listing.complete && listing.problems.is_empty(), "{listing:?}");
         assert!(listing.pods.iter().all(|(uid, pod)| *uid == pod.uid));
         let listing = look(&mut m, [("a.yaml", bytes(manifest("a", "1")))]);

@@ -327,3 +327,41 @@ fn links_of_lower_layers_are_not_followed() {
     let copied = top_layer(place.path(), &image).join("h");
     assert_eq!(fs::read_link(copied).unwrap().to_str(), Some("/etc/passwd"));
 }
+
+/// Whatever breaks in an archive, it is taken whole or not at all.
+#[test]
+fn archives_with_random_damage_are_taken_whole_or_not_at_all() {
+    if !is_root() {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let layer =
+        tar(vec![Raw::dir("d"), Raw::file("d/f", "content"), Raw::symlink("l", "d"), Raw::hardlink("h", "d/f")]);
+    let sample = Sample::new(vec![layer]);
+    let store = store(place.path());
+    let empty = listing(place.path());
+    let mut state = 1u64;
+    let mut next = |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below
+    };
+    let mut refused = 0;
+    for round in 0..200 {
+        let mut archive = if round % 2 == 0 { sample.docker_archive() } else { sample.oci_archive() };
+        for _ in 0..3 {
+            let at = next(archive.len());
+            archive[at] ^= 1 << next(8);
+        }
+        match store.import(&archive[..], Some("damaged")) {
+            Ok(images) => {
+                let top = top_layer(place.path(), &images[0]);
+                assert_eq!(fs::read_to_string(top.join("d/f")).unwrap(), "content");
+                store.remove(&images[0].id).unwrap();
+                fs::remove_file(place.path().join("images.json")).unwrap();
+            }
+            Err(_) => refused += 1,
+        }
+        assert_eq!(listing(place.path()), empty, "round {round}");
+    }
+    assert!(refused > 50, "{refused}");
+}

@@ -374,3 +374,23 @@ fn a_hostile_layer_from_a_registry_is_refused_and_leaves_nothing() {
         assert_eq!(listing(place.path()), before);
     });
 }
+
+#[test]
+fn certificates_are_checked_and_own_ones_can_be_trusted() {
+    run(async {
+        let (registry, certificate) = Registry::start_tls().await;
+        let sample = sample(1);
+        registry.put("team/app", "v1", &sample);
+        let place = tempfile::tempdir().unwrap();
+        let store = store(place.path());
+        let reference = format!("{}/team/app:v1", registry.host);
+        let mut options = PullOptions::default();
+        let error = store.pull(&reference, None, &options, |_| {}).await.unwrap_err();
+        assert!(matches!(&error, Error::Registry { problem: RegistryProblem::Unreachable, .. }), "{error}");
+        assert!(error.to_string().to_lowercase().contains("certificate"), "{error}");
+        options.extra_roots.push(certificate);
+        assert_eq!(store.pull(&reference, None, &options, |_| {}).await.unwrap().id, sample.id());
+        options.extra_roots = vec![b"not a certificate".to_vec()];
+        assert!(store.pull("127.0.0.1:1/app", None, &options, |_| {}).await.is_err());
+    });
+}

@@ -63,6 +63,23 @@ type Body = BoxBody<Bytes, std::io::Error>;
 
 impl Registry {
     pub(crate) async fn start() -> Self {
+        Self::start_with(None).await
+    }
+
+    /// A registry with a certificate of its own, in PEM.
+    pub(crate) async fn start_tls() -> (Self, Vec<u8>) {
+        let rcgen::CertifiedKey { cert, signing_key } =
+            rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+        let key = rustls::pki_types::PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();
+        let config = rustls::ServerConfig::builder()
+            .with_no_client_auth()
+            .with_single_cert(vec![cert.der().clone()], key)
+            .unwrap();
+        let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+        (Self::start_with(Some(acceptor)).await, cert.pem().into_bytes())
+    }
+
+    async fn start_with(tls: Option<tokio_rustls::TlsAcceptor>) -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let host = listener.local_addr().unwrap().to_string();
         let state = Arc::new(Mutex::new(State::default()));
@@ -70,13 +87,18 @@ impl Registry {
         tokio::spawn(async move {
             loop {
                 let Ok((stream, _)) = listener.accept().await else { return };
-                let (state, host) = (served.clone(), own_host.clone());
+                let (state, host, tls) = (served.clone(), own_host.clone(), tls.clone());
                 tokio::spawn(async move {
                     let service =
                         hyper::service::service_fn(move |request| answer(request, state.clone(), host.clone()));
-                    let _ = hyper::server::conn::http1::Builder::new()
-                        .serve_connection(TokioIo::new(stream), service)
-                        .await;
+                    let server = hyper::server::conn::http1::Builder::new();
+                    let _ = match tls {
+                        None => server.serve_connection(TokioIo::new(stream), service).await,
+                        Some(tls) => match tls.accept(stream).await {
+                            Ok(stream) => server.serve_connection(TokioIo::new(stream), service).await,
+                            Err(_) => return,
+                        },
+                    };
                 });
             }
         });

@@ -26,6 +26,31 @@ fn in_namespace(test: impl FnOnce() + Send) {
     });
 }
 
+/// A directory that takes its mounts away before it goes, also when a test fails: removing must never go into the host's own
+/// files.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mounts = fs::read_to_string("/proc/thread-self/mountinfo").unwrap_or_default();
+        let places = mounts.lines().filter_map(|line| line.split(' ').nth(4)).map(Path::new);
+        let below: Vec<&Path> = places.filter(|place| place.starts_with(self.path())).collect();
+        for place in below.into_iter().rev() {
+            let _ = rustix::mount::unmount(place, rustix::mount::UnmountFlags::DETACH);
+        }
+    }
+}
+
 fn mounts_below(directory: &Path) -> usize {
     let mounts = fs::read_to_string("/proc/thread-self/mountinfo").unwrap();
     mounts.lines().filter(|line| line.split(' ').nth(4).is_some_and(|at| Path::new(at).starts_with(directory))).count()
@@ -54,7 +79,7 @@ fn sample() -> Sample {
 #[test]
 fn a_root_shows_the_layers_and_keeps_changes_to_itself() {
     in_namespace(|| {
-        let place = tempfile::tempdir().unwrap();
+        let place = Place::new();
         let store = store(place.path());
         let image = store.import(&sample().docker_archive()[..], None).unwrap().remove(0);
         let one = store.make_root("one", &image).unwrap();
@@ -89,7 +114,7 @@ fn a_root_shows_the_layers_and_keeps_changes_to_itself() {
 #[test]
 fn a_root_outlives_its_image_and_a_restart() {
     in_namespace(|| {
-        let place = tempfile::tempdir().unwrap();
+        let place = Place::new();
         let opened = store(place.path());
         let image = opened.import(&sample().docker_archive()[..], None).unwrap().remove(0);
         let root = opened.make_root("r", &image).unwrap();
@@ -118,8 +143,8 @@ fn a_root_outlives_its_image_and_a_restart() {
 #[test]
 fn removing_a_root_spares_what_is_mounted_in_it() {
     in_namespace(|| {
-        let place = tempfile::tempdir().unwrap();
-        let volume = tempfile::tempdir().unwrap();
+        let place = Place::new();
+        let volume = Place::new();
         fs::write(volume.path().join("precious"), "data").unwrap();
         let store = store(place.path());
         let image = store.import(&sample().docker_archive()[..], None).unwrap().remove(0);
@@ -137,7 +162,7 @@ fn removing_a_root_spares_what_is_mounted_in_it() {
 #[test]
 fn a_key_belongs_to_one_image_and_is_a_plain_name() {
     in_namespace(|| {
-        let place = tempfile::tempdir().unwrap();
+        let place = Place::new();
         let store = store(place.path());
         let image = store.import(&sample().docker_archive()[..], None).unwrap().remove(0);
         let other =
@@ -155,7 +180,7 @@ fn a_key_belongs_to_one_image_and_is_a_plain_name() {
 #[test]
 fn images_without_layers_and_with_hundreds_have_roots() {
     in_namespace(|| {
-        let place = tempfile::tempdir().unwrap();
+        let place = Place::new();
         let store = store(place.path());
         let none = store.import(&Sample::new(vec![]).docker_archive()[..], Some("none")).unwrap().remove(0);
         let root = store.make_root("none", &none).unwrap();
@@ -186,7 +211,7 @@ fn images_without_layers_and_with_hundreds_have_roots() {
 #[test]
 fn a_layer_that_hides_everything_stands_alone() {
     in_namespace(|| {
-        let place = tempfile::tempdir().unwrap();
+        let place = Place::new();
         let store = store(place.path());
         let sample = Sample::new(vec![
             tar(vec![Raw::file("old", "x")]),
@@ -202,8 +227,8 @@ fn a_layer_that_hides_everything_stands_alone() {
 #[test]
 fn an_image_is_mounted_read_only_as_a_volume() {
     in_namespace(|| {
-        let place = tempfile::tempdir().unwrap();
-        let target = tempfile::tempdir().unwrap();
+        let place = Place::new();
+        let target = Place::new();
         let store = store(place.path());
         let samples = [sample(), Sample::new(vec![tar(vec![Raw::file("etc/a", "above")])]), Sample::new(vec![])];
         for (index, sample) in samples.iter().enumerate() {
@@ -231,8 +256,8 @@ fn an_image_is_mounted_read_only_as_a_volume() {
 #[test]
 fn a_directory_stands_in_for_an_image() {
     in_namespace(|| {
-        let place = tempfile::tempdir().unwrap();
-        let directory = tempfile::tempdir().unwrap();
+        let place = Place::new();
+        let directory = Place::new();
         fs::write(directory.path().join("file"), "host").unwrap();
         let store = store(place.path());
         let reference = format!("rootfs:{}", directory.path().display());
@@ -252,7 +277,7 @@ fn a_directory_stands_in_for_an_image() {
 #[test]
 fn the_hosts_own_root_stands_in_for_an_image_with_changes_in_memory() {
     in_namespace(|| {
-        let place = tempfile::tempdir().unwrap();
+        let place = Place::new();
         let store = store(place.path());
         let image = store.find("rootfs:/").unwrap().unwrap();
         let root = store.make_root("host", &image).unwrap();
@@ -279,7 +304,7 @@ fn busybox_runs_in_a_root() {
             skipped("there is no /bin/busybox");
             return;
         };
-        let place = tempfile::tempdir().unwrap();
+        let place = Place::new();
         let store = store(place.path());
         let layer = tar(vec![
             Raw::dir("bin"),

@@ -10,7 +10,7 @@ use std::{
 use keelet_agent::{Cgroups, NodeFacts};
 
 /// Asks this machine.
-pub(super) fn of_this_node(name: Option<String>, address: Option<IpAddr>, root: &Path) -> NodeFacts {
+pub(crate) fn of_this_node(name: Option<String>, address: Option<IpAddr>, root: &Path) -> NodeFacts {
     let hostname = || fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_lowercase();
     let processors = thread::available_parallelism().map_or(1, |count| count.get());
     let unified = Path::new("/sys/fs/cgroup/cgroup.controllers").exists();

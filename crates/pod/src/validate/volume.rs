@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1;
 use crate::{
     names,
     path::FieldPath,
-    problem::{forbidden, invalid, not_found, quoted, required},
+    problem::{forbidden, invalid, not_found, quoted, required, unsupported},
     review::Review,
 };
 
@@ -16,6 +16,10 @@ const MODE_MAX: i64 = 0o777;
 
 const HOST_PATH_TYPES: [&str; 8] =
     ["", "DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket", "CharDevice", "BlockDevice"];
+
+/// What a file may tell of its pod, besides single labels and annotations.
+const DOWNWARD_FIELDS: [&str; 5] =
+    ["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
 
 /// Checks the volumes of a pod and returns their names.
 pub(super) fn check(volumes: &[v1::Volume], path: &FieldPath, review: &mut Review<'_>) -> Unique {
@@ -117,22 +121,114 @@ fn check_source(volume: &v1::Volume, path: &FieldPath, review: &mut Review<'_>) 
         }
     }
     if let Some(source) = &volume.config_map {
-        present(review, &path.field("configMap").field("name"), &source.name);
+        let path = path.field("configMap");
+        present(review, &path.field("name"), &source.name);
+        key_paths(source.items.as_deref(), &path, review);
         mode(source.default_mode, "configMap", review);
     }
     if let Some(source) = &volume.secret {
         let name = source.secret_name.as_deref().unwrap_or_default();
-        present(review, &path.field("secret").field("secretName"), name);
+        let path = path.field("secret");
+        present(review, &path.field("secretName"), name);
+        key_paths(source.items.as_deref(), &path, review);
         mode(source.default_mode, "secret", review);
     }
     if let Some(source) = &volume.downward_api {
+        downward_files(source.items.as_deref(), &path.field("downwardAPI"), review);
         mode(source.default_mode, "downwardAPI", review);
     }
     if let Some(source) = &volume.projected {
+        for (index, source) in source.sources.iter().flatten().enumerate() {
+            projection(source, &path.field("projected").field("sources").index(index), review);
+        }
         mode(source.default_mode, "projected", review);
     }
     if let Some(source) = &volume.persistent_volume_claim {
         present(review, &path.field("persistentVolumeClaim").field("claimName"), &source.claim_name);
+    }
+}
+
+/// One source of a projected volume.
+fn projection(source: &v1::VolumeProjection, path: &FieldPath, review: &mut Review<'_>) {
+    let given = match serde_json::to_value(source) {
+        Ok(serde_json::Value::Object(fields)) => fields.into_iter().map(|(name, _)| name).collect(),
+        _ => Vec::new(),
+    };
+    for kind in given.iter().skip(1) {
+        let message = format!("may not specify more than one source in one entry, {} is given", given[0]);
+        review.object(&path.field(kind.clone()), forbidden(message));
+    }
+    if let Some(source) = &source.config_map {
+        let path = path.field("configMap");
+        present(review, &path.field("name"), &source.name);
+        key_paths(source.items.as_deref(), &path, review);
+    }
+    if let Some(source) = &source.secret {
+        let path = path.field("secret");
+        present(review, &path.field("name"), &source.name);
+        key_paths(source.items.as_deref(), &path, review);
+    }
+    if let Some(source) = &source.downward_api {
+        downward_files(source.items.as_deref(), &path.field("downwardAPI"), review);
+    }
+    if let Some(source) = &source.service_account_token {
+        file_path(&source.path, &path.field("serviceAccountToken").field("path"), review);
+    }
+}
+
+/// Which keys become which files.
+fn key_paths(items: Option<&[v1::KeyToPath]>, path: &FieldPath, review: &mut Review<'_>) {
+    for (index, item) in items.into_iter().flatten().enumerate() {
+        let path = path.field("items").index(index);
+        present(review, &path.field("key"), &item.key);
+        file_path(&item.path, &path.field("path"), review);
+        if let Some(mode) = item.mode {
+            within(review, &path.field("mode"), mode.into(), 0, MODE_MAX);
+        }
+    }
+}
+
+/// Files about the pod itself.
+fn downward_files(items: Option<&[v1::DownwardAPIVolumeFile]>, path: &FieldPath, review: &mut Review<'_>) {
+    for (index, item) in items.into_iter().flatten().enumerate() {
+        let path = path.field("items").index(index);
+        file_path(&item.path, &path.field("path"), review);
+        if let Some(mode) = item.mode {
+            within(review, &path.field("mode"), mode.into(), 0, MODE_MAX);
+        }
+        match (&item.field_ref, &item.resource_field_ref) {
+            (Some(_), Some(_)) => {
+                let message = "fieldRef and resourceFieldRef exclude each other";
+                review.object(&path.field("resourceFieldRef"), forbidden(message));
+            }
+            (None, None) => {
+                review.object(&path, required("one of fieldRef and resourceFieldRef is required"));
+            }
+            (Some(reference), None) => {
+                let path = path.field("fieldRef").field("fieldPath");
+                let field = reference.field_path.as_str();
+                let entry = ["metadata.labels['", "metadata.annotations['"];
+                let known = DOWNWARD_FIELDS.contains(&field)
+                    || field.ends_with("']") && entry.iter().any(|start| field.starts_with(start));
+                if !known {
+                    review.object(&path, unsupported(field, &DOWNWARD_FIELDS));
+                }
+            }
+            (None, Some(reference)) => {
+                let path = path.field("resourceFieldRef");
+                present(review, &path.field("resource"), &reference.resource);
+                present(review, &path.field("containerName"), reference.container_name.as_deref().unwrap_or_default());
+            }
+        }
+    }
+}
+
+/// The name of a file in a volume that the agent fills. What begins with two dots is the agent's own.
+fn file_path(given: &str, path: &FieldPath, review: &mut Review<'_>) {
+    present(review, path, given);
+    relative(given, path, review);
+    if given.starts_with("..") && !given.split('/').any(|part| part == "..") {
+        review.object(path, invalid(quoted(given), "must not start with '..'"));
     }
 }
 

@@ -43,6 +43,64 @@ fn volumes_have_names_and_one_source() {
     assert!(volume.empty_dir.is_some());
 }
 
+/// What the agent writes into a volume stays in it, and never looks like the agent's own `..data`.
+#[test]
+fn files_of_volumes_are_checked() {
+    let config_map = |items: &str| format!("{{name: a, configMap: {{name: c, items: [{items}]}}}}");
+    let downward = |items: &str| format!("{{name: a, downwardAPI: {{items: [{items}]}}}}");
+    let projected = |sources: &str| format!("{{name: a, projected: {{sources: [{sources}]}}}}");
+    let item = "configMap.items[0]";
+    for (good, bad, path, words) in [
+        (config_map("{key: k, path: a/b}"), config_map("{path: a}"), format!("{item}.key"), "Required"),
+        (config_map("{key: k, path: a..b}"), config_map("{key: k, path: a/../b}"), format!("{item}.path"), "'..'"),
+        (
+            config_map("{key: k, path: .a}"),
+            config_map("{key: k, path: ..a}"),
+            format!("{item}.path"),
+            "start with '..'",
+        ),
+        (config_map("{key: k, path: a}"), config_map("{key: k, path: /a}"), format!("{item}.path"), "relative"),
+        (
+            config_map("{key: k, path: a, mode: 0400}"),
+            config_map("{key: k, path: a, mode: 01000}"),
+            format!("{item}.mode"),
+            "between 0 and 511",
+        ),
+        (
+            downward("{path: l, fieldRef: {fieldPath: metadata.labels}}"),
+            downward("{path: l, fieldRef: {fieldPath: status.podIP}}"),
+            "downwardAPI.items[0].fieldRef.fieldPath".to_owned(),
+            "supported values: \"metadata.annotations\"",
+        ),
+        (
+            downward("{path: l, fieldRef: {fieldPath: \"metadata.labels['x']\"}}"),
+            downward("{path: l}"),
+            "downwardAPI.items[0]".to_owned(),
+            "one of fieldRef and resourceFieldRef",
+        ),
+        (
+            downward("{path: l, resourceFieldRef: {containerName: main, resource: limits.cpu}}"),
+            downward("{path: l, resourceFieldRef: {resource: limits.cpu}}"),
+            "downwardAPI.items[0].resourceFieldRef.containerName".to_owned(),
+            "Required",
+        ),
+        (
+            projected("{configMap: {name: c}}, {secret: {name: s}}"),
+            projected("{configMap: {name: c}, secret: {name: s}}"),
+            "projected.sources[0].secret".to_owned(),
+            "more than one source",
+        ),
+        (
+            projected("{secret: {name: s, items: [{key: k, path: p}]}}"),
+            projected("{secret: {name: s, items: [{key: k, path: ../p}]}}"),
+            "projected.sources[0].secret.items[0].path".to_owned(),
+            "'..'",
+        ),
+    ] {
+        volume_table(&[(&good, &bad, &path, words)]);
+    }
+}
+
 #[test]
 fn volume_sources_are_checked() {
     volume_table(&[

@@ -56,7 +56,7 @@ fn namespace(spec: &Spec, kind: LinuxNamespaceType) -> Option<Option<String>> {
 #[test]
 fn a_container_never_gets_the_nodes_processes_by_saying_nothing() {
     use NamespaceMode::{Container, Node, Pod};
-    let of = |asked, sandbox| {
+    let of = |asked: Option<NamespaceMode>, sandbox: NamespaceMode| {
         let asked = asked.map(|pid| options(Pod, Pod, pid));
         namespace(&made(asked, options(Pod, Pod, sandbox)), LinuxNamespaceType::Pid)
     };

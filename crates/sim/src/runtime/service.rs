@@ -282,6 +282,19 @@ impl RuntimeService for SimRuntime {
         .await
     }
 
+    async fn reopen_container_log(
+        &self,
+        request: Request<v1::ReopenContainerLogRequest>,
+    ) -> Answered<v1::ReopenContainerLogResponse> {
+        let id = request.into_inner().container_id;
+        self.quick(CallKind::ReopenContainerLog, &id.clone(), move |state| {
+            let name = state.container(&id)?.instance.name.clone();
+            state.log_sizes.remove(&name);
+            Ok(v1::ReopenContainerLogResponse {})
+        })
+        .await
+    }
+
     async fn exec_sync(&self, request: Request<v1::ExecSyncRequest>) -> Answered<v1::ExecSyncResponse> {
         let request = request.into_inner();
         let id = request.container_id;

@@ -70,6 +70,18 @@ impl World {
         self
     }
 
+    /// Of a pod that nobody knows only its directories are left.
+    pub fn leave_directories(&mut self, uid: &str) -> &mut Self {
+        self.inside(|state| state.leftovers.insert(uid.to_owned()));
+        self
+    }
+
+    /// The log of a container has grown to this size.
+    pub fn log_grows(&mut self, container: &str, bytes: u64) -> &mut Self {
+        self.inside(|state| state.log_sizes.insert(container.to_owned(), Some(bytes)));
+        self
+    }
+
     /// Changes the mood of the disk.
     pub fn disk(&mut self, mood: DiskMood) -> &mut Self {
         self.faults(|faults| faults.disk = mood)

@@ -5,3 +5,4 @@ mod containers;
 mod node;
 mod probes;
 mod restart_all;
+mod upkeep;

@@ -29,7 +29,12 @@ impl Peer {
         self.send(Frame::Data { id, fin, payload: bytes::Bytes::from_static(payload) }).await;
     }
 
+    /// What comes next, long before the connection would be idle.
     async fn next(&mut self) -> Option<Frame> {
+        timeout(Duration::from_secs(60), self.read()).await.expect("a frame, or an end, in time")
+    }
+
+    async fn read(&mut self) -> Option<Frame> {
         let mut head = [0; HEAD];
         self.socket.read_exact(&mut head).await.ok()?;
         let head = Head::parse(head).unwrap();
@@ -202,14 +207,40 @@ async fn a_connection_on_which_nothing_happens_is_closed_and_its_streams_end() {
     let (mut spdy, mut peer) = start();
     peer.open(1).await;
     let mut channel = spdy.accept().await.unwrap().accept().await.unwrap();
-    tokio::time::sleep(IDLE - Duration::from_secs(1)).await;
-    peer.send(Frame::Ping(1)).await;
-    tokio::time::sleep(IDLE - Duration::from_secs(1)).await;
-    assert!(!spdy.link.frames.is_closed(), "a ping keeps it alive");
+    let nearly = IDLE - Duration::from_secs(1);
+    tokio::time::sleep(nearly).await;
+    // A window update, which needs no answer.
+    peer.socket.write_all(b"\x80\x03\0\x09\0\0\0\x08\0\0\0\x01\0\0\0\x01").await.unwrap();
+    tokio::time::sleep(nearly).await;
+    assert!(!spdy.link.frames.is_closed(), "what is read keeps it alive");
+    channel.outbound.write_all(b"x").await.unwrap();
+    tokio::time::sleep(nearly).await;
+    assert!(!spdy.link.frames.is_closed(), "what is written keeps it alive");
     tokio::time::sleep(Duration::from_secs(10)).await;
+    assert!(spdy.link.frames.is_closed());
     spdy.hangup().wait().await;
     assert_eq!(channel.inbound.read(&mut [0; 1]).await.unwrap(), 0);
     channel.outbound.write_all(b"x").await.unwrap_err();
+}
+
+/// Closing at once would make the kernel reset the connection of a client that still writes.
+#[tokio::test(start_paused = true)]
+async fn after_a_goodbye_the_peer_may_write_until_it_closes() {
+    let (spdy, mut peer) = start();
+    let ended = tokio::spawn(spdy.into_link().end(SpdyEnd::goodbye()));
+    assert_eq!(peer.next().await, Some(Frame::GoAway { last: 0, status: goaway::OK }));
+    for _ in 0..1000 {
+        peer.data(1, false, &[0; 1024]).await;
+    }
+    assert!(!ended.is_finished());
+    drop(peer);
+    timeout(Duration::from_secs(1), ended).await.expect("at once").unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_never_closes_is_left_after_a_while() {
+    let (spdy, _peer) = start();
+    timeout(Duration::from_secs(60), spdy.into_link().end(SpdyEnd::goodbye())).await.expect("it ends");
 }
 
 #[tokio::test(start_paused = true)]

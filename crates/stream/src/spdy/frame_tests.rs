@@ -76,6 +76,9 @@ fn bodies_that_are_too_short_are_refused() {
 }
 
 proptest! {
+    // zlib is slow where it is not optimised.
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
     #[test]
     fn frames_there_and_back(frames in prop::collection::vec(frames(), 1..20)) {
         let (mut encoder, mut decoder, mut buffer) = (Encoder::new().unwrap(), Decoder::new(), BytesMut::new());

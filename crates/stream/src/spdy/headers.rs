@@ -212,6 +212,9 @@ mod tests {
     }
 
     proptest! {
+        // zlib is slow where it is not optimised.
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
         #[test]
         fn what_one_side_sends_the_other_reads(blocks in prop::collection::vec(
             prop::collection::btree_map("[a-z-]{1,20}", ".{0,200}", 0..20), 1..10)) {

@@ -1,6 +1,9 @@
 //! Variables.
 
+use std::sync::Arc;
+
 use super::*;
+use crate::{launch::references, objects::ObjectKind};
 
 #[test]
 fn values_refer_to_variables_before_them() {
@@ -104,24 +107,81 @@ fn amounts_of_other_containers_can_be_told() {
     assert!(Place::container(&resource_ref("limits.gpu", "")).refusal().contains("limits.gpu"));
 }
 
+/// `conf` and `keys` of the pod's namespace.
+fn with_objects(container: &str) -> Place {
+    let mut place = Place::container(container);
+    let data = |pairs: &[(&str, &[u8])]| {
+        Arc::new(pairs.iter().map(|(key, value)| ((*key).to_owned(), value.to_vec())).collect())
+    };
+    place.objects.insert(ObjectKind::ConfigMap, "conf", data(&[("url", b"http://a"), ("A.B", b"c"), ("raw", b"\xff")]));
+    place.objects.insert(ObjectKind::Secret, "keys", data(&[("token", b"t"), ("url", b"s")]));
+    place.objects.insert(ObjectKind::Secret, "raw", data(&[("k", b"\xff")]));
+    place
+}
+
 #[test]
-fn values_of_the_cluster_are_refused_by_name() {
-    let cases = [
+fn variables_come_from_config_maps_and_secrets() {
+    let cases: [(&str, &[&str]); 5] = [
+        ("env: [{name: URL, valueFrom: {configMapKeyRef: {name: conf, key: url}}}]", &["URL=http://a"]),
+        ("env: [{name: T, valueFrom: {secretKeyRef: {name: keys, key: token}}}]", &["T=t"]),
+        ("envFrom: [{configMapRef: {name: conf}, prefix: P_}]", &["P_A.B=c", "P_url=http://a"]),
+        // Later ones win, and those under `env` over all.
         (
-            "env: [{name: URL, valueFrom: {configMapKeyRef: {name: conf, key: url}}}]",
-            "environment variable \"URL\" of container \"main\" needs key \"url\" of config map \"conf\"",
+            "envFrom: [{configMapRef: {name: conf}}, {secretRef: {name: keys}}]\nenv: [{name: token, value: own}]",
+            &["A.B=c", "url=s", "token=own"],
         ),
-        (
-            "env: [{name: TOKEN, valueFrom: {secretKeyRef: {name: keys, key: token}}}]",
-            "environment variable \"TOKEN\" of container \"main\" needs key \"token\" of secret \"keys\"",
-        ),
-        ("envFrom: [{configMapRef: {name: conf}}]", "envFrom of container \"main\" needs config map \"conf\""),
-        ("envFrom: [{secretRef: {name: keys}}]", "envFrom of container \"main\" needs secret \"keys\""),
+        ("envFrom: [{secretRef: {name: keys}}]\nenv: [{name: X, value: $(token)!}]", &["token=t", "url=s", "X=t!"]),
     ];
-    for (container, start) in cases {
-        let message = Place::container(container).refusal();
-        assert_eq!(message, format!("{start}: config maps and secrets are not available on this node yet"));
+    for (container, variables) in cases {
+        assert_eq!(with_objects(container).variables(), variables, "{container}");
     }
+}
+
+/// In the kubelet's words.
+#[test]
+fn variables_whose_object_or_key_is_missing_are_refused() {
+    let cases = [
+        ("env: [{name: U, valueFrom: {configMapKeyRef: {name: none, key: url}}}]", "configmap \"none\" not found"),
+        ("env: [{name: U, valueFrom: {secretKeyRef: {name: none, key: url}}}]", "secret \"none\" not found"),
+        (
+            "env: [{name: U, valueFrom: {configMapKeyRef: {name: conf, key: x}}}]",
+            "couldn't find key x in ConfigMap shop/conf",
+        ),
+        (
+            "env: [{name: U, valueFrom: {secretKeyRef: {name: keys, key: x}}}]",
+            "couldn't find key x in Secret shop/keys",
+        ),
+        ("envFrom: [{configMapRef: {name: none}}]", "configmap \"none\" not found"),
+        ("envFrom: [{secretRef: {name: none}}]", "secret \"none\" not found"),
+        (
+            "envFrom: [{secretRef: {name: raw}}]",
+            "key k in Secret shop/raw is not UTF-8 text, so it cannot be an environment variable",
+        ),
+        (
+            "env: [{name: U, valueFrom: {configMapKeyRef: {name: conf, key: raw, optional: true}}}]",
+            "key raw in ConfigMap shop/conf is not UTF-8 text, so it cannot be an environment variable",
+        ),
+    ];
+    for (container, message) in cases {
+        assert_eq!(with_objects(container).refusal(), message, "{container}");
+    }
+}
+
+#[test]
+fn a_launch_asks_for_the_objects_of_its_variables_alone() {
+    let place = Place::container(
+        "envFrom: [{configMapRef: {name: conf}}, {secretRef: {name: keys, optional: true}}]\nenv:\n\
+         - {name: A, valueFrom: {configMapKeyRef: {name: other, key: a}}}\n- {name: B, value: b}\n\
+         - {name: C, valueFrom: {fieldRef: {fieldPath: metadata.name}}}",
+    );
+    let found = references(&place.pod, place.pod.container("main").unwrap());
+    let found: Vec<_> = found.iter().map(|found| (found.kind, &*found.name, found.key.as_deref())).collect();
+    let expected = [
+        (ObjectKind::ConfigMap, "conf", None),
+        (ObjectKind::Secret, "keys", None),
+        (ObjectKind::ConfigMap, "other", Some("a")),
+    ];
+    assert_eq!(found, expected);
 }
 
 #[test]

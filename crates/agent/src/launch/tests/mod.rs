@@ -15,7 +15,7 @@ use std::{
 use keelet_cri::v1;
 use keelet_pod::{Features, Origin, Pod, Strictness, Switch, read_manifest};
 
-use crate::doors::SubPath;
+use crate::{doors::SubPath, objects::Objects};
 
 use super::{ConfigError, Image, NodeFacts, Placement, container_config, sandbox_config, sub_paths};
 
@@ -23,6 +23,8 @@ use super::{ConfigError, Image, NodeFacts, Placement, container_config, sandbox_
 struct Place {
     pod: Pod,
     volumes: BTreeMap<String, PathBuf>,
+    parts: BTreeMap<PathBuf, PathBuf>,
+    objects: Objects,
     pod_ips: Vec<String>,
     target: Option<String>,
     node: NodeFacts,
@@ -66,6 +68,8 @@ impl Place {
         Self {
             pod: report.pods.remove(0),
             volumes: BTreeMap::new(),
+            parts: BTreeMap::new(),
+            objects: Objects::default(),
             pod_ips: vec!["10.0.0.7".to_owned(), "fd00::7".to_owned()],
             target: None,
             node: NodeFacts {
@@ -91,6 +95,8 @@ impl Place {
         Placement {
             pod: &self.pod,
             volumes: &self.volumes,
+            parts: &self.parts,
+            objects: &self.objects,
             logs: Path::new("/var/log/pods/shop_web_u-1"),
             etc_hosts: Some(Path::new("/run/pods/u-1/etc-hosts")),
             termination_file: Some(Path::new("/run/pods/u-1/main/3")),

@@ -3,6 +3,7 @@
 use keelet_cri::v1::MountPropagation;
 
 use super::*;
+use crate::doors::Writer;
 
 const VOLUMES: &str = "volumes:\n- {name: data, emptyDir: {}}\n- {name: node, hostPath: {path: /srv}}\n\
     - {name: conf, configMap: {name: conf}}";
@@ -103,6 +104,18 @@ fn a_part_of_a_volume_is_mounted_from_inside_it() {
             [PathBuf::from(path)].into_iter().filter(|path| path != Path::new("/run/data")).collect();
         assert_eq!(joined, expected, "{field}");
     }
+}
+
+/// A part of a volume that the agent fills is mounted from where it is at that moment.
+#[test]
+fn a_part_of_what_the_agent_fills_in_is_mounted_from_where_it_really_is() {
+    let mut place =
+        mounting("- {name: conf, mountPath: /m, subPath: a.conf}\n- {name: data, mountPath: /d, subPath: x}");
+    let writers: Vec<_> = place.sub_paths().expect("parts").iter().map(|part| part.writer).collect();
+    assert_eq!(writers, [Writer::Agent, Writer::Pod]);
+    place.parts.insert("/run/conf/a.conf".into(), "/run/conf/..1/a.conf".into());
+    let paths: Vec<_> = place.launch().mounts.into_iter().take(2).map(|mount| mount.host_path).collect();
+    assert_eq!(paths, ["/run/conf/..1/a.conf", "/run/data/x"]);
 }
 
 #[test]

@@ -102,3 +102,24 @@ fn a_pod_whose_volume_cannot_be_mounted_gets_no_further() {
         assert!(world.holds(Ready));
     }
 }
+
+/// A container whose variables come from a config map waits for it, says so, and starts once it is there. Others of the
+/// pod do not wait with it.
+#[test]
+fn a_container_waits_for_the_config_map_of_its_variables() {
+    let mut world = World::new(1)
+        .pod(
+            "  containers:\n  - {name: main, image: app, env: [{name: URL, valueFrom: {configMapKeyRef: {name: conf, key: url}}}]}\n  \
+             - {name: other, image: app}\n",
+        )
+        .without_agent()
+        .build();
+    world.faults(|faults| faults.missing_objects = ["conf".to_owned()].into()).start_agent().run(secs(60));
+    assert_eq!((world.starts("main"), world.starts("other")), (0, 1));
+    assert!(world.saw_event("Failed", "configmap \"conf\" not found"));
+    assert!(!world.holds(ConditionType::Ready));
+    // It comes.
+    world.settle();
+    assert_eq!((world.starts("main"), world.starts("other")), (1, 1));
+    assert!(world.holds(ConditionType::Ready));
+}

@@ -1,0 +1,122 @@
+//! Volumes that the agent fills: config maps, secrets, the downward API, and projections of them.
+//!
+//! What is in them is put together by [`payload`] and written by [`atomic`], once before the pod starts and again
+//! whenever it has changed. What cannot be had any more stays as it was: a pod that runs is not harmed because
+//! somebody removed a file, and a new run of the agent decides as the old one did.
+
+mod atomic;
+mod payload;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use k8s_openapi::api::core::v1;
+
+pub(super) use self::payload::Sources;
+use super::{PodPaths, volumes::Ground};
+
+/// The link in a volume to what is in it.
+const DATA: &str = "..data";
+
+/// A volume that the agent fills.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Content<'a> {
+    ConfigMap(&'a v1::ConfigMapVolumeSource),
+    Secret(&'a v1::SecretVolumeSource),
+    Downward(&'a v1::DownwardAPIVolumeSource),
+    Projected(&'a v1::ProjectedVolumeSource),
+}
+
+/// Makes a volume and fills it. One that was filled before keeps what it has if it cannot be filled now.
+pub(super) fn make(content: Content<'_>, name: &str, paths: &PodPaths, ground: &Ground<'_>) -> Result<PathBuf, String> {
+    let path = place(content, name, paths);
+    let payload = match payload::payload(content, &ground.sources) {
+        Ok(payload) => payload,
+        Err(error) if is_filled(&path) => {
+            tracing::warn!(volume = %path.display(), %error, "the volume keeps what is in it");
+            return Ok(path);
+        }
+        Err(error) => return Err(error),
+    };
+    ground.make_room(&path, content.medium())?;
+    write(&path, &payload, ground)?;
+    Ok(path)
+}
+
+/// Fills a volume with what should be in it by now. One that was never filled is left alone.
+pub(super) fn refresh(content: Content<'_>, name: &str, paths: &PodPaths, ground: &Ground<'_>) -> Result<(), String> {
+    let path = place(content, name, paths);
+    if !is_filled(&path) {
+        return Ok(());
+    }
+    write(&path, &payload::payload(content, &ground.sources)?, ground)
+}
+
+fn write(path: &Path, payload: &payload::Payload, ground: &Ground<'_>) -> Result<(), String> {
+    let changed = atomic::write(path, payload, ground.group)
+        .map_err(|error| format!("cannot write to {}: {error}", path.display()))?;
+    if changed == atomic::Changed::Yes {
+        tracing::debug!(volume = %path.display(), files = payload.len(), "volume filled");
+    }
+    Ok(())
+}
+
+fn place(content: Content<'_>, name: &str, paths: &PodPaths) -> PathBuf {
+    paths.volumes_of(content.plugin()).join(name)
+}
+
+fn is_filled(path: &Path) -> bool {
+    fs::symlink_metadata(path.join(DATA)).is_ok()
+}
+
+/// Where a part of such a volume is right now. What is mounted from there does not change with the volume.
+pub(super) fn resolve(volume: &Path, part: &Path) -> Result<PathBuf, String> {
+    let real = |path: &Path| fs::canonicalize(path).map_err(|error| format!("{}: {error}", path.display()));
+    let (top, found) = (real(volume)?, real(&volume.join(part))?);
+    if found.starts_with(&top) { Ok(found) } else { Err(format!("{} leads out of the volume", part.display())) }
+}
+
+// === impl Content ===
+
+impl<'a> Content<'a> {
+    /// What the agent has to fill in a volume; none for volumes of other types.
+    pub(super) fn of(volume: &'a v1::Volume) -> Option<Self> {
+        if let Some(source) = &volume.config_map {
+            return Some(Self::ConfigMap(source));
+        }
+        if let Some(source) = &volume.secret {
+            return Some(Self::Secret(source));
+        }
+        if let Some(source) = &volume.downward_api {
+            return Some(Self::Downward(source));
+        }
+        volume.projected.as_ref().map(Self::Projected)
+    }
+
+    /// What the kubelet calls the volume plugin, as a directory name.
+    fn plugin(self) -> &'static str {
+        match self {
+            Self::ConfigMap(_) => "kubernetes.io~configmap",
+            Self::Secret(_) => "kubernetes.io~secret",
+            Self::Downward(_) => "kubernetes.io~downward-api",
+            Self::Projected(_) => "kubernetes.io~projected",
+        }
+    }
+
+    /// A secret never reaches a disk. What else is in memory is so as the kubelet has it.
+    fn medium(self) -> Medium {
+        match self {
+            Self::ConfigMap(_) => Medium::Disk,
+            Self::Secret(_) | Self::Downward(_) | Self::Projected(_) => Medium::Memory,
+        }
+    }
+}
+
+/// What a volume is kept on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Medium {
+    Disk,
+    Memory,
+}

@@ -1,0 +1,294 @@
+//! What belongs into a volume that the agent fills. Reads objects; writes nothing.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+use k8s_openapi::api::core::v1;
+use keelet_pod::Pod;
+
+use super::Content;
+use crate::{
+    launch::{NodeFacts, downward_file},
+    objects::{Data, ObjectKind, ObjectStore},
+};
+
+/// The mode of files of which nothing is said.
+const MODE: i32 = 0o644;
+
+/// Where contents come from.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::host) struct Sources<'a> {
+    pub(in crate::host) pod: &'a Pod,
+    pub(in crate::host) node: &'a NodeFacts,
+    pub(in crate::host) objects: &'a dyn ObjectStore,
+}
+
+/// The files of a volume, by their path in it.
+pub(super) type Payload = BTreeMap<PathBuf, File>;
+
+/// One file of a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct File {
+    pub(super) bytes: Vec<u8>,
+    pub(super) mode: u32,
+}
+
+/// Part of an object, as files.
+struct Part<'a> {
+    kind: ObjectKind,
+    name: &'a str,
+    items: Option<&'a [v1::KeyToPath]>,
+    mode: i32,
+    optional: bool,
+}
+
+/// What belongs into a volume, or why that cannot be told.
+pub(super) fn payload(content: Content<'_>, sources: &Sources<'_>) -> Result<Payload, String> {
+    let mut payload = Payload::new();
+    match content {
+        Content::ConfigMap(source) => {
+            let part = Part {
+                kind: ObjectKind::ConfigMap,
+                name: &source.name,
+                items: source.items.as_deref(),
+                mode: source.default_mode.unwrap_or(MODE),
+                optional: source.optional == Some(true),
+            };
+            part.add(&mut payload, sources)?;
+        }
+        Content::Secret(source) => {
+            let part = Part {
+                kind: ObjectKind::Secret,
+                name: source.secret_name.as_deref().unwrap_or_default(),
+                items: source.items.as_deref(),
+                mode: source.default_mode.unwrap_or(MODE),
+                optional: source.optional == Some(true),
+            };
+            part.add(&mut payload, sources)?;
+        }
+        Content::Downward(source) => {
+            let mode = source.default_mode.unwrap_or(MODE);
+            downward(source.items.as_deref(), mode, &mut payload, sources)?;
+        }
+        Content::Projected(source) => {
+            let mode = source.default_mode.unwrap_or(MODE);
+            for source in source.sources.iter().flatten() {
+                projection(source, mode, &mut payload, sources)?;
+            }
+        }
+    }
+    check_paths(&payload)?;
+    Ok(payload)
+}
+
+fn projection(
+    source: &v1::VolumeProjection,
+    mode: i32,
+    payload: &mut Payload,
+    sources: &Sources<'_>,
+) -> Result<(), String> {
+    if let Some(source) = &source.config_map {
+        let optional = source.optional == Some(true);
+        let items = source.items.as_deref();
+        let part = Part { kind: ObjectKind::ConfigMap, name: &source.name, items, mode, optional };
+        part.add(payload, sources)?;
+    }
+    if let Some(source) = &source.secret {
+        let optional = source.optional == Some(true);
+        let items = source.items.as_deref();
+        let part = Part { kind: ObjectKind::Secret, name: &source.name, items, mode, optional };
+        part.add(payload, sources)?;
+    }
+    if let Some(source) = &source.downward_api {
+        downward(source.items.as_deref(), mode, payload, sources)?;
+    }
+    let missing = "only an API server can give it, and this node has none";
+    if let Some(source) = &source.service_account_token {
+        return Err(format!("projected source serviceAccountToken (path {:?}): {missing}", source.path));
+    }
+    if let Some(source) = &source.cluster_trust_bundle
+        && source.optional != Some(true)
+    {
+        return Err(format!("projected source clusterTrustBundle (path {:?}): {missing}", source.path));
+    }
+    if source.pod_certificate.is_some() {
+        return Err(format!("projected source podCertificate: {missing}"));
+    }
+    Ok(())
+}
+
+fn downward(
+    items: Option<&[v1::DownwardAPIVolumeFile]>,
+    mode: i32,
+    payload: &mut Payload,
+    sources: &Sources<'_>,
+) -> Result<(), String> {
+    for item in items.into_iter().flatten() {
+        let text =
+            downward_file(sources.pod, sources.node, item).map_err(|why| format!("file {:?} {why}", item.path))?;
+        payload.insert(item.path.clone().into(), File::new(text.into_bytes(), item.mode.unwrap_or(mode)));
+    }
+    Ok(())
+}
+
+/// A path cannot be both a file and a directory. Neither may lead out of the volume, whatever validation has seen.
+fn check_paths(payload: &Payload) -> Result<(), String> {
+    for path in payload.keys() {
+        let plain = path.components().all(|part| matches!(part, std::path::Component::Normal(_)));
+        if !plain || path.as_os_str().is_empty() || path.to_string_lossy().starts_with("..") {
+            return Err(format!("{} is no path of a file in the volume", path.display()));
+        }
+        let above = path.ancestors().skip(1).filter(|above| *above != Path::new(""));
+        if let Some(file) = above.into_iter().find(|above| payload.contains_key(*above)) {
+            return Err(format!("{} cannot be a file, {} is below it", file.display(), path.display()));
+        }
+    }
+    Ok(())
+}
+
+// === impl Part ===
+
+impl Part<'_> {
+    fn add(&self, payload: &mut Payload, sources: &Sources<'_>) -> Result<(), String> {
+        let Some(data) = sources.objects.find(self.kind, &sources.pod.namespace, self.name)? else {
+            let missing = format!("{} {:?} not found", self.kind.resource(), self.name);
+            return if self.optional { Ok(()) } else { Err(missing) };
+        };
+        match self.items.filter(|items| !items.is_empty()) {
+            None => {
+                let files = data.into_iter().map(|(key, bytes)| (PathBuf::from(key), File::new(bytes, self.mode)));
+                payload.extend(files);
+                Ok(())
+            }
+            Some(items) => items.iter().try_for_each(|item| self.add_item(item, &data, payload)),
+        }
+    }
+
+    fn add_item(&self, item: &v1::KeyToPath, data: &Data, payload: &mut Payload) -> Result<(), String> {
+        match data.get(&item.key) {
+            Some(bytes) => {
+                let file = File::new(bytes.clone(), item.mode.unwrap_or(self.mode));
+                payload.insert(item.path.clone().into(), file);
+                Ok(())
+            }
+            None if self.optional => Ok(()),
+            None => Err(match self.kind {
+                ObjectKind::ConfigMap => format!("configmap references non-existent config key: {}", item.key),
+                ObjectKind::Secret => format!("references non-existent secret key: {}", item.key),
+            }),
+        }
+    }
+}
+
+// === impl File ===
+
+impl File {
+    fn new(bytes: Vec<u8>, mode: i32) -> Self {
+        Self { bytes, mode: mode.cast_unsigned() & 0o777 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use keelet_pod::parse_one;
+
+    use super::*;
+
+    /// `conf` has a, b; `keys` has token.
+    #[derive(Debug)]
+    struct Store;
+
+    impl ObjectStore for Store {
+        fn find(&self, kind: ObjectKind, namespace: &str, name: &str) -> Result<Option<Data>, String> {
+            let data = |pairs: &[(&str, &str)]| {
+                pairs.iter().map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec())).collect()
+            };
+            Ok(match (kind, namespace, name) {
+                (ObjectKind::ConfigMap, "shop", "conf") => Some(data(&[("a", "1"), ("b", "2")])),
+                (ObjectKind::Secret, "shop", "keys") => Some(data(&[("token", "t")])),
+                (_, _, "broken") => return Err("file x: broken".to_owned()),
+                _ => None,
+            })
+        }
+    }
+
+    fn of(volume: &str) -> Result<Vec<String>, String> {
+        let pod = parse_one(&format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: web, namespace: shop, uid: u, labels: {{b: z, a: x}}, annotations: {{n: 'q\"'}}}}\nspec:\n  \
+             containers: [{{name: main, image: x, resources: {{limits: {{cpu: 2}}}}}}]\n  volumes: [{{name: v, {volume}}}]\n"
+        ))
+        .unwrap();
+        let volumes = pod.source.spec.as_ref().unwrap().volumes.clone().unwrap();
+        let sources = Sources { pod: &pod, node: &NodeFacts::default(), objects: &Store };
+        let payload = payload(Content::of(&volumes[0]).unwrap(), &sources)?;
+        let show = |(path, file): (&PathBuf, &File)| {
+            format!("{} {:o} {}", path.display(), file.mode, String::from_utf8_lossy(&file.bytes))
+        };
+        Ok(payload.iter().map(show).collect())
+    }
+
+    #[test]
+    fn a_volume_holds_what_its_sources_say() {
+        let cases: [(&str, &[&str]); 11] = [
+            ("configMap: {name: conf}", &["a 644 1", "b 644 2"]),
+            ("configMap: {name: conf, defaultMode: 0400}", &["a 400 1", "b 400 2"]),
+            ("configMap: {name: conf, items: [{key: b, path: x/y, mode: 0600}]}", &["x/y 600 2"]),
+            ("configMap: {name: none, optional: true}", &[]),
+            ("configMap: {name: conf, optional: true, items: [{key: z, path: z}, {key: a, path: a}]}", &["a 644 1"]),
+            ("secret: {secretName: keys}", &["token 644 t"]),
+            ("secret: {secretName: none, optional: true}", &[]),
+            (
+                "downwardAPI: {items: [{path: l, fieldRef: {fieldPath: metadata.labels}}, {path: a, fieldRef: {fieldPath: metadata.annotations}}, \
+                 {path: name, mode: 0444, fieldRef: {fieldPath: metadata.name}}, \
+                 {path: cpu, resourceFieldRef: {containerName: main, resource: limits.cpu}}]}",
+                &["a 644 n=\"q\\\"\"", "cpu 644 2", "l 644 a=\"x\"\nb=\"z\"", "name 444 web"],
+            ),
+            (
+                "projected: {defaultMode: 0440, sources: [{configMap: {name: conf, items: [{key: a, path: c/a}]}}, \
+                 {secret: {name: keys}}, {downwardAPI: {items: [{path: ns, fieldRef: {fieldPath: metadata.namespace}}]}}]}",
+                &["c/a 440 1", "ns 440 shop", "token 440 t"],
+            ),
+            (
+                "projected: {sources: [{secret: {name: none, optional: true}}, {configMap: {name: conf}}]}",
+                &["a 644 1", "b 644 2"],
+            ),
+            ("projected: {sources: [{clusterTrustBundle: {name: x, path: ca, optional: true}}]}", &[]),
+        ];
+        for (volume, files) in cases {
+            assert_eq!(of(volume).unwrap(), files, "{volume}");
+        }
+    }
+
+    /// In the words of the kubelet, where it has words for it.
+    #[test]
+    fn what_is_missing_is_named() {
+        for (volume, words) in [
+            ("configMap: {name: none}", "configmap \"none\" not found"),
+            ("secret: {secretName: none}", "secret \"none\" not found"),
+            ("configMap: {name: conf, items: [{key: z, path: z}]}", "configmap references non-existent config key: z"),
+            ("secret: {secretName: keys, items: [{key: z, path: z}]}", "references non-existent secret key: z"),
+            ("configMap: {name: broken, optional: true}", "file x: broken"),
+            ("projected: {sources: [{secret: {name: none}}]}", "secret \"none\" not found"),
+            (
+                "projected: {sources: [{serviceAccountToken: {path: token}}]}",
+                "projected source serviceAccountToken (path \"token\"): only an API server can give it, and this node has none",
+            ),
+            (
+                "projected: {sources: [{clusterTrustBundle: {name: x, path: ca}}]}",
+                "projected source clusterTrustBundle (path \"ca\"): only an API server can give it, and this node has none",
+            ),
+            (
+                "configMap: {name: conf, items: [{key: a, path: x}, {key: b, path: x/y}]}",
+                "x cannot be a file, x/y is below it",
+            ),
+            (
+                "downwardAPI: {items: [{path: cpu, resourceFieldRef: {containerName: nobody, resource: limits.cpu}}]}",
+                "file \"cpu\" refers to container \"nobody\", which the pod does not have",
+            ),
+        ] {
+            assert_eq!(of(volume).unwrap_err(), words, "{volume}");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Config maps and secrets: what a pod refers to, and where a node without a control plane has them.
+//!
+//! ```text
+//! <dir>/configmaps/<namespace>/<name>/<key>      a file for each key, or
+//! <dir>/configmaps/<namespace>/<name>.yaml       a manifest (.yml and .json too)
+//! <dir>/secrets/<namespace>/...                  the same for secrets
+//! ```
+
+mod local;
+
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+pub use self::local::LocalObjects;
+
+/// What kind of object it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ObjectKind {
+    /// A `ConfigMap`.
+    ConfigMap,
+    /// A `Secret`.
+    Secret,
+}
+
+/// A value that a container asks for. The object is in the namespace of the pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reference {
+    /// The kind of the object.
+    pub kind: ObjectKind,
+    /// The name of the object.
+    pub name: String,
+    /// One key of it; without, all of them.
+    pub key: Option<String>,
+}
+
+/// The values of an object, by key.
+pub type Data = BTreeMap<String, Vec<u8>>;
+
+/// Objects of one namespace, as far as they are there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Objects(BTreeMap<(ObjectKind, String), Arc<Data>>);
+
+/// Where objects are found. May block on the disk.
+pub trait ObjectStore: Send + Sync + fmt::Debug {
+    /// An object; `None` if there is none. An error says which file, and why it cannot be used.
+    fn find(&self, kind: ObjectKind, namespace: &str, name: &str) -> Result<Option<Data>, String>;
+}
+
+/// A place without objects.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoObjects;
+
+// === impl ObjectKind ===
+
+impl ObjectKind {
+    /// As the API server writes it when there is none: `configmap "x" not found`.
+    pub fn resource(self) -> &'static str {
+        match self {
+            Self::ConfigMap => "configmap",
+            Self::Secret => "secret",
+        }
+    }
+
+    /// As a manifest writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ConfigMap => "ConfigMap",
+            Self::Secret => "Secret",
+        }
+    }
+}
+
+// === impl Objects ===
+
+impl Objects {
+    /// Takes in an object.
+    pub fn insert(&mut self, kind: ObjectKind, name: &str, data: Arc<Data>) {
+        self.0.insert((kind, name.to_owned()), data);
+    }
+
+    /// The values of an object; `None` if it is not there.
+    pub fn get(&self, kind: ObjectKind, name: &str) -> Option<&Data> {
+        self.0.get(&(kind, name.to_owned())).map(Arc::as_ref)
+    }
+}
+
+// === impl NoObjects ===
+
+impl ObjectStore for NoObjects {
+    fn find(&self, _: ObjectKind, _: &str, _: &str) -> Result<Option<Data>, String> {
+        Ok(None)
+    }
+}

@@ -1,0 +1,130 @@
+//! Logs of containers: rotated when they grow too large, dropped when their life is long past.
+
+use std::{sync::Arc, time::Duration};
+
+use super::pause;
+use crate::{
+    doors::LogFile,
+    node::Node,
+    registry::{Doing, Seen},
+};
+
+/// How often logs of past lives are looked for.
+const DROP_EVERY: Duration = Duration::from_secs(60);
+
+/// Lives whose logs stay: the present one, and the one before it, which people ask about.
+pub(crate) const KEPT_LIVES: u32 = 2;
+
+/// What has to be done about a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Act {
+    Nothing,
+    /// The runtime writes to a file that is not there: an agent died right after it had renamed it.
+    Reopen,
+    Rotate,
+}
+
+/// Rotates logs for as long as the agent lives.
+pub(super) async fn keep(node: Arc<Node>) {
+    loop {
+        let interval = node.upkeep.borrow().logs.interval;
+        if !pause(&node, interval).await {
+            return;
+        }
+        look(&node).await;
+    }
+}
+
+async fn look(node: &Node) {
+    let rules = node.upkeep.borrow().logs.clone();
+    let Some(most) = rules.max_bytes else { return };
+    let (mut files, mut ids) = (Vec::new(), Vec::new());
+    for (pod, seen) in node.registry.seen() {
+        for Seen { id, name, attempt, .. } in seen.into_iter().filter(|seen| seen.doing == Doing::Runs) {
+            files.push(LogFile { pod: Arc::clone(&pod), container: name, attempt });
+            ids.push(id);
+        }
+    }
+    if files.is_empty() {
+        return;
+    }
+    let sizes = node.host.log_sizes(&files).await;
+    for ((file, id), size) in files.iter().zip(&ids).zip(sizes) {
+        match act(size, most) {
+            Act::Nothing => {}
+            Act::Reopen => reopen(node, file, id).await,
+            Act::Rotate => rotate(node, file, id, rules.max_files).await,
+        }
+    }
+}
+
+fn act(size: Option<u64>, most: u64) -> Act {
+    match size {
+        None => Act::Reopen,
+        Some(size) if size >= most => Act::Rotate,
+        Some(_) => Act::Nothing,
+    }
+}
+
+async fn reopen(node: &Node, file: &LogFile, id: &str) {
+    if let Err(error) = node.runtime.reopen_container_log(id).await {
+        tracing::debug!(log = %file, %error, "the runtime cannot reopen a log that is not there");
+    }
+}
+
+/// Gives the log another name and has the runtime begin a new one. If it does not, the old name comes back.
+async fn rotate(node: &Node, file: &LogFile, id: &str, max_files: u32) {
+    let stamp = stamp(node.clock.now().wall.as_millis());
+    if let Err(error) = node.host.rotate_log(file, max_files, &stamp).await {
+        tracing::warn!(log = %file, %error, "a log cannot be rotated");
+        return;
+    }
+    match node.runtime.reopen_container_log(id).await {
+        Ok(()) => tracing::debug!(log = %file, "log rotated"),
+        Err(error) => {
+            tracing::warn!(log = %file, %error, "the runtime does not reopen a log; it stays as it was");
+            if let Err(error) = node.host.unrotate_log(file, &stamp).await {
+                tracing::warn!(log = %file, %error, "a log cannot get its name back");
+            }
+        }
+    }
+}
+
+/// The time as it stands in the name of a rotated log.
+fn stamp(wall_ms: i64) -> String {
+    let time = jiff::Timestamp::from_millisecond(wall_ms).unwrap_or_default();
+    time.strftime("%Y%m%d-%H%M%S").to_string()
+}
+
+/// Drops logs of past lives for as long as the agent lives.
+pub(super) async fn drop_old(node: Arc<Node>) {
+    while pause(&node, DROP_EVERY).await {
+        for (pod, seen) in node.registry.seen() {
+            // Before that many lives there is nothing to drop.
+            if seen.iter().any(|seen| seen.attempt >= KEPT_LIVES)
+                && let Err(error) = node.host.drop_old_logs(&pod, KEPT_LIVES).await
+            {
+                tracing::warn!(pod = %format_args!("{}/{}", pod.namespace, pod.name), %error, "old logs cannot be dropped");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_is_rotated_when_it_has_the_size() {
+        for (size, act_expected) in
+            [(None, Act::Reopen), (Some(0), Act::Nothing), (Some(99), Act::Nothing), (Some(100), Act::Rotate)]
+        {
+            assert_eq!(act(size, 100), act_expected, "{size:?}");
+        }
+    }
+
+    #[test]
+    fn the_time_in_a_name_sorts() {
+        assert_eq!(stamp(1_700_000_000_000), "20231114-221320");
+    }
+}

@@ -1,0 +1,185 @@
+//! Asking the agent that runs on this node: which socket, which pod, and what to say if there is none.
+
+use std::{collections::BTreeSet, fmt::Write, future::Future, io, path::PathBuf};
+
+use anyhow::{Context, Result, anyhow};
+use clap::Args;
+use keelet_agent::{clock::OsClock, doors::Clock};
+use keelet_lifecycle::Wall;
+use keelet_local::{Client, ClientError, api::List, escaped};
+use serde_json::Value;
+
+use crate::{lookup::distance, output, validate::Verdict, view::pod::PodView};
+
+/// Where the agent is.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Connection {
+    /// Socket of the agent [default: $KEELET_SOCKET, else /run/keelet/keelet.sock]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+}
+
+/// One pod, by name.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct InNamespace {
+    /// Namespace of the pod, needed only if pods of two have its name
+    #[arg(short, long, value_name = "NAMESPACE")]
+    pub(crate) namespace: Option<String>,
+}
+
+const SOCKET: &str = "/run/keelet/keelet.sock";
+
+/// No more than this many pods are listed in a message.
+const LISTED: usize = 20;
+
+// === impl Connection ===
+
+impl Connection {
+    pub(crate) fn client(&self) -> Client {
+        let told = || std::env::var_os("KEELET_SOCKET").filter(|path| !path.is_empty()).map(PathBuf::from);
+        Client::new(self.socket.clone().or_else(told).unwrap_or_else(|| SOCKET.into()))
+    }
+}
+
+/// Runs a command that asks the agent. What it prints, it prints itself; an error is said, and the exit status tells.
+pub(crate) fn run(command: impl Future<Output = Result<Verdict>>) -> Result<Verdict> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let answered = runtime.block_on(async {
+        tokio::select! {
+            biased;
+            answered = command => answered,
+            () = output::reader_gone() => Ok(Verdict::Valid),
+        }
+    });
+    // Standard input may be waited for in a thread that never ends.
+    runtime.shutdown_background();
+    answered.or_else(|error| {
+        output::error(&explained(&error));
+        Ok(Verdict::Invalid)
+    })
+}
+
+/// An error in words, with what to do about it where somebody knows.
+pub(crate) fn explained(error: &anyhow::Error) -> String {
+    let Some(ClientError::NoAgent { socket, source }) = error.downcast_ref() else { return format!("{error:#}") };
+    let socket = socket.display();
+    match source.kind() {
+        io::ErrorKind::PermissionDenied => {
+            format!("the agent's socket {socket} is for root: try again with sudo")
+        }
+        kind => {
+            let why = match kind {
+                io::ErrorKind::NotFound => "there is no such socket".to_owned(),
+                io::ErrorKind::ConnectionRefused => "nobody listens there; the agent that made it is gone".to_owned(),
+                _ => source.to_string(),
+            };
+            format!(
+                "no agent answers on {socket}: {why}\n\
+                 To start one: keelet agent --container-runtime-endpoint unix:///run/containerd/containerd.sock \
+                 --pod-manifest-path /etc/keelet/manifests\n\
+                 If it runs elsewhere: --socket PATH, which is keelet.sock in its --state-dir"
+            )
+        }
+    }
+}
+
+/// The time, for ages.
+pub(crate) fn now() -> Result<Wall> {
+    Ok(OsClock::new().context("cannot tell the time")?.now().wall)
+}
+
+/// All pods, by namespace and name.
+pub(crate) async fn pods(client: &Client, namespace: Option<&str>) -> Result<Vec<PodView>> {
+    let path = match namespace {
+        Some(namespace) => format!("/v1/pods?namespace={}", escaped(namespace)),
+        None => "/v1/pods".to_owned(),
+    };
+    let pods: List<Value> = client.get(&path).await?;
+    pods.items.into_iter().map(PodView::read).collect()
+}
+
+/// The one pod of that name, with or without `pod/` before it.
+pub(crate) async fn pod(client: &Client, namespace: Option<&str>, name: &str) -> Result<PodView> {
+    let name = name.strip_prefix("pod/").or_else(|| name.strip_prefix("pods/")).unwrap_or(name);
+    let mut pods = pods(client, None).await?;
+    let chosen = pick(&pods, namespace, name).map_err(|why| anyhow!(why))?;
+    Ok(pods.swap_remove(chosen))
+}
+
+/// The path of a pod.
+pub(crate) fn path_of(pod: &PodView) -> String {
+    format!("/v1/pods/{}/{}", escaped(&pod.namespace), escaped(&pod.name))
+}
+
+/// Which of the pods is meant, or what there is instead.
+fn pick(pods: &[PodView], namespace: Option<&str>, name: &str) -> Result<usize, String> {
+    let is_called =
+        |pod: &PodView| (pod.name == name || pod.uid == name) && namespace.is_none_or(|wanted| wanted == pod.namespace);
+    let matching: Vec<usize> = (0..pods.len()).filter(|index| is_called(&pods[*index])).collect();
+    let namespaces: BTreeSet<&str> = matching.iter().map(|index| pods[*index].namespace.as_str()).collect();
+    if namespaces.len() > 1 {
+        let choices: Vec<String> = namespaces.iter().map(|namespace| format!("-n {namespace}")).collect();
+        return Err(format!("pods of {} namespaces are called {name:?}: say {}", choices.len(), choices.join(" or ")));
+    }
+    // The one that is on its way out may still be there beside the one that replaces it.
+    let stays = matching.iter().find(|index| !pods[**index].leaving).or(matching.first());
+    stays.copied().ok_or_else(|| nobody(pods, namespace, name))
+}
+
+fn nobody(pods: &[PodView], namespace: Option<&str>, name: &str) -> String {
+    let within = namespace.map(|namespace| format!(" in namespace {namespace:?}")).unwrap_or_default();
+    let mut text = format!("there is no pod {name:?}{within}");
+    if pods.is_empty() {
+        text.push_str(": this node has none at all");
+        return text;
+    }
+    let near = |pod: &&PodView| distance(&pod.name, name) <= name.len().div_ceil(3);
+    if let Some(pod) = pods.iter().filter(near).min_by_key(|pod| distance(&pod.name, name)) {
+        let _ = write!(text, "; did you mean {}?", called(pod));
+    }
+    text.push_str("\nthis node has:");
+    for pod in pods.iter().take(LISTED) {
+        let _ = write!(text, "\n  {}", called(pod));
+    }
+    if pods.len() > LISTED {
+        let _ = write!(text, "\n  and {} more", pods.len() - LISTED);
+    }
+    text
+}
+
+fn called(pod: &PodView) -> String {
+    match pod.namespace.as_str() {
+        "default" => pod.name.clone(),
+        namespace => format!("{} -n {namespace}", pod.name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pods(names: &[(&str, &str)]) -> Vec<PodView> {
+        let pod = |(namespace, name): &(&str, &str)| {
+            PodView::read(json!({ "metadata": { "namespace": namespace, "name": name, "uid": format!("u-{name}") } }))
+                .unwrap()
+        };
+        names.iter().map(pod).collect()
+    }
+
+    #[test]
+    fn a_pod_is_found_by_name_and_namespace_only_if_it_has_to_be() {
+        let pods = pods(&[("default", "web"), ("shop", "web"), ("shop", "db")]);
+        assert_eq!(pick(&pods, None, "db"), Ok(2));
+        assert_eq!(pick(&pods, None, "u-db"), Ok(2));
+        assert_eq!(pick(&pods, Some("shop"), "web"), Ok(1));
+        assert_eq!(
+            pick(&pods, None, "web").unwrap_err(),
+            "pods of 2 namespaces are called \"web\": say -n default or -n shop"
+        );
+        let error = pick(&pods, None, "wep").unwrap_err();
+        assert!(error.starts_with("there is no pod \"wep\"; did you mean web?\nthis node has:\n  web\n"), "{error}");
+        assert_eq!(pick(&[], None, "web").unwrap_err(), "there is no pod \"web\": this node has none at all");
+    }
+}

@@ -1,0 +1,85 @@
+//! `keelet describe`: everything about a pod on one page, as kubectl lays it out.
+
+mod container;
+mod page;
+
+use anyhow::{Context, Result, bail};
+use keelet_local::{api::List, escaped};
+use serde_json::Value;
+
+use crate::{
+    ask::{self, Connection, InNamespace},
+    output,
+    validate::Verdict,
+};
+
+/// Show everything about a pod: containers, conditions, volumes, events
+///
+/// Laid out as kubectl does. `keelet why` says what each part of the status rests on.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Exit status: 0 answered, 1 no such pod or no agent, 2 wrong usage.\n\n\
+                        Examples:\n  keelet describe pod web\n  keelet describe pod/web -n shop")]
+pub(crate) struct Args {
+    /// pod and its name, or pod/NAME
+    #[arg(value_name = "pod NAME", required = true)]
+    what: Vec<String>,
+    #[command(flatten)]
+    place: InNamespace,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// Answers and prints.
+pub(crate) fn run(args: &Args) -> Result<Verdict> {
+    let names = names(&args.what)?;
+    ask::run(async {
+        let client = args.connection.client();
+        let mut pages = Vec::new();
+        for name in names {
+            let pod = ask::pod(&client, args.place.namespace.as_deref(), name).await?;
+            let query = format!("namespace={}&pod={}", escaped(&pod.namespace), escaped(&pod.name));
+            let events: List<Value> = client.get(&format!("/v1/events?{query}")).await?;
+            let own = |event: &Value| event["involvedObject"]["uid"] == pod.uid.as_str();
+            let events: Vec<Value> = events.items.into_iter().filter(own).collect();
+            pages.push(page::page(&pod, &events, ask::now()?));
+        }
+        output::out(&pages.join("\n\n")).context("cannot write the answer")?;
+        Ok(Verdict::Valid)
+    })
+}
+
+/// The pods that are meant: `pod a b`, `pod/a`, `a`.
+pub(crate) fn names(words: &[String]) -> Result<Vec<&str>> {
+    let words = match words.split_first() {
+        Some((kind, names)) if matches!(kind.as_str(), "pod" | "pods" | "po") => {
+            if names.is_empty() {
+                bail!("which pod? Say its name, such as {kind} web");
+            }
+            names
+        }
+        _ => words,
+    };
+    words
+        .iter()
+        .map(|word| match word.split_once('/') {
+            None => Ok(word.as_str()),
+            Some(("pod" | "pods" | "po", name)) => Ok(name),
+            Some((kind, _)) => bail!("{kind:?} is not known here: only pods can be named, such as pod/web"),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::names;
+
+    #[test]
+    fn pods_are_named_with_and_without_their_kind() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(names(&words("pod web db")).unwrap(), ["web", "db"]);
+        assert_eq!(names(&words("pod/web")).unwrap(), ["web"]);
+        assert_eq!(names(&words("web")).unwrap(), ["web"]);
+        assert!(names(&words("pod")).unwrap_err().to_string().starts_with("which pod?"));
+        assert!(names(&words("deployment/web")).unwrap_err().to_string().contains("only pods"));
+    }
+}

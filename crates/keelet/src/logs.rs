@@ -1,0 +1,205 @@
+//! `keelet logs`: what containers wrote, over restarts and rotated files.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use futures::StreamExt;
+use keelet_local::{Client, escaped};
+use tokio::{sync::mpsc, task::JoinSet};
+
+use crate::{
+    ask::{self, Connection, InNamespace},
+    number,
+    output::{self, Reader},
+    span,
+    style::Style,
+    validate::Verdict,
+    view::pod::PodView,
+};
+
+/// Print the logs of a container, or of all of a pod
+///
+/// Parts of a file that was rotated are one log, lines that the runtime split are whole again. With -f it goes on in the
+/// next life of a container that is restarted, until it has ended for good.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Exit status: 0 answered, 1 no such pod, container or log, or no agent; 2 wrong usage.\n\n\
+                        Examples:\n  keelet logs web\n  keelet logs -f --since 5m web -c main\n  \
+                        keelet logs web --all-containers --prefix --tail 20\n  keelet logs -p web")]
+pub(crate) struct Args {
+    /// Pod, by name or UID
+    #[arg(value_name = "POD")]
+    pod: String,
+    /// Container, if the pod has several
+    #[arg(value_name = "CONTAINER", conflicts_with_all = ["container", "all_containers"])]
+    position: Option<String>,
+    /// Container, if the pod has several
+    #[arg(short, long, value_name = "NAME", conflicts_with = "all_containers")]
+    container: Option<String>,
+    /// All containers of the pod
+    #[arg(long)]
+    all_containers: bool,
+    /// Go on with what is written from now on
+    #[arg(short, long, conflicts_with = "previous")]
+    follow: bool,
+    /// The life before the present one
+    #[arg(short, long)]
+    previous: bool,
+    /// Only what is younger than this
+    #[arg(long, value_name = "SPAN", value_parser = span::parse)]
+    since: Option<Duration>,
+    /// Only the last so many lines
+    #[arg(long, value_name = "LINES", allow_hyphen_values = true, value_parser = number::parse::<u64>)]
+    tail: Option<u64>,
+    /// The time of each line before it
+    #[arg(long)]
+    timestamps: bool,
+    /// Pod and container before each line
+    #[arg(long)]
+    prefix: bool,
+    #[command(flatten)]
+    place: InNamespace,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// Lines on their way to the terminal. Whoever is too quick waits.
+const LINES: usize = 256;
+
+/// Reads and prints.
+pub(crate) fn run(args: &Args) -> Result<Verdict> {
+    ask::run(async {
+        let client = args.connection.client();
+        let pod = ask::pod(&client, args.place.namespace.as_deref(), &args.pod).await?;
+        let containers = args.containers(&pod)?;
+        match containers.as_slice() {
+            [only] if !args.prefix => single(&client, &args.path(&pod, only)).await?,
+            all if args.follow => together(&client, args, &pod, all).await?,
+            all => one_by_one(&client, args, &pod, all).await?,
+        }
+        Ok(Verdict::Valid)
+    })
+}
+
+async fn single(client: &Client, path: &str) -> Result<()> {
+    let mut pieces = client.stream(path).await?;
+    while let Some(piece) = pieces.next().await {
+        if output::live(&piece?).context("cannot write the log")? == Reader::Gone {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// One log after the other. Of several, one that is not there does not hide the others.
+async fn one_by_one(client: &Client, args: &Args, pod: &PodView, containers: &[String]) -> Result<()> {
+    let mut missing = None;
+    let mut shown = false;
+    for (index, container) in containers.iter().enumerate() {
+        let pieces = match client.stream(&args.path(pod, container)).await {
+            Ok(pieces) => pieces,
+            Err(error) => {
+                missing.get_or_insert(error);
+                continue;
+            }
+        };
+        shown = true;
+        let prefix = args.prefix_of(pod, container, index);
+        let mut lines = Box::pin(output::lines(pieces));
+        while let Some(line) = lines.next().await {
+            if output::live(&[prefix.as_bytes(), &line?, b"\n"].concat()).context("cannot write the log")?
+                == Reader::Gone
+            {
+                return Ok(());
+            }
+        }
+    }
+    match missing {
+        Some(error) if !shown => Err(error.into()),
+        Some(error) => {
+            output::note(&format!("note: {error}"));
+            Ok(())
+        }
+        None => Ok(()),
+    }
+}
+
+/// All logs at once, line by line as they come.
+async fn together(client: &Client, args: &Args, pod: &PodView, containers: &[String]) -> Result<()> {
+    let (sender, mut lines) = mpsc::channel::<Result<Vec<u8>>>(LINES);
+    let mut readers = JoinSet::new();
+    for (index, container) in containers.iter().enumerate() {
+        let (client, path, sender) = (client.clone(), args.path(pod, container), sender.clone());
+        let prefix = args.prefix_of(pod, container, index);
+        readers.spawn(async move {
+            let pieces = match client.stream(&path).await {
+                Ok(pieces) => pieces,
+                Err(error) => return drop(sender.send(Err(error.into())).await),
+            };
+            let mut lines = Box::pin(output::lines(pieces));
+            while let Some(line) = lines.next().await {
+                let line = line.map(|line| [prefix.as_bytes(), &line, b"\n"].concat()).map_err(Into::into);
+                if sender.send(line).await.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+    drop(sender);
+    while let Some(line) = lines.recv().await {
+        if output::live(&line?).context("cannot write the log")? == Reader::Gone {
+            break;
+        }
+    }
+    Ok(())
+}
+
+// === impl Args ===
+
+impl Args {
+    /// The containers that are meant.
+    fn containers(&self, pod: &PodView) -> Result<Vec<String>> {
+        let all: Vec<String> = pod.container_names().map(str::to_owned).collect();
+        if self.all_containers {
+            return Ok(all);
+        }
+        if let Some(name) = self.container.as_ref().or(self.position.as_ref()) {
+            if !all.contains(name) {
+                bail!("pod {}/{} has no container {name:?}; it has {}", pod.namespace, pod.name, all.join(", "));
+            }
+            return Ok(vec![name.clone()]);
+        }
+        let regular: Vec<&str> =
+            pod.specs("containers").iter().filter_map(|container| container["name"].as_str()).collect();
+        let annotated = pod.value["metadata"]["annotations"]["kubectl.kubernetes.io/default-container"].as_str();
+        let chosen = annotated.filter(|name| all.iter().any(|known| known == name)).or(regular.first().copied());
+        let Some(chosen) = chosen else { bail!("pod {}/{} has no containers", pod.namespace, pod.name) };
+        if all.len() > 1 {
+            output::note(&format!("Defaulted container {chosen:?} out of: {}", all.join(", ")));
+        }
+        Ok(vec![chosen.to_owned()])
+    }
+
+    fn path(&self, pod: &PodView, container: &str) -> String {
+        let mut path = format!("{}/log?container={}", ask::path_of(pod), escaped(container));
+        for (on, name) in [(self.follow, "follow"), (self.previous, "previous"), (self.timestamps, "timestamps")] {
+            if on {
+                path.push_str(&format!("&{name}=true"));
+            }
+        }
+        if let Some(since) = self.since {
+            // Whole seconds are all that the API knows.
+            path.push_str(&format!("&sinceSeconds={}", since.as_secs() + u64::from(since.subsec_nanos() > 0)));
+        }
+        if let Some(tail) = self.tail {
+            path.push_str(&format!("&tailLines={tail}"));
+        }
+        path
+    }
+
+    fn prefix_of(&self, pod: &PodView, container: &str, index: usize) -> String {
+        match self.prefix {
+            true => format!("{} ", Style::of_stdout().one_of_many(index, &format!("[pod/{}/{container}]", pod.name))),
+            false => String::new(),
+        }
+    }
+}

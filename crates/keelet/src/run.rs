@@ -1,0 +1,101 @@
+//! `keelet run`: pods in the foreground, with an agent of their own.
+//!
+//! ```text
+//! load (files -> pods) --> node (an agent in this process) --> course (until all have ended, or Ctrl-C)
+//!                                                                |        |
+//!                                            live (a terminal) <-'        '-> plain (anything else)
+//! ```
+
+mod course;
+mod frame;
+mod load;
+mod logs;
+mod node;
+mod notes;
+mod plain;
+mod screen;
+
+use std::{path::PathBuf, process::ExitCode};
+
+use anyhow::{Context, Result};
+use keelet_agent::objects::LocalObjects;
+
+use self::{
+    course::Ending,
+    node::{Node, Place},
+    notes::Notes,
+};
+use crate::{agent::log_to_stderr, embedded, gates::Gates, output};
+
+/// Run pods here, in the foreground, until they end
+///
+/// The pods have an agent of their own in this process, with directories of their own: nothing mixes with the agent of
+/// the node. On a terminal it shows containers, probes, conditions and events as they change; else it writes one line for
+/// each change.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Exit status: 0 all pods succeeded, 1 some pod failed, 2 wrong usage, a file that is wrong, or no \
+                        runtime, 130 interrupted by Ctrl-C, 143 by SIGTERM.\n\n\
+                        Ctrl-C stops the pods with their grace periods; a second one kills them at once.\n\n\
+                        Examples:\n  keelet run pod.yaml\n  keelet run --logs examples/full.yaml\n  keelet run - < pod.yaml"
+)]
+pub(crate) struct Args {
+    /// Manifests: files, directories (their *.yaml, *.yml and *.json), or - for standard input
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Socket of a container runtime (containerd, CRI-O) instead of the embedded one; not one that the agent of a node uses
+    #[arg(long, value_name = "unix:///PATH")]
+    container_runtime_endpoint: Option<String>,
+    /// What the containers write, beside the rest
+    #[arg(long)]
+    logs: bool,
+    /// Directory for everything, left in place at the end [default: a temporary one]
+    #[arg(long, value_name = "DIR")]
+    root_dir: Option<PathBuf>,
+    /// Directory with config maps and secrets, as for `keelet agent`
+    #[arg(long, value_name = "DIR", default_value = LocalObjects::DIRECTORY)]
+    local_objects_dir: PathBuf,
+    /// Lines, even on a terminal
+    #[arg(long)]
+    plain: bool,
+    #[command(flatten)]
+    gates: Gates,
+    /// Say what the agent does; twice for everything
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    verbose: u8,
+}
+
+/// Runs the pods.
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let notes = Notes::default();
+    match args.verbose {
+        0 => notes.listen(),
+        verbose => log_to_stderr(verbose),
+    }
+    let features = args.gates.resolve()?.features;
+    let loaded = load::pods(&args.files, &features);
+    let pods = match loaded {
+        Ok((pods, warnings)) => {
+            output::text_to_stderr(&warnings);
+            pods
+        }
+        Err(wrong) => {
+            output::text_to_stderr(&wrong);
+            return Ok(Ending::WrongUsage.into());
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let ending = runtime.block_on(async {
+        let place = Place::of(args.root_dir.as_deref())?;
+        let choice = embedded::choose(args.container_runtime_endpoint.as_deref(), &place.paths).await?;
+        // One that does not answer now would leave everybody waiting for nothing.
+        choice.runtime.version().await.context("no container runtime to run pods with")?;
+        let node = Node::start(choice, pods, features, place, &args.local_objects_dir).await?;
+        let ending = course::follow(&node, args.logs, args.plain || args.verbose > 0, notes).await?;
+        node.stop().await;
+        Ok::<_, anyhow::Error>(ending)
+    })?;
+    // A reader of a pipe or terminal may sit in a thread that never ends.
+    runtime.shutdown_background();
+    Ok(ending.into())
+}

@@ -1,0 +1,389 @@
+//! From the first container to the end of the last one.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::IsTerminal,
+    process::ExitCode,
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+use keelet_agent::{
+    doors::Clock,
+    readers::{Published, Told},
+};
+use keelet_lifecycle::status::{ContainerState, Phase, PodStatus};
+use keelet_pod::Pod;
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::mpsc,
+    task::JoinSet,
+    time::{Instant, MissedTickBehavior, interval, sleep_until},
+};
+
+use super::{
+    frame::{self, Model},
+    logs,
+    node::Node,
+    notes::Notes,
+    plain,
+    screen::Screen,
+};
+use crate::{
+    output::{self, Reader},
+    span,
+    style::Style,
+    view::table::Tint,
+};
+
+/// How it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// All pods succeeded.
+    Succeeded,
+    /// Some pod failed.
+    Failed,
+    /// Nothing was run.
+    WrongUsage,
+    /// By Ctrl-C.
+    Interrupted,
+    /// By SIGTERM.
+    Terminated,
+}
+
+/// What is going on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Running,
+    /// All have ended; what is left of them is removed.
+    Clearing,
+    /// Somebody wants an end: with grace periods.
+    Stopping(Ending),
+    /// At once.
+    Killing(Ending),
+}
+
+/// More frames than this in a second nobody sees.
+const FRAME: Duration = Duration::from_millis(50);
+
+/// How long the last lines of logs may take, once their containers have ended.
+const LAST_LINES: Duration = Duration::from_secs(2);
+
+/// How long a pod that never had a status may take to go.
+const UNSEEN: Duration = Duration::from_secs(5);
+
+/// Log lines that are written in one go, so that the rest has its turn too.
+const LINES_AT_ONCE: usize = 512;
+
+struct Course<'a> {
+    node: &'a Node,
+    stage: Stage,
+    since: Instant,
+    style: Style,
+    /// None where lines are written.
+    screen: Option<Screen>,
+    /// The newest status of each pod, by UID, also of those that are gone.
+    known: BTreeMap<String, Arc<Published>>,
+    gone: BTreeSet<String>,
+    /// Those that ended before anybody wanted them to.
+    ended: BTreeSet<String>,
+    /// The newest event that was told.
+    told: Option<Arc<Told>>,
+    /// Lines that stay, not yet written.
+    above: String,
+    reader: Reader,
+    notes: Notes,
+}
+
+/// Shows what happens until nothing is left of the pods.
+pub(super) async fn follow(node: &Node, with_logs: bool, plain: bool, notes: Notes) -> Result<Ending> {
+    let style = Style::of_stdout();
+    let live = std::io::stdout().is_terminal() && !plain && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+    // Before anything else: a signal that comes early must not be lost.
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let mut resize = signal(SignalKind::window_change())?;
+    let (mut lines, mut readers) = match with_logs {
+        true => logs::follow(node, style),
+        false => (mpsc::channel(1).1, JoinSet::new()),
+    };
+    let mut course = Course {
+        node,
+        stage: Stage::Running,
+        since: Instant::now(),
+        style,
+        screen: live.then(Screen::new),
+        known: BTreeMap::new(),
+        gone: BTreeSet::new(),
+        ended: BTreeSet::new(),
+        told: None,
+        above: String::new(),
+        reader: Reader::There,
+        notes,
+    };
+    let mut changes = node.readers.changes();
+    let mut ticks = interval(Duration::from_secs(1));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let mut drawn = Instant::now();
+    loop {
+        course.look();
+        course.advance(&mut readers, &mut lines).await;
+        if course.screen.is_some() {
+            sleep_until(drawn + FRAME).await;
+            drawn = Instant::now();
+        }
+        if course.is_over() {
+            break;
+        }
+        course.show()?;
+        tokio::select! {
+            biased;
+            _ = interrupt.recv() => course.interrupted(Ending::Interrupted),
+            _ = terminate.recv() => course.interrupted(Ending::Terminated),
+            _ = resize.recv(), if live => {}
+            changed = changes.changed() => changed.context("the agent is gone")?,
+            line = lines.recv(), if with_logs && !lines.is_closed() || !lines.is_empty() => course.log(line, &mut lines),
+            _ = ticks.tick() => {}
+        }
+    }
+    course.last_lines(&mut readers, &mut lines).await;
+    course.sum_up();
+    course.show()?;
+    Ok(course.ending())
+}
+
+// === impl Course ===
+
+impl Course<'_> {
+    /// Takes up what is new.
+    fn look(&mut self) {
+        self.above.push_str(&self.notes.take());
+        let statuses = self.node.readers.statuses();
+        let now = self.node.clock.now().wall;
+        let events = self.node.readers.events();
+        let new = match &self.told {
+            Some(told) => events.iter().rposition(|event| Arc::ptr_eq(event, told)).map_or(0, |index| index + 1),
+            None => 0,
+        };
+        if self.screen.is_none() {
+            for told in &events[new..] {
+                if let Some(line) = plain::event(&told.event) {
+                    self.above.push_str(&plain::line(told.event.at.wall, &told.pod.name, &line, self.style));
+                }
+            }
+        }
+        self.told = events.last().cloned();
+        for (uid, published) in &statuses {
+            if published.leaving.is_none() && published.status.phase.is_terminal() {
+                self.ended.insert(uid.clone());
+            }
+            let old = self.known.insert(uid.clone(), Arc::clone(published));
+            if self.screen.is_none() {
+                let old: Option<&PodStatus> = old.as_ref().map(|old| &old.status);
+                for line in plain::changes(&published.pod, old, &published.status) {
+                    self.above.push_str(&plain::line(now, &published.pod.name, &line, self.style));
+                }
+            }
+        }
+        for pod in &self.node.pods {
+            if self.known.contains_key(&pod.uid)
+                && !statuses.contains_key(&pod.uid)
+                && self.gone.insert(pod.uid.clone())
+            {
+                self.say(&pod.name, (Tint::Neutral, "is gone".to_owned()));
+            }
+        }
+    }
+
+    fn say(&mut self, who: &str, line: plain::Line) {
+        if self.screen.is_none() {
+            self.above.push_str(&plain::line(self.node.clock.now().wall, who, &line, self.style));
+        }
+    }
+
+    /// Goes on to what comes next, if it is time.
+    async fn advance(&mut self, readers: &mut JoinSet<()>, lines: &mut mpsc::Receiver<Vec<u8>>) {
+        let ended = |uid: &String| {
+            self.gone.contains(uid) || self.known.get(uid).is_some_and(|published| published.status.phase.is_terminal())
+        };
+        if self.stage == Stage::Running && self.node.pods.iter().all(|pod| ended(&pod.uid)) {
+            self.last_lines(readers, lines).await;
+            self.enter(Stage::Clearing);
+            self.node.dismiss();
+        }
+        if self.screen.is_none() && output::reader_is_gone() {
+            self.reader = Reader::Gone;
+        }
+        if self.reader == Reader::Gone && self.stage == Stage::Running {
+            // Nobody looks any more.
+            self.interrupted(Ending::Interrupted);
+        }
+    }
+
+    fn enter(&mut self, stage: Stage) {
+        self.stage = stage;
+        self.since = Instant::now();
+    }
+
+    /// Somebody wants an end.
+    fn interrupted(&mut self, by: Ending) {
+        match self.stage {
+            Stage::Running | Stage::Clearing => {
+                self.enter(Stage::Stopping(by));
+                self.node.dismiss();
+            }
+            Stage::Stopping(by) => {
+                self.enter(Stage::Killing(by));
+                self.node.kill();
+            }
+            Stage::Killing(_) => return,
+        }
+        let words = words(self.stage, self.node);
+        self.say("keelet", (Tint::Unsure, words));
+    }
+
+    fn is_over(&self) -> bool {
+        let unseen = self.node.pods.iter().filter(|pod| !self.known.contains_key(&pod.uid)).count();
+        self.stage != Stage::Running
+            && self.gone.len() + unseen == self.node.pods.len()
+            && (unseen == 0 || self.since.elapsed() > UNSEEN)
+    }
+
+    /// Takes a log line, and those that wait behind it.
+    fn log(&mut self, line: Option<Vec<u8>>, more: &mut mpsc::Receiver<Vec<u8>>) {
+        let waiting = std::iter::from_fn(|| more.try_recv().ok());
+        for line in line.into_iter().chain(waiting).take(LINES_AT_ONCE) {
+            self.above.push_str(&String::from_utf8_lossy(&line).replace('\r', ""));
+        }
+    }
+
+    /// Waits for what the containers wrote last.
+    async fn last_lines(&mut self, readers: &mut JoinSet<()>, lines: &mut mpsc::Receiver<Vec<u8>>) {
+        let deadline = Instant::now() + LAST_LINES;
+        while !readers.is_empty() && Instant::now() < deadline {
+            tokio::select! {
+                line = lines.recv() => match line {
+                    Some(line) => self.log(Some(line), lines),
+                    // The last one who could write is done.
+                    None => break,
+                },
+                _ = readers.join_next() => {}
+                () = sleep_until(deadline) => {}
+            }
+        }
+        self.log(None, lines);
+    }
+
+    /// One line for each pod about how it ended.
+    fn sum_up(&mut self) {
+        let now = self.node.clock.now().wall;
+        for pod in &self.node.pods {
+            let (tint, words) = match self.known.get(&pod.uid) {
+                None => (Tint::Unsure, "never began".to_owned()),
+                Some(published) => sum_up(&published.status, self.ended.contains(&pod.uid)),
+            };
+            let name = format!("{}/{}", pod.namespace, pod.name);
+            let line = match self.screen {
+                Some(_) => format!("{}  {}\n", self.style.bold(&name), tint.paint(self.style, &words)),
+                None => plain::line(now, &pod.name, &(tint, words), self.style),
+            };
+            self.above.push_str(&line);
+        }
+    }
+
+    fn show(&mut self) -> Result<()> {
+        let above = std::mem::take(&mut self.above);
+        let over = self.is_over();
+        let Some(screen) = &mut self.screen else {
+            if !above.is_empty() && self.reader == Reader::There {
+                self.reader = output::live(above.as_bytes()).context("cannot write")?;
+            }
+            return Ok(());
+        };
+        let (width, height) = screen.size();
+        if over {
+            // What is left on the screen is what was summed up.
+            return screen.draw(above.trim_end(), &[]).context("cannot draw");
+        }
+        let here = |pod: &Pod| self.known.get(&pod.uid).filter(|_| !self.gone.contains(&pod.uid)).cloned();
+        let model = Model {
+            now: self.node.clock.now().wall,
+            pods: self.node.pods.iter().map(|pod| (&**pod, here(pod))).collect(),
+            events: folded(self.node.readers.events()),
+            footer: words(self.stage, self.node),
+        };
+        let frame = frame::lines(&model, width, height, self.style);
+        screen.draw(&above, &frame).context("cannot draw")
+    }
+
+    fn ending(&self) -> Ending {
+        match self.stage {
+            Stage::Stopping(by) | Stage::Killing(by) => by,
+            Stage::Running | Stage::Clearing => {
+                let ends = self.ended.iter().filter_map(|uid| self.known.get(uid));
+                let failed = ends.into_iter().any(|published| published.status.phase == Phase::Failed);
+                if failed { Ending::Failed } else { Ending::Succeeded }
+            }
+        }
+    }
+}
+
+/// What goes on, and what Ctrl-C does about it.
+fn words(stage: Stage, node: &Node) -> String {
+    let grace = node.pods.iter().map(|pod| pod.termination_grace).max().unwrap_or_default();
+    match stage {
+        Stage::Running => "Ctrl-C stops the pods".to_owned(),
+        Stage::Clearing => "all have ended; cleaning up".to_owned(),
+        Stage::Stopping(_) => {
+            format!("stopping, for up to {}; Ctrl-C again kills at once", span::words(grace))
+        }
+        Stage::Killing(_) => "killing".to_owned(),
+    }
+}
+
+/// Of repeats the newest only.
+fn folded(events: Vec<Arc<Told>>) -> Vec<Arc<Told>> {
+    let mut seen = BTreeSet::new();
+    let key = |told: &Told| {
+        let event = &told.event;
+        (told.pod.uid.clone(), event.container.clone(), event.reason.clone(), event.message.clone())
+    };
+    let mut newest: Vec<_> = events.into_iter().rev().filter(|told| seen.insert(key(told))).collect();
+    newest.reverse();
+    newest
+}
+
+/// How a pod ended.
+fn sum_up(status: &PodStatus, by_itself: bool) -> (Tint, String) {
+    let ends = status.container_statuses.iter().filter_map(|container| match &container.state {
+        ContainerState::Terminated(ended) if ended.exit_code != 0 => {
+            Some(format!("{} ended with code {}", container.name, ended.exit_code))
+        }
+        _ => None,
+    });
+    let ends: Vec<String> = ends.collect();
+    let why = match (&status.message, ends.is_empty()) {
+        (_, false) => format!(": {}", ends.join(", ")),
+        (Some(message), true) => format!(": {message}"),
+        (None, true) => String::new(),
+    };
+    match status.phase {
+        Phase::Succeeded => (Tint::Good, "succeeded".to_owned()),
+        Phase::Failed if by_itself => (Tint::Bad, format!("failed{why}")),
+        Phase::Failed | Phase::Pending | Phase::Running => (Tint::Unsure, format!("was stopped{why}")),
+    }
+}
+
+// === impl Ending ===
+
+impl From<Ending> for ExitCode {
+    fn from(ending: Ending) -> Self {
+        Self::from(match ending {
+            Ending::Succeeded => 0,
+            Ending::Failed => 1,
+            Ending::WrongUsage => 2,
+            Ending::Interrupted => 130,
+            Ending::Terminated => 143,
+        })
+    }
+}

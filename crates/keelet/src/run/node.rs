@@ -1,0 +1,205 @@
+//! An agent in this process, in directories of its own.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+use keelet_agent::{
+    Agent, Doors, Extent, Mode, Settings, TokioTasks, Upkeep, Wanted, WantedPods,
+    clock::OsClock,
+    doors::{Clock, Readers},
+    host::{Layout, OsHost},
+    objects::LocalObjects,
+    readers::{LocalReaders, Published},
+};
+use keelet_ledger::OsDisk;
+use keelet_lifecycle::observed::Deletion;
+use keelet_local::{Listener, Local, Source};
+use keelet_pod::{Features, Pod};
+use keelet_prober::TcpDial;
+use tempfile::TempDir;
+use tokio::task::JoinSet;
+
+use crate::{agent, embedded::Choice, paths::Paths, rules};
+
+/// The agent and all that belongs to it.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) agent: Arc<Agent>,
+    pub(super) readers: Arc<LocalReaders>,
+    pub(super) clock: Arc<OsClock>,
+    pub(super) layout: Layout,
+    /// In the order of the files.
+    pub(super) pods: Vec<Arc<Pod>>,
+    wishes: Arc<Wishes>,
+    served: JoinSet<()>,
+    // Removed with it, unless it was named.
+    _directory: Option<TempDir>,
+}
+
+/// The directories of one run.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) paths: Paths,
+    directory: Option<TempDir>,
+}
+
+/// What is wanted to run.
+#[derive(Debug)]
+struct Wishes {
+    agent: Arc<Agent>,
+    wanted: Mutex<WantedPods>,
+}
+
+/// Probe attempts at once: what a node allows.
+const PROBES: usize = 64;
+
+// === impl Place ===
+
+impl Place {
+    /// The directory that was named, or one that goes with the run.
+    pub(super) fn of(root: Option<&Path>) -> Result<Self> {
+        let (base, directory) = match root {
+            Some(root) => (absolute(root)?, None),
+            None => {
+                let made = tempfile::Builder::new().prefix("keelet-run-").tempdir();
+                let made = made.context("no temporary directory for the pods")?;
+                (made.path().to_owned(), Some(made))
+            }
+        };
+        Ok(Self { paths: Paths { root_dir: base.clone(), state_dir: base.join("run") }, directory })
+    }
+}
+
+// === impl Node ===
+
+impl Node {
+    pub(super) async fn start(
+        choice: Choice,
+        pods: Vec<Pod>,
+        features: Features,
+        place: Place,
+        objects: &Path,
+    ) -> Result<Self> {
+        let Choice { runtime, import } = choice;
+        let Place { paths, directory } = place;
+        let base = paths.root_dir.clone();
+        let pods: Vec<Arc<Pod>> = match &directory {
+            // Whatever an earlier run left in the runtime has nothing to do with this one.
+            Some(directory) => pods.into_iter().map(|pod| Arc::new(of_this_run(pod, directory.path()))).collect(),
+            None => pods.into_iter().map(Arc::new).collect(),
+        };
+        let layout = Layout::new(&base, base.join("logs"));
+        let clock = Arc::new(OsClock::new().context("the clock of this machine cannot be used")?);
+        let readers = Arc::new(LocalReaders::default());
+        let facts = agent::facts::of_this_node(None, None, &base);
+        let settings = Settings {
+            rules: rules::of_node(&features)?,
+            features,
+            ledger: paths.ledger_settings(clock.now().boot_id),
+            mode: Mode::Standalone,
+            probe_limit: PROBES,
+            facts: facts.clone(),
+            parallel_pulls: None,
+            upkeep: Upkeep::default(),
+        };
+        let host =
+            OsHost::new(layout.clone()).with_objects(Arc::new(LocalObjects::new(objects))).with_facts(facts.clone());
+        let doors = Doors {
+            runtime: runtime.clone(),
+            clock: Arc::clone(&clock) as Arc<dyn Clock>,
+            dial: Arc::new(TcpDial),
+            disk: OsDisk,
+            host: Arc::new(host),
+            readers: Arc::clone(&readers) as Arc<dyn Readers>,
+            tasks: Arc::new(TokioTasks::start().context("no thread for the ledger")?),
+        };
+        let agent = Arc::new(Agent::start(doors, settings).await?);
+        let wanted = pods.iter().map(|pod| (pod.uid.clone(), Wanted::new(Arc::clone(pod)))).collect();
+        let wishes = Arc::new(Wishes { agent: Arc::clone(&agent), wanted: Mutex::new(wanted) });
+        wishes.tell();
+        let local = Local {
+            agent: Arc::clone(&agent),
+            readers: Arc::clone(&readers),
+            runtime,
+            clock: Arc::clone(&clock) as Arc<dyn Clock>,
+            layout: layout.clone(),
+            facts,
+            started: clock.now(),
+            source: Arc::clone(&wishes) as Arc<dyn Source>,
+            import,
+        };
+        let mut served = JoinSet::new();
+        // Others can look at these pods too: `keelet get pods --socket ...`.
+        if let Ok(listener) = Listener::bind(paths.socket()).await {
+            served.spawn(async move { listener.serve(Arc::new(local)).await });
+        }
+        Ok(Self { agent, readers, clock, layout, pods, wishes, served, _directory: directory })
+    }
+
+    /// Asks for all pods to go away, with their grace periods.
+    pub(super) fn dismiss(&self) {
+        self.wishes.change(WantedPods::clear);
+    }
+
+    /// Asks for all pods to go away at once.
+    pub(super) fn kill(&self) {
+        let deletion = Some(Deletion { grace: Duration::ZERO });
+        let wanted = |pod: &Arc<Pod>| Wanted { deletion: deletion.clone(), ..Wanted::new(Arc::clone(pod)) };
+        // One that is gone already would come back to life to be killed.
+        let here = self.readers.statuses();
+        let pods = self.pods.iter().filter(|pod| here.contains_key(&pod.uid));
+        let killed: WantedPods = pods.map(|pod| (pod.uid.clone(), wanted(pod))).collect();
+        self.wishes.change(|wishes| *wishes = killed);
+    }
+
+    /// Stops the agent.
+    pub(super) async fn stop(mut self) {
+        self.served.shutdown().await;
+        self.agent.stop().await;
+    }
+}
+
+// === impl Wishes ===
+
+impl Wishes {
+    fn change(&self, change: impl FnOnce(&mut WantedPods)) {
+        change(&mut self.wanted.lock().unwrap_or_else(PoisonError::into_inner));
+        self.tell();
+    }
+
+    fn tell(&self) {
+        let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        // Never complete: what else is in the runtime belongs to others.
+        self.agent.set_pods(wanted, Extent::Partial);
+    }
+}
+
+impl Source for Wishes {
+    fn delete(&self, pod: &Published) -> Result<(), String> {
+        self.change(|wanted| drop(wanted.remove(&pod.pod.uid)));
+        Ok(())
+    }
+}
+
+fn absolute(root: &Path) -> Result<PathBuf> {
+    let root = std::path::absolute(root).with_context(|| format!("--root-dir: {} is no directory", root.display()))?;
+    fs::create_dir_all(&root).with_context(|| format!("--root-dir: {} cannot be made", root.display()))?;
+    Ok(root)
+}
+
+/// The pod under a UID that no other run has: its own, and the name of the run's directory.
+fn of_this_run(mut pod: Pod, directory: &Path) -> Pod {
+    let run =
+        directory.file_name().map(|name| name.to_string_lossy().replace(|c: char| !c.is_ascii_alphanumeric(), ""));
+    let uid = format!("{}-{}", pod.uid, run.unwrap_or_default().trim_start_matches("keeletrun").to_lowercase());
+    let mut source = (*pod.source).clone();
+    source.metadata.uid = Some(uid.clone());
+    pod.source = Arc::new(source);
+    pod.uid = uid;
+    pod
+}

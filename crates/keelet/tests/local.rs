@@ -1,0 +1,359 @@
+//! The commands that ask an agent, and `keelet run`, from the outside, on a simulated runtime.
+
+use std::{
+    fs,
+    io::Read,
+    path::PathBuf,
+    process::{Child, Command, Output, Stdio},
+    thread,
+    time::Duration,
+};
+
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::net::UnixListener;
+use tokio_stream::wrappers::UnixListenerStream;
+
+/// Directories, and a runtime in which every container is healthy.
+struct Node {
+    directory: TempDir,
+    agent: Option<Child>,
+}
+
+const PODS: &str = "apiVersion: v1
+kind: Pod
+metadata: {name: web, namespace: shop, labels: {app: web}}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - {name: main, image: 'app:1', env: [{name: A, value: b}]}
+  - {name: side, image: 'proxy:2'}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: db}
+spec: {terminationGracePeriodSeconds: 1, containers: [{name: main, image: 'db:3'}]}
+";
+
+/// It only ends a test that failed.
+const ROUNDS: usize = 400;
+
+impl Node {
+    /// A node without an agent.
+    fn bare() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir(directory.path().join("manifests")).unwrap();
+        Self { directory, agent: None }
+    }
+
+    fn with_runtime() -> Self {
+        let node = Self::bare();
+        let socket = node.path("runtime.sock");
+        thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let connections = UnixListenerStream::new(UnixListener::bind(socket).unwrap());
+                let server = tonic::transport::Server::builder();
+                server.serve_with_incoming(keelet_sim::bare_server(1), connections).await.unwrap();
+            });
+        });
+        node.until(|node| node.path("runtime.sock").exists());
+        node
+    }
+
+    /// A node with an agent whose pods are ready.
+    fn running() -> Self {
+        let mut node = Self::with_runtime();
+        fs::write(node.path("manifests/all.yaml"), PODS).unwrap();
+        let agent = node
+            .command(&["agent", "--pod-manifest-path", "manifests", "--root-dir", "lib", "--state-dir", "run"])
+            .args(["--pod-logs-dir", "logs", "--healthz-port", "0", "--container-runtime-endpoint", &node.endpoint()])
+            .stderr(Stdio::null())
+            .spawn();
+        node.agent = Some(agent.unwrap());
+        node.until(|node| {
+            let (code, pods, _) = node.keelet(&["get", "pods", "-A"]);
+            code == 0 && pods.contains("2/2     Running") && pods.contains("1/1     Running")
+        });
+        node
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn endpoint(&self) -> String {
+        format!("unix://{}", self.path("runtime.sock").display())
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_keelet"));
+        command.current_dir(self.directory.path()).env("KEELET_SOCKET", self.path("run/keelet.sock")).args(arguments);
+        command.env_remove("KEELET_LOG").env("TMPDIR", self.directory.path());
+        command
+    }
+
+    /// Exit status, output, errors.
+    fn keelet(&self, arguments: &[&str]) -> (i32, String, String) {
+        ended(&mut self.command(arguments))
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "a test waits for the processes it tests")]
+    fn until(&self, holds: impl Fn(&Self) -> bool) {
+        for _ in 0..ROUNDS {
+            if holds(self) {
+                return;
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+        panic!("it never came to hold");
+    }
+
+    /// What a command of the shell says; `keelet` is in its path.
+    fn shell(&self, line: &str) -> String {
+        let program = PathBuf::from(env!("CARGO_BIN_EXE_keelet"));
+        let path = format!("{}:{}", program.parent().unwrap().display(), std::env::var("PATH").unwrap());
+        let mut command = Command::new("bash");
+        command.args(["-c", line]).env("PATH", path).env("KEELET_SOCKET", self.path("run/keelet.sock"));
+        let (_, out, err) = ended(command.current_dir(self.directory.path()));
+        out + &err
+    }
+}
+
+/// No test leaves an agent behind.
+impl Drop for Node {
+    fn drop(&mut self) {
+        if let Some(agent) = &mut self.agent {
+            let _ = agent.kill();
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test waits for the process it tests")]
+fn ended(command: &mut Command) -> (i32, String, String) {
+    let Output { status, stdout, stderr } = command.output().expect("it runs");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    (status.code().expect("no signal"), text(stdout), text(stderr))
+}
+
+#[test]
+fn without_an_agent_every_command_says_where_it_looked_and_how_to_start_one() {
+    let node = Node::bare();
+    for arguments in [
+        &["get", "pods"][..],
+        &["describe", "pod", "web"],
+        &["logs", "web"],
+        &["events"],
+        &["top"],
+        &["restart", "web"],
+        &["delete", "pod", "web"],
+        &["image", "ls"],
+        &["image", "rm", "x"],
+    ] {
+        let (code, out, err) = node.keelet(arguments);
+        assert_eq!((code, out.as_str()), (1, ""), "{arguments:?}");
+        let socket = node.path("run/keelet.sock");
+        assert!(err.contains(&format!("no agent answers on {}: there is no such socket\n", socket.display())), "{err}");
+        assert!(err.contains("To start one: keelet agent "), "{err}");
+    }
+    fs::create_dir(node.path("run")).unwrap();
+    drop(std::os::unix::net::UnixListener::bind(node.path("run/keelet.sock")).unwrap());
+    let (_, _, err) = node.keelet(&["get", "pods"]);
+    assert!(err.contains("nobody listens there; the agent that made it is gone"), "{err}");
+}
+
+#[test]
+fn an_agent_is_asked_about_its_pods() {
+    let node = Node::running();
+    let (code, out, err) = node.keelet(&["get", "pods", "-A"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    let lines: Vec<&str> = out.lines().collect();
+    assert_eq!(lines[0], "NAMESPACE   NAME   READY   STATUS    RESTARTS   AGE");
+    assert!(lines[1].starts_with("default     db     1/1     Running   0 "), "{out}");
+    assert!(lines[2].starts_with("shop        web    2/2     Running   0 "), "{out}");
+
+    let (_, out, err) = node.keelet(&["get", "pods", "-n", "nowhere"]);
+    assert_eq!(
+        (out.as_str(), err.as_str()),
+        ("", "No resources found in nowhere namespace; others have 2: -A shows them.\n")
+    );
+    let (code, out, err) = node.keelet(&["get", "pods", "db", "nix", "--no-headers"]);
+    assert!(code == 1 && out.starts_with("db "), "{out}");
+    assert_eq!(err, "keelet: there is no pod \"nix\" in namespace \"default\"\n");
+
+    let (_, json, _) = node.keelet(&["get", "pod/web", "-n", "shop", "-o", "json"]);
+    let pod: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&pod["kind"], &pod["status"]["phase"]), (&"Pod".into(), &"Running".into()));
+    let (_, list, _) = node.keelet(&["get", "pods", "-A", "-o", "json"]);
+    let list: Value = serde_json::from_str(&list).unwrap();
+    assert_eq!((&list["kind"], list["items"].as_array().map(Vec::len)), (&"List".into(), Some(2)));
+    let (_, yaml, _) = node.keelet(&["get", "pod", "db", "-o", "yaml"]);
+    assert!(yaml.starts_with("apiVersion: v1\nkind: Pod\nmetadata:\n"), "{yaml}");
+    assert_eq!(node.keelet(&["get", "pods", "-A", "-o", "name"]).1, "pod/db\npod/web\n");
+
+    let (_, page, _) = node.keelet(&["describe", "pod", "web"]);
+    for part in
+        ["Name:             web\n", "Containers:\n  main:\n", "    Environment:  A=b\n", "Started container main\n"]
+    {
+        assert!(page.contains(part), "{part:?} is missing:\n{page}");
+    }
+    let (code, _, err) = node.keelet(&["describe", "pod", "wep"]);
+    assert!(code == 1 && err.starts_with("keelet: there is no pod \"wep\"; did you mean web -n shop?\n"), "{err}");
+    assert_eq!(node.keelet(&["get", "services"]).0, 2);
+    assert_eq!(node.keelet(&["get", "images", "-w"]).0, 2);
+    let (_, images, _) = node.keelet(&["image", "ls"]);
+    assert!(images.contains("proxy") && images.starts_with("IMAGE "), "{images}");
+    let (_, containers, _) = node.keelet(&["get", "containers", "-n", "shop"]);
+    assert!(containers.contains("web   side        Running   0"), "{containers}");
+}
+
+#[test]
+fn logs_are_those_of_the_container_that_is_meant() {
+    let node = Node::running();
+    let (_, json, _) = node.keelet(&["get", "pod/web", "-n", "shop", "-o", "json"]);
+    let pod: Value = serde_json::from_str(&json).unwrap();
+    let uid = pod["metadata"]["uid"].as_str().unwrap();
+    for (container, text) in [("main", "one"), ("main", "two"), ("side", "three")] {
+        let directory = node.path(&format!("logs/shop_web_{uid}/{container}"));
+        fs::create_dir_all(&directory).unwrap();
+        let old = fs::read_to_string(directory.join("0.log")).unwrap_or_default();
+        fs::write(directory.join("0.log"), format!("{old}2026-01-01T00:00:00Z stdout F {text}\n")).unwrap();
+    }
+    let (code, out, err) = node.keelet(&["logs", "web"]);
+    assert_eq!(
+        (code, out.as_str(), err.as_str()),
+        (0, "one\ntwo\n", "Defaulted container \"main\" out of: main, side\n")
+    );
+    assert_eq!(node.keelet(&["logs", "web", "side"]).1, "three\n");
+    assert_eq!(
+        node.keelet(&["logs", "web", "-c", "main", "--tail", "1", "--timestamps"]).1,
+        "2026-01-01T00:00:00Z two\n"
+    );
+    let (_, all, note) = node.keelet(&["logs", "web", "--all-containers", "--prefix"]);
+    assert_eq!(all, "[pod/web/main] one\n[pod/web/main] two\n[pod/web/side] three\n");
+    assert_eq!(note, "");
+    let (_, some, note) = node.keelet(&["logs", "db", "--all-containers", "--prefix"]);
+    assert_eq!((some.as_str(), note.as_str()), ("", "keelet: container \"main\" in pod \"db\" has left no log\n"));
+    assert_eq!(node.keelet(&["logs", "web", "--since", "1h", "-c", "main"]).1, "", "it is older");
+    let (code, _, err) = node.keelet(&["logs", "web", "-c", "x"]);
+    assert_eq!((code, err.as_str()), (1, "keelet: pod shop/web has no container \"x\"; it has main, side\n"));
+    assert_eq!(node.keelet(&["logs", "web", "-f", "-p"]).0, 2);
+    assert_eq!(node.keelet(&["logs", "web", "--since", "noon"]).0, 2);
+    // Whoever has read enough ends it, without a word.
+    assert_eq!(node.shell("set -o pipefail; timeout 20 keelet logs -f web -c main | head -1; echo $?"), "one\n0\n");
+}
+
+#[test]
+fn pods_are_restarted_in_place_and_deleted_by_their_file() {
+    let node = Node::running();
+    assert_eq!(node.keelet(&["restart", "db"]), (0, "pod/db restarting\n".to_owned(), String::new()));
+    node.until(|node| node.keelet(&["get", "pods"]).1.contains("1/1     Running   1 ("));
+    let (code, _, err) = node.keelet(&["delete", "pod", "db", "none"]);
+    let file = node.path("manifests/all.yaml");
+    let (first, second) = err.split_once('\n').unwrap();
+    assert_eq!(code, 1);
+    assert_eq!(
+        first,
+        format!(
+            "keelet: pod default/db comes from {}, and another pod too: take it out of that file to delete it",
+            file.display()
+        )
+    );
+    assert!(second.starts_with("keelet: there is no pod \"none\""), "{second}");
+    fs::remove_file(file).unwrap();
+    let gone = node.shell("timeout 60 keelet get pods -A -w | grep -m 1 Terminating");
+    assert!(gone.contains("Terminating"), "{gone}");
+}
+
+#[test]
+fn who_has_read_enough_of_a_watch_ends_it() {
+    let node = Node::running();
+    assert_eq!(
+        node.shell("set -o pipefail; timeout 20 keelet events -A -w | head -1 | cut -c1-9; echo $?"),
+        "NAMESPACE\n0\n"
+    );
+    let shown = node.shell("keelet get pods -A | cat; NO_COLOR=1 script -qec 'keelet get pods -A' /dev/null");
+    assert!(!shown.contains('\u{1b}'), "{shown:?}");
+}
+
+#[test]
+fn scripts_for_shells_know_the_commands() {
+    let node = Node::bare();
+    for shell in ["bash", "zsh", "fish"] {
+        let (code, script, _) = node.keelet(&["completion", shell]);
+        assert!(code == 0 && script.contains("all-containers") && script.contains("describe"), "{shell}");
+    }
+    let (code, _, err) = node.keelet(&["completion", "tcsh"]);
+    assert!(code == 2 && err.contains("expected bash, zsh or fish"), "{err}");
+}
+
+#[test]
+fn what_cannot_be_run_is_said_before_anything_starts() {
+    let node = Node::with_runtime();
+    let endpoint = node.endpoint();
+    let run = |files: &[&str], endpoint: &str| {
+        node.keelet(&[&["run", "--container-runtime-endpoint", endpoint], files].concat())
+    };
+    fs::write(node.path("pod.yaml"), PODS).unwrap();
+    fs::write(node.path("same.yaml"), PODS).unwrap();
+    fs::write(node.path("bad.yaml"), PODS.replace("containers:", "container:")).unwrap();
+    let (code, out, err) = run(&["bad.yaml"], &endpoint);
+    assert_eq!((code, out.as_str()), (2, ""));
+    let (_, validated, _) = node.keelet(&["validate", "bad.yaml"]);
+    assert_eq!(err, validated, "the same words");
+    let (code, _, err) = run(&["pod.yaml", "same.yaml"], &endpoint);
+    assert!(
+        code == 2 && err.contains("same.yaml: pod default/db is also in pod.yaml; a name is for one pod\n"),
+        "{err}"
+    );
+    let (code, _, err) = run(&["pod.yaml"], "unix:///none.sock");
+    assert!(code == 2 && err.contains("no container runtime to run pods with") && err.contains("/none.sock"), "{err}");
+    assert_eq!(run(&[], &endpoint).0, 2);
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a test waits for the process it tests")]
+fn pods_run_until_somebody_wants_an_end() {
+    let node = Node::with_runtime();
+    fs::write(node.path("pod.yaml"), PODS).unwrap();
+    let mut run = node
+        .command(&["run", "--container-runtime-endpoint", &node.endpoint(), "pod.yaml"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let socket = || {
+        let entries = fs::read_dir(node.directory.path()).unwrap().map(|entry| entry.unwrap().path());
+        let own = entries.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with("keelet-run-"));
+        own.map(|path| path.join("run/keelet.sock")).find(|path| path.exists())
+    };
+    node.until(|node| {
+        let Some(socket) = socket() else { return false };
+        let (_, pods, _) = node.keelet(&["get", "pods", "-A", "--socket", socket.to_str().unwrap()]);
+        pods.contains("2/2     Running") && pods.contains("1/1     Running")
+    });
+    // These are deleted without a file.
+    let path = socket().unwrap();
+    let (code, out, err) = node.keelet(&["delete", "pod", "db", "--socket", path.to_str().unwrap()]);
+    assert_eq!((code, out.as_str(), err.as_str()), (0, "pod/db deleted\n", ""));
+    let interrupt = format!("kill -INT {}", run.id());
+    assert!(Command::new("sh").args(["-c", &interrupt]).status().unwrap().success());
+    assert_eq!(run.wait().unwrap().code(), Some(130));
+    let mut out = String::new();
+    run.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+    for part in [
+        " web main: running\n",
+        " web Ready is True\n",
+        " web phase is Running\n",
+        " keelet stopping, for up to 1 s;",
+        " web is gone\n",
+        " web was stopped",
+    ] {
+        assert!(out.contains(part), "{part:?} is missing:\n{out}");
+    }
+    assert!(socket().is_none(), "nothing is left of it");
+    let left = fs::read_dir(node.directory.path())
+        .unwrap()
+        .filter(|entry| entry.as_ref().unwrap().file_name().to_str().unwrap().starts_with("keelet-run-"));
+    assert_eq!(left.count(), 0);
+}

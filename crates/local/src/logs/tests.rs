@@ -1,0 +1,126 @@
+//! Logs of a container that is restarted and whose files are rotated.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::Write,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use flate2::{Compression, write::GzEncoder};
+use futures::StreamExt;
+
+use super::*;
+
+fn entry(text: &str) -> String {
+    format!("2026-01-01T00:00:00Z stdout F {text}\n")
+}
+
+fn write(path: &Path, texts: &[&str]) {
+    let mut file = OpenOptions::new().create(true).append(true).open(path).unwrap();
+    texts.iter().for_each(|text| file.write_all(entry(text).as_bytes()).unwrap());
+}
+
+fn compress(path: &Path, texts: &[&str]) {
+    let mut file = GzEncoder::new(File::create(path).unwrap(), Compression::fast());
+    texts.iter().for_each(|text| file.write_all(entry(text).as_bytes()).unwrap());
+    file.finish().unwrap();
+}
+
+/// Two lives, the second with two rotated parts.
+fn container() -> (tempfile::TempDir, LogRequest) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    write(&path("0.log"), &["old"]);
+    compress(&path("1.log.20260101-000000.gz"), &["a", "b"]);
+    write(&path("1.log.20260102-000000"), &["c", "d"]);
+    write(&path("1.log"), &["e", "f"]);
+    let request = LogRequest { directory: directory.path().to_owned(), ..LogRequest::default() };
+    (directory, request)
+}
+
+async fn all(request: LogRequest) -> String {
+    let pieces: Vec<_> = read(request, || Course::Open).map(Result::unwrap).collect().await;
+    String::from_utf8(pieces.concat()).unwrap()
+}
+
+#[tokio::test]
+async fn the_parts_of_the_newest_life_are_one_log() {
+    let (_directory, request) = container();
+    assert_eq!(all(request.clone()).await, "a\nb\nc\nd\ne\nf\n");
+    assert_eq!(all(LogRequest { which: Which::BeforeNewest, ..request }).await, "old\n");
+}
+
+#[tokio::test]
+async fn the_last_lines_are_counted_over_all_parts() {
+    let (_directory, request) = container();
+    for (tail, expected) in [(0, ""), (1, "f\n"), (3, "d\ne\nf\n"), (5, "b\nc\nd\ne\nf\n"), (99, "a\nb\nc\nd\ne\nf\n")]
+    {
+        assert_eq!(all(LogRequest { tail: Some(tail), ..request.clone() }).await, expected, "{tail}");
+    }
+}
+
+#[tokio::test]
+async fn parts_that_are_too_old_are_not_even_opened() {
+    let (directory, request) = container();
+    let old = std::time::UNIX_EPOCH;
+    let compressed = directory.path().join("1.log.20260101-000000.gz");
+    File::options().write(true).open(&compressed).unwrap().set_modified(old).unwrap();
+    fs::write(&compressed, "no gzip").unwrap();
+    File::options().write(true).open(&compressed).unwrap().set_modified(old).unwrap();
+    let since = Some("2025-12-31T00:00:00Z".parse().unwrap());
+    assert_eq!(all(LogRequest { since, ..request.clone() }).await, "c\nd\ne\nf\n");
+    let later = Some("2026-01-01T00:00:01Z".parse().unwrap());
+    assert_eq!(all(LogRequest { since: later, ..request }).await, "");
+}
+
+#[tokio::test]
+async fn a_log_that_is_not_there_is_empty() {
+    let request = LogRequest { directory: PathBuf::from("/nonexistent/main"), ..LogRequest::default() };
+    assert!(!exists(&request).unwrap());
+    assert_eq!(all(request).await, "");
+}
+
+#[tokio::test]
+async fn who_follows_sees_rotation_and_the_next_life_and_the_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let ended = Arc::new(AtomicBool::new(false));
+    let course = {
+        let ended = Arc::clone(&ended);
+        move || if ended.load(Ordering::Relaxed) { Course::Closed } else { Course::Open }
+    };
+    let request = LogRequest { directory: directory.path().to_owned(), follow: true, ..LogRequest::default() };
+    let mut log = Box::pin(read(request, course));
+    let mut seen = String::new();
+    let mut expect = async |expected: &str| {
+        let told = tokio::time::timeout(Duration::from_secs(20), async {
+            while !seen.contains(expected) {
+                let piece = log.next().await.expect("it goes on").expect("readable");
+                seen.push_str(std::str::from_utf8(&piece).unwrap());
+            }
+        });
+        told.await.unwrap_or_else(|_| panic!("{expected} is missing in {seen:?}"));
+    };
+    // It begins before there is anything.
+    write(&path("0.log"), &["a"]);
+    expect("a\n").await;
+    // Rotated; the runtime writes a last word to the old file before it opens the new one.
+    fs::rename(path("0.log"), path("0.log.20260101-000000")).unwrap();
+    write(&path("0.log.20260101-000000"), &["b"]);
+    write(&path("0.log"), &["c"]);
+    expect("b\nc\n").await;
+    // The container starts again.
+    write(&path("0.log"), &["d"]);
+    write(&path("1.log"), &["e"]);
+    expect("d\ne\n").await;
+    write(&path("1.log"), &["f"]);
+    ended.store(true, Ordering::Relaxed);
+    expect("f\n").await;
+    assert!(log.next().await.is_none(), "it has ended");
+    assert_eq!(seen, "a\nb\nc\nd\ne\nf\n");
+}

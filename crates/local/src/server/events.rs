@@ -1,0 +1,122 @@
+//! Events, in the shape of the Kubernetes API.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use axum::{
+    Json,
+    extract::State,
+    http::Uri,
+    response::{IntoResponse, Response},
+};
+use keelet_agent::readers::Told;
+use keelet_lifecycle::{Severity, Wall};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Local, change, failure::Refusal, pods};
+use crate::api::List;
+
+/// What can be asked of the list.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct EventQuery {
+    namespace: Option<String>,
+    pod: Option<String>,
+    watch: bool,
+}
+
+/// An event and all its repeats.
+#[derive(Debug)]
+struct Folded {
+    newest: Arc<Told>,
+    first: Wall,
+}
+
+pub(super) async fn list(State(local): State<Arc<Local>>, uri: Uri) -> Result<Response, Refusal> {
+    let EventQuery { namespace, pod, watch } = pods::query(&uri)?;
+    let wanted = move |told: &Told| {
+        namespace.as_ref().is_none_or(|wanted| *wanted == told.pod.namespace)
+            && pod.as_ref().is_none_or(|wanted| *wanted == told.pod.name)
+    };
+    let node = local.facts.name.clone();
+    if watch {
+        let readers = Arc::clone(&local.readers);
+        // What has not changed has to be the same `Arc` in the next round.
+        let before: Mutex<BTreeMap<String, Arc<Folded>>> = Mutex::default();
+        let look = move || {
+            let mut now = fold(readers.events().into_iter().filter(|told| wanted(told)));
+            let mut before = before.lock().unwrap_or_else(PoisonError::into_inner);
+            for (key, event) in &mut now {
+                if let Some(old) = before.get(key).filter(|old| Arc::ptr_eq(&old.newest, &event.newest)) {
+                    *event = Arc::clone(old);
+                }
+            }
+            before.clone_from(&now);
+            now
+        };
+        let show = move |event: &Folded| Ok(object(event, &node));
+        return Ok(change::answer(local.readers.changes(), Box::new(look), Box::new(show)));
+    }
+    let mut events: Vec<_> =
+        fold(local.readers.events().into_iter().filter(|told| wanted(told))).into_values().collect();
+    events.sort_by_key(|event| event.newest.event.at.wall);
+    let items = events.iter().map(|event| object(event, &node)).collect();
+    Ok(Json(List::<Value> { items }).into_response())
+}
+
+/// One for each thing that happened, with its newest repeat. By the name of the event.
+fn fold(told: impl Iterator<Item = Arc<Told>>) -> BTreeMap<String, Arc<Folded>> {
+    let mut events: BTreeMap<String, Arc<Folded>> = BTreeMap::new();
+    for told in told {
+        let key = name(&told);
+        let first = events.get(&key).map_or(told.event.at.wall, |event| event.first);
+        events.insert(key, Arc::new(Folded { newest: told, first }));
+    }
+    events
+}
+
+/// The name of an event: the same for all its repeats.
+fn name(told: &Told) -> String {
+    let event = &told.event;
+    // Combined events have a new message each time.
+    let combined = event.message.starts_with("(combined from similar events)");
+    let message = if combined { "" } else { &event.message };
+    let parts = [&told.pod.uid, event.container.as_deref().unwrap_or_default(), &event.reason, message];
+    // FNV-1a: short, and the same in every run.
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for byte in parts.iter().flat_map(|part| part.bytes().chain([0])) {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    format!("{}.{hash:016x}", told.pod.name)
+}
+
+fn object(event: &Folded, node: &str) -> Value {
+    let (told, record) = (&event.newest, &event.newest.event);
+    let mut involved = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "namespace": told.pod.namespace, "name": told.pod.name, "uid": told.pod.uid,
+    });
+    if let Some(container) = &record.container {
+        let list = match told.pod.init_containers.iter().any(|init| init.name == *container) {
+            true => "initContainers",
+            false => "containers",
+        };
+        involved["fieldPath"] = json!(format!("spec.{list}{{{container}}}"));
+    }
+    json!({
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": { "name": name(told), "namespace": told.pod.namespace, "creationTimestamp": pods::time(event.first) },
+        "type": match record.severity { Severity::Normal => "Normal", Severity::Warning => "Warning" },
+        "reason": record.reason,
+        "message": record.message,
+        "count": record.count,
+        "firstTimestamp": pods::time(event.first),
+        "lastTimestamp": pods::time(record.at.wall),
+        "involvedObject": involved,
+        "source": { "component": "keelet", "host": node },
+    })
+}

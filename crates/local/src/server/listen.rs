@@ -1,0 +1,217 @@
+//! Sockets: the agent's own for root, and one on loopback for those who only ask how it is.
+
+use std::{
+    fs, io,
+    net::SocketAddr,
+    os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, UnixListener, UnixStream},
+    sync::Semaphore,
+};
+
+use super::{Local, open_router, patient::Patient, router};
+
+/// Connections at once on the agent's own socket: some dozens of people with logs and watches open.
+const CONNECTIONS: usize = 64;
+
+/// Connections at once on loopback: whoever scrapes and checks, each briefly.
+const LOOPBACK_CONNECTIONS: usize = 16;
+
+/// A peer has this long to say what it wants.
+const HEAD_TAKES: Duration = Duration::from_secs(10);
+
+/// Bytes of a request's head.
+const LARGEST_HEAD: usize = 16 << 10;
+
+/// An agent that does not take a connection within this is stuck, but there.
+const ANSWER_TAKES: Duration = Duration::from_secs(1);
+
+/// A port that is taken may be free later.
+const BIND_AGAIN: Duration = Duration::from_secs(10);
+
+/// The longest path of a socket: what fits into `sun_path` with its final zero.
+const LONGEST_PATH: usize = 107;
+
+/// The agent's own socket. It goes with this value.
+#[derive(Debug)]
+pub struct Listener {
+    listener: UnixListener,
+    path: PathBuf,
+    inode: u64,
+}
+
+/// Why there is no socket.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// Another agent has it.
+    #[error("another agent{} runs here: it answers on {}", .pid.map(|pid| format!(" (process {pid})")).unwrap_or_default(), .path.display())]
+    Taken {
+        /// The socket.
+        path: PathBuf,
+        /// The other agent.
+        pid: Option<i32>,
+    },
+    /// Something else is in its place.
+    #[error("{} is there and is no socket; remove it, or name another place", .0.display())]
+    NotASocket(PathBuf),
+    /// It cannot be made.
+    #[error("the socket {} cannot be made: {source}", .path.display())]
+    Failed {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+// === impl Listener ===
+
+impl Listener {
+    /// Makes the socket, for root alone. One that a dead agent left is replaced.
+    pub async fn bind(path: impl Into<PathBuf>) -> Result<Self, BindError> {
+        let path = path.into();
+        check_place(&path).await?;
+        match make(&path) {
+            Ok((listener, inode)) => Ok(Self { listener, path, inode }),
+            Err(source) => Err(BindError::Failed { path, source }),
+        }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Serves whoever may connect, for as long as this is polled.
+    pub async fn serve(&self, local: Arc<Local>) {
+        let own = rustix::process::geteuid().as_raw();
+        let turns = Arc::new(Semaphore::new(CONNECTIONS));
+        let router = router(local);
+        loop {
+            let Ok(turn) = Arc::clone(&turns).acquire_owned().await else { return };
+            match self.listener.accept().await {
+                Ok((stream, _)) => {
+                    // The mode of the socket says the same; this holds even if somebody changed it.
+                    match stream.peer_cred().map(|peer| peer.uid()) {
+                        Ok(uid) if uid == 0 || uid == own => {}
+                        refused => {
+                            tracing::warn!(?refused, "the local API is for root; a connection was refused");
+                            continue;
+                        }
+                    }
+                    let router = router.clone();
+                    tokio::spawn(async move {
+                        converse(stream, router).await;
+                        drop(turn);
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "no connection can be taken at the moment");
+                    tokio::time::sleep(ANSWER_TAKES).await;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // The next agent may have put its own there.
+        if fs::symlink_metadata(&self.path).is_ok_and(|found| found.ino() == self.inode) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Whether a socket may be made there.
+async fn check_place(path: &Path) -> Result<(), BindError> {
+    if path.as_os_str().len() > LONGEST_PATH {
+        let source =
+            io::Error::new(io::ErrorKind::InvalidInput, format!("a path of a socket has at most {LONGEST_PATH} bytes"));
+        return Err(BindError::Failed { path: path.to_owned(), source });
+    }
+    match fs::symlink_metadata(path) {
+        Ok(found) if !found.file_type().is_socket() => return Err(BindError::NotASocket(path.to_owned())),
+        Ok(_) => {}
+        Err(_) => return Ok(()),
+    }
+    let taken = |pid| Err(BindError::Taken { path: path.to_owned(), pid });
+    match tokio::time::timeout(ANSWER_TAKES, UnixStream::connect(path)).await {
+        Ok(Ok(stream)) => taken(stream.peer_cred().ok().and_then(|peer| peer.pid())),
+        Err(_) => taken(None),
+        // Nobody listens any more.
+        Ok(Err(_)) => Ok(()),
+    }
+}
+
+fn make(path: &Path) -> io::Result<(UnixListener, u64)> {
+    if let Some(directory) = path.parent() {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    }
+    // Under another name until it has its mode: nobody can connect in between. A rename replaces in one step.
+    let aside = path.with_extension(format!("{}", std::process::id()));
+    if aside.as_os_str().len() > LONGEST_PATH {
+        let message = format!("a path of a socket has at most {LONGEST_PATH} bytes, with some more for its making");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+    }
+    let _ = fs::remove_file(&aside);
+    let listener = UnixListener::bind(&aside)?;
+    fs::set_permissions(&aside, fs::Permissions::from_mode(0o600))?;
+    let inode = fs::symlink_metadata(&aside)?.ino();
+    fs::rename(&aside, path)?;
+    Ok((listener, inode))
+}
+
+/// Health and metrics on a port of loopback, for as long as this is polled. A port that is taken is tried again.
+pub async fn serve_loopback(address: SocketAddr, local: Arc<Local>) {
+    let mut told = false;
+    let listener = loop {
+        match TcpListener::bind(address).await {
+            Ok(listener) => break listener,
+            Err(error) if !told => {
+                tracing::warn!(%address, %error, "no health and metrics there; the agent keeps trying");
+                told = true;
+            }
+            Err(_) => {}
+        }
+        tokio::time::sleep(BIND_AGAIN).await;
+    };
+    let turns = Arc::new(Semaphore::new(LOOPBACK_CONNECTIONS));
+    let router = open_router(local);
+    loop {
+        let Ok(turn) = Arc::clone(&turns).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let router = router.clone();
+                tokio::spawn(async move {
+                    converse(stream, router).await;
+                    drop(turn);
+                });
+            }
+            Err(_) => tokio::time::sleep(ANSWER_TAKES).await,
+        }
+    }
+}
+
+async fn converse(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, router: Router) {
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TAKES)
+        .max_buf_size(LARGEST_HEAD)
+        .serve_connection(TokioIo::new(Patient::new(stream)), TowerToHyperService::new(router));
+    if let Err(error) = served.await {
+        tracing::debug!(%error, "a connection of the local API ended early");
+    }
+}

@@ -1,0 +1,186 @@
+//! The server: an agent's pods, its runtime and its logs, over HTTP.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `listen`, `patient` | sockets: who may talk to us, how many at once, for how long they may sit still |
+//! | `pods`, `events`, `node` | objects in the shape of the Kubernetes API |
+//! | `change` | what is new, for those who watch |
+//! | `runtime` | containers, images, usage |
+//! | `log` | logs |
+//!
+//! Handlers look and answer; whatever they change, they ask the agent or the runtime for.
+
+mod change;
+mod events;
+mod failure;
+mod listen;
+mod log;
+mod node;
+mod patient;
+mod pods;
+mod runtime;
+
+use std::{collections::BTreeMap, fmt, pin::Pin, sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    extract::{DefaultBodyLimit, State},
+    http::{Method, StatusCode, Uri, header::CONTENT_TYPE},
+    response::IntoResponse,
+    routing::{delete, get, post},
+};
+use futures::future::BoxFuture;
+use keelet_agent::{
+    Agent, NodeFacts,
+    doors::Clock,
+    host::Layout,
+    metrics,
+    readers::{LocalReaders, Published},
+    source::Listing,
+};
+use keelet_cri::Runtime;
+use keelet_lifecycle::Moment;
+use tokio::{io::AsyncRead, sync::watch};
+
+use self::failure::{Refusal, not_found};
+pub use self::listen::{BindError, Listener, serve_loopback};
+pub use self::log::course;
+
+/// What the API speaks of.
+#[derive(Clone, Debug)]
+pub struct Local {
+    /// The agent.
+    pub agent: Arc<Agent>,
+    /// Its newest statuses and events.
+    pub readers: Arc<LocalReaders>,
+    /// The container runtime.
+    pub runtime: Runtime,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// Where logs are.
+    pub layout: Layout,
+    /// The node.
+    pub facts: NodeFacts,
+    /// When the agent started.
+    pub started: Moment,
+    /// Whoever wants the pods.
+    pub source: Arc<dyn Source>,
+    /// Takes images as archives, where the runtime can.
+    pub import: Option<Arc<dyn ImageImport>>,
+}
+
+/// Whoever decides which pods are there.
+pub trait Source: Send + Sync + fmt::Debug {
+    /// Takes a pod back. The error says why that is not for the API to do, and what to do instead.
+    fn delete(&self, pod: &Published) -> Result<(), String>;
+}
+
+/// Takes images that come as an archive. CRI has no word for it.
+pub trait ImageImport: Send + Sync + fmt::Debug {
+    /// Reads an archive (an OCI layout or what `docker save` writes) to its end. Names of the images, or what is wrong.
+    fn import<'a>(&'a self, archive: Archive<'a>) -> BoxFuture<'a, Result<Vec<String>, String>>;
+}
+
+/// An archive as it comes over the socket.
+pub type Archive<'a> = Pin<Box<dyn AsyncRead + Send + 'a>>;
+
+/// Bytes of a request that are read, but of an archive. Nothing that is sent here has more than some hundred.
+const LARGEST_REQUEST: usize = 64 << 10;
+
+/// All of the API, for the socket.
+pub(crate) fn router(local: Arc<Local>) -> Router {
+    Router::new()
+        .route("/v1/pods", get(pods::list))
+        .route("/v1/pods/{namespace}/{name}", get(pods::one).delete(pods::delete))
+        .route("/v1/pods/{namespace}/{name}/restart", post(pods::restart))
+        .route("/v1/pods/{namespace}/{name}/log", get(log::log))
+        .route("/v1/events", get(events::list))
+        .route("/v1/node", get(node::node))
+        .route("/v1/stats", get(node::stats))
+        .route("/v1/containers", get(runtime::containers))
+        .route("/v1/images", get(runtime::images))
+        .route("/v1/images/pull", post(runtime::pull))
+        .route("/v1/images/import", post(runtime::import).layer(DefaultBodyLimit::disable()))
+        .route("/v1/images/{*image}", delete(runtime::remove_image))
+        .merge(open_routes())
+        .fallback(nowhere)
+        .method_not_allowed_fallback(other_method)
+        .layer(DefaultBodyLimit::max(LARGEST_REQUEST))
+        .with_state(local)
+}
+
+/// A loop that has not turned for so long hangs.
+const PULSE_TAKES: Duration = Duration::from_secs(5);
+
+/// What anybody on the node may ask.
+pub(crate) fn open_router(local: Arc<Local>) -> Router {
+    open_routes().fallback(nowhere).with_state(local)
+}
+
+fn open_routes() -> Router<Arc<Local>> {
+    Router::new().route("/healthz", get(health)).route("/metrics", get(numbers))
+}
+
+/// Whether the loop that owns all pods turns.
+async fn health(State(local): State<Arc<Local>>) -> Result<&'static str, (StatusCode, &'static str)> {
+    let turned = tokio::time::timeout(PULSE_TAKES, local.agent.pulse()).await;
+    turned.map(|()| "ok").map_err(|_| (StatusCode::INTERNAL_SERVER_ERROR, "the agent's loop does not turn"))
+}
+
+async fn numbers(State(local): State<Arc<Local>>) -> impl IntoResponse {
+    ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], local.agent.metrics())
+}
+
+async fn nowhere(uri: Uri) -> Refusal {
+    not_found(format!("there is nothing at {}; see docs/local-api.md for what there is", uri.path()))
+}
+
+async fn other_method(method: Method, uri: Uri) -> Refusal {
+    Refusal::new(405, "MethodNotAllowed", format!("{} cannot be asked for {method}", uri.path()))
+}
+
+// === impl Local ===
+
+impl Local {
+    /// The pods, by namespace and name. Of two of one name, the one that is not on its way out.
+    fn pods(&self) -> BTreeMap<(String, String), Arc<Published>> {
+        let mut pods: BTreeMap<(String, String), Arc<Published>> = BTreeMap::new();
+        for published in self.readers.statuses().into_values() {
+            let key = (published.pod.namespace.clone(), published.pod.name.clone());
+            match pods.get(&key) {
+                Some(other) if other.leaving.is_none() => {}
+                _ => drop(pods.insert(key, published)),
+            }
+        }
+        pods
+    }
+
+    fn pod(&self, namespace: &str, name: &str) -> Result<Arc<Published>, Refusal> {
+        let missing = || not_found(format!("there is no pod {name:?} in namespace {namespace:?}"));
+        self.pods().remove(&(namespace.to_owned(), name.to_owned())).ok_or_else(missing)
+    }
+}
+
+// === Sources ===
+
+/// A directory of manifests: what is in it runs, so a pod is deleted by taking its manifest away.
+impl Source for watch::Receiver<Arc<Listing>> {
+    fn delete(&self, pod: &Published) -> Result<(), String> {
+        let listing = self.borrow();
+        let name = format!("{}/{}", pod.pod.namespace, pod.pod.name);
+        let Some(file) = listing.files.get(&pod.pod.uid) else {
+            return Err(match pod.leaving {
+                Some(_) => format!("pod {name} is on its way out already: its manifest is gone"),
+                None => format!(
+                    "pod {name} was left by an earlier agent; it goes once the directory of manifests can be read"
+                ),
+            });
+        };
+        let others = listing.files.iter().filter(|(uid, other)| *other == file && **uid != pod.pod.uid).count();
+        Err(match others {
+            0 => format!("pod {name} comes from {file}: remove that file to delete the pod"),
+            1 => format!("pod {name} comes from {file}, and another pod too: take it out of that file to delete it"),
+            _ => format!("pod {name} comes from {file}, with {others} others: take it out of that file to delete it"),
+        })
+    }
+}

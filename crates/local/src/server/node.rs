@@ -1,0 +1,182 @@
+//! The node, in the shape of the Kubernetes API, and what is used of it.
+
+use std::{fs, sync::Arc};
+
+use axum::{Json, extract::State};
+use keelet_cri::v1;
+use serde_json::{Value, json};
+
+use super::{Local, failure::Refusal, pods, runtime::identity};
+use crate::api::{ContainerUsage, NodeUsage, Stats};
+
+/// Facts of the kernel's own file systems; none of them waits for anything.
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+pub(super) async fn node(State(local): State<Arc<Local>>) -> Json<Value> {
+    let (version, status) = tokio::join!(local.runtime.version(), local.runtime.status());
+    let conditions = conditions(status, &pods::time(local.clock.now().wall));
+    let runtime = version.map_or_else(
+        |_| "unknown".to_owned(),
+        |version| format!("{}://{}", version.runtime_name, version.runtime_version),
+    );
+    let facts = &local.facts;
+    let mut addresses: Vec<Value> =
+        facts.address.iter().map(|address| json!({ "type": "InternalIP", "address": address })).collect();
+    addresses.push(json!({ "type": "Hostname", "address": facts.name }));
+    let uname = rustix::system::uname();
+    let (kernel, machine) = (uname.release().to_string_lossy(), uname.machine().to_string_lossy());
+    Json(json!({
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": { "name": facts.name, "creationTimestamp": pods::time(local.started.wall) },
+        "status": {
+            "addresses": addresses,
+            "capacity": {
+                "cpu": cpus(facts.cpu_millis),
+                "memory": format!("{}Ki", facts.memory_bytes / 1024),
+            },
+            "conditions": conditions,
+            "nodeInfo": {
+                "kernelVersion": kernel,
+                "osImage": os_image(&read("/etc/os-release")),
+                "operatingSystem": "linux",
+                "architecture": architecture(&machine),
+                "bootID": local.clock.now().boot_id,
+                "machineID": read("/etc/machine-id").trim(),
+                "containerRuntimeVersion": runtime,
+                "kubeletVersion": format!("keelet/{}", env!("CARGO_PKG_VERSION")),
+            },
+        },
+    }))
+}
+
+/// What the runtime says of itself, and whether that is enough for pods.
+fn conditions(status: Result<v1::RuntimeStatus, keelet_cri::Error>, now: &str) -> Vec<Value> {
+    let condition = |kind: &str, status: bool, reason: &str, message: &str| {
+        json!({
+            "type": kind, "status": if status { "True" } else { "False" },
+            "reason": reason, "message": message, "lastHeartbeatTime": now,
+        })
+    };
+    match status {
+        Err(error) => vec![condition("Ready", false, "RuntimeNotAnswering", &error.to_string())],
+        Ok(status) => {
+            let missing: Vec<_> = status.conditions.iter().filter(|condition| !condition.status).collect();
+            let ready = match missing.first() {
+                None => condition("Ready", true, "KeeletReady", "keelet runs and the runtime is ready"),
+                Some(first) => condition("Ready", false, &first.reason, &first.message),
+            };
+            let own = status.conditions.iter().map(|c| condition(&c.r#type, c.status, &c.reason, &c.message));
+            own.chain([ready]).collect()
+        }
+    }
+}
+
+fn cpus(millis: i64) -> String {
+    if millis % 1000 == 0 { (millis / 1000).to_string() } else { format!("{millis}m") }
+}
+
+fn os_image(os_release: &str) -> String {
+    let name = os_release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));
+    name.map_or("Linux", |name| name.trim_matches('"')).to_owned()
+}
+
+/// As Go names it, and so everybody in this field.
+fn architecture(machine: &str) -> &str {
+    match machine {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+pub(super) async fn stats(State(local): State<Arc<Local>>) -> Result<Json<Stats>, Refusal> {
+    let containers = local.runtime.list_container_stats(None).await?;
+    let facts = &local.facts;
+    let node = NodeUsage {
+        name: facts.name.clone(),
+        taken_at_ms: local.clock.now().wall.as_millis(),
+        cpu_busy_ms: busy_ms(&read("/proc/stat"), rustix::param::clock_ticks_per_second()),
+        cpu_capacity_millis: facts.cpu_millis,
+        memory_used_bytes: used_bytes(&read("/proc/meminfo")),
+        memory_capacity_bytes: u64::try_from(facts.memory_bytes).unwrap_or(0),
+    };
+    Ok(Json(Stats { node, containers: containers.into_iter().map(usage).filter(uses).collect() }))
+}
+
+/// Those that have ended are listed too, without any numbers.
+fn uses(usage: &ContainerUsage) -> bool {
+    usage.cpu_total_ns.is_some() || usage.memory_working_set_bytes.is_some()
+}
+
+fn usage(stats: v1::ContainerStats) -> ContainerUsage {
+    let attributes = stats.attributes.unwrap_or_default();
+    let (namespace, pod, _) = identity(&attributes.labels);
+    let cpu = stats.cpu.unwrap_or_default();
+    let memory = stats.memory.unwrap_or_default();
+    let number = |value: Option<v1::UInt64Value>| value.map(|value| value.value);
+    ContainerUsage {
+        id: attributes.id,
+        namespace,
+        pod,
+        container: attributes.metadata.unwrap_or_default().name,
+        cpu_taken_at_ns: cpu.timestamp,
+        cpu_total_ns: number(cpu.usage_core_nano_seconds),
+        cpu_nano_cores: number(cpu.usage_nano_cores),
+        memory_working_set_bytes: number(memory.working_set_bytes),
+    }
+}
+
+/// How long all processors together were busy: user, nice, system, irq, softirq and steal of `/proc/stat`.
+fn busy_ms(stat: &str, ticks_per_second: u64) -> Option<u64> {
+    let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    let ticks: Vec<u64> = line.split_whitespace().map_while(|number| number.parse().ok()).collect();
+    let busy: u64 = [0, 1, 2, 5, 6, 7].iter().filter_map(|index| ticks.get(*index)).sum();
+    (busy * 1000).checked_div(ticks_per_second)
+}
+
+fn used_bytes(meminfo: &str) -> Option<u64> {
+    let field = |name: &str| -> Option<u64> {
+        let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().next()?.parse().ok()
+    };
+    Some(field("MemTotal:")?.saturating_sub(field("MemAvailable:")?) * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn usage_is_read_from_the_kernels_files() {
+        assert_eq!(busy_ms("cpu  100 10 50 900 20 3 2 1 0 0\ncpu0 1 1 1\n", 100), Some(1660));
+        assert_eq!(busy_ms("nonsense", 100), None);
+        assert_eq!(used_bytes("MemTotal: 1000 kB\nMemFree: 1 kB\nMemAvailable: 400 kB\n"), Some(600 * 1024));
+        assert_eq!(used_bytes("MemTotal: 1000 kB\n"), None);
+    }
+
+    #[test]
+    fn a_node_is_ready_if_all_that_the_runtime_tells_is_true() {
+        let one = |kind: &str, status| v1::RuntimeCondition { r#type: kind.into(), status, ..Default::default() };
+        let ready = |conditions| {
+            let told = super::conditions(Ok(v1::RuntimeStatus { conditions }), "now");
+            told.last().map(|ready| (ready["type"].clone(), ready["status"].clone()))
+        };
+        assert_eq!(
+            ready(vec![one("RuntimeReady", true), one("NetworkReady", true)]),
+            Some(("Ready".into(), "True".into()))
+        );
+        assert_eq!(
+            ready(vec![one("RuntimeReady", true), one("NetworkReady", false)]),
+            Some(("Ready".into(), "False".into()))
+        );
+    }
+
+    #[test]
+    fn names_are_those_that_people_know() {
+        assert_eq!(os_image("NAME=x\nPRETTY_NAME=\"Debian GNU/Linux 13\"\n"), "Debian GNU/Linux 13");
+        assert_eq!((cpus(2000), cpus(1500)), ("2".to_owned(), "1500m".to_owned()));
+    }
+}

@@ -1,0 +1,152 @@
+//! Pods, in the shape of the Kubernetes API.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use axum::{
+    Json,
+    extract::{Path, State},
+    http::Uri,
+    response::{IntoResponse, Response},
+};
+use keelet_agent::{RequestError, qos_class, readers::Published};
+use keelet_lifecycle::{Wall, observed::RestartRequest};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::{
+    Local, change,
+    failure::{Refusal, bad_request},
+};
+use crate::api::List;
+
+/// What can be asked of a list.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct ListQuery {
+    pub(super) namespace: Option<String>,
+    pub(super) watch: bool,
+}
+
+/// The query of a request, or what is wrong with it.
+pub(super) fn query<T: serde::de::DeserializeOwned>(uri: &Uri) -> Result<T, Refusal> {
+    let parsed = axum::extract::Query::try_from_uri(uri);
+    parsed.map(|axum::extract::Query(query)| query).map_err(|error| {
+        let why = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+        bad_request(format!("the query {:?} cannot be understood: {why}", uri.query().unwrap_or_default()))
+    })
+}
+
+pub(super) async fn list(State(local): State<Arc<Local>>, uri: Uri) -> Result<Response, Refusal> {
+    let ListQuery { namespace, watch } = query(&uri)?;
+    let wanted =
+        move |published: &Published| namespace.as_ref().is_none_or(|wanted| *wanted == published.pod.namespace);
+    if watch {
+        let (readers, shown) = (Arc::clone(&local.readers), Arc::clone(&local));
+        let look = move || readers.statuses().into_iter().filter(|(_, published)| wanted(published)).collect();
+        return Ok(change::answer(
+            local.readers.changes(),
+            Box::new(look),
+            Box::new(move |published| object(published, &shown)),
+        ));
+    }
+    // By name rather than by UID: as people expect a list.
+    let mut pods: Vec<_> = local.readers.statuses().into_values().filter(|published| wanted(published)).collect();
+    pods.sort_by(|a, b| (&a.pod.namespace, &a.pod.name).cmp(&(&b.pod.namespace, &b.pod.name)));
+    let items = pods.iter().map(|published| object(published, &local)).collect::<Result<Vec<_>, _>>()?;
+    Ok(Json(List { items }).into_response())
+}
+
+pub(super) async fn one(
+    State(local): State<Arc<Local>>,
+    Path((namespace, name)): Path<(String, String)>,
+) -> Result<Json<Value>, Refusal> {
+    let published = local.pod(&namespace, &name)?;
+    Ok(Json(object(&published, &local)?))
+}
+
+pub(super) async fn delete(
+    State(local): State<Arc<Local>>,
+    Path((namespace, name)): Path<(String, String)>,
+) -> Result<Json<Value>, Refusal> {
+    let published = local.pod(&namespace, &name)?;
+    local.source.delete(&published).map_err(|why| Refusal::new(409, "Conflict", why))?;
+    tracing::info!(pod = %format!("{namespace}/{name}"), "deleted over the local API");
+    Ok(Json(object(&published, &local)?))
+}
+
+/// Restarts all containers in place.
+pub(super) async fn restart(
+    State(local): State<Arc<Local>>,
+    Path((namespace, name)): Path<(String, String)>,
+) -> Result<Json<Value>, Refusal> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let published = local.pod(&namespace, &name)?;
+    if published.leaving.is_some() {
+        return Err(Refusal::new(409, "Conflict", format!("pod {namespace}/{name} is on its way out")));
+    }
+    if published.status.phase.is_terminal() {
+        let message =
+            format!("pod {namespace}/{name} has ended ({:?}); what has ended is not restarted", published.status.phase);
+        return Err(Refusal::new(409, "Conflict", message));
+    }
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let request = RestartRequest {
+        id: format!("local-{}-{number}", local.clock.now().wall.as_millis()),
+        by: "the local API".to_owned(),
+    };
+    local.agent.request_restart(&published.pod.uid, request).map_err(|error| match &error {
+        RequestError::UnknownPod(_) => super::not_found(error.to_string()),
+        RequestError::Refused(_) => Refusal::new(409, "Conflict", error.to_string()),
+    })?;
+    Ok(Json(object(&published, &local)?))
+}
+
+/// The whole pod, as an API server would show it.
+fn object(published: &Published, local: &Local) -> Result<Value, serde_json::Error> {
+    let mut pod = published.pod.to_json()?;
+    let mut status = serde_json::to_value(&published.status)?;
+    if let Some(fields) = status.as_object_mut() {
+        fields.insert("qosClass".to_owned(), json!(qos_class(&published.pod)));
+        if let Some(address) = &local.facts.address {
+            fields.insert("hostIP".to_owned(), json!(address));
+            fields.insert("hostIPs".to_owned(), json!([{ "ip": address }]));
+        }
+    }
+    if let Some(fields) = pod.as_object_mut() {
+        fields.insert("status".to_owned(), status);
+        if let Some(metadata) = part(fields, "metadata") {
+            let start = published.status.start_time;
+            if let (None, Some(start)) = (metadata.get("creationTimestamp"), start) {
+                metadata.insert("creationTimestamp".to_owned(), json!(start));
+            }
+            if let Some(leaving) = published.leaving {
+                let end = leaving.asked.plus(leaving.grace).wall.whole_seconds();
+                metadata.insert("deletionTimestamp".to_owned(), json!(end));
+                metadata.insert("deletionGracePeriodSeconds".to_owned(), json!(seconds(leaving.grace)));
+            }
+        }
+        if let Some(spec) = part(fields, "spec") {
+            spec.entry("nodeName").or_insert_with(|| json!(local.facts.name));
+        }
+    }
+    Ok(pod)
+}
+
+fn part<'a>(fields: &'a mut Map<String, Value>, name: &str) -> Option<&'a mut Map<String, Value>> {
+    fields.get_mut(name).and_then(Value::as_object_mut)
+}
+
+fn seconds(span: Duration) -> u64 {
+    span.as_secs() + u64::from(span.subsec_nanos() > 0)
+}
+
+/// A moment as the API writes it.
+pub(super) fn time(wall: Wall) -> String {
+    wall.whole_seconds().to_string()
+}

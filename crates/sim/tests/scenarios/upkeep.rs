@@ -1,0 +1,74 @@
+//! What keeps a node from filling up, under a runtime that does not always do as it is told.
+
+use keelet_sim::{CallKind, Fate, World, secs};
+
+const POD: &str = "  containers:\n  - {name: main, image: app}\n  - {name: other, image: app}\n";
+
+/// The size at which a log is rotated.
+const FULL: u64 = 10 << 20;
+
+fn times(world: &World, what: &str) -> u32 {
+    world.host_calls().get(what).copied().unwrap_or_default()
+}
+
+#[test]
+fn a_log_that_has_grown_too_large_is_rotated_once() {
+    let mut world = World::new(1).pod(POD).build();
+    world.run(secs(30)).log_grows("main", FULL - 1).run(secs(30));
+    assert_eq!(times(&world, "rotate main"), 0);
+    world.log_grows("main", FULL).run(secs(60));
+    assert_eq!((times(&world, "rotate main"), times(&world, "rotate other")), (1, 0));
+    assert_eq!(times(&world, "unrotate main"), 0);
+    assert_eq!(world.starts("main"), 1);
+}
+
+/// The log keeps its name if the runtime does not begin another, and is rotated once it does.
+#[test]
+fn a_log_that_the_runtime_does_not_reopen_gets_its_name_back() {
+    let mut world = World::new(1).pod(POD).build();
+    world.run(secs(20)).faults(|faults| faults.seal(CallKind::ReopenContainerLog, "main", Fate::Failed, 2));
+    world.log_grows("main", FULL).run(secs(60));
+    assert_eq!((times(&world, "rotate main"), times(&world, "unrotate main")), (3, 2));
+}
+
+/// An agent that dies between the two steps leaves a runtime that writes to a file with another name.
+#[test]
+fn a_rotation_that_died_half_way_is_finished_by_the_next_agent() {
+    let mut world = World::new(1).pod(POD).build();
+    world.run(secs(20)).faults(|faults| faults.seal(CallKind::ReopenContainerLog, "main", Fate::Hangs, 1));
+    world.log_grows("main", FULL).run(secs(15));
+    assert_eq!(times(&world, "rotate main"), 1);
+    world.restart_agent(secs(1)).run(secs(30));
+    assert_eq!((times(&world, "rotate main"), times(&world, "unrotate main")), (1, 0));
+    // It was reopened: what grows now is a new file.
+    world.log_grows("main", FULL).run(secs(30));
+    assert_eq!(times(&world, "rotate main"), 2);
+}
+
+/// Volumes that the agent fills are looked at every minute, and when somebody asks for it.
+#[test]
+fn volumes_are_looked_at_while_their_pod_runs() {
+    let pod = "  volumes: [{name: conf, configMap: {name: conf}}]\n  containers:\n  - {name: main, image: app}\n";
+    let mut world = World::new(1).pod(pod).build();
+    world.run(secs(20));
+    let looks = |world: &World| {
+        world.host_calls().iter().filter(|(what, _)| what.starts_with("refresh ")).map(|(_, times)| *times).sum::<u32>()
+    };
+    let before = looks(&world);
+    world.run(secs(300));
+    let after = looks(&world);
+    assert!((4..=6).contains(&(after - before)), "{before} and {after}");
+    let mut plain = World::new(1).pod(POD).build();
+    plain.run(secs(300));
+    assert_eq!(looks(&plain), 0, "there is nothing to look at");
+}
+
+/// A pod that neither the ledger nor the runtime knows goes, once. One that runs stays.
+#[test]
+fn directories_of_a_pod_that_nobody_knows_go() {
+    let mut world = World::new(1).pod(POD).build();
+    world.run(secs(20)).leave_directories("ghost").leave_directories("web").run(secs(150));
+    assert_eq!(times(&world, "clean up ghost"), 1);
+    assert_eq!(times(&world, "clean up web"), 0, "{:?}", world.host_calls());
+    assert_eq!(world.starts("main"), 1);
+}
