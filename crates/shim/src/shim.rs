@@ -71,6 +71,14 @@ struct Connection {
     asked: bool,
 }
 
+/// The shim's ends of a container's pipes.
+#[derive(Debug)]
+struct Ends {
+    out: OwnedFd,
+    err: OwnedFd,
+    stdin: Option<OwnedFd>,
+}
+
 /// Something that a forked process is about to become.
 struct Pending {
     what: Becoming,
@@ -82,7 +90,7 @@ struct Pending {
 
 enum Becoming {
     Pause,
-    Container { id: String, plan: Plan, cgroup: Option<String>, ends: Option<[OwnedFd; 2]> },
+    Container { id: String, plan: Plan, cgroup: Option<String>, ends: Option<Ends> },
     Command,
 }
 
@@ -422,8 +430,9 @@ impl Shim {
         let plan: Plan = read(&dir.join(PLAN)).map_err(|error| error.to_string())?;
         let ends = (!is_terminal(&spec)).then(|| {
             maker::make_pipes(&dir, &spec, &plan)?;
-            // Before there is a container: what is in a pipe is lost when nobody has it open.
-            Ok([open_end(&dir.join(STDOUT))?, open_end(&dir.join(STDERR))?])
+            // Before there is a container: what is in a pipe is lost when nobody has it open, and input that nobody has open for
+            // writing cannot be opened for reading, or ends at once.
+            Ends::open(&dir, &plan)
         });
         let ends = ends.transpose().map_err(|error: io::Error| format!("pipes: {error}"))?;
         let becoming = Becoming::Container { id: id.clone(), plan: plan.clone(), cgroup: cgroup_of(&spec), ends };
@@ -531,7 +540,7 @@ impl Shim {
         pid: u32,
         plan: &Plan,
         cgroup: Option<String>,
-        terminal: Result<OwnedFd, Option<[OwnedFd; 2]>>,
+        terminal: Result<OwnedFd, Option<Ends>>,
     ) -> io::Result<()> {
         let dir = container_dir(&self.dir, id);
         let process = pidfd::identify(pid).unwrap_or(ProcessRef { pid, ticks: 0 });
@@ -539,7 +548,7 @@ impl Shim {
         let log = log.map_err(|error| io::Error::new(error.kind(), format!("the log cannot be written: {error}")))?;
         let output = match terminal {
             Ok(terminal) => Output::terminal(log, terminal)?,
-            Err(Some([out, err])) => Output::pipes(log, out, err, stdin_end(&dir, plan)?),
+            Err(Some(Ends { out, err, stdin })) => Output::pipes(log, out, err, stdin),
             Err(None) => Output::none(log),
         };
         let started_at = now();
@@ -569,9 +578,9 @@ impl Shim {
             let plan: Plan = read(&dir.join(PLAN))?;
             let spec = Spec::load(dir.join(CONFIG)).map_err(io::Error::other)?;
             let log = plan.log.clone().and_then(|path| LogFile::open(path).ok());
-            let output = match (open_end(&dir.join(STDOUT)), open_end(&dir.join(STDERR))) {
-                (Ok(out), Ok(err)) => Output::pipes(log, out, err, stdin_end(&dir, &plan)?),
-                _ => Output::none(log),
+            let output = match Ends::open(&dir, &plan) {
+                Ok(Ends { out, err, stdin }) => Output::pipes(log, out, err, stdin),
+                Err(_) => Output::none(log),
             };
             let container = Container {
                 process: state.process,
@@ -584,6 +593,15 @@ impl Shim {
             self.containers.insert(id.clone(), container);
         }
         Ok(())
+    }
+}
+
+// === impl Ends ===
+
+impl Ends {
+    fn open(dir: &Path, plan: &Plan) -> io::Result<Self> {
+        let stdin = plan.stdin.then(|| stdin_end(&dir.join(STDIN))).transpose()?;
+        Ok(Self { out: open_end(&dir.join(STDOUT))?, err: open_end(&dir.join(STDERR))?, stdin })
     }
 }
 
@@ -628,12 +646,9 @@ fn open_end(path: &Path) -> io::Result<OwnedFd> {
 }
 
 /// The writing end of a container's input. Open for reading as well, so that opening it does not wait for the container.
-fn stdin_end(dir: &Path, plan: &Plan) -> io::Result<Option<OwnedFd>> {
-    if !plan.stdin {
-        return Ok(None);
-    }
+fn stdin_end(path: &Path) -> io::Result<OwnedFd> {
     let flags = (OFlags::NONBLOCK | OFlags::CLOEXEC).bits().cast_signed();
-    Ok(Some(OpenOptions::new().read(true).write(true).custom_flags(flags).open(dir.join(STDIN))?.into()))
+    Ok(OpenOptions::new().read(true).write(true).custom_flags(flags).open(path)?.into())
 }
 
 #[cfg(test)]
