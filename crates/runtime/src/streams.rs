@@ -116,10 +116,10 @@ impl Engine {
         }
         let said = async { tokio::join!(copy_out(output, stdout), copy_out(errors, stderr)) };
         tokio::pin!(said);
+        let mut silent = false;
         let code = {
             let ended = running.wait();
             tokio::pin!(ended);
-            let mut silent = false;
             loop {
                 tokio::select! {
                     code = &mut ended => break code?,
@@ -127,16 +127,12 @@ impl Engine {
                     () = hangup.wait() => return Err("the client is gone".into()),
                     _ = &mut said, if !silent => silent = true,
                 }
-                if silent {
-                    break tokio::select! {
-                        code = &mut ended => code?,
-                        () = hangup.wait() => return Err("the client is gone".into()),
-                    };
-                }
             }
         };
         // What was said before is told before the end is.
-        let _ = tokio::time::timeout(LAST_WORDS, said).await;
+        if !silent {
+            let _ = tokio::time::timeout(LAST_WORDS, said).await;
+        }
         Ok(ExitStatus(u8::try_from(code).unwrap_or(u8::MAX)))
     }
 
