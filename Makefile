@@ -19,7 +19,7 @@ run: ## build keelet in release and run a first pod: init container, sidecar, pr
 test: ## every test that needs no peers: tables, properties, simulations, the list of behaviours, links in the documents
 	@scripts/test $(CARGOFLAGS)
 
-e2e: ## tests against a real containerd, which it installs from Debian if it is not there; needs root
+e2e: ## tests against a real containerd (installed from Debian if it is not there) and critest on the embedded runtime; needs root
 	@scripts/e2e $(CARGOFLAGS)
 
 bench: ## benchmarks, with the optimisation of a shipped binary; a full node among them

@@ -359,7 +359,7 @@ impl Engine {
             capabilities: security.capabilities,
             seccomp: security.seccomp,
             image_mounts: places,
-            unified_cgroups: matches!(self.parts.cgroups, keelet_shim::cgroup::Mounts::V2(_)),
+            cgroups: &self.parts.cgroups,
         });
         let spec = spec.map_err(|error| Status::invalid_argument(error.to_string()))?;
         let write = |what: &str, result: std::io::Result<()>| result.map_err(|error| internal(what, &error));

@@ -92,15 +92,13 @@ fn expand(asked: &v1::Device) -> Result<Vec<(PathBuf, PathBuf)>, SpecError> {
     if !host.is_dir() {
         return Ok(vec![(host, inside)]);
     }
-    let found = below(&host).into_iter().filter(|path| is_device(path));
-    Ok(found.map(|path| (path.clone(), inside.join(path.strip_prefix(&host).unwrap_or(&path)))).collect())
+    Ok(below(&host)
+        .into_iter()
+        .map(|path| (path.clone(), inside.join(path.strip_prefix(&host).unwrap_or(&path))))
+        .collect())
 }
 
-fn is_device(path: &Path) -> bool {
-    fs::symlink_metadata(path)
-        .is_ok_and(|found| found.file_type().is_char_device() || found.file_type().is_block_device())
-}
-
+/// All devices in a directory and below.
 fn below(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
@@ -111,7 +109,10 @@ fn below(dir: &Path) -> Vec<PathBuf> {
             {
                 found.extend(below(&entry.path()));
             }
-            Ok(kind) if !kind.is_dir() && entry.file_name() != "console" => found.push(entry.path()),
+            // Links are not followed: what they lead to is found itself, or made anew as well.
+            Ok(kind) if (kind.is_char_device() || kind.is_block_device()) && entry.file_name() != "console" => {
+                found.push(entry.path());
+            }
             _ => {}
         }
     }
@@ -136,4 +137,23 @@ fn device(host: &Path, inside: &Path) -> Result<LinuxDevice, SpecError> {
         .gid(found.gid())
         .build()
         .map_err(builder)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink, path::Path};
+
+    use super::{below, devices};
+
+    /// A link such as `/dev/stdin` may well lead to a device.
+    #[test]
+    fn links_and_files_are_no_devices() {
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::write(dir.path().join("file"), "").expect("a file");
+        symlink("/dev/null", dir.path().join("link")).expect("a link");
+        assert!(below(dir.path()).is_empty());
+        let privileged = devices(&[], true).expect("devices");
+        assert!(privileged.iter().any(|device| device.path() == Path::new("/dev/null")));
+        assert!(privileged.iter().all(|device| !device.path().is_symlink()));
+    }
 }

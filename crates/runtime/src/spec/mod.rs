@@ -8,6 +8,7 @@ mod resources;
 use std::path::{Path, PathBuf};
 
 use keelet_cri::v1::{self, NamespaceMode};
+use keelet_shim::cgroup::Mounts;
 use oci_spec::runtime::{
     Linux, LinuxBuilder, LinuxNamespace, LinuxNamespaceBuilder, LinuxNamespaceType, LinuxSeccomp, RootBuilder, Spec,
     SpecBuilder,
@@ -38,7 +39,7 @@ pub(crate) struct Given<'a> {
     pub(crate) seccomp: Option<LinuxSeccomp>,
     /// Where images that are mounted lie, in the order of the mounts that name them.
     pub(crate) image_mounts: Vec<PathBuf>,
-    pub(crate) unified_cgroups: bool,
+    pub(crate) cgroups: &'a Mounts,
 }
 
 /// Why there is no configuration for it.
@@ -55,6 +56,10 @@ impl Given<'_> {
 
     fn namespaces(&self) -> v1::NamespaceOption {
         self.security().namespace_options.unwrap_or_default()
+    }
+
+    fn unified_cgroups(&self) -> bool {
+        matches!(self.cgroups, Mounts::V2(_))
     }
 
     /// Network and IPC belong to the sandbox: what a container says of them changes nothing.
@@ -127,7 +132,7 @@ fn namespaces(given: &Given<'_>) -> Result<Vec<LinuxNamespace>, SpecError> {
             namespaces.push(of(LinuxNamespaceType::Pid, target, "pid")?);
         }
     }
-    if given.unified_cgroups && !given.security().privileged {
+    if given.unified_cgroups() && !given.security().privileged {
         namespaces.push(own(LinuxNamespaceType::Cgroup)?);
     }
     Ok(namespaces)

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use keelet_cri::v1::{self, MountPropagation, NamespaceMode};
+use keelet_shim::cgroup::Mounts;
 use oci_spec::runtime::{Mount, MountBuilder};
 
 use super::{Given, SpecError, builder};
@@ -12,6 +13,22 @@ pub(crate) const HOSTNAME: &str = "hostname";
 pub(crate) const HOSTS: &str = "hosts";
 pub(crate) const RESOLV_CONF: &str = "resolv.conf";
 pub(crate) const SHM: &str = "shm";
+
+/// The controllers of the first generation that every container has a cgroup in.
+const CONTROLLERS: [&str; 12] = [
+    "blkio",
+    "cpu",
+    "cpuacct",
+    "cpuset",
+    "devices",
+    "freezer",
+    "hugetlb",
+    "memory",
+    "net_cls",
+    "net_prio",
+    "perf_event",
+    "pids",
+];
 
 pub(super) fn mounts(given: &Given<'_>, security: &v1::LinuxContainerSecurityContext) -> Result<Vec<Mount>, SpecError> {
     let writable = if security.privileged { "rw" } else { "ro" };
@@ -26,8 +43,8 @@ pub(super) fn mounts(given: &Given<'_>, security: &v1::LinuxContainerSecurityCon
         )?,
         special("/dev/mqueue", "mqueue", "mqueue", &["nosuid", "noexec", "nodev"])?,
         special("/sys", "sysfs", "sysfs", &["nosuid", "noexec", "nodev", writable])?,
-        special("/sys/fs/cgroup", "cgroup", "cgroup", &["nosuid", "noexec", "nodev", "relatime", writable])?,
     ];
+    mounts.extend(cgroups(given, writable)?);
     let asked =
         |path: &str| given.config.mounts.iter().any(|mount| Path::new(&mount.container_path) == Path::new(path));
     let mode = if security.readonly_rootfs { "ro" } else { "rw" };
@@ -58,6 +75,23 @@ pub(super) fn mounts(given: &Given<'_>, security: &v1::LinuxContainerSecurityCon
     Ok(mounts)
 }
 
+/// What a container sees of its cgroups. Those of the first generation are bound one by one: libcontainer would look them up by a
+/// process number that means another process, or none, where processes are shared in a pod.
+fn cgroups(given: &Given<'_>, writable: &str) -> Result<Vec<Mount>, SpecError> {
+    const PLACE: &str = "/sys/fs/cgroup";
+    let Mounts::V1(controllers) = given.cgroups else {
+        let options = ["nosuid", "noexec", "nodev", "relatime", writable];
+        return Ok(vec![special(PLACE, "cgroup", "cgroup", &options)?]);
+    };
+    let mut mounts = vec![special(PLACE, "tmpfs", "tmpfs", &["nosuid", "noexec", "nodev", "mode=755", "size=64k"])?];
+    for name in controllers.keys().filter(|name| CONTROLLERS.contains(&name.as_str())) {
+        let Some(source) = given.cgroups.directory(name, given.cgroup) else { continue };
+        let options = ["bind", "rprivate", "nosuid", "noexec", "nodev", "relatime", writable];
+        mounts.push(bind(&source, &format!("{PLACE}/{name}"), &options)?);
+    }
+    Ok(mounts)
+}
+
 fn volume(mount: &v1::Mount, source: PathBuf) -> Result<Mount, SpecError> {
     let path = &mount.container_path;
     if !path.starts_with('/') {
@@ -83,7 +117,8 @@ fn volume(mount: &v1::Mount, source: PathBuf) -> Result<Mount, SpecError> {
     bind(&source, path, &options)
 }
 
-/// The propagation of the container's root, which must not cut off what a volume passes on.
+/// The propagation of the container's root, which must not cut off what a volume passes on. It means all that is below, and
+/// libcontainer knows it by the word without an r.
 pub(super) fn root_propagation(mounts: &[v1::Mount]) -> Option<&'static str> {
     let has = |propagation: MountPropagation| mounts.iter().any(|mount| mount.propagation == propagation as i32);
     if has(MountPropagation::PropagationBidirectional) {

@@ -13,7 +13,7 @@ pub(super) fn resources(
     security: &v1::LinuxContainerSecurityContext,
 ) -> Result<LinuxResources, SpecError> {
     let asked = given.config.linux.as_ref().and_then(|linux| linux.resources.clone()).unwrap_or_default();
-    let mut resources = limits(&asked, given.unified_cgroups)?;
+    let mut resources = limits(&asked, given.unified_cgroups())?;
     resources.set_devices(Some(devices::rules(&given.config.devices, security.privileged)?));
     Ok(resources)
 }

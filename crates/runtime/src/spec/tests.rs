@@ -1,6 +1,7 @@
 use std::path::Path;
 
 use keelet_cri::v1::{self, NamespaceMode};
+use keelet_shim::cgroup::Mounts;
 use oci_spec::runtime::{LinuxNamespaceType, Spec};
 
 use super::{Given, container};
@@ -12,6 +13,14 @@ fn options(network: NamespaceMode, ipc: NamespaceMode, pid: NamespaceMode) -> v1
 
 /// A container that says this of its namespaces, in a sandbox that says that of its own.
 fn made(container_options: Option<v1::NamespaceOption>, sandbox_options: v1::NamespaceOption) -> Spec {
+    made_on(&Mounts::V2("/sys/fs/cgroup".into()), container_options, sandbox_options)
+}
+
+fn made_on(
+    cgroups: &Mounts,
+    container_options: Option<v1::NamespaceOption>,
+    sandbox_options: v1::NamespaceOption,
+) -> Spec {
     let security = v1::LinuxContainerSecurityContext { namespace_options: container_options, ..Default::default() };
     let linux = v1::LinuxContainerConfig { security_context: Some(security), ..Default::default() };
     let config = v1::ContainerConfig { command: vec!["sh".to_owned()], linux: Some(linux), ..Default::default() };
@@ -32,7 +41,7 @@ fn made(container_options: Option<v1::NamespaceOption>, sandbox_options: v1::Nam
         capabilities: Default::default(),
         seccomp: None,
         image_mounts: Vec::new(),
-        unified_cgroups: false,
+        cgroups,
     });
     spec.expect("a configuration")
 }
@@ -75,4 +84,23 @@ fn network_and_memory_are_those_of_the_sandbox() {
         assert_eq!(of(asked, Pod), sandboxed, "{asked:?}");
         assert_eq!(of(asked, Node), node, "{asked:?}");
     }
+}
+
+#[test]
+fn a_container_sees_its_own_cgroups_and_cannot_change_them() {
+    let both = "/sys/fs/cgroup/cpu,cpuacct";
+    let points = [("cpu", both), ("cpuacct", both), ("memory", "/sys/fs/cgroup/memory"), ("name=systemd", "/x")];
+    let cgroups = Mounts::V1(points.map(|(name, point)| (name.to_owned(), point.into())).into());
+    let spec = made_on(&cgroups, None, v1::NamespaceOption::default());
+    let mounts = spec.mounts().clone().unwrap_or_default();
+    let source = |path: &str| {
+        let found = mounts.iter().find(|mount| mount.destination() == path)?;
+        assert!(path.ends_with("cgroup") || found.options().as_ref()?.contains(&"ro".to_owned()), "{path}");
+        Some(found.source().as_ref()?.display().to_string())
+    };
+    assert_eq!(source("/sys/fs/cgroup/cpu").as_deref(), Some("/sys/fs/cgroup/cpu,cpuacct/keelet/a/b"));
+    assert_eq!(source("/sys/fs/cgroup/cpuacct").as_deref(), Some("/sys/fs/cgroup/cpu,cpuacct/keelet/a/b"));
+    assert_eq!(source("/sys/fs/cgroup/memory").as_deref(), Some("/sys/fs/cgroup/memory/keelet/a/b"));
+    assert_eq!(source("/sys/fs/cgroup").as_deref(), Some("tmpfs"));
+    assert!(mounts.iter().all(|mount| mount.source().as_ref().is_none_or(|source| !source.starts_with("/x"))));
 }

@@ -180,14 +180,18 @@ func files(busybox, standin string) ([]file, error) {
 	if err != nil {
 		return nil, err
 	}
-	all = append(all, shell, ours, escalating)
+	// Debian's shell would run its own ls and never look for one, and the suite hides /bin/ls to see what the shell says.
+	list := shell
+	list.header.Name = "bin/ls"
+	shell.bytes = bytes.Replace(shell.bytes, []byte("\x00ls\x00ls"), []byte("\x00lr\x00ls"), 1)
+	all = append(all, shell, list, ours, escalating)
 	links := map[string]string{"nginx": "standin", "httpd": "standin", "pgrep": "standin", "ipcs": "standin", "pause": "standin"}
 	applets, err := exec.Command(busybox, "--list").Output()
 	if err != nil {
 		return nil, err
 	}
 	for _, applet := range strings.Fields(string(applets)) {
-		if _, taken := links[applet]; !taken && applet != "busybox" {
+		if _, taken := links[applet]; !taken && applet != "busybox" && applet != "ls" {
 			links[applet] = "busybox"
 		}
 	}

@@ -24,7 +24,8 @@ func main() {
 	case os.Args[0] == title:
 		err = serve("nginx", port("80"))
 	case name == "nginx":
-		err = syscall.Exec("/proc/self/exe", append([]string{title}, os.Args[1:]...), os.Environ())
+		// By this path, because the kernel names a process after it.
+		err = syscall.Exec("/bin/nginx", append([]string{title}, os.Args[1:]...), os.Environ())
 	case name == "httpd":
 		err = serve("httpd", port("80"))
 	case name == "nnp":
