@@ -15,7 +15,8 @@ pub struct Actor {
     fields: Vec<String>,
 }
 
-/// The beginning of every actor: who it is, the diary, and naps that need no process.
+/// The beginning of every actor: who it is, the diary, and naps that need no process. Once it has written that it started,
+/// it does what it is told.
 const BEGINNING: &str = r#"
 cd /ctl; me=$HOSTNAME.@
 say() { echo "$1 $me" >>diary; }
@@ -23,6 +24,7 @@ exec 8<> <(:)
 nap() { read -rt "${1:-0.1}" -u 8 _ || :; }
 await() { until [ -e "$1" ]; do nap; done; }
 trap 'say end' EXIT
+trap 'say term; $' TERM
 say start
 life=$(grep -cx "start $me" diary)
 "#;
@@ -41,7 +43,10 @@ perl -MIO::Socket::INET -e '
     my $listener = IO::Socket::INET->new(LocalPort => 8080, Listen => 16, ReuseAddr => 1) or die "$!";
     while (1) {
         my $client = $listener->accept or next;
-        my ($path) = (<$client> // "") =~ m{^\S+ (\S+)};
+        # Whoever begins with a handshake of TLS is told in plain words, as servers do.
+        recv($client, my $first, 1, 2);
+        if ($first eq "\x16") { print $client "HTTP/1.1 400 Not TLS\r\nConnection: close\r\n\r\n"; close $client; next }
+        my ($path) = (<$client> // "") =~ m{^[A-Z]+ (\S+) HTTP};
         while (<$client>) { last if /^\r?\n$/ }
         if (open my $diary, ">>", "diary") { print $diary "asked " . ($path // "nonsense") . " $ARGV[0]\n" }
         my ($status, $place) = (200, "");
@@ -61,9 +66,10 @@ perl -MIO::Socket::INET -e '
     while (1) {
         my $client = $listener->accept or next;
         binmode $client;
-        read($client, my $preface, 24) == 24 && $preface =~ /^PRI / or next;
+        read($client, my $preface, 24) == 24 or next;
+        $preface =~ /^PRI / or next;
         print $client frame(4, 0, 0, ""); $client->flush;
-        my ($stream, $asked) = (0, "");
+        my $asked = "";
         while (read($client, my $head, 9) == 9) {
             my ($high, $low, $kind, $flags, $number) = unpack "CnCCN", $head;
             my $length = $high << 16 | $low;
@@ -131,8 +137,8 @@ impl Actor {
 /// An item of a list of containers.
 impl fmt::Display for Actor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let beginning = BEGINNING.replace('@', &self.name);
-        let script = format!("{beginning}trap 'say term; {}' TERM\n{}{END}", self.on_term, self.first);
+        let beginning = BEGINNING.replace('@', &self.name).replace("term; $", &format!("term; {}", self.on_term));
+        let script = format!("{beginning}{}{END}", self.first);
         // A string in JSON is one in YAML.
         let script = serde_json::Value::from(script);
         write!(f, "- {{name: {}, image: IMAGE, command: [bash, -c, {script}]", self.name)?;

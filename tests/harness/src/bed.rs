@@ -74,7 +74,12 @@ async fn outside(name: &str) -> Result<(), Trouble> {
         "--include-ignored",
         "--nocapture",
     ]);
-    command.env("BED_SCRIPT", SCRIPT).env("RUST_BACKTRACE", "0").current_dir(Path::new("/")).stdin(Stdio::null()).kill_on_drop(true);
+    command
+        .env("BED_SCRIPT", SCRIPT)
+        .env("RUST_BACKTRACE", "0")
+        .current_dir(Path::new("/"))
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
     let Ok(output) = tokio::time::timeout(LIMIT, command.output()).await else {
         return Err(Trouble::Failed(format!("{name} did not end within {LIMIT:?}")));
     };

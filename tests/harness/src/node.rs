@@ -22,6 +22,9 @@ use crate::{
 /// How much of the agent's log a failed test shows.
 const LOG_LINES: usize = 80;
 
+/// How often to look until status and journal, which are written one after the other, are of one moment.
+const GLANCES: usize = 50;
+
 /// Where a node is, and what it runs on.
 #[derive(Clone, Debug)]
 pub struct Place {
@@ -154,6 +157,18 @@ impl Node {
 
     /// What the ledger and the runtime have of a pod.
     pub async fn see(&self, pod: &str) -> Result<Seen, String> {
+        let mut seen = self.glance(pod).await?;
+        for _ in 0..GLANCES {
+            if seen.is_whole() {
+                return Ok(seen);
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            seen = self.glance(pod).await?;
+        }
+        Err(format!("status and journal differ: {seen:#?}"))
+    }
+
+    async fn glance(&self, pod: &str) -> Result<Seen, String> {
         let found = self.recovered(pod).ok_or("the ledger does not know the pod")?;
         let durable = found.evidence.durable;
         let status = durable.published.ok_or("the pod has no status yet")?;
@@ -181,9 +196,24 @@ impl Node {
             if !right(&seen) {
                 return Err(format!("it is {seen:#?}"));
             }
-            seen.agrees().map(|()| seen)
+            seen.agrees()?;
+            self.at_work(pod, &seen).map(|()| seen)
         })
         .await
+    }
+
+    /// Whether the actors that run have begun: a container runs before its script does.
+    fn at_work(&self, pod: &str, seen: &Seen) -> Result<(), String> {
+        if matches!(self.place.runtime, Runs::On(_)) {
+            return Ok(());
+        }
+        for name in seen.running().into_keys() {
+            let (lives, [starts]) = (seen.counts([name])[0] + 1, self.starts(pod, [name]));
+            if u32::try_from(starts).is_ok_and(|starts| starts < lives) {
+                return Err(format!("{name} has not begun its life number {lives}: {:#?}", self.diary()));
+            }
+        }
+        Ok(())
     }
 
     /// Waits until a pod is Ready.
@@ -299,13 +329,18 @@ impl Node {
 
     /// What containers wrote down, line by line.
     pub fn diary(&self) -> Vec<String> {
-        let text = fs::read_to_string(self.path("ctl/diary")).expect("a diary");
-        text.lines().map(str::to_owned).collect()
+        let text = fs::read(self.path("ctl/diary")).expect("a diary");
+        String::from_utf8_lossy(&text).lines().map(str::to_owned).collect()
     }
 
     /// How often a line is in the diary.
     pub fn times(&self, line: &str) -> usize {
         self.diary().iter().filter(|found| *found == line).count()
+    }
+
+    /// How often containers of a pod have started, as they themselves wrote down.
+    pub fn starts<const N: usize>(&self, pod: &str, names: [&str; N]) -> [usize; N] {
+        names.map(|name| self.times(&format!("start {pod}.{name}")))
     }
 
     /// Where in the diary a line is first.

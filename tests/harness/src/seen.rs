@@ -101,6 +101,18 @@ impl Seen {
 
 /// The journal.
 impl Seen {
+    /// Whether status and journal are of one moment: they are in two files.
+    pub(crate) fn is_whole(&self) -> bool {
+        let of_journal = self.course(&ConditionType::AllContainersRestarting).pop().unwrap_or_default();
+        let restarting = self.status.is_true(&ConditionType::AllContainersRestarting);
+        self.phases().last() == Some(&self.status.phase) && of_journal == restarting
+    }
+
+    /// Whether the pod has ended and nothing of it runs.
+    pub fn is_over(&self) -> bool {
+        self.status.phase.is_terminal() && self.running().is_empty()
+    }
+
     /// The phases so far.
     pub fn phases(&self) -> Vec<Phase> {
         self.noted(|what| match what {
@@ -123,11 +135,6 @@ impl Seen {
             What::Ready { container, value } if container == name => Some(*value),
             _ => None,
         })
-    }
-
-    /// How many lives of a container have begun.
-    pub fn lives(&self, name: &str) -> usize {
-        self.noted(|what| matches!(what, What::Running { container, .. } if container == name).then_some(())).len()
     }
 
     /// Whatever is made of the notes, the oldest first.

@@ -11,6 +11,7 @@ mod agent_restart;
 mod containers;
 mod probes;
 mod restart_all;
+mod runtime;
 
 /// Runs a test on a machine of its own.
 fn on_a_node<T: AsyncFnOnce(&mut Node)>(test: T) {

@@ -56,9 +56,13 @@ async fn a_failing_one_fails_the_pod_under_never(node: &Node, failing: &str) {
     let ends = |container: &str| Actor::new(container).does(if container == failing { "exit 1" } else { "exit 0" });
     node.want(name, &pod(name, "restartPolicy: Never", &[ends("one"), ends("two")], &[Actor::new("main")]));
     let seen = node.pod_until(name, "over", |seen| seen.status.phase.is_terminal()).await;
-    assert_eq!((seen.status.phase, seen.lives("main")), (Phase::Failed, 0), "{name}");
+    assert_eq!((seen.status.phase, node.starts(name, ["main"])), (Phase::Failed, [0]), "{name}");
     assert_eq!(seen.ended(failing).map(|ended| ended.exit_code), Some(1), "{name}");
-    assert_eq!((seen.lives("two"), seen.restarts(failing)), (usize::from(failing == "two"), Some(0)), "{name}");
+    assert_eq!(
+        (node.starts(name, ["two"]), seen.restarts(failing)),
+        ([usize::from(failing == "two")], Some(0)),
+        "{name}"
+    );
     assert!(!seen.status.is_true(&ConditionType::Initialized), "{name}");
     assert_eq!(node.times(&format!("start {name}.main")), 0);
 }
@@ -69,12 +73,12 @@ async fn a_failing_one_is_tried_again_under_always(node: &Node) {
     node.want("s3", &pod("s3", "", &[one, Actor::new("two").does("exit 0")], &[Actor::new("main")]));
     let waits = |seen: &Seen| seen.restarts("one") >= Some(1) && seen.waits_for("one") == Some("CrashLoopBackOff");
     let seen = node.pod_until("s3", "in a loop", waits).await;
-    assert_eq!((seen.lives("two"), seen.lives("main")), (0, 0));
+    assert_eq!(node.starts("s3", ["two", "main"]), [0, 0]);
     assert_eq!(seen.phases(), [Phase::Pending]);
     assert_eq!(seen.waits_for("main"), Some("PodInitializing"));
     node.touch("s3.well");
-    let seen = node.ready("s3").await;
-    assert_eq!((seen.lives("two"), seen.lives("main")), (1, 1));
+    node.ready("s3").await;
+    assert_eq!(node.starts("s3", ["two", "main"]), [1, 1]);
 }
 
 /// SCN-S4.
@@ -88,10 +92,10 @@ async fn init_containers_and_sidecars_take_turns(node: &Node) {
     node.in_order(&["end s4.init-2", "start s4.init-3", "end s4.init-3", "start s4.main"]);
     for side in ["side-1", "side-2"] {
         // One life that has not ended overlaps with all that came later.
-        assert_eq!((seen.lives(side), seen.running().contains_key(side)), (1, true));
+        assert_eq!((node.starts("s4", [side]), seen.running().contains_key(side)), ([1], true));
     }
     for init in ["init-1", "init-2", "init-3"] {
-        assert_eq!(seen.lives(init), 1);
+        assert_eq!(node.starts("s4", [init]), [1]);
     }
 }
 
@@ -102,8 +106,7 @@ async fn a_failing_one_beside_a_sidecar(node: &Node, before: bool, policy: &str)
     let init = if before { [failing, sidecar("side")] } else { [sidecar("side"), failing] };
     node.want(name, &pod(name, &format!("restartPolicy: {policy}"), &init, &[Actor::new("main")]));
     if policy == "Never" {
-        let seen =
-            node.pod_until(name, "over", |seen| seen.status.phase.is_terminal() && seen.running().is_empty()).await;
+        let seen = node.pod_until(name, "over", Seen::is_over).await;
         assert_eq!((seen.status.phase, seen.restarts("init")), (Phase::Failed, Some(0)), "{name}");
     } else {
         let seen = node.pod_until(name, "in a loop", |seen| seen.restarts("init") >= Some(1)).await;

@@ -44,8 +44,7 @@ async fn a_pod_completes_beside_a_sidecar(node: &Node, policy: &str) {
     node.want(name, &pod(name, &format!("restartPolicy: {policy}"), &[sidecar("side")], &[Actor::new("main")]));
     node.ready(name).await;
     node.exit(name, "main", 0);
-    let over = |seen: &Seen| seen.status.phase.is_terminal() && seen.running().is_empty();
-    let seen = node.pod_until(name, "over", over).await;
+    let seen = node.pod_until(name, "over", Seen::is_over).await;
     assert_eq!(seen.phases(), [Phase::Pending, Phase::Running, Phase::Succeeded], "{name}");
     node.in_order(&[&format!("end {name}.main"), &format!("term {name}.side"), &format!("end {name}.side")]);
     assert_eq!(node.times(&format!("start {name}.side")), 1, "{name}");
@@ -60,15 +59,14 @@ async fn a_sidecar_that_exits_is_restarted(node: &Node, code: i32) {
     node.exit(name, "side", code);
     let again = |count: u32| move |seen: &Seen| seen.runs("side") && seen.restarts("side") == Some(count);
     let seen = node.pod_when(name, "with a new sidecar", again(1)).await;
-    assert_eq!((seen.last("side").exit_code, seen.lives("init")), (code, 1), "{name}");
+    assert_eq!((seen.last("side").exit_code, node.starts(name, ["init"])), (code, [1]), "{name}");
     node.touch(&format!("{name}.go"));
     node.ready(name).await;
     node.exit(name, "side", code);
-    let seen = node.pod_when(name, "with a third sidecar", again(2)).await;
-    assert_eq!((seen.lives("init"), seen.lives("main")), (1, 1), "{name}");
+    node.pod_when(name, "with a third sidecar", again(2)).await;
+    assert_eq!(node.starts(name, ["init", "main"]), [1, 1], "{name}");
     node.exit(name, "main", 0);
-    let over = |seen: &Seen| seen.status.phase.is_terminal() && seen.running().is_empty();
-    let seen = node.pod_until(name, "over", over).await;
+    let seen = node.pod_until(name, "over", Seen::is_over).await;
     assert_eq!(seen.phases(), [Phase::Pending, Phase::Running, Phase::Succeeded], "{name}");
     assert_eq!(node.times(&format!("start {name}.side")), 3, "{name}");
 }
@@ -87,7 +85,7 @@ async fn nothing_after_a_sidecar_with_a_bad_image_starts(node: &Node) {
     let bad = |seen: &Seen| seen.waits_for("side") == Some("ImagePullBackOff");
     let seen = node.pod_until("s7", "waiting for its image", bad).await;
     assert_eq!(seen.phases(), [Phase::Pending]);
-    assert_eq!(["before", "side", "after", "main"].map(|name| seen.lives(name)), [1, 0, 0, 0]);
+    assert_eq!(node.starts("s7", ["before", "side", "after", "main"]), [1, 0, 0, 0]);
     assert_eq!(seen.waits_for("main"), Some("PodInitializing"));
 }
 
@@ -95,14 +93,14 @@ async fn nothing_after_a_sidecar_with_a_bad_image_starts(node: &Node) {
 async fn sidecars_with_startup_probes_start_one_by_one(node: &Node) {
     let side = |name: &str| sidecar(name).with(&probe("startup", &format!("s9.{name}.up"), 600));
     node.want("s9", &pod("s9", "", &[side("first"), side("second")], &[Actor::new("main")]));
-    let seen = node.pod_until("s9", "starting", |seen| seen.runs("first")).await;
-    assert_eq!((seen.lives("second"), seen.lives("main")), (0, 0));
+    node.pod_until("s9", "starting", |seen| seen.runs("first")).await;
+    assert_eq!(node.starts("s9", ["second", "main"]), [0, 0]);
     node.touch("s9.first.up");
     let seen = node.pod_until("s9", "starting on", |seen| seen.runs("second")).await;
-    assert_eq!((seen.bits("first").0, seen.lives("main")), (true, 0));
+    assert_eq!((seen.bits("first").0, node.starts("s9", ["main"])), (true, [0]));
     node.touch("s9.second.up");
-    let seen = node.ready("s9").await;
-    assert_eq!(["first", "second", "main"].map(|name| seen.lives(name)), [1, 1, 1]);
+    node.ready("s9").await;
+    assert_eq!(node.starts("s9", ["first", "second", "main"]), [1, 1, 1]);
     node.in_order(&["start s9.first", "start s9.second", "start s9.main"]);
 }
 
@@ -112,12 +110,11 @@ async fn a_sidecar_whose_startup_fails_holds_up_the_others(node: &Node) {
     node.want("s10", &pod("s10", "", &[side, Actor::new("init").does("exit 0")], &[Actor::new("main")]));
     node.written("start s10.side", 2).await;
     node.in_order(&["start s10.side", "hook s10", "term s10.side", "end s10.side"]);
-    let seen = node.pod_until("s10", "restarted", |seen| seen.restarts("side") >= Some(1)).await;
-    assert_eq!((seen.lives("init"), seen.lives("main")), (0, 0));
+    node.pod_until("s10", "restarted", |seen| seen.restarts("side") >= Some(1)).await;
+    assert_eq!(node.starts("s10", ["init", "main"]), [0, 0]);
     node.touch("s10.up");
-    let seen = node.ready("s10").await;
-    assert_eq!((seen.lives("init"), seen.lives("main")), (1, 1));
-    assert_eq!((node.times("start s10.init"), node.times("start s10.main")), (1, 1));
+    node.ready("s10").await;
+    assert_eq!(node.starts("s10", ["init", "main"]), [1, 1]);
 }
 
 /// SCN-S11, SCN-T2: it is restarted with its hook, and the next starts all the same.
@@ -131,5 +128,5 @@ async fn a_sidecar_whose_liveness_fails_holds_up_nobody(node: &Node) {
     let seen = node.ready("s11").await;
     node.in_order(&["start s11.init", "hook s11", "term s11.side", "end s11.init"]);
     assert!(seen.restarts("side") >= Some(1));
-    assert_eq!((seen.lives("init"), seen.lives("main")), (1, 1));
+    assert_eq!(node.starts("s11", ["init", "main"]), [1, 1]);
 }

@@ -6,7 +6,7 @@ use keelet_harness::{Actor, Node, Seen, manifest};
 use keelet_lifecycle::status::ConditionType;
 use tokio::time::sleep;
 
-use super::{FOUR, RULE, assert_one_course, assert_same_pod, four, is_restarting, softly, starts, up};
+use super::{FOUR, RULE, assert_one_course, assert_same_pod, four, is_restarting, softly, up};
 use crate::on_a_node;
 
 const ELEVEN: [&str; 11] = ["source", "c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8", "c9", "c10"];
@@ -38,7 +38,7 @@ fn the_agent_is_killed_while_containers_are_removed() {
         for (pod, before) in pods.iter().zip(before) {
             let after = up(node, pod, ELEVEN, [1; 11]).await;
             assert_same_pod(&before, &after);
-            assert_eq!(starts(node, pod, ELEVEN), [2; 11], "{pod}");
+            assert_eq!(node.starts(pod, ELEVEN), [2; 11], "{pod}");
             assert_eq!(after.history("source"), (42, "Error"));
             assert_one_course(&after);
         }
@@ -67,7 +67,7 @@ fn the_agent_is_killed_while_victims_take_their_time() {
         let after = up(node, "slow", ["source", "deaf"], [1, 1]).await;
         assert_same_pod(&before, &after);
         assert_eq!((after.history("source"), after.history("deaf")), ((42, "Error"), (137, "RestartingAllContainers")));
-        assert_eq!(starts(node, "slow", ["source", "deaf"]), [2, 2]);
+        assert_eq!(node.starts("slow", ["source", "deaf"]), [2, 2]);
         assert_one_course(&after);
     });
 }
@@ -102,7 +102,7 @@ fn the_agent_is_killed_while_init_runs_again() {
         assert_same_pod(&before[0], &after);
         assert_one_course(&after);
         for pod in ["onwards", "meanwhile"] {
-            assert_eq!(starts(node, pod, FOUR), [2; 4], "{pod}");
+            assert_eq!(node.starts(pod, FOUR), [2; 4], "{pod}");
         }
     });
 }
@@ -140,7 +140,7 @@ fn a_pod_is_deleted_while_its_containers_are_killed() {
         node.written("term slow.deaf", 1).await;
         assert!(is_restarting(&node.see("slow").await.expect("the pod")));
         node.leaves_nothing().await;
-        assert_eq!(starts(node, "slow", ["source", "deaf"]), [1, 1]);
+        assert_eq!(node.starts("slow", ["source", "deaf"]), [1, 1]);
     });
 }
 
@@ -176,10 +176,10 @@ fn the_node_reboots_in_the_middle() {
             assert!(!after.phases().iter().any(|phase| phase.is_terminal()), "{pod}: {:?}", after.phases());
             assert!(!after.status.is_true(&ConditionType::AllContainersRestarting), "{pod}");
         }
-        assert_eq!(starts(node, "killing", ["source", "deaf"]), [2, 2]);
-        assert_eq!(starts(node, "starting", FOUR), [3, 2, 2, 2]);
+        assert_eq!(node.starts("killing", ["source", "deaf"]), [2, 2]);
+        assert_eq!(node.starts("starting", FOUR), [3, 2, 2, 2]);
         let over = node.pod_until("plain", "over", |seen| seen.status.phase.is_terminal()).await;
-        assert_eq!((starts(node, "plain", ["main"]), over.running().len()), ([1], 0));
+        assert_eq!((node.starts("plain", ["main"]), over.running().len()), ([1], 0));
         node.leaves_nothing().await;
     });
 }

@@ -49,11 +49,6 @@ async fn up<const N: usize>(node: &Node, pod: &str, names: [&str; N], counts: [u
     node.pod_when(pod, &what, is_up).await
 }
 
-/// How often each has started, as they themselves wrote down.
-fn starts<const N: usize>(node: &Node, pod: &str, names: [&str; N]) -> [usize; N] {
-    names.map(|name| node.times(&format!("start {pod}.{name}")))
-}
-
 /// Asserts that the pod is the one it was: same UID, sandbox and address, no final phase, all containers new.
 #[track_caller]
 fn assert_same_pod(before: &Seen, after: &Seen) {

@@ -6,7 +6,7 @@ use keelet_lifecycle::{
     status::{ConditionType, Phase},
 };
 
-use super::{FOUR, RULE, assert_one_course, assert_same_pod, is_restarting, starts, up};
+use super::{FOUR, RULE, assert_one_course, assert_same_pod, is_restarting, up};
 use crate::on_a_node;
 
 /// SCN-A1, SCN-A8, SCN-A10, SCN-A22, SCN-A24, SCN-A28, RALL-13, RALL-14, RALL-20, CON-11, CON-12, CON-14: a regular
@@ -24,7 +24,7 @@ fn a_regular_container_restarts_all() {
         node.want("four", &manifest("four", &pod));
         node.start();
         let before = node.ready("four").await;
-        assert_eq!(starts(node, "four", FOUR), [1; 4]);
+        assert_eq!(node.starts("four", FOUR), [1; 4]);
         assert_eq!(node.run_in(&before, "other", "cat /kept/rounds /tmp/mine").await, "round\nmine");
         node.exit("four", "source", 42);
 
@@ -48,7 +48,7 @@ fn a_regular_container_restarts_all() {
         node.touch("go");
         let after = up(node, "four", FOUR, [1; 4]).await;
         assert_same_pod(&before, &after);
-        assert_eq!(starts(node, "four", FOUR), [2; 4]);
+        assert_eq!(node.starts("four", FOUR), [2; 4]);
         assert_eq!(after.history("source"), (42, "Error"));
         assert_eq!(after.history("setup"), (0, "RestartingAllContainers"));
         assert_eq!(after.history("side"), (137, "RestartingAllContainers"));
@@ -94,7 +94,7 @@ fn ten_stubborn_victims_are_not_asked() {
         node.exit("many", "source", 42);
         let after = up(node, "many", names, [1; 11]).await;
         assert_same_pod(&before, &after);
-        assert_eq!(starts(node, "many", names), [2; 11]);
+        assert_eq!(node.starts("many", names), [2; 11]);
         for name in &names[..10] {
             assert_eq!(after.history(name), (137, "RestartingAllContainers"), "{name}");
             assert_eq!(node.times(&format!("term many.{name}")), 0, "{name}");

@@ -3,7 +3,7 @@
 use keelet_harness::{Actor, Node, Seen, manifest};
 use keelet_lifecycle::status::{ConditionType, Phase};
 
-use super::{FOUR, RULE, SIDECAR_RULE, assert_one_course, assert_same_pod, starts, up};
+use super::{FOUR, RULE, SIDECAR_RULE, assert_one_course, assert_same_pod, up};
 use crate::on_a_node;
 
 /// SCN-A2, SCN-A3, SCN-A4, SCN-A5, SCN-A11, DEF-16, RALL-26, RALL-27: whoever triggers.
@@ -21,8 +21,8 @@ fn whoever_triggers_each_container_is_restarted_once() {
             a_container_that_was_restarted_by_itself_triggers(node),
         );
         // Once more, now that time has passed: nothing was restarted again.
-        assert_eq!(starts(node, "two", ["one", "two"]), [2, 2]);
-        assert_eq!(starts(node, "any", ["one", "two"]), [2, 2]);
+        assert_eq!(node.starts("two", ["one", "two"]), [2, 2]);
+        assert_eq!(node.starts("any", ["one", "two"]), [2, 2]);
         node.leaves_nothing().await;
     });
 }
@@ -63,7 +63,7 @@ async fn the_third_init_container_triggers(node: &Node) {
     node.want("a3", &manifest("a3", &pod));
     let names = ["side", "setup", "source", "main"];
     let after = up(node, "a3", names, [1, 1, 1, 0]).await;
-    assert_eq!(starts(node, "a3", names), [2, 2, 2, 1]);
+    assert_eq!(node.starts("a3", names), [2, 2, 2, 1]);
     assert_eq!(after.history("source"), (42, "Error"));
     assert_eq!(after.history("setup"), (0, "RestartingAllContainers"));
     assert_eq!(after.history("side"), (137, "RestartingAllContainers"));
@@ -143,7 +143,7 @@ async fn an_init_container_triggers(node: &Node, trigger: &str, counts: [u32; 3]
     node.want(trigger, &manifest(trigger, &pod));
     let after = up(node, trigger, ["first", "second", "main"], counts).await;
     assert_eq!(after.history(trigger), (42, "Error"));
-    assert_eq!(starts(node, trigger, ["main"]), [1]);
+    assert_eq!(node.starts(trigger, ["main"]), [1]);
     assert!(!after.phases().iter().any(|phase| phase.is_terminal()), "{:?}", after.phases());
     assert_one_course(&after);
 }
@@ -159,7 +159,7 @@ async fn an_init_container_fails_afterwards(node: &Node, policy: &str) {
     node.exit(&name, "source", 42);
     if policy == "Never" {
         let over = node.pod_until(&name, "Failed", |seen| seen.status.phase == Phase::Failed).await;
-        assert_eq!(starts(node, &name, ["setup", "source"]), [2, 1]);
+        assert_eq!(node.starts(&name, ["setup", "source"]), [2, 1]);
         let condition = over.status.condition(&ConditionType::AllContainersRestarting).expect("a condition");
         assert_eq!(condition.reason.as_deref(), Some("PodFailed"));
     } else {
@@ -184,7 +184,7 @@ async fn a_sidecar_fails_before_the_regular_container_has_started(node: &Node, c
     let again = |seen: &Seen| seen.runs("side") && seen.runs("setup") && seen.counts(names) == counts;
     let again = node.pod_when(&name, "initializing again", again).await;
     assert_eq!(again.last("side").exit_code, code);
-    assert_eq!(starts(node, &name, ["main"]), [0]);
+    assert_eq!(node.starts(&name, ["main"]), [0]);
     node.touch(&format!("{name}.go"));
     up(node, &name, names, counts).await;
 }
