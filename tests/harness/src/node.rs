@@ -144,10 +144,19 @@ impl Node {
             fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("a boot ID").parse().expect("a boot ID");
         let (durable, volatile) = (self.path("root/ledger"), self.path("state/ledger"));
         let known = self.uids.borrow().get(pod).cloned();
-        let snapshot = match &known {
+        let take = || match &known {
             Some(uid) => Snapshot::of_pod(&durable, &volatile, boot_id, uid),
             None => Snapshot::take(&durable, &volatile, boot_id),
         };
+        let mut snapshot = take();
+        // The files of a pod are removed one after the other, and whoever looks meanwhile misses some.
+        for _ in 0..GLANCES {
+            if snapshot.losses.is_empty() {
+                break;
+            }
+            pause();
+            snapshot = take();
+        }
         assert!(snapshot.losses.is_empty(), "the ledger is damaged: {:?}", snapshot.losses);
         let is_it = |found: &Recovered| found.pod.as_ref().is_some_and(|known| known.name == pod);
         let found = snapshot.pods.into_iter().find(is_it)?;
@@ -373,6 +382,11 @@ impl Drop for Node {
             eprintln!("--- the end of the agent's log\n{}", tail(&self.path("agent.log")));
         }
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test has its thread for itself")]
+fn pause() {
+    std::thread::sleep(Duration::from_millis(10));
 }
 
 fn pid(number: u32) -> Pid {
