@@ -296,6 +296,15 @@ impl Node {
         signal(seen.sandbox().pause.expect("a process"), Signal::KILL);
     }
 
+    /// Cgroups in a pod's sandbox whose containers the runtime does not know any more.
+    pub fn stray_cgroups(&self, seen: &Seen) -> Vec<String> {
+        let sandbox = format!("/{}/", seen.sandbox().id);
+        let known = |name: &str| seen.containers.iter().any(|container| container.id == name);
+        let of_containers = |cgroup: &str| Some(cgroup.split_once(&sandbox)?.1.split('/').next()?.to_owned());
+        let found = Remains::now();
+        found.cgroups().filter_map(of_containers).filter(|name| !known(name)).collect()
+    }
+
     /// How many processes of the machine run that very command.
     pub fn processes(&self, command: &str) -> usize {
         processes::all().iter().filter(|process| process.command == command).count()

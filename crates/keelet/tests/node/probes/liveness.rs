@@ -165,13 +165,6 @@ fn the_restart_count_rises_to_five_and_never_falls() {
         want(node, "p7", Regular, Actor::new("main").with(&command("liveness", "p7", "false", STRICT)));
         node.start();
         for count in 1..=5 {
-            for _ in 0..3 {
-                // Patience has an end that is below the longest backoff here.
-                if node.see("p7").await.is_ok_and(|seen| seen.restarts("main") == Some(count)) {
-                    break;
-                }
-                tokio::time::sleep(std::time::Duration::from_secs(60)).await;
-            }
             node.pod_until("p7", "restarted", |seen| seen.restarts("main") >= Some(count)).await;
         }
         let counts = node.see("p7").await.expect("the pod").noted(|what| match what {

@@ -46,7 +46,9 @@ async fn up<const N: usize>(node: &Node, pod: &str, names: [&str; N], counts: [u
         let running = seen.status.phase == Phase::Running;
         running && seen.is_ready() && !is_restarting(seen) && seen.counts(names) == counts
     };
-    node.pod_when(pod, &what, is_up).await
+    let seen = node.pod_when(pod, &what, is_up).await;
+    assert_eq!(node.stray_cgroups(&seen), [""; 0], "{:#?}", seen.containers);
+    seen
 }
 
 /// Asserts that the pod is the one it was: same UID, sandbox and address, no final phase, all containers new.
