@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test e2e bench lint fmt mutants
+.PHONY: help run test e2e soak bench lint fmt mutants
 
 CARGO ?= cargo
 # For every cargo call; continuous integration sets --locked.
@@ -21,6 +21,9 @@ test: ## every test that needs no peers: tables, properties, simulations, the li
 
 e2e: ## tests against a real containerd (installed from Debian if it is not there) and critest on the embedded runtime; needs root
 	@scripts/e2e $(CARGOFLAGS)
+
+soak: ## the tests with real containers that take minutes: growing backoff, long absences; needs root
+	@scripts/soak $(CARGOFLAGS)
 
 bench: ## benchmarks, with the optimisation of a shipped binary; a full node among them
 	@$(CARGO) bench $(CARGOFLAGS) --workspace --profile dist --bench '*'

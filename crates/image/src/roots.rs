@@ -62,7 +62,7 @@ impl Store {
         }
         let target = directory.join("rootfs");
         make_directory(&target, 0o755)?;
-        self.touch(&image.id);
+        self.touch_image(image);
         if is_mount_point(&target)? {
             return Ok(target);
         }
@@ -119,7 +119,7 @@ impl Store {
             Some(_) => {}
             None => write_note(&path, &note)?,
         }
-        self.touch(&image.id);
+        self.touch_image(image);
         if is_mount_point(target)? {
             return Ok(());
         }

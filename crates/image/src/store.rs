@@ -315,6 +315,13 @@ impl Store {
         }
     }
 
+    /// The same of an image that may be a directory of the host: that is never cleared away, so nobody asks for its last use.
+    pub(crate) fn touch_image(&self, image: &Image) {
+        if let Source::Layers(_) = image.source {
+            self.touch(&image.id);
+        }
+    }
+
     fn used_path(&self, id: &str) -> PathBuf {
         self.path("used").join(id.trim_start_matches("sha256:"))
     }

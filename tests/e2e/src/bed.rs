@@ -1,15 +1,9 @@
 //! The containerd that a test has for itself.
 
-use std::{env, path::PathBuf, time::Duration};
+use std::{env, path::PathBuf};
 
 use keelet_cri::{Runtime, v1};
-use tokio::time::{Instant, sleep};
-
-/// How long to wait for something that has to happen. Only a net: a healthy machine needs a fraction of it.
-const PATIENCE: Duration = Duration::from_secs(120);
-
-/// How often to look.
-const GLANCE: Duration = Duration::from_millis(50);
+use keelet_harness::{Node, Place, Runs};
 
 /// A containerd, and a directory to work in.
 #[derive(Clone, Debug)]
@@ -31,6 +25,16 @@ impl Bed {
         Self { runtime, image: told("KEELET_E2E_IMAGE"), directory: told("KEELET_E2E_DIR").into() }
     }
 
+    /// A node on it, without manifests and without an agent.
+    pub fn node(&self) -> Node {
+        Node::new(Place {
+            directory: self.directory.clone(),
+            binary: told("KEELET_E2E_AGENT").into(),
+            image: self.image.clone(),
+            runtime: Runs::On(self.runtime.clone()),
+        })
+    }
+
     /// A container that runs a script of the shell.
     pub fn script(&self, name: &str, script: &str) -> v1::ContainerConfig {
         v1::ContainerConfig {
@@ -44,18 +48,6 @@ impl Bed {
 }
 
 /// What `make e2e` said.
-pub(crate) fn told(name: &str) -> String {
+fn told(name: &str) -> String {
     env::var(name).unwrap_or_else(|_| panic!("{name} is not set: these tests are run by `make e2e`"))
-}
-
-/// Looks until there is something to see, and fails with what was seen last if that never happens.
-pub async fn eventually<T, W: std::fmt::Display>(what: &str, mut look: impl AsyncFnMut() -> Result<T, W>) -> T {
-    let until = Instant::now() + PATIENCE;
-    loop {
-        match look().await {
-            Ok(seen) => return seen,
-            Err(instead) => assert!(Instant::now() < until, "waited for {what}, but: {instead}"),
-        }
-        sleep(GLANCE).await;
-    }
 }

@@ -103,7 +103,7 @@ async fn stays_for_probes(node: &Node, before: &Seen, more: usize) {
 #[tokio::test]
 #[ignore = "needs containerd: make e2e"]
 async fn a_pod_with_init_container_sidecar_and_probes_becomes_ready() {
-    let mut node = Node::new(&Bed::here());
+    let mut node = Bed::here().node();
     node.want("web", WEB);
     node.start();
     let web = node.ready("web").await;
@@ -138,7 +138,7 @@ async fn a_pod_with_init_container_sidecar_and_probes_becomes_ready() {
 #[tokio::test]
 #[ignore = "needs containerd: make e2e"]
 async fn a_killed_agent_leaves_no_trace_in_the_status() {
-    let mut node = Node::new(&Bed::here());
+    let mut node = Bed::here().node();
     node.want("web", WEB);
     node.start();
     let before = node.ready("web").await;
@@ -155,7 +155,7 @@ async fn a_killed_agent_leaves_no_trace_in_the_status() {
 #[tokio::test]
 #[ignore = "needs containerd: make e2e"]
 async fn a_hundred_agents_in_a_row_change_nothing() {
-    let mut node = Node::new(&Bed::here());
+    let mut node = Bed::here().node();
     node.want("web", WEB);
     node.start();
     let before = node.ready("web").await;
@@ -174,7 +174,7 @@ async fn a_hundred_agents_in_a_row_change_nothing() {
 #[tokio::test]
 #[ignore = "needs containerd: make e2e"]
 async fn a_pod_starts_however_often_the_agent_dies() {
-    let mut node = Node::new(&Bed::here());
+    let mut node = Bed::here().node();
     node.want("web", WEB);
     node.want("job", JOB);
     for alive in [20, 50, 90, 140, 200, 270, 350, 440, 540, 650, 770, 900] {
@@ -200,7 +200,7 @@ async fn a_pod_starts_however_often_the_agent_dies() {
 #[tokio::test]
 #[ignore = "needs containerd: make e2e"]
 async fn a_container_that_dies_without_an_agent_is_restarted_by_the_next() {
-    let mut node = Node::new(&Bed::here());
+    let mut node = Bed::here().node();
     node.want("web", WEB);
     node.start();
     let before = node.ready("web").await;
@@ -224,7 +224,7 @@ async fn a_container_that_dies_without_an_agent_is_restarted_by_the_next() {
 #[tokio::test]
 #[ignore = "needs containerd: make e2e"]
 async fn exit_code_88_restarts_every_container_in_place() {
-    let mut node = Node::new(&Bed::here());
+    let mut node = Bed::here().node();
     node.want("job", JOB);
     node.start();
     let first = node.ready("job").await;
@@ -262,7 +262,7 @@ async fn restarted(node: &Node, before: &Seen, times: u32) -> Seen {
 #[tokio::test]
 #[ignore = "needs containerd: make e2e"]
 async fn pods_run_on_when_the_agent_is_told_to_stop() {
-    let mut node = Node::new(&Bed::here());
+    let mut node = Bed::here().node();
     node.want("web", WEB);
     node.start();
     let before = node.ready("web").await;
@@ -278,7 +278,7 @@ async fn pods_run_on_when_the_agent_is_told_to_stop() {
 #[ignore = "needs containerd: make e2e"]
 async fn a_pod_goes_with_its_manifest() {
     let bed = Bed::here();
-    let mut node = Node::new(&bed);
+    let mut node = bed.node();
     node.want("web", WEB);
     node.want("job", JOB);
     node.start();

@@ -1,0 +1,19 @@
+//! The agent on its embedded runtime, with real containers. Each test has a machine of its own (`keelet_harness::bed`);
+//! without root they are skipped.
+//!
+//! The scenarios are those that `crates/sim` plays in simulated time. Here they show that containers, processes, networks
+//! and files behave as the simulation says. Nothing is asserted about how long something takes: only what happens, in which
+//! order and how often.
+
+use keelet_harness::{Node, bed};
+
+mod agent_restart;
+mod containers;
+mod probes;
+mod restart_all;
+mod runtime;
+
+/// Runs a test on a machine of its own.
+fn on_a_node<T: AsyncFnOnce(&mut Node)>(test: T) {
+    bed::run(env!("CARGO_BIN_EXE_keelet"), test);
+}

@@ -1,0 +1,54 @@
+//! A node that goes down and comes back.
+
+use std::fs;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::Command;
+
+use crate::{Node, Remains, eventually};
+
+/// What tells one boot from the next.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+// === impl Node ===
+
+impl Node {
+    /// Takes away what a reboot takes away: processes, mounts, cgroups, all that is kept until the next one; and the boot ID
+    /// is another. The node's bridge stays, which no agent can hold against it.
+    pub async fn reboot(&mut self) {
+        self.kill().await;
+        eventually("all processes to be gone", async || {
+            let left = Remains::now().without(&self.before);
+            let pids: Vec<_> = left.processes().collect();
+            for pid in &pids {
+                // One that has just ended cannot be killed.
+                let _ = Pid::from_raw(pid.cast_signed()).map(|pid| kill_process(pid, Signal::KILL));
+            }
+            if pids.is_empty() { Ok(()) } else { Err(format!("{left:#?}")) }
+        })
+        .await;
+        let left = Remains::now().without(&self.before);
+        // The inner ones first.
+        for mount in left.mounts().rev() {
+            run("umount", &[mount]).await;
+        }
+        for cgroup in left.cgroups().rev() {
+            fs::remove_dir(cgroup).unwrap_or_else(|error| panic!("{cgroup}: {error}"));
+        }
+        fs::remove_dir_all(self.path("state")).expect("what is kept until a reboot");
+        fs::create_dir(self.path("state")).expect("a directory");
+        let boot_id = fs::read_to_string("/proc/sys/kernel/random/uuid").expect("a random ID");
+        let file = self.path("boot_id");
+        if !file.exists() {
+            fs::write(&file, &boot_id).expect("a boot ID");
+            run("mount", &["--bind", &file.display().to_string(), BOOT_ID]).await;
+            self.before = Remains::now();
+        }
+        fs::write(&file, boot_id).expect("a boot ID");
+    }
+}
+
+async fn run(program: &str, arguments: &[&str]) {
+    let output = Command::new(program).args(arguments).output().await.expect(program);
+    assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
