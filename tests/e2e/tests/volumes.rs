@@ -51,7 +51,7 @@ spec:
 #[tokio::test]
 #[ignore = "needs containerd: make e2e"]
 async fn a_pod_waits_for_its_objects_and_sees_them_change() {
-    let mut node = Node::new(&Bed::here());
+    let mut node = Node::new(Bed::here().place());
     node.want("web", POD);
     node.start();
     eventually("the pod to wait", async || {
@@ -60,8 +60,8 @@ async fn a_pod_waits_for_its_objects_and_sees_them_change() {
         if waits { Ok(()) } else { Err("it does not say so".to_owned()) }
     })
     .await;
-    node.write("objects/configmaps/default/conf/url", "http://one");
-    node.write("objects/secrets/default/keys.yaml", "apiVersion: v1\nkind: Secret\nstringData: {token: secret}\n");
+    node.put("objects/configmaps/default/conf/url", "http://one");
+    node.put("objects/secrets/default/keys.yaml", "apiVersion: v1\nkind: Secret\nstringData: {token: secret}\n");
     let web = node.ready("web").await;
     let run = async |script: &str| node.run_in(&web, "main", script).await;
     assert_eq!(run("cat /conf/url; echo; cat /one").await, "http://one\nhttp://one");
@@ -72,7 +72,7 @@ async fn a_pod_waits_for_its_objects_and_sees_them_change() {
     assert!(run("touch /conf/x 2>&1 || true").await.contains("Read-only"));
 
     // Files of a volume change, variables and parts of volumes do not.
-    node.write("objects/configmaps/default/conf/url", "http://two");
+    node.put("objects/configmaps/default/conf/url", "http://two");
     node.reload();
     eventually("the new content", async || match node.run_in(&web, "main", "cat /conf/url").await.as_str() {
         "http://two" => Ok(()),
@@ -93,8 +93,8 @@ async fn a_pod_waits_for_its_objects_and_sees_them_change() {
 #[tokio::test]
 #[ignore = "needs containerd: make e2e"]
 async fn a_log_never_takes_more_than_its_share() {
-    let mut node = Node::new(&Bed::here());
-    node.write(
+    let mut node = Node::new(Bed::here().place());
+    node.put(
         "config.yaml",
         "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncontainerLogMaxSize: 16Ki\n\
          containerLogMaxFiles: 3\ncontainerLogMonitorInterval: 3s\n",

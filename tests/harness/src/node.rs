@@ -121,7 +121,7 @@ impl Node {
     }
 
     /// Writes a file of the test, with the directories above it: `objects/configmaps/default/conf/key`.
-    pub fn write(&self, name: &str, text: &str) {
+    pub fn put(&self, name: &str, text: &str) {
         let path = self.path(name);
         fs::create_dir_all(path.parent().expect("a directory above it")).expect("directories");
         fs::write(path, text).expect("a file");

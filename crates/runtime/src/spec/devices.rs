@@ -30,8 +30,7 @@ const USUAL: [(i64, Option<i64>); 9] = [
 pub(super) fn devices(asked: &[v1::Device], privileged: bool) -> Result<Vec<LinuxDevice>, SpecError> {
     let mut devices = Vec::new();
     if privileged {
-        // Not what a link leads to: the container has links of its own.
-        for path in below(Path::new("/dev")).into_iter().filter(|path| is_device(path)) {
+        for path in below(Path::new("/dev")) {
             if let Ok(device) = device(&path, &path) {
                 devices.push(device);
             }
