@@ -17,6 +17,7 @@ cases![
     containers_outlive_the_server,
     containers_outlive_their_shim,
     what_nobody_saw_is_unknown,
+    containers_outlive_server_and_shim,
     an_exit_without_a_server_is_known_later,
     an_unfinished_sandbox_is_removed,
     a_command_dies_with_the_server_that_asked,
@@ -175,6 +176,30 @@ async fn what_nobody_saw_is_unknown(world: &mut World) -> Shown {
     assert_eq!(status.reason, "ContainerStatusUnknown");
     world.reopen().await;
     assert_eq!(world.state(&id).await, v1::ContainerState::ContainerExited, "and stays so");
+    Shown::Yes
+}
+
+async fn containers_outlive_server_and_shim(world: &mut World) -> Shown {
+    world.close();
+    let server = other(world).await;
+    let pod = server.pod(world, "both").await;
+    let id = server.start(&pod, world.container("main", COUNTS)).await;
+    until("it speaks", async || (counts(&world.said(&pod, "main")) > 2).then_some(())).await;
+    server.kill();
+    shims().into_iter().for_each(kill);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let so_far = counts(&world.said(&pod, "main"));
+    world.reopen().await;
+    assert_eq!(world.state(&id).await, v1::ContainerState::ContainerRunning);
+    until("its log goes on", async || (counts(&world.said(&pod, "main")) > so_far + 3).then_some(())).await;
+    assert_eq!(world.exec(&id, "echo here").await, "here\n");
+    world.cri().stop_container(&id, Duration::from_secs(30)).await.expect("stopped");
+    let status = world.status(&id).await;
+    counts(&world.said(&pod, "main"));
+    if status.exit_code == 137 || status.state() == v1::ContainerState::ContainerUnknown {
+        return Shown::Skipped("this kernel tells an exit code to parents only".to_owned());
+    }
+    assert_eq!(status.exit_code, 21);
     Shown::Yes
 }
 
