@@ -257,7 +257,7 @@ async fn a_command_dies_with_the_server_that_asked(world: &mut World) -> Shown {
     let id = server.start(&pod, world.container("main", "sleep 1000")).await;
     let sleepers = || {
         let count = |name: &String| {
-            fs::read_to_string(format!("/proc/{name}/cmdline")).is_ok_and(|text| text.contains("sleep\0779"))
+            fs::read_to_string(format!("/proc/{name}/cmdline")).is_ok_and(|text| text.contains("sleep\x00779"))
         };
         names(std::path::Path::new("/proc")).iter().filter(|name| count(name)).count()
     };
