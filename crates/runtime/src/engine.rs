@@ -3,7 +3,8 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs, io,
-    path::PathBuf,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::SystemTime,
 };
@@ -78,7 +79,7 @@ impl Engine {
         }
         let io = |what: String| move |error| OpenError::Io { what, error };
         for dir in [settings.root.clone(), settings.sandboxes()] {
-            fs::create_dir_all(&dir).map_err(io(dir.display().to_string()))?;
+            make_private(&dir).map_err(io(dir.display().to_string()))?;
         }
         let parts = Parts {
             images: keelet_image::Store::open(&settings.root.join("images"))?,
@@ -235,6 +236,12 @@ fn one<'a, T>(table: &'a BTreeMap<String, T>, id: &str) -> Option<&'a T> {
         let mut found = table.range(id.to_owned()..).take_while(|(key, _)| key.starts_with(id));
         found.next().filter(|_| found.next().is_none()).map(|(_, value)| value)
     })
+}
+
+/// For root alone: requests have secrets in them, and images have programs that run as their owner.
+fn make_private(dir: &Path) -> io::Result<()> {
+    fs::create_dir_all(dir)?;
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o700))
 }
 
 fn subdirectories(dir: PathBuf) -> Vec<PathBuf> {

@@ -22,7 +22,7 @@ use rustix::{
 
 use crate::{
     cgroup,
-    finish::{Confinement, become_command, inside},
+    finish::{Confinement, become_command, inside, own_stdio},
     maker::{PID, tell_failure},
     process::{fork, set_oom_score, start_afresh},
     wire,
@@ -77,6 +77,7 @@ fn join_and_fork(command: Command<'_>, report: &OwnedFd) -> Result<(), String> {
             Some(terminal) => terminal.take(),
             None => stdio.as_ref().map_or(Ok(()), put_in_place),
         };
+        let stdio = stdio.and_then(|()| own_stdio(process.user().uid()));
         let failed = stdio.map_err(|error| fail("standard input and output", error));
         let failed = failed.and_then(|()| become_process(process, &confinement));
         let error = failed.err().unwrap_or_default();

@@ -81,6 +81,24 @@ fn compile(profile: &LinuxSeccomp) -> Result<seccomp::Program, String> {
     seccomp::compile(profile).map_err(|error| format!("the seccomp profile cannot be enforced: {error}"))
 }
 
+/// Makes standard input, output and error the user's, who may then open them again by their names. This process still has all
+/// privileges.
+pub(crate) fn own_stdio(uid: u32) -> io::Result<()> {
+    let null = rustix::fs::stat("/dev/null").map(|null| null.st_rdev).unwrap_or_default();
+    for fd in [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()] {
+        let found = rustix::fs::fstat(fd)?;
+        // Everybody's device stays everybody's.
+        if found.st_uid != uid && (found.st_rdev != null || null == 0) {
+            match rustix::fs::fchown(fd, Some(rustix::fs::Uid::from_raw(uid)), None) {
+                // Some have no owner that could change.
+                Ok(()) | Err(rustix::io::Errno::INVAL | rustix::io::Errno::PERM | rustix::io::Errno::ROFS) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Enters the working directory of a container; one that is missing is made, as runc does.
 ///
 /// This process has its user already and still all privileges, so that any directory can be entered. What it makes belongs to root.

@@ -18,6 +18,7 @@ cases![
     a_privileged_container_may_do_all,
     the_runtimes_own_program_cannot_be_written,
     kernel_parameters_are_set_in_the_pod_alone,
+    what_the_runtime_keeps_is_for_root_alone,
 ];
 
 async fn the_root_can_be_read_only(world: &mut World) -> Shown {
@@ -247,6 +248,29 @@ pub(crate) fn overwrite() -> ExitCode {
         }
     }
     ExitCode::SUCCESS
+}
+
+/// Variables of containers are secrets, and an image may hold programs that run as root.
+async fn what_the_runtime_keeps_is_for_root_alone(world: &mut World) -> Shown {
+    let pod = world.pod("private").await;
+    let mut config = world.container("main", "sleep 1000");
+    config.envs.push(v1::KeyValue { key: "PASSWORD".to_owned(), value: "secret".into() });
+    security(&mut config).run_as_user = Some(v1::Int64Value { value: 1234 });
+    let id = world.start(&pod, config).await;
+    // Also where everybody may look at the directory above.
+    fs::set_permissions(&world.dir, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    for path in
+        [world.sandbox_dir(&pod.id).join("containers").join(&id).join("config.json"), world.dir.join("root/images")]
+    {
+        let readable = std::process::Command::new("setpriv")
+            .args(["--reuid", "1234", "--regid", "1234", "--clear-groups", "ls"])
+            .arg(&path)
+            .output()
+            .unwrap();
+        assert!(path.exists() && !readable.status.success(), "{} is for everybody", path.display());
+    }
+    assert_eq!(world.exec(&id, "echo said > /dev/stdout").await, "said\n");
+    Shown::Yes
 }
 
 async fn kernel_parameters_are_set_in_the_pod_alone(world: &mut World) -> Shown {

@@ -18,11 +18,14 @@ cases![
 async fn what_cannot_be_started_says_why(world: &mut World) -> Shown {
     let pod = world.pod("errors").await;
     std::fs::write(world.dir.join("script"), "#!/bin/sh\n").unwrap();
+    std::fs::write(world.dir.join("garbage"), "garbage").unwrap();
+    std::fs::set_permissions(world.dir.join("garbage"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let script = world.dir.join("script").display().to_string();
     for (name, command, words) in [
         ("missing", vec!["no-such-program"], "exec: \"no-such-program\": executable file not found in $PATH"),
         ("absent", vec!["/no/such/program"], "exec: \"/no/such/program\": no such file or directory"),
         ("directory", vec!["/usr"], "exec: \"/usr\": "),
+        ("garbage", vec!["/mnt/garbage"], "exec: \"/mnt/garbage\": exec format error"),
         ("forbidden", vec!["/mnt/script"], "exec: \"/mnt/script\": permission denied"),
     ] {
         let mut config = world.container(name, "");
@@ -30,6 +33,11 @@ async fn what_cannot_be_started_says_why(world: &mut World) -> Shown {
         config.mounts.push(v1::Mount {
             container_path: "/mnt/script".to_owned(),
             host_path: script.clone(),
+            ..Default::default()
+        });
+        config.mounts.push(v1::Mount {
+            container_path: "/mnt/garbage".to_owned(),
+            host_path: world.dir.join("garbage").display().to_string(),
             ..Default::default()
         });
         let id = world.create(&pod, config).await.expect("created");

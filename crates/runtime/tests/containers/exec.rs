@@ -64,7 +64,7 @@ const TREE: &str = "sleep 7771 & setsid sleep 7772 & (setsid sh -c 'sleep 7773 &
 fn sleepers() -> usize {
     let count = |name: &String| {
         let text = std::fs::read_to_string(format!("/proc/{name}/cmdline")).unwrap_or_default();
-        text.contains("sleep\0777")
+        text.contains("sleep\x00777")
     };
     crate::world::names(std::path::Path::new("/proc")).iter().filter(|name| count(name)).count()
 }

@@ -15,6 +15,7 @@ cases![
     a_short_life_loses_nothing,
     a_moved_log_goes_on_in_a_new_file,
     a_terminal_is_one_stream,
+    anybody_in_a_container_may_open_its_output_again,
     input_is_read_to_its_end,
 ];
 
@@ -76,6 +77,22 @@ async fn a_moved_log_goes_on_in_a_new_file(world: &mut World) -> Shown {
     let numbers: Vec<u32> = text.lines().map(|line| line.rsplit(' ').next().unwrap().parse().unwrap()).collect();
     assert!(numbers.windows(2).all(|pair| pair[1] == pair[0] + 1), "nothing is lost or doubled: {numbers:?}");
     world.cri().reopen_container_log(&id).await.expect_err("it has ended");
+    Shown::Yes
+}
+
+/// Many images log to `/dev/stdout` by its name, and run as anybody.
+async fn anybody_in_a_container_may_open_its_output_again(world: &mut World) -> Shown {
+    let pod = world.pod("reopened").await;
+    let mut config =
+        world.container("main", "echo one > /dev/stdout; echo two > /dev/stderr; echo three >> /proc/self/fd/1");
+    crate::world::security(&mut config).run_as_user = Some(v1::Int64Value { value: 1234 });
+    let mut said: Vec<_> = world.output(&pod, config).await.lines().map(str::to_owned).collect();
+    said.sort();
+    assert_eq!(said, ["one", "three", "two"]);
+    let mut config = world.container("tty", "echo one > /dev/stdout; echo two > $(tty)");
+    crate::world::security(&mut config).run_as_user = Some(v1::Int64Value { value: 1234 });
+    config.tty = true;
+    assert_eq!(world.output(&pod, config).await.replace('\r', ""), "one\ntwo\n");
     Shown::Yes
 }
 

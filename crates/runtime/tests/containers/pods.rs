@@ -80,7 +80,7 @@ async fn the_nodes_namespaces_are_shared_when_asked(world: &mut World) -> Shown 
     let left = crate::world::names(std::path::Path::new("/proc"))
         .iter()
         .filter(|pid| {
-            std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default().contains("sleep\0778")
+            std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default().contains("sleep\x00778")
         })
         .count();
     assert_eq!(left, 0);

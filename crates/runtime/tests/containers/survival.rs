@@ -17,6 +17,7 @@ cases![
     containers_outlive_the_server,
     containers_outlive_their_shim,
     what_nobody_saw_is_unknown,
+    containers_outlive_server_and_shim,
     an_exit_without_a_server_is_known_later,
     an_unfinished_sandbox_is_removed,
     a_command_dies_with_the_server_that_asked,
@@ -178,6 +179,30 @@ async fn what_nobody_saw_is_unknown(world: &mut World) -> Shown {
     Shown::Yes
 }
 
+async fn containers_outlive_server_and_shim(world: &mut World) -> Shown {
+    world.close();
+    let server = other(world).await;
+    let pod = server.pod(world, "both").await;
+    let id = server.start(&pod, world.container("main", COUNTS)).await;
+    until("it speaks", async || (counts(&world.said(&pod, "main")) > 2).then_some(())).await;
+    server.kill();
+    shims().into_iter().for_each(kill);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let so_far = counts(&world.said(&pod, "main"));
+    world.reopen().await;
+    assert_eq!(world.state(&id).await, v1::ContainerState::ContainerRunning);
+    until("its log goes on", async || (counts(&world.said(&pod, "main")) > so_far + 3).then_some(())).await;
+    assert_eq!(world.exec(&id, "echo here").await, "here\n");
+    world.cri().stop_container(&id, Duration::from_secs(30)).await.expect("stopped");
+    let status = world.status(&id).await;
+    counts(&world.said(&pod, "main"));
+    if status.exit_code == 137 || status.state() == v1::ContainerState::ContainerUnknown {
+        return Shown::Skipped("this kernel tells an exit code to parents only".to_owned());
+    }
+    assert_eq!(status.exit_code, 21);
+    Shown::Yes
+}
+
 async fn an_exit_without_a_server_is_known_later(world: &mut World) -> Shown {
     world.close();
     let server = other(world).await;
@@ -232,7 +257,7 @@ async fn a_command_dies_with_the_server_that_asked(world: &mut World) -> Shown {
     let id = server.start(&pod, world.container("main", "sleep 1000")).await;
     let sleepers = || {
         let count = |name: &String| {
-            fs::read_to_string(format!("/proc/{name}/cmdline")).is_ok_and(|text| text.contains("sleep\0779"))
+            fs::read_to_string(format!("/proc/{name}/cmdline")).is_ok_and(|text| text.contains("sleep\x00779"))
         };
         names(std::path::Path::new("/proc")).iter().filter(|name| count(name)).count()
     };

@@ -18,6 +18,7 @@ pub(crate) fn init(args: &[&str]) -> ExitCode {
     run("mount", &["-t", "tmpfs", "tmpfs", dir]);
     run("ip", &["link", "set", "lo", "up"]);
     let exe = std::env::current_exe().unwrap();
+    #[expect(clippy::zombie_processes, reason = "it is waited for below, with everybody else's children")]
     let child = Command::new(exe).args(["case", name, dir, cgroup]).spawn().unwrap();
     loop {
         use rustix::process::{WaitOptions, wait};

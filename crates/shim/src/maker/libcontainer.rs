@@ -22,7 +22,7 @@ use oci_spec::runtime::{LinuxDeviceCgroup, LinuxDeviceType, Spec};
 use super::{CONSOLE, Job, Maker, complaints, late, tell_failure, text};
 use crate::{
     cgroup, devices_v2,
-    finish::{Confinement, become_command, enter},
+    finish::{Confinement, become_command, enter, own_stdio},
     process::chain,
 };
 
@@ -142,6 +142,7 @@ impl ContainerProcess {
         close_directories(spec)?;
         late::set_propagation(spec.mounts().as_deref().unwrap_or_default())?;
         self.trees.iter().try_for_each(late::Tree::put)?;
+        own_stdio(process.user().uid()).map_err(|error| text("standard input and output", error))?;
         enter(Path::new(&self.cwd))?;
         self.confinement.apply().map_err(|error| format!("cannot be confined: {error}"))?;
         let none = Vec::new();
