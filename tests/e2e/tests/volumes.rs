@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use keelet_e2e::{Bed, Node, eventually};
+use keelet_e2e::{Bed, eventually};
 
 const POD: &str = r#"
 apiVersion: v1
@@ -51,7 +51,7 @@ spec:
 #[tokio::test]
 #[ignore = "needs containerd: make e2e"]
 async fn a_pod_waits_for_its_objects_and_sees_them_change() {
-    let mut node = Node::new(Bed::here().place());
+    let mut node = Bed::here().node();
     node.want("web", POD);
     node.start();
     eventually("the pod to wait", async || {
@@ -93,7 +93,7 @@ async fn a_pod_waits_for_its_objects_and_sees_them_change() {
 #[tokio::test]
 #[ignore = "needs containerd: make e2e"]
 async fn a_log_never_takes_more_than_its_share() {
-    let mut node = Node::new(Bed::here().place());
+    let mut node = Bed::here().node();
     node.put(
         "config.yaml",
         "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncontainerLogMaxSize: 16Ki\n\

@@ -16,7 +16,7 @@ use keelet_shim::cgroup::Mounts;
 pub(crate) fn init(args: &[&str]) -> ExitCode {
     let [name, dir, cgroup] = args else { return ExitCode::FAILURE };
     run("mount", &["-t", "tmpfs", "tmpfs", dir]);
-    run("ip", &["link", "set", "lo", "up"]);
+    loopback_up(Path::new(dir));
     let exe = std::env::current_exe().unwrap();
     #[expect(clippy::zombie_processes, reason = "it is waited for below, with everybody else's children")]
     let child = Command::new(exe).args(["case", name, dir, cgroup]).spawn().unwrap();
@@ -31,6 +31,13 @@ pub(crate) fn init(args: &[&str]) -> ExitCode {
             Err(error) => panic!("waiting for the case: {error}"),
         }
     }
+}
+
+/// Brings loopback up without a tool that a bare machine need not have.
+fn loopback_up(dir: &Path) {
+    let network = keelet_net::Network::open(keelet_net::Settings::new(dir.join("loopback"))).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(network.loopback_only(Path::new("/proc/self/ns/net"))).unwrap();
 }
 
 pub(crate) fn run(program: &str, args: &[&str]) {
