@@ -183,6 +183,8 @@ async fn the_runtimes_own_program_cannot_be_written(world: &mut World) -> Shown 
     let (status, said) = world.run(&pod, config).await;
     assert_eq!(status.exit_code, 0, "{said}");
     assert!(said.contains("running") && !said.contains("OPENED"), "{said}");
+    // Not only because it happens to be running: that ends some time, and a descriptor can wait for it.
+    assert_eq!(said.matches("cut: Read-only file system").count(), 2, "{said}");
 
     // In an image of the attacker's own, through a link and through a script.
     let root = world.dir.join("evil");
