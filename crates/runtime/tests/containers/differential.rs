@@ -221,6 +221,17 @@ async fn runc_starts_and_ends_as_libcontainer_does(world: &mut World) -> Shown {
     let status = world.status(&id).await;
     assert_eq!((status.exit_code, status.reason.as_str()), (128, "StartError"));
     assert_eq!(world.log(&pod, "missing"), "", "what runc prints is not the container's");
+    // Found and not executable: that shows only after the start.
+    std::fs::write(world.dir.join("garbage"), "garbage").unwrap();
+    std::fs::set_permissions(world.dir.join("garbage"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let mut config = world.container("garbage", "");
+    config.command = vec!["/mnt/garbage".to_owned()];
+    config.mounts.push(v1::Mount {
+        container_path: "/mnt/garbage".to_owned(),
+        host_path: world.dir.join("garbage").display().to_string(),
+        ..Default::default()
+    });
+    assert_eq!(world.run(&pod, config).await.0.exit_code, 1);
     let id =
         world.start(&pod, world.container("main", "trap 'exit 21' TERM; echo up; while :; do sleep 0.05; done")).await;
     until("it runs", async || world.said(&pod, "main").contains("up").then_some(())).await;

@@ -158,7 +158,7 @@ async fn a_pod_without_its_holder_is_not_ready(world: &mut World) -> Shown {
 
 async fn children_of_a_pod_cgroup_stay_where_the_agent_says(world: &mut World) -> Shown {
     let mounts = keelet_shim::cgroup::Mounts::find().unwrap();
-    let parent = format!("{}-pods/burstable", world.cgroup);
+    let parent = format!("{}/pods/burstable", world.cgroup);
     for dir in mounts.directories(&parent) {
         // One below cpuset needs its processors before anything can join.
         let _ = std::fs::create_dir_all(dir);
@@ -172,6 +172,6 @@ async fn children_of_a_pod_cgroup_stay_where_the_agent_says(world: &mut World) -
     let memory = mounts.directory("memory", &parent).unwrap();
     assert!(memory.is_dir(), "the agent's own cgroup is not ours to remove");
     assert!(!memory.join(&id).exists());
-    mounts.remove(&format!("{}-pods", world.cgroup)).unwrap();
+    mounts.remove(&format!("{}/pods", world.cgroup)).unwrap();
     Shown::Yes
 }

@@ -18,6 +18,7 @@ cases![
     containers_outlive_their_shim,
     what_nobody_saw_is_unknown,
     containers_outlive_server_and_shim,
+    a_terminal_goes_with_its_shim,
     an_exit_without_a_server_is_known_later,
     an_unfinished_sandbox_is_removed,
     a_command_dies_with_the_server_that_asked,
@@ -200,6 +201,23 @@ async fn containers_outlive_server_and_shim(world: &mut World) -> Shown {
         return Shown::Skipped("this kernel tells an exit code to parents only".to_owned());
     }
     assert_eq!(status.exit_code, 21);
+    Shown::Yes
+}
+
+/// A limit, written down in `docs/runtime.md`: the container is still told of truly.
+async fn a_terminal_goes_with_its_shim(world: &mut World) -> Shown {
+    let pod = world.pod("terminal").await;
+    let mut config = world.container("main", "echo up; sleep 1000");
+    config.tty = true;
+    let id = world.start(&pod, config).await;
+    until("it runs", async || world.said(&pod, "main").contains("up").then_some(())).await;
+    let old = shims();
+    old.iter().copied().for_each(kill);
+    until("another shim runs", async || shims().iter().any(|pid| !old.contains(pid)).then_some(())).await;
+    assert_eq!(world.state(&id).await, v1::ContainerState::ContainerRunning, "it does not care for a hangup");
+    world.cri().stop_container(&id, Duration::ZERO).await.expect("killed");
+    assert_eq!(world.state(&id).await, v1::ContainerState::ContainerExited);
+    assert_eq!(world.run(&pod, world.container("next", "exit 3")).await.0.exit_code, 3, "the pod goes on");
     Shown::Yes
 }
 
