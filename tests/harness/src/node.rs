@@ -316,6 +316,14 @@ impl Node {
         runtime::shim(&sandbox.id).filter(|pid| Some(*pid) != sandbox.pause)
     }
 
+    /// Kills every process that is a shim's, or the holder of a pod's namespaces.
+    pub fn kill_shims(&self) {
+        for process in processes::all().iter().filter(|process| process.command.contains(" shim ")) {
+            // It may have just ended.
+            let _ = kill_process(pid(process.pid), Signal::KILL);
+        }
+    }
+
     /// Kills the shim of a pod.
     pub fn kill_shim(&self, seen: &Seen) {
         signal(self.shim(seen).expect("a shim"), Signal::KILL);
