@@ -67,8 +67,9 @@ enum Trouble {
 async fn outside(name: &str) -> Result<(), Trouble> {
     let failed = |error: std::io::Error| Trouble::Failed(format!("{error}"));
     let test = env::current_exe().map_err(failed)?;
-    let mut command = Command::new("bash");
-    command.args(["-c", SCRIPT, "bed.sh", "outside"]).arg(test).args([
+    // A test binary that is killed takes its machines along.
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "TERM", "bash", "-c", SCRIPT, "bed.sh", "outside"]).arg(test).args([
         "--exact",
         name,
         "--include-ignored",

@@ -11,6 +11,7 @@
 pub mod bed;
 
 mod actor;
+mod diary;
 mod node;
 mod patience;
 mod processes;

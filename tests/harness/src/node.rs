@@ -334,71 +334,17 @@ impl Node {
         runtime::shim(&sandbox.id).filter(|pid| Some(*pid) != sandbox.pause)
     }
 
+    /// Kills every process that is a shim's, or the holder of a pod's namespaces.
+    pub fn kill_shims(&self) {
+        for process in processes::all().iter().filter(|process| process.command.contains(" shim ")) {
+            // It may have just ended.
+            let _ = kill_process(pid(process.pid), Signal::KILL);
+        }
+    }
+
     /// Kills the shim of a pod.
     pub fn kill_shim(&self, seen: &Seen) {
         signal(self.shim(seen).expect("a shim"), Signal::KILL);
-    }
-}
-
-/// The directory that test and containers share.
-impl Node {
-    /// Makes a file in it, in one step.
-    pub fn write(&self, name: &str, text: &str) {
-        fs::write(self.path("ctl.new"), text).expect("a file");
-        fs::rename(self.path("ctl.new"), self.path("ctl").join(name)).expect("a file in its place");
-    }
-
-    /// Makes an empty file in it.
-    pub fn touch(&self, name: &str) {
-        self.write(name, "");
-    }
-
-    /// Removes a file from it.
-    pub fn remove(&self, name: &str) {
-        fs::remove_file(self.path("ctl").join(name)).expect("a file");
-    }
-
-    /// Tells an [actor](crate::Actor) to end.
-    pub fn exit(&self, pod: &str, container: &str, code: i32) {
-        self.write(&format!("{pod}.{container}.exit"), &format!("{code}\n"));
-    }
-
-    /// What containers wrote down, line by line.
-    pub fn diary(&self) -> Vec<String> {
-        let text = fs::read(self.path("ctl/diary")).expect("a diary");
-        String::from_utf8_lossy(&text).lines().map(str::to_owned).collect()
-    }
-
-    /// How often a line is in the diary.
-    pub fn times(&self, line: &str) -> usize {
-        self.diary().iter().filter(|found| *found == line).count()
-    }
-
-    /// How often containers of a pod have started, as they themselves wrote down.
-    pub fn starts<const N: usize>(&self, pod: &str, names: [&str; N]) -> [usize; N] {
-        names.map(|name| self.times(&format!("start {pod}.{name}")))
-    }
-
-    /// Where in the diary a line is first.
-    #[track_caller]
-    pub fn first(&self, line: &str) -> usize {
-        let diary = self.diary();
-        diary.iter().position(|found| found == line).unwrap_or_else(|| panic!("no {line:?} in {diary:#?}"))
-    }
-
-    /// Asserts that these lines are in the diary, each first found after the one before it.
-    #[track_caller]
-    pub fn in_order(&self, lines: &[&str]) {
-        let places: Vec<_> = lines.iter().map(|line| self.first(line)).collect();
-        assert!(places.is_sorted(), "{lines:?} are at {places:?} of {:#?}", self.diary());
-    }
-
-    /// Waits until a line is in the diary so many times.
-    pub async fn written(&self, line: &str, times: usize) {
-        eventually(&format!("{line:?} to be written {times} times"), async || {
-            if self.times(line) >= times { Ok(()) } else { Err(format!("{:#?}", self.diary())) }
-        })
-        .await;
     }
 }
 

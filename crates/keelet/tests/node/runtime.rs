@@ -223,3 +223,87 @@ fn pods_start_however_often_the_agent_dies() {
         node.leaves_nothing().await;
     });
 }
+
+/// TERM-1: an agent that is killed again and again while its pods end. Nothing is started any more, and nothing is left.
+#[test]
+fn pods_go_however_often_the_agent_dies() {
+    on_a_node(async |node| {
+        let (init, side) = (Actor::new("init").does("exit 0"), Actor::new("side").with("restartPolicy: Always"));
+        let fields = format!("terminationGracePeriodSeconds: 2\ninitContainers:\n{init}\n{side}");
+        let pods = ["one", "two", "three"];
+        for name in pods {
+            node.want(name, &pod(name, &fields, &[Actor::new("main"), Actor::new("deaf").on_term(":")]));
+        }
+        node.start();
+        for name in pods {
+            node.ready(name).await;
+        }
+        for name in pods {
+            node.want_no_more(name);
+        }
+        for alive in [60, 100, 160, 240, 400, 600, 900] {
+            tokio::time::sleep(std::time::Duration::from_millis(alive)).await;
+            node.kill().await;
+            node.start();
+        }
+        node.leaves_nothing().await;
+        for name in pods {
+            assert_eq!(node.starts(name, ["init", "side", "main", "deaf"]), [1; 4], "{name}");
+        }
+    });
+}
+
+/// Shims die while their pod starts, over and over, and the agent in between. In the end the pod runs, and nothing of the
+/// attempts before is left.
+#[test]
+fn a_pod_starts_however_often_its_shims_die() {
+    on_a_node(async |node| {
+        node.want("web", &pod("web", "", &[Actor::new("main"), Actor::new("other")]));
+        node.start();
+        for round in 0..12 {
+            tokio::time::sleep(std::time::Duration::from_millis(40 * round)).await;
+            node.kill_shims();
+            if round % 4 == 3 {
+                node.kill().await;
+                node.kill_shims();
+                node.start();
+            }
+        }
+        let seen = node.ready("web").await;
+        assert_eq!(node.stray_cgroups(&seen), [""; 0], "{:#?}", seen.containers);
+        assert_eq!(seen.running().len(), 2);
+        // It can be used.
+        node.exit("web", "main", 5);
+        let count = seen.counts(["main"])[0] + 1;
+        let again = |seen: &Seen| seen.is_ready() && seen.counts(["main"])[0] >= count;
+        let after = node.pod_when("web", "ready with a new container", again).await;
+        assert_eq!(after.history("main"), (5, "Error"));
+        node.leaves_nothing().await;
+    });
+}
+
+/// Everything that belongs to a pod is killed at once, with the agent: shim, holder and containers. The pod is made anew, and
+/// nobody claims to know how its containers ended.
+#[test]
+fn a_pod_of_which_nothing_lives_is_made_anew() {
+    on_a_node(async |node| {
+        node.want("web", &pod("web", "", &[Actor::new("main"), Actor::new("other")]));
+        node.start();
+        let before = node.ready("web").await;
+        node.kill().await;
+        node.kill_shim(&before);
+        node.kill_pause(&before);
+        node.kill_container(&before, "main");
+        node.kill_container(&before, "other");
+        node.start();
+        let anew = |seen: &Seen| {
+            seen.is_ready() && seen.sandboxes.iter().any(|one| one.ready && one.id != before.sandbox().id)
+        };
+        let after = node.pod_when("web", "in a new sandbox", anew).await;
+        for name in ["main", "other"] {
+            assert_eq!((after.history(name), after.restarts(name)), (UNKNOWN, Some(1)), "{name}");
+        }
+        assert_eq!(after.uid, before.uid);
+        node.leaves_nothing().await;
+    });
+}
