@@ -41,6 +41,8 @@ pub(crate) struct Container {
     pub(crate) dir: PathBuf,
     pub(crate) config: v1::ContainerConfig,
     record: Mutex<ContainerRecord>,
+    /// Its limits as they are now; the configuration has those it was made with.
+    resources: Mutex<Option<v1::LinuxContainerResources>>,
     phase: Mutex<Phase>,
     /// Whether it has ended, or never ran and never will.
     ended: watch::Sender<bool>,
@@ -75,12 +77,14 @@ impl Container {
         record: ContainerRecord,
     ) -> Self {
         let ended = watch::Sender::new(record.failed.is_some());
+        let resources = config.linux.as_ref().and_then(|linux| linux.resources.clone());
         let container = Self {
             id,
             sandbox,
             dir,
             config,
             record: Mutex::new(record),
+            resources: Mutex::new(resources),
             phase: Mutex::new(Phase::Created),
             ended,
             turn: tokio::sync::Mutex::default(),
@@ -95,6 +99,10 @@ impl Container {
 
     pub(crate) fn phase(&self) -> MutexGuard<'_, Phase> {
         self.phase.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn resources(&self) -> MutexGuard<'_, Option<v1::LinuxContainerResources>> {
+        self.resources.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn cgroup(&self) -> String {
@@ -203,12 +211,7 @@ impl Container {
             annotations: self.config.annotations.clone(),
             mounts: self.config.mounts.clone(),
             log_path: log_path(&self.config, &sandbox.config).unwrap_or_default().to_string_lossy().into_owned(),
-            resources: self
-                .config
-                .linux
-                .as_ref()
-                .and_then(|linux| linux.resources.clone())
-                .map(|linux| v1::ContainerResources { linux: Some(linux) }),
+            resources: self.resources().clone().map(|linux| v1::ContainerResources { linux: Some(linux) }),
             user: Some(v1::ContainerUser {
                 linux: Some(v1::LinuxContainerUser {
                     uid: record.user.uid.into(),

@@ -69,7 +69,10 @@ pub(crate) fn read_sandbox(dir: &Path) -> io::Result<(v1::PodSandboxConfig, Sand
 }
 
 pub(crate) fn write_container_config(dir: &Path, config: &v1::ContainerConfig) -> io::Result<()> {
-    fs::write(dir.join(CONTAINER), config.encode_to_vec())
+    // It is written again when limits change, and a container whose file is cut off would be lost.
+    let new = dir.join(format!("{CONTAINER}.new"));
+    fs::write(&new, config.encode_to_vec())?;
+    fs::rename(new, dir.join(CONTAINER))
 }
 
 pub(crate) fn read_container(dir: &Path) -> io::Result<(v1::ContainerConfig, ContainerRecord)> {

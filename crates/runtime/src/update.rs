@@ -6,7 +6,7 @@ use keelet_cri::v1;
 use keelet_shim::cgroup::Mounts;
 use tonic::Status;
 
-use crate::engine::Engine;
+use crate::{engine::Engine, records};
 
 /// Files to write: controller, name, text.
 fn files(mounts: &Mounts, asked: &v1::LinuxContainerResources) -> Vec<(&'static str, String, String)> {
@@ -65,6 +65,27 @@ fn weight(shares: u64) -> u64 {
     1 + (shares.clamp(2, 262_144) - 2) * 9_999 / 262_142
 }
 
+/// The limits after an update. Zero and empty mean: as before.
+fn updated(before: v1::LinuxContainerResources, asked: v1::LinuxContainerResources) -> v1::LinuxContainerResources {
+    let number = |asked: i64, before: i64| if asked == 0 { before } else { asked };
+    let text = |asked: String, before: String| if asked.is_empty() { before } else { asked };
+    let mut unified = before.unified;
+    unified.extend(asked.unified);
+    v1::LinuxContainerResources {
+        cpu_period: number(asked.cpu_period, before.cpu_period),
+        cpu_quota: number(asked.cpu_quota, before.cpu_quota),
+        cpu_shares: number(asked.cpu_shares, before.cpu_shares),
+        memory_limit_in_bytes: number(asked.memory_limit_in_bytes, before.memory_limit_in_bytes),
+        memory_swap_limit_in_bytes: number(asked.memory_swap_limit_in_bytes, before.memory_swap_limit_in_bytes),
+        cpuset_cpus: text(asked.cpuset_cpus, before.cpuset_cpus),
+        cpuset_mems: text(asked.cpuset_mems, before.cpuset_mems),
+        unified,
+        // An update does not reach these.
+        oom_score_adj: before.oom_score_adj,
+        hugepage_limits: before.hugepage_limits,
+    }
+}
+
 // === impl Engine ===
 
 impl Engine {
@@ -74,8 +95,9 @@ impl Engine {
             return Err(Status::failed_precondition(format!("the container {} does not run", container.id)));
         }
         let cgroup = container.cgroup();
+        let wanted = asked.clone();
         let written = self.blocking(move |parts| {
-            files(&parts.cgroups, &asked).into_iter().try_for_each(|(controller, name, text)| {
+            files(&parts.cgroups, &wanted).into_iter().try_for_each(|(controller, name, text)| {
                 let dir = parts.cgroups.directory(controller, &cgroup).ok_or_else(|| {
                     io::Error::new(io::ErrorKind::NotFound, format!("this node has no cgroup controller {controller}"))
                 })?;
@@ -83,13 +105,41 @@ impl Engine {
                     .map_err(|error| io::Error::new(error.kind(), format!("{name} = {text}: {error}")))
             })
         });
-        written.await.map_err(|error| Status::internal(format!("cannot change the limits: {error}")))
+        written.await.map_err(|error| Status::internal(format!("cannot change the limits: {error}")))?;
+        let now = {
+            let mut resources = container.resources();
+            let now = updated(resources.take().unwrap_or_default(), asked);
+            *resources = Some(now.clone());
+            now
+        };
+        // For the next server.
+        let mut config = container.config.clone();
+        config.linux.get_or_insert_default().resources = Some(now);
+        records::write_container_config(&container.dir, &config)
+            .map_err(|error| Status::internal(format!("the new limits cannot be remembered: {error}")))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::weight;
+    use keelet_cri::v1::LinuxContainerResources;
+
+    use super::{updated, weight};
+
+    #[test]
+    fn what_an_update_does_not_name_stays() {
+        let before = LinuxContainerResources {
+            cpu_shares: 2,
+            memory_limit_in_bytes: 64,
+            oom_score_adj: 7,
+            ..Default::default()
+        };
+        let asked =
+            LinuxContainerResources { memory_limit_in_bytes: 128, cpuset_cpus: "0".to_owned(), ..Default::default() };
+        let expected =
+            LinuxContainerResources { memory_limit_in_bytes: 128, cpuset_cpus: "0".to_owned(), ..before.clone() };
+        assert_eq!(updated(before, asked), expected);
+    }
 
     #[test]
     fn shares_become_weights_from_end_to_end() {
