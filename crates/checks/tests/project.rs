@@ -19,6 +19,10 @@ const PROMISES: &str = "SPECIFICATION.md";
 /// The package under `tests/` whose tests need a real runtime.
 const PEERS: &str = "e2e";
 
+/// Tests that run the agent on the embedded runtime, with real containers. Those that take minutes are ignored, and run by
+/// `make soak`.
+const NODE: &str = "crates/keelet/tests/node/";
+
 /// A test of the project and where it stands.
 struct Found {
     /// The package's directory under `crates/` or `tests/`.
@@ -140,6 +144,7 @@ impl Found {
     fn shows(&self) -> Vec<Tested> {
         match (self.krate.as_str(), self.test.ignored) {
             (PEERS, _) => vec![Tested::Peers],
+            _ if self.file.starts_with(NODE) => vec![Tested::Peers],
             (_, true) => Vec::new(),
             ("sim", false) => vec![Tested::Unit, Tested::Simulation],
             (_, false) => vec![Tested::Unit],
