@@ -84,7 +84,8 @@ impl Engine {
             keelet_image::Error::Registry { problem, .. } => match problem {
                 RegistryProblem::NotFound => Status::not_found(error.to_string()),
                 RegistryProblem::Unauthorised => Status::permission_denied(error.to_string()),
-                _ => Status::unavailable(error.to_string()),
+                // Not Unavailable: that would be the runtime itself.
+                _ => Status::unknown(error.to_string()),
             },
             _ => Status::unknown(error.to_string()),
         })?;
