@@ -8,8 +8,7 @@ use std::{
 };
 
 use keelet_cri::v1;
-use keelet_shim::protocol::{Answer, CONFIG, Request};
-use oci_spec::runtime::{Process, Spec};
+use keelet_shim::protocol::{Answer, Request};
 use rustix::{
     fs::{Mode, OFlags, open},
     pipe::{PipeFlags, pipe_with},
@@ -102,14 +101,14 @@ impl Engine {
         if !container.is_running() {
             return Err(Status::failed_precondition(format!("the container {} does not run", container.id)));
         }
-        let path = container.dir.join(CONFIG);
-        let spec = self.blocking(move |_| Spec::load(path)).await.map_err(|error| internal("configuration", &error))?;
-        let process = spec.process().clone().ok_or_else(|| Status::internal("the configuration has no process"))?;
-        let process = process_of(process, command, matches!(stdio, Stdio::Terminal));
         // Another server may have started one with the same number; the process number tells them apart.
         let part = format!("exec-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let request =
-            Request::Exec { id: container.id.clone(), process: Box::new(process), cgroup: Some(part.clone()) };
+        let request = Request::Exec {
+            id: container.id.clone(),
+            command: command.to_vec(),
+            terminal: matches!(stdio, Stdio::Terminal),
+            cgroup: Some(part.clone()),
+        };
         let sandbox = self.sandbox(&container.sandbox)?;
         let connection = match &stdio {
             Stdio::Pipes(fds) => {
@@ -169,20 +168,9 @@ impl Engine {
     }
 }
 
-/// The container's own process with another command.
-fn process_of(mut process: Process, command: &[String], terminal: bool) -> Process {
-    let mut env = process.env().clone().unwrap_or_default();
-    if terminal && !env.iter().any(|variable| variable.starts_with("TERM=")) {
-        env.push("TERM=xterm".to_owned());
-    }
-    process.set_args(Some(command.to_vec())).set_terminal(Some(terminal)).set_env(Some(env));
-    process
-}
-
 /// A pipe that is read here and written by a command.
-fn reader() -> io::Result<(pipe::Receiver, OwnedFd)> {
+pub(crate) fn reader() -> io::Result<(pipe::Receiver, OwnedFd)> {
     let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
-    rustix::io::ioctl_fionbio(&ours, true)?;
     Ok((pipe::Receiver::from_owned_fd(ours)?, theirs))
 }
 

@@ -29,7 +29,7 @@ use tonic::Status;
 
 use crate::{
     engine::{Engine, Parts},
-    exec::Stdio,
+    exec::{Stdio, reader},
     sandbox::{failed, internal},
 };
 
@@ -241,11 +241,6 @@ fn pipes(stdin: bool) -> std::io::Result<(Ends, [OwnedFd; 3])> {
         (None, open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
     };
     Ok((Ends { input, output: Some(output), errors: Some(errors) }, [theirs_in, theirs_out, theirs_err]))
-}
-
-fn reader() -> std::io::Result<(pipe::Receiver, OwnedFd)> {
-    let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
-    Ok((pipe::Receiver::from_owned_fd(ours)?, theirs))
 }
 
 fn terminal_ends(terminal: OwnedFd) -> std::io::Result<Ends> {

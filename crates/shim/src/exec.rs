@@ -1,7 +1,7 @@
 //! Running a command in a container that runs.
 //!
-//! The command gets all that the container's first process has: its namespaces, its cgroup, the user, groups and
-//! capabilities that the request names, the container's filter and its promise to gain no privileges.
+//! The command gets all that the container's first process has: its namespaces, its cgroup, its user, groups and
+//! capabilities, its filter and its promise to gain no privileges.
 
 use std::{
     fs, io,
@@ -42,6 +42,17 @@ pub(crate) struct Command<'a> {
     pub(crate) stdio: Option<[OwnedFd; 3]>,
 }
 
+/// The container's own process with another command.
+pub(crate) fn process_of(spec: &Spec, command: Vec<String>, terminal: bool) -> Result<Process, String> {
+    let mut process = spec.process().clone().ok_or("the configuration has no process")?;
+    let mut env = process.env().clone().unwrap_or_default();
+    if terminal && !env.iter().any(|variable| variable.starts_with("TERM=")) {
+        env.push("TERM=xterm".to_owned());
+    }
+    process.set_args(Some(command)).set_terminal(Some(terminal)).set_env(Some(env));
+    Ok(process)
+}
+
 /// Joins the container and becomes the command, in a process of its own.
 pub(crate) fn run(command: Command<'_>, report: OwnedFd) -> i32 {
     std::panic::set_hook(Box::new(|_| {}));
@@ -60,8 +71,7 @@ fn join_and_fork(command: Command<'_>, report: &OwnedFd) -> Result<(), String> {
     let fail = |what: &str, error: io::Error| format!("{what}: {error}");
     set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(|error| fail("not dumpable", error.into()))?;
     start_afresh().map_err(|error| fail("a new start", error))?;
-    let inits = command.spec.process().as_ref().and_then(Process::oom_score_adj);
-    if let Some(score) = command.process.oom_score_adj().or(inits) {
+    if let Some(score) = command.process.oom_score_adj() {
         set_oom_score(score).map_err(|error| fail("oom_score_adj", error))?;
     }
     join_cgroups(&command).map_err(|error| error.to_string())?;

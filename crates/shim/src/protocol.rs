@@ -8,7 +8,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use oci_spec::runtime::Process;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 /// Where a shim listens, in the sandbox's directory.
@@ -40,8 +39,10 @@ pub enum Request {
     Exec {
         /// The container.
         id: String,
-        /// The command, and who runs it.
-        process: Box<Process>,
+        /// The command and its arguments; everything else is as with the container's own process.
+        command: Vec<String>,
+        /// Whether it gets a terminal.
+        terminal: bool,
         /// The cgroup below the container's own that takes the command in, so that its whole tree can be killed.
         cgroup: Option<String>,
     },

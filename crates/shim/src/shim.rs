@@ -364,7 +364,10 @@ impl Shim {
         let begun = match request {
             Request::Sandbox(sandbox) => self.sandbox(number, &sandbox),
             Request::Start { id } => self.start(number, id),
-            Request::Exec { id, process, cgroup } => self.exec(number, &id, &process, cgroup.as_deref(), fds),
+            Request::Exec { id, command, terminal, cgroup } => {
+                let stdio = stdio_of(terminal, fds);
+                stdio.and_then(|stdio| self.exec(number, &id, command, cgroup.as_deref(), stdio))
+            }
             Request::Watch => {
                 if let Some(connection) = self.connections.get_mut(&number) {
                     connection.watches = true;
@@ -459,23 +462,19 @@ impl Shim {
         &mut self,
         number: u64,
         id: &str,
-        process: &Process,
+        command: Vec<String>,
         part: Option<&str>,
-        fds: Vec<OwnedFd>,
+        stdio: Option<[OwnedFd; 3]>,
     ) -> Result<(), String> {
-        let stdio = match (process.terminal().unwrap_or(false), <[OwnedFd; 3]>::try_from(fds)) {
-            (true, _) => None,
-            (false, Ok(fds)) => Some(fds),
-            (false, Err(fds)) => return Err(format!("a command needs 3 descriptors, {} were sent", fds.len())),
-        };
         let spec = Spec::load(container_dir(&self.dir, id).join(CONFIG)).map_err(|error| process::chain(&error))?;
         let container = self.container(id)?;
         let handle = container.handle.as_ref().and_then(|handle| handle.try_clone().ok());
         let handle = handle.ok_or_else(|| format!("container {id} has ended"))?;
         let pid = container.process.pid;
+        let process = exec::process_of(&spec, command, stdio.is_none())?;
         let cgroup = cgroup_of(&spec).zip(part).map(|(whole, part)| format!("{whole}/{part}"));
         self.become_(number, Becoming::Command(cgroup), |report| {
-            exec::run(exec::Command { spec: &spec, pid, handle: &handle, process, part, stdio }, report)
+            exec::run(exec::Command { spec: &spec, pid, handle: &handle, process: &process, part, stdio }, report)
         })
     }
 
@@ -656,6 +655,15 @@ fn concluded(report: &str) -> Result<u32, String> {
     }
     let pid = report.lines().find_map(|line| line.strip_prefix(PID)?.parse().ok());
     pid.ok_or_else(|| "the process that was to start it ended without a word".to_owned())
+}
+
+/// Standard input, output and error of a command; none if it gets a terminal.
+fn stdio_of(terminal: bool, fds: Vec<OwnedFd>) -> Result<Option<[OwnedFd; 3]>, String> {
+    match (terminal, <[OwnedFd; 3]>::try_from(fds)) {
+        (true, _) => Ok(None),
+        (false, Ok(fds)) => Ok(Some(fds)),
+        (false, Err(fds)) => Err(format!("a command needs 3 descriptors, {} were sent", fds.len())),
+    }
 }
 
 fn is_terminal(spec: &Spec) -> bool {
