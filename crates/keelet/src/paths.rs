@@ -1,6 +1,6 @@
 //! Where keelet keeps things on this machine.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -26,10 +26,6 @@ impl Paths {
 
     /// The same whatever the working directory.
     pub(crate) fn absolute(&self) -> Result<Self> {
-        let absolute = |option: &str, path: &PathBuf| {
-            std::path::absolute(path)
-                .with_context(|| format!("{option}: {:?} is no path of a directory", path.display().to_string()))
-        };
         Ok(Self {
             root_dir: absolute("--root-dir", &self.root_dir)?,
             state_dir: absolute("--state-dir", &self.state_dir)?,
@@ -45,4 +41,10 @@ impl Paths {
     pub(crate) fn ledger_settings(&self, boot_id: BootId) -> Settings {
         Settings::new(self.root_dir.join("ledger"), self.state_dir.join("ledger"), boot_id)
     }
+}
+
+/// A path as everybody sees it, whatever the working directory.
+pub(crate) fn absolute(option: &str, path: &Path) -> Result<PathBuf> {
+    std::path::absolute(path)
+        .with_context(|| format!("{option}: {:?} is no path of a directory", path.display().to_string()))
 }

@@ -15,7 +15,7 @@ use keelet_agent::{
 };
 
 use super::{Args, facts};
-use crate::paths::Paths;
+use crate::paths::{Paths, absolute};
 
 /// The kubelet's.
 const HEALTHZ_PORT: u16 = 10248;
@@ -134,11 +134,6 @@ pub(crate) fn read_config(path: Option<&Path>) -> Result<NodeConfig> {
 
 fn missing(flag: &str, field: &str) -> anyhow::Error {
     anyhow!("{flag} is required, or {field} in the file of --config")
-}
-
-fn absolute(option: &str, path: &Path) -> Result<PathBuf> {
-    std::path::absolute(path)
-        .with_context(|| format!("{option}: {:?} is no path of a directory", path.display().to_string()))
 }
 
 #[cfg(test)]

@@ -24,7 +24,12 @@ use keelet_prober::TcpDial;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
-use crate::{agent, embedded::Choice, paths::Paths, rules};
+use crate::{
+    agent,
+    embedded::Choice,
+    paths::{Paths, absolute},
+    rules,
+};
 
 /// The agent and all that belongs to it.
 #[derive(Debug)]
@@ -64,7 +69,7 @@ impl Place {
     /// The directory that was named, or one that goes with the run.
     pub(super) fn of(root: Option<&Path>) -> Result<Self> {
         let (base, directory) = match root {
-            Some(root) => (absolute(root)?, None),
+            Some(root) => (made(root)?, None),
             None => {
                 let made = tempfile::Builder::new().prefix("keelet-run-").tempdir();
                 let made = made.context("no temporary directory for the pods")?;
@@ -186,8 +191,8 @@ impl Source for Wishes {
     }
 }
 
-fn absolute(root: &Path) -> Result<PathBuf> {
-    let root = std::path::absolute(root).with_context(|| format!("--root-dir: {} is no directory", root.display()))?;
+fn made(root: &Path) -> Result<PathBuf> {
+    let root = absolute("--root-dir", root)?;
     fs::create_dir_all(&root).with_context(|| format!("--root-dir: {} cannot be made", root.display()))?;
     Ok(root)
 }
