@@ -1,32 +1,17 @@
 //! `keelet agent` from the outside, without a runtime: how it starts, what it says, how it ends.
 
-use std::{
-    fs,
-    io::{BufRead, BufReader},
-    process::{Child, Command, Output, Stdio},
-    sync::mpsc::{Receiver, sync_channel},
-    thread,
-    time::Duration,
-};
+mod daemon;
+
+use std::{fs, process::Command};
 
 use tempfile::TempDir;
+
+use self::daemon::{Agent, run};
 
 /// A node without a runtime.
 struct Node {
     directory: TempDir,
 }
-
-/// An agent that runs.
-struct Agent {
-    process: Child,
-    log: Receiver<String>,
-}
-
-/// More lines than any of these agents writes.
-const LINES: usize = 1000;
-
-/// It only ends a test that failed.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 // === impl Node ===
 
@@ -74,48 +59,12 @@ impl Node {
 // === impl Agent ===
 
 impl Agent {
-    fn start(command: &mut Command) -> Self {
-        let mut process = command.stderr(Stdio::piped()).spawn().unwrap();
-        let lines = BufReader::new(process.stderr.take().unwrap()).lines();
-        let (sender, log) = sync_channel(LINES);
-        thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| sender.send(line)));
-        Self { process, log }
-    }
-
-    /// Reads the log up to a line that says this.
-    fn says(&self, what: &str) -> String {
-        let mut seen = String::new();
-        while let Ok(line) = self.log.recv_timeout(PATIENCE) {
-            if line.contains(what) {
-                return line;
-            }
-            seen.push_str(&line);
-            seen.push('\n');
-        }
-        panic!("the agent never said {what:?}:\n{seen}");
-    }
-
     #[expect(clippy::disallowed_methods, reason = "a test waits for the process it tests")]
     fn stop(mut self, signal: &str) -> i32 {
-        let kill = format!("kill -{signal} {}", self.process.id());
-        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+        self.signal(signal);
         self.says("stopping; pods run on");
         self.process.wait().unwrap().code().expect("it ends by itself")
     }
-}
-
-/// No test leaves an agent behind.
-impl Drop for Agent {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-    }
-}
-
-#[expect(clippy::disallowed_methods, reason = "a test waits for the process it tests")]
-fn run(command: &mut Command) -> (i32, String) {
-    let Output { status, stdout, stderr } = command.output().expect("keelet runs");
-    assert_eq!(stdout, b"", "the log is on standard error");
-    (status.code().expect("no signal"), String::from_utf8(stderr).expect("UTF-8"))
 }
 
 #[test]

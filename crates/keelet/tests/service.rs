@@ -1,35 +1,24 @@
 //! `keelet agent` as a service: its configuration file, reloads, and what the service manager is told.
 
+mod daemon;
+
 use std::{
     fs,
-    io::{BufRead, BufReader, Read, Write},
+    io::{Read, Write},
     net::{TcpListener, TcpStream},
     os::unix::net::UnixDatagram,
-    process::{Child, Command, Output, Stdio},
-    sync::mpsc::{Receiver, sync_channel},
-    thread,
-    time::Duration,
+    process::Command,
 };
 
 use tempfile::TempDir;
 
+use self::daemon::{Agent, PATIENCE, run};
+
 const HEADER: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
-
-/// It only ends a test that failed.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// More lines than any of these agents writes.
-const LINES: usize = 1000;
 
 /// A node without a runtime.
 struct Node {
     directory: TempDir,
-}
-
-/// An agent that runs.
-struct Agent {
-    process: Child,
-    log: Receiver<String>,
 }
 
 // === impl Node ===
@@ -63,50 +52,6 @@ impl Node {
         ]);
         command
     }
-}
-
-// === impl Agent ===
-
-impl Agent {
-    fn start(command: &mut Command) -> Self {
-        let mut process = command.stderr(Stdio::piped()).spawn().unwrap();
-        let lines = BufReader::new(process.stderr.take().unwrap()).lines();
-        let (sender, log) = sync_channel(LINES);
-        thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| sender.send(line)));
-        Self { process, log }
-    }
-
-    /// Reads the log up to a line that says this.
-    fn says(&self, what: &str) -> String {
-        let mut seen = String::new();
-        while let Ok(line) = self.log.recv_timeout(PATIENCE) {
-            if line.contains(what) {
-                return line;
-            }
-            seen.push_str(&line);
-            seen.push('\n');
-        }
-        panic!("the agent never said {what:?}:\n{seen}");
-    }
-
-    #[expect(clippy::disallowed_methods, reason = "a test waits for the process it tests")]
-    fn signal(&self, signal: &str) {
-        let kill = format!("kill -{signal} {}", self.process.id());
-        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
-    }
-}
-
-/// No test leaves an agent behind.
-impl Drop for Agent {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-    }
-}
-
-#[expect(clippy::disallowed_methods, reason = "a test waits for the process it tests")]
-fn run(command: &mut Command) -> (i32, String) {
-    let Output { status, stderr, .. } = command.output().expect("keelet runs");
-    (status.code().expect("no signal"), String::from_utf8(stderr).expect("UTF-8"))
 }
 
 #[test]
