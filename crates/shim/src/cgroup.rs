@@ -21,8 +21,10 @@ pub enum Mounts {
 /// How long processes may take to be gone after they were killed: the kernel's time to close files and free memory.
 const CLEARED_WITHIN: Duration = Duration::from_secs(10);
 const CLEARED_AGAIN: Duration = Duration::from_millis(10);
+/// Whoever writes it means itself.
+pub(crate) const SELF: i32 = 0;
 /// The name here of the second generation where it is mounted beside the first.
-pub(crate) const UNIFIED: &str = "unified";
+const UNIFIED: &str = "unified";
 /// The way to them that everybody takes.
 const ROOT: &str = "/sys/fs/cgroup";
 
@@ -92,14 +94,28 @@ impl Mounts {
     /// Moves the calling process into a cgroup that exists.
     pub(crate) fn join(&self, cgroup: &str) -> io::Result<()> {
         for directory in self.directories(cgroup).into_iter().filter(|directory| directory.is_dir()) {
-            join_at(&directory)?;
+            join_at(&directory, SELF)?;
         }
         Ok(())
     }
 
-    /// Makes the directories of a cgroup in those hierarchies that libcontainer knows nothing of, and moves the calling process
-    /// there, so that a container is in its own cgroup in each.
-    pub(crate) fn join_others(&self, cgroup: &str) -> io::Result<()> {
+    /// Makes the directories of a cgroup where each controller has its own.
+    pub(crate) fn make(&self, cgroup: &str) -> io::Result<()> {
+        let Self::V1(_) = self else { return Ok(()) };
+        self.directories(cgroup).iter().try_for_each(fs::create_dir_all)
+    }
+
+    /// Moves a process into a cgroup in those hierarchies that libcontainer knows nothing of, so that a container is in its own in
+    /// each.
+    pub(crate) fn join_others(&self, cgroup: &str, pid: i32) -> io::Result<()> {
+        self.others(cgroup).iter().try_for_each(|directory| join_at(directory, pid))
+    }
+
+    pub(crate) fn has_others(&self) -> bool {
+        !self.others("").is_empty()
+    }
+
+    fn others(&self, cgroup: &str) -> Vec<PathBuf> {
         const KNOWN: [&str; 12] = [
             "blkio",
             "cpu",
@@ -114,13 +130,9 @@ impl Mounts {
             "perf_event",
             "pids",
         ];
-        let Self::V1(controllers) = self else { return Ok(()) };
-        for (_, point) in controllers.iter().filter(|(name, _)| !KNOWN.contains(&name.as_str())) {
-            let directory = point.join(cgroup.trim_start_matches('/'));
-            fs::create_dir_all(&directory)?;
-            join_at(&directory)?;
-        }
-        Ok(())
+        let Self::V1(controllers) = self else { return Vec::new() };
+        let others = controllers.iter().filter(|(name, _)| !KNOWN.contains(&name.as_str()));
+        others.map(|(_, point)| point.join(cgroup.trim_start_matches('/'))).collect()
     }
 
     /// Makes a cgroup below another, just to hold processes together, and moves the calling process into it. One hierarchy is enough.
@@ -128,7 +140,7 @@ impl Mounts {
         let Some(directory) = self.holder(cgroup) else { return Ok(()) };
         let part = directory.join(part);
         fs::create_dir_all(&part)?;
-        join_at(&part)
+        join_at(&part, SELF)
     }
 
     /// The hierarchy that parts are made in. They take no resources away: the limits of those above hold.
@@ -203,8 +215,8 @@ pub fn field(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
 }
 
-fn join_at(directory: &Path) -> io::Result<()> {
-    fs::write(directory.join("cgroup.procs"), "0").map_err(|error| {
+fn join_at(directory: &Path, pid: i32) -> io::Result<()> {
+    fs::write(directory.join("cgroup.procs"), pid.to_string()).map_err(|error| {
         io::Error::new(error.kind(), format!("cannot join the cgroup {}: {error}", directory.display()))
     })
 }

@@ -21,7 +21,7 @@ use rustix::{
 };
 
 use crate::{
-    cgroup,
+    cgroup::Mounts,
     finish::{Confinement, become_command, inside, own_stdio},
     maker::{PID, tell_failure},
     process::{fork, set_oom_score, start_afresh},
@@ -37,6 +37,7 @@ pub(crate) struct Command<'a> {
     pub(crate) pid: u32,
     pub(crate) handle: &'a OwnedFd,
     pub(crate) process: &'a Process,
+    pub(crate) cgroups: &'a Mounts,
     pub(crate) part: Option<&'a str>,
     /// Standard input, output and error, unless it gets a terminal.
     pub(crate) stdio: Option<[OwnedFd; 3]>,
@@ -102,9 +103,9 @@ fn join_cgroups(command: &Command<'_>) -> io::Result<()> {
     let Some(path) = command.spec.linux().as_ref().and_then(|linux| linux.cgroups_path().as_ref()) else {
         return Ok(());
     };
-    let (mounts, path) = (cgroup::Mounts::find()?, path.to_string_lossy());
-    mounts.join(&path)?;
-    command.part.map_or(Ok(()), |part| mounts.join_part(&path, part))
+    let path = path.to_string_lossy();
+    command.cgroups.join(&path)?;
+    command.part.map_or(Ok(()), |part| command.cgroups.join_part(&path, part))
 }
 
 /// Those in which the container's process is not where we are.

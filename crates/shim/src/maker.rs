@@ -25,6 +25,7 @@ use rustix::fs::{CWD, Gid, Mode, Uid, chown, mkfifoat};
 
 use self::{libcontainer::Libcontainer, runc::Runc};
 use crate::{
+    cgroup::Mounts,
     process::{chain, set_oom_score, start_afresh},
     protocol::{CONFIG, Plan},
     wire,
@@ -55,6 +56,7 @@ struct Job<'a> {
     spec: &'a Spec,
     process: &'a Process,
     plan: &'a Plan,
+    cgroups: &'a Mounts,
     /// Closed by the kernel when the command takes over.
     report: Rc<OwnedFd>,
 }
@@ -77,11 +79,14 @@ pub(crate) fn make_pipes(dir: &Path, spec: &Spec, plan: &Plan) -> io::Result<()>
 }
 
 /// Makes and starts a container, in a process of its own. Whatever goes wrong is told through `report`.
-pub(crate) fn make(dir: &Path, id: &str, spec: &Spec, plan: &Plan, report: OwnedFd) -> i32 {
+pub(crate) fn make(dir: &Path, id: &str, spec: &Spec, plan: &Plan, cgroups: &Mounts, report: OwnedFd) -> i32 {
     // A panic would print into the container's log once its output is in place.
     std::panic::set_hook(Box::new(|_| {}));
     let report = Rc::new(report);
-    match try_make(dir, id, spec, plan, &report) {
+    let made = spec.process().as_ref().ok_or_else(|| "the configuration has no process".to_owned());
+    let made =
+        made.and_then(|process| try_make(&Job { id, dir, spec, process, plan, cgroups, report: Rc::clone(&report) }));
+    match made {
         Ok(()) => 0,
         Err(error) => {
             tell_failure(&report, &error);
@@ -96,17 +101,15 @@ pub(crate) fn tell_failure(report: &impl AsFd, error: &str) {
     let _ = wire::send(report, format!("{FAILED}{line}\n").as_bytes(), &[]);
 }
 
-fn try_make(dir: &Path, id: &str, spec: &Spec, plan: &Plan, report: &Rc<OwnedFd>) -> Result<(), String> {
-    let process = spec.process().as_ref().ok_or("the configuration has no process")?;
+fn try_make(job: &Job<'_>) -> Result<(), String> {
     start_afresh().map_err(|error| text("a new start", error))?;
     // Inherited by the container. Left to others, a score that cannot be lowered would be an error.
-    if let Some(score) = process.oom_score_adj() {
+    if let Some(score) = job.process.oom_score_adj() {
         set_oom_score(score).map_err(|error| text("oom_score_adj", error))?;
     }
-    let job = Job { id, dir, spec, process, plan, report: Rc::clone(report) };
-    match &plan.runc {
-        None => Libcontainer.make(&job),
-        Some(program) => Runc { program }.make(&job),
+    match &job.plan.runc {
+        None => Libcontainer.make(job),
+        Some(program) => Runc { program }.make(job),
     }
 }
 

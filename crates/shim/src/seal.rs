@@ -25,14 +25,18 @@ struct MountAttr {
     user_namespace: u64,
 }
 
-const READ_ONLY: u64 = 1;
+/// What a mount can be, as the kernel numbers it.
+pub(crate) const READ_ONLY: u64 = 1;
+pub(crate) const NO_SUID: u64 = 2;
+pub(crate) const NO_DEV: u64 = 4;
+pub(crate) const NO_EXEC: u64 = 8;
 
 /// An executable, sealed. To be executed as `/proc/self/fd/<number>`.
 pub fn sealed(path: &Path) -> io::Result<OwnedFd> {
     // A link of procfs cannot be cloned as a tree; what it leads to can.
     let file = fs::canonicalize(path)?;
     let tree = open_tree(CWD, &file, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?;
-    set_attributes(tree.as_fd(), &Attributes { read_only: true, propagation: 0, recursive: false })?;
+    set_attributes(tree.as_fd(), &Attributes { set: READ_ONLY, propagation: 0, recursive: false })?;
     // The tree is a path only; opened through procfs, the file keeps the mount.
     let through = format!("/proc/self/fd/{}", tree.as_raw_fd());
     Ok(openat(CWD, through, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
@@ -40,7 +44,8 @@ pub fn sealed(path: &Path) -> io::Result<OwnedFd> {
 
 /// What is to be changed of a mount.
 pub(crate) struct Attributes {
-    pub(crate) read_only: bool,
+    /// What it is to be besides what it is.
+    pub(crate) set: u64,
     /// As for `mount(2)`; zero leaves it.
     pub(crate) propagation: u64,
     /// For all below it as well.
@@ -49,8 +54,7 @@ pub(crate) struct Attributes {
 
 /// Changes a mount that need not be in a mount namespace yet.
 pub(crate) fn set_attributes(tree: BorrowedFd<'_>, wanted: &Attributes) -> io::Result<()> {
-    let set = if wanted.read_only { READ_ONLY } else { 0 };
-    let attributes = MountAttr { set, clear: 0, propagation: wanted.propagation, user_namespace: 0 };
+    let attributes = MountAttr { set: wanted.set, clear: 0, propagation: wanted.propagation, user_namespace: 0 };
     const RECURSIVE: libc::c_int = 0x8000;
     let flags = libc::AT_EMPTY_PATH | if wanted.recursive { RECURSIVE } else { 0 };
     #[expect(unsafe_code, reason = "the kernel reads a structure of the size it is given")]

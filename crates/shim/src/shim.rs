@@ -49,6 +49,8 @@ const MOST_STRAYS: usize = 256;
 
 struct Shim {
     dir: PathBuf,
+    /// Looked up once: the list of mounts grows with the node's containers.
+    cgroups: Mounts,
     listener: UnixListener,
     signals: SignalFd,
     connections: BTreeMap<u64, Connection>,
@@ -144,6 +146,7 @@ pub fn run(dir: &Path) -> io::Result<()> {
     let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
     let mut shim = Shim {
         dir: dir.to_owned(),
+        cgroups: Mounts::find()?,
         listener,
         signals,
         connections: BTreeMap::new(),
@@ -273,12 +276,10 @@ impl Shim {
     fn container_ended(&mut self, id: &str, code: Option<i32>) {
         let Some(mut container) = self.containers.remove(id) else { return };
         let at = now();
-        let mounts = Mounts::find().ok();
         // Where processes are shared with others the kernel does not end the rest of the container.
-        let cgroup = container.cgroup.as_deref().zip(mounts.as_ref());
-        let oom = cgroup.is_some_and(|(cgroup, mounts)| {
-            mounts.kill(cgroup);
-            code != Some(0) && mounts.oom_kills(cgroup) > 0
+        let oom = container.cgroup.as_deref().is_some_and(|cgroup| {
+            self.cgroups.kill(cgroup);
+            code != Some(0) && self.cgroups.oom_kills(cgroup) > 0
         });
         container.output.finish(at);
         let exit = Exit { code, at, oom };
@@ -326,7 +327,14 @@ impl Shim {
     fn hang_up(&mut self, number: u64) {
         self.connections.remove(&number);
         for command in self.commands.values().filter(|command| command.connection == number) {
-            kill(command.cgroup.as_deref());
+            self.kill(command.cgroup.as_deref());
+        }
+    }
+
+    /// Kills whatever is in a cgroup.
+    fn kill(&self, cgroup: Option<&str>) {
+        if let Some(cgroup) = cgroup {
+            self.cgroups.kill(cgroup);
         }
     }
 
@@ -455,7 +463,8 @@ impl Shim {
         });
         let ends = ends.transpose().map_err(|error: io::Error| format!("pipes: {error}"))?;
         let becoming = Becoming::Container { id: id.clone(), plan: plan.clone(), cgroup: cgroup_of(&spec), ends };
-        self.become_(number, becoming, |report| maker::make(&dir, &id, &spec, &plan, report))
+        let cgroups = self.cgroups.clone();
+        self.become_(number, becoming, |report| maker::make(&dir, &id, &spec, &plan, &cgroups, report))
     }
 
     fn exec(
@@ -473,8 +482,10 @@ impl Shim {
         let pid = container.process.pid;
         let process = exec::process_of(&spec, command, stdio.is_none())?;
         let cgroup = cgroup_of(&spec).zip(part).map(|(whole, part)| format!("{whole}/{part}"));
+        let cgroups = self.cgroups.clone();
         self.become_(number, Becoming::Command(cgroup), |report| {
-            exec::run(exec::Command { spec: &spec, pid, handle: &handle, process: &process, part, stdio }, report)
+            let (spec, handle, process, cgroups) = (&spec, &handle, &process, &cgroups);
+            exec::run(exec::Command { spec, pid, handle, process, cgroups, part, stdio }, report)
         })
     }
 
@@ -510,7 +521,7 @@ impl Shim {
             Err(error) => {
                 if let Becoming::Container { id, cgroup, .. } = &what {
                     // It may have come as far as a process that waits to be started.
-                    kill(cgroup.as_deref());
+                    self.kill(cgroup.as_deref());
                     self.discard(id);
                 }
                 return self.finish(connection, Err(error));
@@ -529,7 +540,7 @@ impl Shim {
                 let terminal: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
                 self.answer(connection, &running, &terminal);
                 if !self.connections.contains_key(&connection) {
-                    kill(cgroup.as_deref());
+                    self.kill(cgroup.as_deref());
                 }
                 self.commands.insert(pid, Command { connection, cgroup });
             }
@@ -636,13 +647,6 @@ impl Pending {
                 Err(_) => return true,
             }
         }
-    }
-}
-
-/// Kills whatever is in a cgroup.
-fn kill(cgroup: Option<&str>) {
-    if let (Some(cgroup), Ok(mounts)) = (cgroup, Mounts::find()) {
-        mounts.kill(cgroup);
     }
 }
 

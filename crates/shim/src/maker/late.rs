@@ -4,25 +4,29 @@
 //!   and what was asked for is opened before and put over it at the end, when nothing is made any more.
 //! - How far mounts travel through a volume is left to chance: to what the node has there, and to what another volume
 //!   needs of the root. So it is set for each volume in the end.
-//! - On the first generation of cgroups it looks for itself under a process number that need not be its own where
-//!   processes are shared. So it gets plain bind mounts of the container's cgroups.
+//! - Each mount costs it a hundred calls into the kernel, because an image may have links in the way. On the first generation
+//!   of cgroups a dozen mounts are below a directory that is ours, where nobody can have put any.
 
 use std::{
+    fs,
     os::fd::{AsFd, OwnedFd},
     path::{Path, PathBuf},
 };
 
 use nix::mount::MsFlags;
-use oci_spec::runtime::{Mount, MountBuilder, Spec};
+use oci_spec::runtime::{LinuxNamespaceType, Mount, MountBuilder, Spec};
 use rustix::{
     fs::CWD,
     mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree},
 };
 
 use crate::{
-    cgroup::{Mounts, UNIFIED},
-    seal::{Attributes, set_attributes},
+    cgroup::Mounts,
+    seal::{Attributes, NO_DEV, NO_EXEC, NO_SUID, READ_ONLY, set_attributes},
 };
+
+/// Where a container sees its cgroups.
+const CGROUPS: &str = "/sys/fs/cgroup";
 
 /// Something of the node that is put into the container at the end.
 pub(super) struct Tree {
@@ -33,54 +37,33 @@ pub(super) struct Tree {
 /// The configuration without such mounts, and what to do instead.
 pub(super) fn arrange(mut spec: Spec, cgroups: &Mounts) -> Result<(Spec, Vec<Tree>), String> {
     let mounts = spec.mounts().clone().unwrap_or_default();
-    let cgroup = spec.linux().as_ref().and_then(|linux| linux.cgroups_path().clone()).unwrap_or_default();
     let dev = Path::new("/dev");
     let nodes_devices = mounts.iter().any(|mount| is_bind(mount) && mount.destination() == dev);
-    let is_late = |mount: &Mount| nodes_devices && is_bind(mount) && mount.destination().starts_with(dev);
-    let (mut late, early): (Vec<_>, Vec<_>) = mounts.into_iter().partition(is_late);
-    let mut arranged = Vec::new();
+    let is_device = |mount: &Mount| nodes_devices && is_bind(mount) && mount.destination().starts_with(dev);
+    // Who has users of its own is not the one who could put such a tree in its place.
+    let namespaces = spec.linux().as_ref().and_then(|linux| linux.namespaces().as_ref());
+    let own_users = namespaces.into_iter().flatten().any(|namespace| namespace.typ() == LinuxNamespaceType::User);
+    let own_cgroups = matches!(cgroups, Mounts::V1(_)) && !own_users && !mounts.iter().any(is_volume_at_cgroups);
+    let is_cgroup = |mount: &Mount| own_cgroups && is_bind(mount) && mount.destination().starts_with(CGROUPS);
+    let (mut devices, rest): (Vec<_>, Vec<_>) = mounts.into_iter().partition(is_device);
+    let (views, mut early): (Vec<_>, Vec<_>) = rest.into_iter().partition(is_cgroup);
     if nodes_devices {
-        arranged.push(special("/dev", "tmpfs", "tmpfs", &["nosuid", "mode=755", "size=65536k"])?);
+        early.insert(0, special("/dev", "tmpfs", "tmpfs", &["nosuid", "mode=755", "size=65536k"])?);
     }
-    for mount in early {
-        match cgroups {
-            Mounts::V1(_) if mount.typ().as_deref() == Some("cgroup") => {
-                arranged.extend(first_generation(&mount, cgroups, &cgroup.to_string_lossy())?);
-            }
-            _ => arranged.push(mount),
-        }
-    }
-    spec.set_mounts(Some(arranged));
-    late.sort_by_key(|mount| mount.destination().components().count());
-    Ok((spec, late.iter().map(Tree::open).collect::<Result<_, _>>()?))
+    spec.set_mounts(Some(early));
+    devices.sort_by_key(|mount| mount.destination().components().count());
+    Ok((spec, views.iter().chain(&devices).map(Tree::open).collect::<Result<_, _>>()?))
 }
 
 fn is_bind(mount: &Mount) -> bool {
     mount.typ().as_deref() == Some("bind")
 }
 
-/// A container's own cgroups, each by the names that its hierarchy and its controllers have.
-fn first_generation(mount: &Mount, cgroups: &Mounts, cgroup: &str) -> Result<Vec<Mount>, String> {
-    let Mounts::V1(controllers) = cgroups else { return Ok(Vec::new()) };
+/// Whether somebody mounts something of his own over a container's cgroups, or into them.
+fn is_volume_at_cgroups(mount: &Mount) -> bool {
+    let recursive = mount.options().iter().flatten().any(|option| option == "rbind");
     let place = mount.destination();
-    let read_only = mount.options().iter().flatten().any(|option| option == "ro");
-    let mode = if read_only { "ro" } else { "rw" };
-    let mut names: Vec<(String, &PathBuf)> = Vec::new();
-    for (controller, point) in controllers.iter().filter(|(name, _)| *name != UNIFIED) {
-        let hierarchy = point.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let name = if controller.starts_with("name=") { hierarchy.clone() } else { controller.clone() };
-        names.extend([(hierarchy, point), (name, point)]);
-    }
-    names.sort();
-    names.dedup();
-    let top = place.display().to_string();
-    let mut mounts = vec![special(&top, "tmpfs", "tmpfs", &["nosuid", "noexec", "nodev", "mode=755", "size=64k"])?];
-    for (name, point) in names {
-        let source = point.join(cgroup.trim_start_matches('/')).display().to_string();
-        let inside = place.join(name).display().to_string();
-        mounts.push(special(&inside, "bind", &source, &["bind", "private", "nosuid", "noexec", "nodev", mode])?);
-    }
-    Ok(mounts)
+    recursive && (place.starts_with(CGROUPS) || Path::new(CGROUPS).starts_with(place))
 }
 
 fn special(place: &str, kind: &str, source: &str, options: &[&str]) -> Result<Mount, String> {
@@ -125,20 +108,25 @@ impl Tree {
         let fail = |error: std::io::Error| format!("mount {:?}: {error}", place.display().to_string());
         let source = mount.source().clone().unwrap_or_default();
         let has = |name: &str| mount.options().iter().flatten().any(|option| option == name);
-        let recursive = OpenTreeFlags::AT_RECURSIVE;
-        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-        let tree = open_tree(CWD, &source, flags | recursive).map_err(|error| fail(error.into()))?;
-        let all = Attributes { read_only: has("rro"), propagation: propagation(mount), recursive: true };
+        let mut flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        flags.set(OpenTreeFlags::AT_RECURSIVE, has("rbind"));
+        let tree = open_tree(CWD, &source, flags).map_err(|error| fail(error.into()))?;
+        let everywhere = if has("rro") { READ_ONLY } else { 0 };
+        let all = Attributes { set: everywhere, propagation: propagation(mount), recursive: true };
         set_attributes(tree.as_fd(), &all).map_err(fail)?;
-        if has("ro") {
-            let top = Attributes { read_only: true, propagation: 0, recursive: false };
-            set_attributes(tree.as_fd(), &top).map_err(fail)?;
-        }
+        let names = [("ro", READ_ONLY), ("nosuid", NO_SUID), ("nodev", NO_DEV), ("noexec", NO_EXEC)];
+        let set = names.into_iter().filter(|(name, _)| has(name)).fold(0, |set, (_, attribute)| set | attribute);
+        let top = Attributes { set, propagation: 0, recursive: false };
+        set_attributes(tree.as_fd(), &top).map_err(fail)?;
         Ok(Self { tree, place })
     }
 
-    /// Puts it in its place. This process is in the container.
-    pub(super) fn put(&self) -> Result<(), String> {
+    /// Puts it in its place. This process is in the container. Nothing is left open that leads there.
+    pub(super) fn put(self) -> Result<(), String> {
+        if self.place.starts_with(CGROUPS) {
+            // What is wrong is told by the mount that misses it.
+            let _ = fs::create_dir(&self.place);
+        }
         move_mount(&self.tree, "", CWD, &self.place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
             .map_err(|error| format!("mount {:?}: {error}", self.place.display().to_string()))
     }
@@ -146,23 +134,25 @@ impl Tree {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
+    use oci_spec::runtime::{Mount, MountBuilder};
 
-    use super::{Mounts, first_generation, special};
+    use super::{is_volume_at_cgroups, special};
+
+    fn volume(place: &str) -> Mount {
+        special(place, "bind", "/data", &["rbind", "rprivate"]).expect("a mount")
+    }
 
     #[test]
-    fn each_controller_is_found_by_its_name() {
-        let point = PathBuf::from("/sys/fs/cgroup/cpu,cpuacct");
-        let controllers = [
-            ("cpu".to_owned(), point.clone()),
-            ("cpuacct".to_owned(), point),
-            ("name=systemd".to_owned(), PathBuf::from("/sys/fs/cgroup/systemd")),
-        ];
-        let mount = special("/sys/fs/cgroup", "cgroup", "cgroup", &["ro"]).expect("a mount");
-        let mounts = first_generation(&mount, &Mounts::V1(controllers.into()), "/pod/a").expect("mounts");
-        let places: Vec<_> = mounts.iter().map(|mount| mount.destination().display().to_string()).collect();
-        let expected = ["", "/cpu", "/cpu,cpuacct", "/cpuacct", "/systemd"].map(|name| format!("/sys/fs/cgroup{name}"));
-        assert_eq!(places, expected);
-        assert_eq!(mounts[1].source().clone(), Some(PathBuf::from("/sys/fs/cgroup/cpu,cpuacct/pod/a")));
+    fn a_volume_over_cgroups_or_in_them_is_seen() {
+        for place in ["/sys/fs/cgroup", "/sys/fs", "/sys", "/", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu/deep"] {
+            assert!(is_volume_at_cgroups(&volume(place)), "{place}");
+        }
+        for place in ["/sys/fs/cgroups", "/sys/fs/bpf", "/data"] {
+            assert!(!is_volume_at_cgroups(&volume(place)), "{place}");
+        }
+        let usual = special("/sys/fs/cgroup/cpu", "bind", "/x", &["bind", "rprivate", "ro"]).expect("a mount");
+        assert!(!is_volume_at_cgroups(&usual), "its own cgroups are no volume");
+        let kernels = MountBuilder::default().destination("/sys").typ("sysfs").build().expect("a mount");
+        assert!(!is_volume_at_cgroups(&kernels));
     }
 }

@@ -6,10 +6,12 @@
 //! passed on ([`super::complaints`]): its own errors tell the step that failed and not why.
 
 use std::{
+    cell::RefCell,
     fs, io,
     os::{fd::OwnedFd, unix::fs::PermissionsExt},
     path::{Path, PathBuf},
     rc::Rc,
+    time::Duration,
 };
 
 use libcontainer::{
@@ -19,12 +21,18 @@ use libcontainer::{
 };
 use oci_spec::runtime::{LinuxDeviceCgroup, LinuxDeviceType, Spec};
 
+use rustix::process::{Signal, set_parent_process_death_signal};
+
 use super::{CONSOLE, Job, Maker, complaints, late, tell_failure, text};
 use crate::{
     cgroup, devices_v2,
     finish::{Confinement, become_command, enter, own_stdio},
-    process::chain,
+    process::{chain, fork},
 };
+
+/// A container is made in a fraction of this time. Shorter than what the kernel needs to forget that somebody waited.
+const MOST_WAITS: usize = 50;
+const BETWEEN_WAITS: Duration = Duration::from_millis(4);
 
 pub(super) struct Libcontainer;
 
@@ -32,16 +40,20 @@ pub(super) struct Libcontainer;
 
 impl Maker for Libcontainer {
     fn make(&self, job: &Job<'_>) -> Result<(), String> {
-        let cgroups = cgroup::Mounts::find().map_err(|error| error.to_string())?;
+        let cgroups = job.cgroups;
         let cgroup = job.spec.linux().as_ref().and_then(|linux| linux.cgroups_path().clone());
         if let Some(path) = &cgroup {
-            cgroups.join_others(&path.to_string_lossy()).map_err(|error| error.to_string())?;
+            let path = path.to_string_lossy();
+            cgroups.make(&path).map_err(|error| text("cgroup", error))?;
+            if cgroups.has_others() {
+                let _ = fork(|| wait_for_others(cgroups, &path));
+            }
         }
-        let (spec, trees) = late::arrange(without_what_is_ours(job.spec), &cgroups)?;
+        let (spec, trees) = late::arrange(without_what_is_ours(job.spec), cgroups)?;
         let executor = ContainerProcess {
             confinement: Confinement::of(job.spec, job.process)?,
             cwd: job.process.cwd().clone(),
-            trees: Rc::new(trees),
+            trees: Rc::new(RefCell::new(trees)),
             report: Rc::clone(&job.report),
         };
         complaints::pass_on(&job.report).map_err(|error| text("report", error))?;
@@ -60,10 +72,28 @@ impl Maker for Libcontainer {
         let made = builder.as_init(&bundle).with_systemd(false).with_detach(true).build();
         let mut container = made.map_err(|error| chain(&error))?;
         let pid = container.pid().ok_or("libcontainer names no process")?;
-        limit_devices(&cgroups, job.spec).map_err(|error| text("device rules", error))?;
+        if let Some(path) = &cgroup {
+            cgroups.join_others(&path.to_string_lossy(), pid.as_raw()).map_err(|error| error.to_string())?;
+        }
+        limit_devices(cgroups, job.spec).map_err(|error| text("device rules", error))?;
         job.tell(pid.as_raw(), console)?;
         container.start().map_err(|error| chain(&error))
     }
+}
+
+/// Whoever joins a cgroup waits for every processor to take notice, some ten milliseconds, unless somebody has just waited.
+/// So somebody with nothing else to do waits, again and again until the container is made, and those who make it do not.
+fn wait_for_others(cgroups: &cgroup::Mounts, cgroup: &str) -> i32 {
+    if set_parent_process_death_signal(Some(Signal::KILL)).is_err() {
+        return 1;
+    }
+    for _ in 0..MOST_WAITS {
+        if cgroups.join_others(cgroup, cgroup::SELF).is_err() {
+            return 1;
+        }
+        std::thread::sleep(BETWEEN_WAITS);
+    }
+    0
 }
 
 /// The configuration as libcontainer gets it.
@@ -129,7 +159,7 @@ fn close_directories(spec: &Spec) -> Result<(), String> {
 struct ContainerProcess {
     confinement: Confinement,
     cwd: PathBuf,
-    trees: Rc<Vec<late::Tree>>,
+    trees: Rc<RefCell<Vec<late::Tree>>>,
     report: Rc<OwnedFd>,
 }
 
@@ -141,7 +171,7 @@ impl ContainerProcess {
         let process = spec.process().as_ref().ok_or("the configuration has no process")?;
         close_directories(spec)?;
         late::set_propagation(spec.mounts().as_deref().unwrap_or_default())?;
-        self.trees.iter().try_for_each(late::Tree::put)?;
+        self.trees.take().into_iter().try_for_each(late::Tree::put)?;
         own_stdio(process.user().uid()).map_err(|error| text("standard input and output", error))?;
         enter(Path::new(&self.cwd))?;
         self.confinement.apply().map_err(|error| format!("cannot be confined: {error}"))?;
