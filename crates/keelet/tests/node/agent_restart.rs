@@ -248,6 +248,30 @@ fn init_containers_are_not_run_again() {
     });
 }
 
+/// SCN-K21: the runtime has forgotten an init container that completed, and the next agent remembers how it ended.
+#[test]
+fn an_init_container_that_nobody_has_any_more_stays_completed() {
+    on_a_node(async |node| {
+        let (init, main) = (Actor::new("init").does("exit 0"), Actor::new("main"));
+        node.want("web", &manifest("web", &format!("initContainers:\n{init}\ncontainers:\n{main}")));
+        node.start();
+        let before = node.ready("web").await;
+        node.kill().await;
+        let instance = before.containers.iter().find(|container| container.name == "init").expect("an instance");
+        let sandbox = node.path("state/runtime/sandboxes").join(&before.sandbox().id);
+        std::fs::remove_dir_all(sandbox.join("containers").join(&instance.id)).expect("its directory");
+        node.start();
+        node.exit("web", "main", 1);
+        let restarted = |seen: &Seen| seen.is_ready() && seen.counts(["main"]) == [1];
+        let after = node.pod_when("web", "restarted", restarted).await;
+        assert!(after.containers.iter().all(|container| container.name != "init"), "{:#?}", after.containers);
+        assert_eq!(after.container("init"), before.container("init"));
+        assert_eq!(after.ended("init").map(|ended| (ended.exit_code, ended.reason.as_str())), Some((0, "Completed")));
+        assert_eq!(node.starts("web", ["init", "main"]), [1, 2]);
+        node.leaves_nothing().await;
+    });
+}
+
 /// SCN-K22: pods that have finished are not run again, those that finish while no agent is there neither, and those that
 /// always run keep running.
 #[test]

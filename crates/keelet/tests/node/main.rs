@@ -9,6 +9,8 @@ use keelet_harness::{Node, bed};
 
 mod agent_restart;
 mod containers;
+mod examples;
+mod long;
 mod probes;
 mod restart_all;
 mod runtime;

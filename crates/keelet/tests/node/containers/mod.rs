@@ -1,6 +1,8 @@
 //! Init containers, sidecars, hooks and the end of pods.
 
 mod init;
+mod order;
+mod policies;
 mod sidecars;
 mod termination;
 
