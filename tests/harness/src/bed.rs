@@ -6,7 +6,7 @@
 use std::{
     env,
     path::Path,
-    process::Stdio,
+    process::{ExitCode, Stdio},
     sync::{Condvar, Mutex, PoisonError},
     time::Duration,
 };
@@ -23,8 +23,9 @@ const AT_ONCE: usize = 4;
 const LIMIT: Duration = Duration::from_secs(1800);
 
 /// How `bed.sh` says that the machine cannot be made.
-const SKIPPED: i32 = 77;
+const SKIPPED: u8 = 77;
 
+const NOT_ROOT: &str = "skipped: needs root";
 const SCRIPT: &str = include_str!("bed.sh");
 const DIRECTORY: &str = "KEELET_NODE_DIR";
 
@@ -38,18 +39,11 @@ static FREE: (Mutex<usize>, Condvar) = (Mutex::new(AT_ONCE), Condvar::new());
 /// If the test fails.
 #[expect(clippy::print_stdout, reason = "a test that is skipped says so")]
 pub fn run<T: AsyncFnOnce(&mut Node)>(binary: &str, test: T) {
-    let binary = env::var("KEELET_NODE_BINARY").unwrap_or_else(|_| binary.to_owned());
-    if let Some(directory) = env::var_os(DIRECTORY) {
-        let place = Place {
-            directory: directory.into(),
-            binary: binary.into(),
-            image: "rootfs:/".to_owned(),
-            runtime: Runs::Embedded,
-        };
+    if let Some(place) = inside(binary) {
         return block_on(async { test(&mut Node::new(place)).await });
     }
     if !rustix::process::geteuid().is_root() {
-        return println!("skipped: needs root");
+        return println!("{NOT_ROOT}");
     }
     let _turn = Turn::take();
     match block_on(outside(name_of::<T>())) {
@@ -57,6 +51,62 @@ pub fn run<T: AsyncFnOnce(&mut Node)>(binary: &str, test: T) {
         Err(Trouble::Skipped(why)) => println!("{why}"),
         Err(Trouble::Failed(said)) => panic!("on a machine of its own:\n{said}"),
     }
+}
+
+/// What became of a program that wants a machine of its own.
+#[derive(Debug)]
+pub enum Entered {
+    /// It is on one.
+    Inside(Place),
+    /// It was, and has ended.
+    Left(ExitCode),
+    /// It cannot have one.
+    Not(String),
+}
+
+/// Runs this program once more, on a machine of its own, and says there where that is.
+pub fn enter(binary: &str) -> Entered {
+    if let Some(place) = inside(binary) {
+        return Entered::Inside(place);
+    }
+    if !rustix::process::geteuid().is_root() {
+        return Entered::Not(NOT_ROOT.to_owned());
+    }
+    let ran = env::current_exe().map(|program| machine(&program)).and_then(|mut machine| block_on(machine.status()));
+    match ran.map(|status| status.code()) {
+        Ok(Some(code)) => Entered::Left(u8::try_from(code).map_or(ExitCode::FAILURE, |code| match code {
+            // The script has said why.
+            SKIPPED => ExitCode::SUCCESS,
+            code => ExitCode::from(code),
+        })),
+        Ok(None) => Entered::Left(ExitCode::FAILURE),
+        Err(error) => Entered::Not(format!("skipped: {error}")),
+    }
+}
+
+/// Where this process is, if that is on a machine of its own.
+fn inside(binary: &str) -> Option<Place> {
+    let binary = env::var("KEELET_NODE_BINARY").unwrap_or_else(|_| binary.to_owned());
+    Some(Place {
+        directory: env::var_os(DIRECTORY)?.into(),
+        binary: binary.into(),
+        image: "rootfs:/".to_owned(),
+        runtime: Runs::Embedded,
+    })
+}
+
+/// A program on a machine of its own.
+fn machine(program: &Path) -> Command {
+    // A program that is killed takes its machines along.
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--pdeathsig", "TERM", "bash", "-c", SCRIPT, "bed.sh", "outside"])
+        .arg(program)
+        .env("BED_SCRIPT", SCRIPT)
+        .current_dir(Path::new("/"))
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    command
 }
 
 enum Trouble {
@@ -67,20 +117,8 @@ enum Trouble {
 async fn outside(name: &str) -> Result<(), Trouble> {
     let failed = |error: std::io::Error| Trouble::Failed(format!("{error}"));
     let test = env::current_exe().map_err(failed)?;
-    // A test binary that is killed takes its machines along.
-    let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "TERM", "bash", "-c", SCRIPT, "bed.sh", "outside"]).arg(test).args([
-        "--exact",
-        name,
-        "--include-ignored",
-        "--nocapture",
-    ]);
-    command
-        .env("BED_SCRIPT", SCRIPT)
-        .env("RUST_BACKTRACE", "0")
-        .current_dir(Path::new("/"))
-        .stdin(Stdio::null())
-        .kill_on_drop(true);
+    let mut command = machine(&test);
+    command.args(["--exact", name, "--include-ignored", "--nocapture"]).env("RUST_BACKTRACE", "0");
     let Ok(output) = tokio::time::timeout(LIMIT, command.output()).await else {
         return Err(Trouble::Failed(format!("{name} did not end within {LIMIT:?}")));
     };
@@ -89,7 +127,7 @@ async fn outside(name: &str) -> Result<(), Trouble> {
     let (out, err) = (said(&output.stdout), said(&output.stderr));
     match output.status.code() {
         Some(0) if out.contains("1 passed") => Ok(()),
-        Some(SKIPPED) => Err(Trouble::Skipped(out)),
+        Some(code) if code == i32::from(SKIPPED) => Err(Trouble::Skipped(out)),
         _ => Err(Trouble::Failed(format!("{}\n{out}\n{err}", output.status))),
     }
 }

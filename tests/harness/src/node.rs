@@ -129,7 +129,7 @@ impl Node {
 
     /// Tells the agent to look at its configuration again.
     pub fn reload(&self) {
-        let id = self.agent.as_ref().and_then(Child::id).expect("an agent that runs");
+        let id = self.agent().expect("an agent that runs");
         kill_process(pid(id), Signal::HUP).expect("a signal");
     }
 
@@ -146,6 +146,11 @@ impl Node {
         let mut agent = self.agent.take().expect("an agent");
         kill_process(pid(agent.id().expect("a running agent")), Signal::TERM).expect("the agent can be told");
         tokio::time::timeout(Duration::from_secs(60), agent.wait()).await.expect("the agent stops").expect("a status")
+    }
+
+    /// The process of the agent that runs.
+    pub fn agent(&self) -> Option<u32> {
+        self.agent.as_ref().and_then(Child::id)
     }
 
     /// What the agents have said.
@@ -262,7 +267,7 @@ impl Node {
         for manifest in fs::read_dir(self.path("manifests")).expect("a directory").flatten() {
             fs::remove_file(manifest.path()).expect("a manifest");
         }
-        let agent = self.agent.as_ref().and_then(Child::id);
+        let agent = self.agent();
         eventually("nothing to be left", async || {
             let left = Remains::now().without(&self.before).without_process(agent);
             let mut files: Vec<String> = Vec::new();
