@@ -19,7 +19,7 @@ use libcontainer::{
 };
 use oci_spec::runtime::{LinuxDeviceCgroup, LinuxDeviceType, Spec};
 
-use super::{CONSOLE, Job, Maker, complaints, late, tell_failure, text};
+use super::{CONSOLE, Job, Maker, complaints, late, stage, tell_failure, text};
 use crate::{
     cgroup, devices_v2,
     finish::{Confinement, become_command, enter, own_stdio},
@@ -38,6 +38,8 @@ impl Maker for Libcontainer {
             cgroups.join_others(&path.to_string_lossy()).map_err(|error| error.to_string())?;
         }
         let (spec, trees) = late::arrange(without_what_is_ours(job.spec), &cgroups)?;
+        let staged = stage::set(spec, job.dir)?;
+        let (spec, job) = (&staged.spec, &Job { dir: &staged.dir, report: Rc::clone(&job.report), ..*job });
         let executor = ContainerProcess {
             confinement: Confinement::of(job.spec, job.process)?,
             cwd: job.process.cwd().clone(),
@@ -45,7 +47,7 @@ impl Maker for Libcontainer {
             report: Rc::clone(&job.report),
         };
         complaints::pass_on(&job.report).map_err(|error| text("report", error))?;
-        let bundle = job.bundle(&spec)?;
+        let bundle = job.bundle(spec)?;
         let mut builder = ContainerBuilder::new(job.id.to_owned(), SyscallType::default())
             .with_root_path(job.dir.join("libcontainer"))
             .map_err(|error| chain(&error))?
@@ -73,7 +75,7 @@ fn without_what_is_ours(spec: &Spec) -> Spec {
         process.set_capabilities(None).set_oom_score_adj(None).set_cwd(PathBuf::from("/"));
     }
     if let Some(linux) = spec.linux_mut() {
-        linux.set_seccomp(None);
+        linux.set_seccomp(None).set_uid_mappings(None).set_gid_mappings(None);
     }
     spec
 }
