@@ -12,6 +12,7 @@ mod containers;
 mod probes;
 mod restart_all;
 mod runtime;
+mod users;
 
 /// Runs a test on a machine of its own.
 fn on_a_node<T: AsyncFnOnce(&mut Node)>(test: T) {
