@@ -291,7 +291,7 @@ impl Engine {
             )));
         }
         check(&config)?;
-        users::check(users::of(&sandbox.config)?, &config)?;
+        users::check(self.users(&sandbox.config)?, &config)?;
         let id = new_id()?;
         let (dir, mounts) = (container_dir(&sandbox.dir, &id), config.mounts.len());
         let made = {

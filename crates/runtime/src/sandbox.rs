@@ -147,7 +147,7 @@ impl Engine {
             )));
         }
         check(&config)?;
-        self.check_users(&config)?;
+        self.users(&config)?;
         let same = |other: &Sandbox| other.config.metadata.as_ref() == Some(&metadata);
         if let Some(other) = self.sandboxes().into_iter().find(|other| same(other)) {
             return Err(Status::already_exists(format!(
@@ -180,10 +180,12 @@ impl Engine {
         }
     }
 
-    fn check_users(&self, config: &v1::PodSandboxConfig) -> Result<(), Status> {
-        match users::of(config)?.and_then(|_| self.no_users()) {
+    /// Who the users of a sandbox are, if that can be had here.
+    pub(crate) fn users(&self, config: &v1::PodSandboxConfig) -> Result<Option<Users>, Status> {
+        let users = users::of(config)?;
+        match users.and_then(|_| self.no_users()) {
             Some(why) => Err(Status::unimplemented(format!("users of its own (hostUsers: false): {why}"))),
-            None => Ok(()),
+            None => Ok(users),
         }
     }
 

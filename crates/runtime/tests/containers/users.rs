@@ -14,6 +14,7 @@ use std::{
 };
 
 use keelet_cri::v1::{self, NamespaceMode};
+use keelet_runtime::OciRuntime;
 use keelet_shim::{
     protocol::{Request, SOCKET},
     wire,
@@ -21,7 +22,8 @@ use keelet_shim::{
 
 use crate::{
     Shown, cases,
-    world::{Pod, World, pod_config, run, security},
+    survival::{kill, shims},
+    world::{Pod, World, pod_config, run, security, until},
 };
 
 cases![
@@ -33,6 +35,7 @@ cases![
     users_outlive_the_server_and_the_shim,
     a_pods_users_get_its_images_and_devices,
     what_has_no_place_among_a_pods_users_is_refused,
+    where_another_program_makes_containers_there_are_none,
 ];
 
 const LENGTH: u32 = 65_536;
@@ -277,6 +280,11 @@ async fn users_outlive_the_server_and_the_shim(world: &mut World) -> Shown {
     assert_eq!(world.exec(&id, script).await.trim(), map);
     world.reopen().await;
     assert_eq!(world.exec(&id, script).await.trim(), map);
+    let old = shims();
+    old.iter().copied().for_each(kill);
+    until("another shim runs", async || shims().iter().any(|pid| !old.contains(pid)).then_some(())).await;
+    until("it answers", async || world.try_exec(&id, "true", 60).await.ok()).await;
+    assert_eq!(world.exec(&id, script).await.trim(), map);
     let again = world.output(&pod, container(world, "again", script)).await;
     assert_eq!(again.trim(), map, "a container that is made later joins the same");
     Shown::Yes
@@ -345,5 +353,25 @@ async fn what_has_no_place_among_a_pods_users_is_refused(world: &mut World) -> S
     let error = world.cri().start_container(&id).await.expect_err("it cannot be translated");
     assert!(error.message.contains("\"/data\"") && error.message.contains("user namespace"), "{error}");
     run("umount", &[dir.to_str().unwrap()]);
+    Shown::Yes
+}
+
+async fn where_another_program_makes_containers_there_are_none(world: &mut World) -> Shown {
+    if let Some(skipped) = cannot() {
+        return skipped;
+    }
+    assert!(world.cri().handler_features("").await.expect("a status").user_namespaces);
+    let before = pod(world, "before", 0).await;
+    world.settings.oci_runtime = OciRuntime::Program("/bin/true".into());
+    world.reopen().await;
+    for handler in ["", "keelet", "unknown"] {
+        assert!(!world.cri().handler_features(handler).await.expect("a status").user_namespaces, "{handler:?}");
+    }
+    let config = pod_config("refused", &world.dir.join("logs/refused"), options(0));
+    let error = world.cri().run_pod_sandbox(config, "").await.expect_err("refused");
+    assert!(error.message.contains("hostUsers") && error.message.contains("/bin/true"), "{error}");
+    let error =
+        world.create(&before, container(world, "late", "true")).await.expect_err("in a pod of an earlier server");
+    assert!(error.message.contains("hostUsers") && error.message.contains("/bin/true"), "{error}");
     Shown::Yes
 }
