@@ -60,6 +60,9 @@ pub trait Host: Send + Sync + fmt::Debug {
     fn refresh<'a>(&'a self, pod: &'a Pod) -> BoxFuture<'a, Result<(), HostError>>;
     /// The config maps and secrets that are asked for, of the pod's namespace, as far as they are there.
     fn objects<'a>(&'a self, pod: &'a Pod, wanted: &'a [Reference]) -> BoxFuture<'a, Result<Objects, HostError>>;
+    /// The IDs of the node that are the users of a pod that has its own: the same ones as long as it has directories, and
+    /// no other pod's. Only after `prepare`.
+    fn user_range<'a>(&'a self, pod: &'a Pod) -> BoxFuture<'a, Result<IdRange, HostError>>;
     /// The pod's log directory.
     fn log_dir(&self, pod: &Pod) -> Result<PathBuf, HostError>;
     /// Makes the files of one life of a container.
@@ -91,6 +94,15 @@ pub trait Host: Send + Sync + fmt::Debug {
     fn process_end(&self, pid: u32) -> Option<BoxFuture<'static, ()>>;
     /// Removes what `prepare` made. It is no error if nothing is there.
     fn clean_up<'a>(&'a self, uid: &'a str) -> BoxFuture<'a, Result<(), HostError>>;
+}
+
+/// IDs of the node that are the users and groups of a pod, which count from zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdRange {
+    /// The pod's root.
+    pub first: u32,
+    /// How many there are.
+    pub length: u32,
 }
 
 /// The log of one life of a container.

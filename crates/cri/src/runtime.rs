@@ -119,6 +119,15 @@ impl Runtime {
         answer.status.ok_or_else(|| Error::without("Status", "status"))
     }
 
+    /// What pods can have with one of the runtime's handlers; the usual one has no name. One that is not known offers
+    /// nothing.
+    pub async fn handler_features(&self, handler: &str) -> Result<v1::RuntimeHandlerFeatures, Error> {
+        let request = v1::StatusRequest { verbose: false };
+        let answer = self.look("Status", self.runtime().status(request)).await?;
+        let found = answer.runtime_handlers.into_iter().find(|one| one.name == handler);
+        Ok(found.and_then(|one| one.features).unwrap_or_default())
+    }
+
     /// How the runtime is set up; `None` if it does not tell.
     pub async fn runtime_config(&self) -> Result<Option<v1::RuntimeConfigResponse>, Error> {
         let request = v1::RuntimeConfigRequest {};

@@ -48,6 +48,7 @@ pub use error::{Error, Fault, LimitExceeded, RegistryProblem};
 pub use image::{Image, ImageConfig, Source};
 pub use index::Removed;
 pub use limits::Limits;
+pub use overlay::Owners;
 pub use platform::Platform;
 pub use pull::{Auth, Progress, PullOptions, docker_auth, docker_config_path};
 pub use store::{Collected, Options, Store};

@@ -20,9 +20,14 @@ use crate::error::{At, Error};
 pub(crate) struct Overlay<'a> {
     /// directories from the topmost down
     pub(crate) lowers: &'a [PathBuf],
+    /// how those are opened, if owners are not as they are on disk
+    pub(crate) owners: Option<Owners<'a>>,
     /// where changes go, and a place for the kernel to prepare them; without it the mount is read-only
     pub(crate) upper: Option<Upper>,
 }
+
+/// Opens a directory as a tree that shows its files with other owners than they have on disk.
+pub type Owners<'a> = &'a dyn Fn(&Path) -> std::io::Result<OwnedFd>;
 
 /// Two directories on one file system.
 pub(crate) struct Upper {
@@ -51,6 +56,10 @@ pub(crate) fn mount_overlay(overlay: &Overlay<'_>, target: &Path) -> Result<(), 
     for hand in [Hand::Descriptor, Hand::Path] {
         match configure(overlay, hand) {
             Ok(file_system) => return attach(&file_system, overlay, target),
+            // By its name a tree with other owners cannot be found.
+            Err(Refusal::Unknown) if overlay.owners.is_some() => {
+                return Err(failed(target, "this kernel takes no layers with other owners (Linux 6.15 does)".into()));
+            }
             Err(Refusal::Unknown) => {}
             Err(Refusal::Failed(reason)) => return Err(failed(target, reason)),
         }
@@ -99,8 +108,19 @@ fn configure(overlay: &Overlay<'_>, hand: Hand) -> Result<OwnedFd, Refusal> {
     };
     let told = |error: Errno| Refusal::Failed(explain(&file_system, error));
     fsconfig_set_string(&file_system, "source", "keelet").map_err(told)?;
+    // A tree that is in no place goes when it is closed, which must not be before the overlay stands on it.
+    let mut trees = Vec::new();
     for lower in overlay.lowers {
-        match hand_over(&file_system, "lowerdir+", lower, hand) {
+        let handed = match overlay.owners {
+            None => hand_over(&file_system, "lowerdir+", lower, hand),
+            Some(open) => {
+                let tree = open(lower).map_err(|error| Refusal::Failed(format!("{}: {error}", lower.display())))?;
+                let handed = fsconfig_set_fd(&file_system, "lowerdir+", &tree);
+                trees.push(tree);
+                handed
+            }
+        };
+        match handed {
             Err(Errno::INVAL) => return Err(Refusal::Unknown),
             set => {
                 set.map_err(|error| Refusal::Failed(format!("{}: {}", lower.display(), explain(&file_system, error))))?
@@ -252,7 +272,7 @@ mod tests {
                 let target = path("target");
                 for writable in [true, false] {
                     let upper = writable.then(|| Upper { changes: path("upper"), work: path("work") });
-                    match way(&Overlay { lowers: &lowers, upper }, &target) {
+                    match way(&Overlay { lowers: &lowers, owners: None, upper }, &target) {
                         Err(error) if error.to_string().contains("does not know") => {
                             skipped(&format!("{name}: {error}"));
                             continue;
@@ -275,10 +295,12 @@ mod tests {
     fn old_kernels_say_what_does_not_fit() {
         let target = Path::new("/nonexistent");
         let lowers: Vec<PathBuf> = (0..60).map(|n| PathBuf::from(format!("/{n:080}"))).collect();
-        let error = mount_by_options(&Overlay { lowers: &lowers, upper: None }, target).unwrap_err().to_string();
+        let error =
+            mount_by_options(&Overlay { lowers: &lowers, owners: None, upper: None }, target).unwrap_err().to_string();
         assert!(error.contains("60 layers need 4") && error.contains("Linux 6.8"), "{error}");
         let lowers = [PathBuf::from("/a:b")];
-        let error = mount_by_options(&Overlay { lowers: &lowers, upper: None }, target).unwrap_err().to_string();
+        let error =
+            mount_by_options(&Overlay { lowers: &lowers, owners: None, upper: None }, target).unwrap_err().to_string();
         assert!(error.contains("no paths with ':'"), "{error}");
     }
 
@@ -289,7 +311,9 @@ mod tests {
         }
         let place = tempfile::tempdir().unwrap();
         let lowers = [place.path().join("missing")];
-        let error = mount_overlay(&Overlay { lowers: &lowers, upper: None }, place.path()).unwrap_err().to_string();
+        let error = mount_overlay(&Overlay { lowers: &lowers, owners: None, upper: None }, place.path())
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("missing") && error.contains("No such file"), "{error}");
     }
 }

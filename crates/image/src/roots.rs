@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{At, Error};
 use crate::image::{Image, Source};
 use crate::index::write_file;
-use crate::overlay::{Overlay, Upper, is_mount_point, mount_memory, mount_overlay, unmount_all};
+use crate::overlay::{Overlay, Owners, Upper, is_mount_point, mount_memory, mount_overlay, unmount_all};
 use crate::store::{Store, make_directory};
 use crate::tree::{self, Usage};
 use crate::work::Work;
@@ -39,8 +39,14 @@ const NOTE: &str = "root.json";
 // === impl Store ===
 
 impl Store {
-    /// Makes a root from an image, or finds the one with this key, and returns where it is mounted.
+    /// Makes a root from an image, or finds the one with this key, and returns where it is mounted. Files belong to whom
+    /// the image says.
     pub fn make_root(&self, key: &str, image: &Image) -> Result<PathBuf, Error> {
+        self.make_root_for(key, image, None)
+    }
+
+    /// The same with other owners. Changes are kept with those.
+    pub fn make_root_for(&self, key: &str, image: &Image, owners: Option<Owners<'_>>) -> Result<PathBuf, Error> {
         let directory = self.root_directory(key)?;
         let _guard = self.lock()?;
         let lowers = self.lower_directories(image)?;
@@ -66,9 +72,9 @@ impl Store {
         if is_mount_point(&target)? {
             return Ok(target);
         }
-        let upper = self.make_upper(&directory, &note, lowers.first())?;
+        let upper = self.make_upper(&directory, &note, lowers.first(), owners)?;
         let lowers = if lowers.is_empty() { vec![self.path("empty/a")] } else { lowers };
-        mount_overlay(&Overlay { lowers: &lowers, upper: Some(upper) }, &target)?;
+        mount_overlay(&Overlay { lowers: &lowers, owners, upper: Some(upper) }, &target)?;
         Ok(target)
     }
 
@@ -104,6 +110,17 @@ impl Store {
 
     /// Mounts an image read-only at a directory that exists. The key is for [`Store::unmount_image`].
     pub fn mount_image(&self, key: &str, image: &Image, target: &Path) -> Result<(), Error> {
+        self.mount_image_for(key, image, target, None)
+    }
+
+    /// The same with other owners.
+    pub fn mount_image_for(
+        &self,
+        key: &str,
+        image: &Image,
+        target: &Path,
+        owners: Option<Owners<'_>>,
+    ) -> Result<(), Error> {
         let path = self.mount_note(key)?;
         let _guard = self.lock()?;
         let note = Note {
@@ -127,7 +144,7 @@ impl Store {
         // Without a directory for changes overlayfs wants at least two others, and not one of them twice.
         let fill = [self.path("empty/a"), self.path("empty/b")];
         lowers.extend(fill.into_iter().take(2usize.saturating_sub(lowers.len())));
-        mount_overlay(&Overlay { lowers: &lowers, upper: None }, target)
+        mount_overlay(&Overlay { lowers: &lowers, owners, upper: None }, target)
     }
 
     /// Takes a mounted image away. One that is not there is fine.
@@ -155,7 +172,13 @@ impl Store {
 
     /// Prepares the place for changes. The overlay shows its owner and mode as those of the root directory, so they are those of
     /// the topmost layer.
-    fn make_upper(&self, directory: &Path, note: &Note, topmost: Option<&PathBuf>) -> Result<Upper, Error> {
+    fn make_upper(
+        &self,
+        directory: &Path,
+        note: &Note,
+        topmost: Option<&PathBuf>,
+        owners: Option<Owners<'_>>,
+    ) -> Result<Upper, Error> {
         let upper = upper_of(directory, note);
         if note.in_memory {
             let memory = directory.join("memory");
@@ -169,7 +192,11 @@ impl Store {
         make_directory(&upper.work, 0o700)?;
         if is_new {
             let like = topmost.map_or_else(|| self.path("empty/a"), Clone::clone);
-            let metadata = std::fs::metadata(&like).at("look at", &like)?;
+            let metadata = match owners {
+                None => std::fs::metadata(&like),
+                Some(open) => open(&like).and_then(|tree| std::fs::File::from(tree).metadata()),
+            };
+            let metadata = metadata.at("look at", &like)?;
             std::os::unix::fs::chown(&upper.changes, Some(metadata.uid()), Some(metadata.gid()))
                 .at("set owner of", &upper.changes)?;
             let mode = std::fs::Permissions::from_mode(metadata.mode() & 0o7777);

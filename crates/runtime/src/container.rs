@@ -2,8 +2,8 @@
 
 use std::{
     fs,
-    os::fd::OwnedFd,
-    path::PathBuf,
+    os::fd::{AsFd, OwnedFd},
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -23,6 +23,7 @@ use crate::{
     security,
     shim::ShimError,
     spec::{self, Given},
+    users,
 };
 
 /// What a container is said to have ended with if it could not be started, as with containerd.
@@ -290,6 +291,7 @@ impl Engine {
             )));
         }
         check(&config)?;
+        users::check(self.users(&sandbox.config)?, &config)?;
         let id = new_id()?;
         let (dir, mounts) = (container_dir(&sandbox.dir, &id), config.mounts.len());
         let made = {
@@ -340,10 +342,16 @@ impl Engine {
         let image = images.find(wanted).map_err(|error| internal("image", &error))?;
         let image = image.ok_or_else(|| Status::not_found(format!("the image {wanted:?} is not on this node")))?;
         fs::create_dir_all(&dir).map_err(|error| internal("the container's directory", &error))?;
-        let rootfs = images.make_root(&id, &image).map_err(|error| internal("the container's files", &error))?;
+        let users = users::of(&sandbox.config)?;
+        let namespace = users.map(|_| users::namespace(sandbox)).transpose()?;
+        let open = namespace.as_ref().map(|users| |path: &Path| keelet_shim::users::translated(path, users.as_fd()));
+        let owners = open.as_ref().map(|open| -> keelet_image::Owners<'_> { open });
+        let rootfs =
+            images.make_root_for(&id, &image, owners).map_err(|error| internal("the container's files", &error))?;
         let security = security::of(&config, &image, &rootfs)?;
+        users::check_ids(users, &security.user)?;
         let cgroup = format!("{}/{id}", cgroup_parent(&self.parts.settings.cgroup, &sandbox.id, &sandbox.config));
-        let (image_mounts, places) = self.mount_images(&id, &dir, &config)?;
+        let (image_mounts, places) = self.mount_images(&id, &dir, &config, owners)?;
         make_missing_directories(&config)?;
         let spec = spec::container(&Given {
             config: &config,
@@ -360,6 +368,7 @@ impl Engine {
             seccomp: security.seccomp,
             image_mounts: places,
             cgroups: &self.parts.cgroups,
+            users,
         });
         let spec = spec.map_err(|error| Status::invalid_argument(error.to_string()))?;
         let write = |what: &str, result: std::io::Result<()>| result.map_err(|error| internal(what, &error));
@@ -388,8 +397,9 @@ impl Engine {
     fn mount_images(
         &self,
         id: &str,
-        dir: &std::path::Path,
+        dir: &Path,
         config: &v1::ContainerConfig,
+        owners: Option<keelet_image::Owners<'_>>,
     ) -> Result<(Vec<String>, Vec<PathBuf>), Status> {
         let (mut keys, mut places) = (Vec::new(), Vec::new());
         for (number, mount) in config.mounts.iter().enumerate() {
@@ -400,7 +410,8 @@ impl Engine {
             })?;
             let (key, place) = (image_mount(id, number), dir.join(format!("image-{number}")));
             fs::create_dir_all(&place).map_err(|error| internal("image volume", &error))?;
-            self.parts.images.mount_image(&key, &image, &place).map_err(|error| internal("image volume", &error))?;
+            let mounted = self.parts.images.mount_image_for(&key, &image, &place, owners);
+            mounted.map_err(|error| internal("image volume", &error))?;
             keys.push(key);
             let inside = security::below(&place, &mount.image_sub_path)
                 .map_err(|error| internal(&format!("image volume, sub path {:?}", mount.image_sub_path), &error))?;
@@ -546,7 +557,7 @@ fn image_mount(id: &str, number: usize) -> String {
 
 /// What cannot be passed on is refused before anything is made.
 fn check(config: &v1::ContainerConfig) -> Result<(), Status> {
-    use std::path::{Component, Path};
+    use std::path::Component;
     let wrong = |what: String| Err(Status::invalid_argument(what));
     if !Path::new(&config.log_path).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
         return wrong(format!("log_path {:?} leads out of the pod's directory of logs", config.log_path));
@@ -568,7 +579,7 @@ fn check(config: &v1::ContainerConfig) -> Result<(), Status> {
 /// Directories of the node that a container mounts and that are not there are made, as containerd does.
 fn make_missing_directories(config: &v1::ContainerConfig) -> Result<(), Status> {
     for mount in config.mounts.iter().filter(|mount| mount.image.is_none()) {
-        let path = std::path::Path::new(&mount.host_path);
+        let path = Path::new(&mount.host_path);
         if let Err(error) = path.symlink_metadata()
             && error.kind() == std::io::ErrorKind::NotFound
         {

@@ -1,6 +1,6 @@
 //! Files that a sandbox has for its containers.
 
-use std::{ffi::CStr, fs, io, path::Path};
+use std::{ffi::CString, fs, io, os::unix::fs::chown, path::Path};
 
 use keelet_cri::v1;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
@@ -8,7 +8,7 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use crate::spec::{HOSTNAME, HOSTS, RESOLV_CONF, SHM};
 
 /// As much as containerd gives.
-const SHM_OPTIONS: &CStr = c"mode=1777,size=65536k";
+const SHM_OPTIONS: &str = "mode=1777,size=65536k";
 
 /// Writes the name, the hosts and the resolver of a pod. Agents that have a better `hosts` file mount it over ours.
 pub(crate) fn write(dir: &Path, config: &v1::PodSandboxConfig, host_network: bool) -> io::Result<()> {
@@ -44,12 +44,18 @@ fn resolv_conf(dns: &v1::DnsConfig) -> String {
     text
 }
 
+/// Gives these files to somebody: to a pod's root who is not the node's.
+pub(crate) fn give(dir: &Path, (uid, gid): (u32, u32)) -> io::Result<()> {
+    [HOSTNAME, HOSTS, RESOLV_CONF].iter().try_for_each(|name| chown(dir.join(name), Some(uid), Some(gid)))
+}
+
 /// The memory that containers of a pod share by name.
-pub(crate) fn mount_shm(dir: &Path) -> io::Result<()> {
+pub(crate) fn mount_shm(dir: &Path, (uid, gid): (u32, u32)) -> io::Result<()> {
     let path = dir.join(SHM);
     fs::create_dir_all(&path)?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    Ok(mount("shm", &path, "tmpfs", flags, SHM_OPTIONS)?)
+    let options = CString::new(format!("{SHM_OPTIONS},uid={uid},gid={gid}")).unwrap_or_default();
+    Ok(mount("shm", &path, "tmpfs", flags, options.as_c_str())?)
 }
 
 pub(crate) fn unmount_shm(dir: &Path) -> io::Result<()> {

@@ -37,6 +37,7 @@ mod spec;
 mod stats;
 mod streams;
 mod update;
+mod users;
 
 pub use keelet_image::Image;
 

@@ -11,7 +11,7 @@ use keelet_cri::v1::{self, NamespaceMode};
 use keelet_net::{PodNetwork, PortMapping, Protocol};
 use keelet_shim::{
     pidfd,
-    protocol::{self, CONTAINERS, PAUSE, Request},
+    protocol::{self, CONTAINERS, PAUSE, Request, Users},
 };
 use tonic::Status;
 
@@ -20,6 +20,7 @@ use crate::{
     files, keeper,
     records::{self, RECORD, SandboxRecord},
     shim::{Shim, ShimError},
+    users,
 };
 
 /// A sandbox.
@@ -146,6 +147,7 @@ impl Engine {
             )));
         }
         check(&config)?;
+        self.users(&config)?;
         let same = |other: &Sandbox| other.config.metadata.as_ref() == Some(&metadata);
         if let Some(other) = self.sandboxes().into_iter().find(|other| same(other)) {
             return Err(Status::already_exists(format!(
@@ -170,6 +172,23 @@ impl Engine {
         }
     }
 
+    /// Why pods cannot have users of their own here; none if they can.
+    pub(crate) fn no_users(&self) -> Option<String> {
+        match &self.parts.oci_runtime {
+            None => keelet_shim::users::missing(),
+            Some(program) => Some(format!("no user namespaces where {} makes the containers", program.display())),
+        }
+    }
+
+    /// Who the users of a sandbox are, if that can be had here.
+    pub(crate) fn users(&self, config: &v1::PodSandboxConfig) -> Result<Option<Users>, Status> {
+        let users = users::of(config)?;
+        match users.and_then(|_| self.no_users()) {
+            Some(why) => Err(Status::unimplemented(format!("users of its own (hostUsers: false): {why}"))),
+            None => Ok(users),
+        }
+    }
+
     async fn make_sandbox(
         &self,
         id: &str,
@@ -179,11 +198,12 @@ impl Engine {
     ) -> Result<Arc<Sandbox>, Status> {
         let prepared = config.clone();
         let place = dir.to_owned();
-        self.blocking(move |_| prepare(&place, &prepared))
+        let users = users::of(&config)?;
+        self.blocking(move |_| prepare(&place, &prepared, users))
             .await
             .map_err(|error| internal("the pod's files", &error))?;
         let shim = self.parts.launcher.launch(dir).map_err(|error| internal("the pod's shim", &error))?;
-        let pid = shim.run(&Request::Sandbox(wanted(&config))).await.map_err(|error| failed(&error))?;
+        let pid = shim.run(&Request::Sandbox(wanted(&config, users))).await.map_err(|error| failed(&error))?;
         let pause = pidfd::identify(pid).map_err(|error| internal("the pod's process", &error))?;
         let mut record = SandboxRecord {
             created_at: now(),
@@ -306,11 +326,6 @@ impl Engine {
 /// Namespaces that only this runtime's settings could give are refused before anything is made.
 fn check(config: &v1::PodSandboxConfig) -> Result<(), Status> {
     let options = namespaces(config);
-    if options.userns_options.is_some_and(|users| users.mode == NamespaceMode::Pod as i32) {
-        return Err(Status::unimplemented(
-            "user namespaces (hostUsers: false) are not supported by the embedded runtime",
-        ));
-    }
     let parent = config.linux.as_ref().map(|linux| linux.cgroup_parent.as_str()).unwrap_or_default();
     if parent.split('/').any(|part| part == "..") || parent.contains('\0') {
         return Err(Status::invalid_argument(format!("cgroup_parent {parent:?} is not the path of a cgroup")));
@@ -334,7 +349,7 @@ fn check(config: &v1::PodSandboxConfig) -> Result<(), Status> {
     Ok(())
 }
 
-fn wanted(config: &v1::PodSandboxConfig) -> protocol::Sandbox {
+fn wanted(config: &v1::PodSandboxConfig, users: Option<Users>) -> protocol::Sandbox {
     let options = namespaces(config);
     let own_network = options.network != NamespaceMode::Node as i32;
     protocol::Sandbox {
@@ -343,6 +358,7 @@ fn wanted(config: &v1::PodSandboxConfig) -> protocol::Sandbox {
         ipc: options.ipc != NamespaceMode::Node as i32,
         processes: options.pid == NamespaceMode::Pod as i32,
         sysctls: config.linux.iter().flat_map(|linux| linux.sysctls.clone()).collect(),
+        users,
     }
 }
 
@@ -386,13 +402,17 @@ fn port_mapping(mapping: &v1::PortMapping) -> Result<PortMapping, Status> {
 }
 
 /// The directory of a sandbox, with what its containers find in `/etc` and `/dev/shm`.
-fn prepare(dir: &Path, config: &v1::PodSandboxConfig) -> io::Result<()> {
+fn prepare(dir: &Path, config: &v1::PodSandboxConfig, users: Option<Users>) -> io::Result<()> {
     fs::create_dir_all(dir.join(CONTAINERS))?;
     records::write_sandbox_config(dir, config)?;
     let options = namespaces(config);
     files::write(dir, config, options.network == NamespaceMode::Node as i32)?;
+    let root = users.map(|users| (users.uids.first, users.gids.first));
+    if let Some(root) = root {
+        files::give(dir, root)?;
+    }
     if options.ipc != NamespaceMode::Node as i32 {
-        files::mount_shm(dir)?;
+        files::mount_shm(dir, root.unwrap_or_default())?;
     }
     Ok(())
 }

@@ -41,7 +41,8 @@ impl RuntimeService for Engine {
             },
         };
         let conditions = vec![ready("RuntimeReady"), network_condition];
-        let features = v1::RuntimeHandlerFeatures { recursive_read_only_mounts: true, user_namespaces: false };
+        let features =
+            v1::RuntimeHandlerFeatures { recursive_read_only_mounts: true, user_namespaces: self.no_users().is_none() };
         let handler = |name: &str| v1::RuntimeHandler { name: name.to_owned(), features: Some(features) };
         let mut info = v1::StatusResponse::default().info;
         if request.into_inner().verbose {

@@ -22,9 +22,10 @@ use rustix::{
 
 use crate::{
     cgroup::Mounts,
-    finish::{Confinement, become_command, inside, own_stdio},
+    finish::{Confinement, become_command, inside, own, own_stdio},
     maker::{PID, tell_failure},
     process::{fork, set_oom_score, start_afresh},
+    users::{self, OnNode},
     wire,
 };
 
@@ -76,9 +77,20 @@ fn join_and_fork(command: Command<'_>, report: &OwnedFd) -> Result<(), String> {
         set_oom_score(score).map_err(|error| fail("oom_score_adj", error))?;
     }
     join_cgroups(&command).map_err(|error| error.to_string())?;
+    let on_node = OnNode::of(command.spec);
+    if on_node.differ() {
+        // From inside they could not be given to anybody: they belong to the node's root, who is nobody in there.
+        let uid = on_node.uid(command.process.user().uid());
+        let mut stdio = command.stdio.iter().flatten();
+        let owned = stdio.try_for_each(|fd| own(fd.as_fd(), uid));
+        owned.map_err(|error| fail("standard input and output", error))?;
+    }
     let namespaces = namespaces_to_join(command.pid).map_err(|error| fail("namespaces", error))?;
     // All or none, and with the mounts the root directory.
     setns(command.handle, namespaces).map_err(|error| format!("cannot join the container: {error}"))?;
+    if namespaces.contains(CloneFlags::CLONE_NEWUSER) {
+        users::become_root().map_err(|error| fail("the container's root", error))?;
+    }
     let Command { process, stdio, .. } = command;
     let terminal = stdio.is_none().then(Terminal::open).transpose().map_err(|error| fail("terminal", error))?;
     let fds: Vec<_> = terminal.iter().map(|terminal| terminal.ours.as_fd()).collect();

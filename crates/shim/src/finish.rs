@@ -5,9 +5,12 @@ use std::{
     ffi::CString,
     fs::DirBuilder,
     io,
-    os::unix::{
-        ffi::OsStrExt,
-        fs::{DirBuilderExt, chown},
+    os::{
+        fd::BorrowedFd,
+        unix::{
+            ffi::OsStrExt,
+            fs::{DirBuilderExt, chown},
+        },
     },
     path::{Path, PathBuf},
 };
@@ -84,19 +87,24 @@ fn compile(profile: &LinuxSeccomp) -> Result<seccomp::Program, String> {
 /// Makes standard input, output and error the user's, who may then open them again by their names. This process still has all
 /// privileges.
 pub(crate) fn own_stdio(uid: u32) -> io::Result<()> {
+    [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()]
+        .into_iter()
+        .try_for_each(|fd| own(fd, uid))
+}
+
+/// The same for one descriptor.
+pub(crate) fn own(fd: BorrowedFd<'_>, uid: u32) -> io::Result<()> {
     let null = rustix::fs::stat("/dev/null").map(|null| null.st_rdev).unwrap_or_default();
-    for fd in [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()] {
-        let found = rustix::fs::fstat(fd)?;
-        // Everybody's device stays everybody's.
-        if found.st_uid != uid && (found.st_rdev != null || null == 0) {
-            match rustix::fs::fchown(fd, Some(rustix::fs::Uid::from_raw(uid)), None) {
-                // Some have no owner that could change.
-                Ok(()) | Err(rustix::io::Errno::INVAL | rustix::io::Errno::PERM | rustix::io::Errno::ROFS) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
+    let found = rustix::fs::fstat(fd)?;
+    // Everybody's device stays everybody's.
+    if found.st_uid == uid || (found.st_rdev == null && null != 0) {
+        return Ok(());
     }
-    Ok(())
+    match rustix::fs::fchown(fd, Some(rustix::fs::Uid::from_raw(uid)), None) {
+        // Some have no owner that could change.
+        Ok(()) | Err(rustix::io::Errno::INVAL | rustix::io::Errno::PERM | rustix::io::Errno::ROFS) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Enters the working directory of a container; one that is missing is made, as runc does.

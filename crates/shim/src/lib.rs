@@ -33,6 +33,7 @@ pub mod protocol;
 pub mod seal;
 pub mod seccomp;
 mod shim;
+pub mod users;
 pub mod wire;
 
 pub use self::shim::run;

@@ -8,6 +8,7 @@ mod complaints;
 mod late;
 mod libcontainer;
 mod runc;
+mod stage;
 
 use std::{
     fs::{self, OpenOptions},
@@ -28,6 +29,7 @@ use crate::{
     cgroup::Mounts,
     process::{chain, set_oom_score, start_afresh},
     protocol::{CONFIG, Plan},
+    users::OnNode,
     wire,
 };
 
@@ -66,6 +68,7 @@ struct Job<'a> {
 pub(crate) fn make_pipes(dir: &Path, spec: &Spec, plan: &Plan) -> io::Result<()> {
     let owner = spec.process().as_ref().map(|process| (process.user().uid(), process.user().gid()));
     let (uid, gid) = owner.unwrap_or_default();
+    let on_node = OnNode::of(spec);
     let stdin = plan.stdin.then_some(STDIN);
     for name in [STDOUT, STDERR].into_iter().chain(stdin) {
         let path = dir.join(name);
@@ -73,7 +76,8 @@ pub(crate) fn make_pipes(dir: &Path, spec: &Spec, plan: &Plan) -> io::Result<()>
             Ok(()) | Err(rustix::io::Errno::EXIST) => {}
             Err(error) => return Err(error.into()),
         }
-        chown(&path, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
+        let (uid, gid) = (Uid::from_raw(on_node.uid(uid)), Gid::from_raw(on_node.gid(gid)));
+        chown(&path, Some(uid), Some(gid))?;
     }
     Ok(())
 }

@@ -4,7 +4,8 @@
 //! them and reaps; what they can see of it leads nowhere.
 
 use std::{
-    fs, io,
+    fs::File,
+    io::{self, Write},
     os::fd::{AsFd, OwnedFd},
     path::Path,
 };
@@ -14,14 +15,15 @@ use nix::{
     sched::{CloneFlags, unshare},
     unistd::{chdir, pivot_root, sethostname},
 };
+use rustix::fs::{Mode, OFlags, openat};
 
 use crate::{
     capabilities,
     finish::none,
     maker::{PID, tell_failure},
     process::{fork, start_afresh},
-    protocol::Sandbox,
-    wire,
+    protocol::{IdRange, Sandbox},
+    users, wire,
 };
 
 /// Who it runs as: nobody in particular, as in everybody's pause image.
@@ -41,7 +43,16 @@ pub(crate) fn hold(dir: &Path, sandbox: &Sandbox, report: OwnedFd) -> i32 {
 
 fn try_hold(dir: &Path, sandbox: &Sandbox, report: &OwnedFd) -> Result<i32, String> {
     start_afresh().map_err(|error| format!("a new start: {error}"))?;
-    let mut flags = CloneFlags::CLONE_NEWNS;
+    // Through this directory, kernel parameters can be reached when nothing else of the node can.
+    let parameters = File::open("/proc/sys").map_err(|error| format!("/proc/sys: {error}"))?;
+    let users = sandbox.users.as_ref().map(users::make).transpose()?;
+    unshare(CloneFlags::CLONE_NEWNS).map_err(|error| format!("cannot make a mount namespace: {error}"))?;
+    leave_files(dir)?;
+    // Before the other namespaces, which are then theirs to administer.
+    if let Some(users) = users {
+        users::enter(users.as_fd()).map_err(|error| format!("cannot enter the user namespace: {error}"))?;
+    }
+    let mut flags = CloneFlags::empty();
     for (wanted, flag) in [
         (sandbox.network, CloneFlags::CLONE_NEWNET),
         (sandbox.ipc, CloneFlags::CLONE_NEWIPC),
@@ -56,14 +67,16 @@ fn try_hold(dir: &Path, sandbox: &Sandbox, report: &OwnedFd) -> Result<i32, Stri
         sethostname(name).map_err(|error| format!("cannot set the host name {name:?}: {error}"))?;
     }
     for (name, value) in &sandbox.sysctls {
-        set_sysctl(name, value).map_err(|error| format!("sysctl {name}={value}: {error}"))?;
+        set_sysctl(&parameters, name, value).map_err(|error| format!("sysctl {name}={value}: {error}"))?;
     }
+    drop(parameters);
     if !sandbox.processes {
-        ready(dir, report, std::process::id())?;
+        give_up_privileges(sandbox)?;
+        tell(report, std::process::id())?;
         wait_for_ever(report);
     }
     // The first process that is made from here is the first one in there. It waits until its number is known out here.
-    let pid = fork(|| match leave_files(dir).and_then(|()| give_up_privileges()) {
+    let pid = fork(|| match give_up_privileges(sandbox) {
         Ok(()) => wait_for_ever(report),
         Err(error) => {
             tell_failure(report, &error);
@@ -75,22 +88,18 @@ fn try_hold(dir: &Path, sandbox: &Sandbox, report: &OwnedFd) -> Result<i32, Stri
     Ok(0)
 }
 
-fn ready(dir: &Path, report: &OwnedFd, pid: u32) -> Result<(), String> {
-    leave_files(dir)?;
-    give_up_privileges()?;
-    tell(report, pid)
-}
-
 fn tell(report: &OwnedFd, pid: u32) -> Result<(), String> {
     wire::send(report, format!("{PID}{pid}\n").as_bytes(), &[]).map_err(|error| format!("report: {error}"))
 }
 
 /// Kernel parameters below `net`, `kernel` and `fs.mqueue` belong to namespaces; the server has seen that it is one of those.
-fn set_sysctl(name: &str, value: &str) -> io::Result<()> {
+fn set_sysctl(parameters: &File, name: &str, value: &str) -> io::Result<()> {
     if name.split(['.', '/']).any(|part| part.is_empty() || part == "..") {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not the name of a kernel parameter"));
     }
-    fs::write(Path::new("/proc/sys").join(name.replace('.', "/")), value)
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+    let file = openat(parameters, name.replace('.', "/"), flags, Mode::empty())?;
+    File::from(file).write_all(value.as_bytes())
 }
 
 /// An empty root directory that cannot be written: who follows `/proc/1/root` sees nothing of the node.
@@ -110,8 +119,10 @@ fn leave_files(dir: &Path) -> Result<(), String> {
     chdir("/").map_err(|error| fail("empty root", error))
 }
 
-fn give_up_privileges() -> Result<(), String> {
-    capabilities::become_user(NOBODY, NOBODY, &[], &none(), true)
+fn give_up_privileges(sandbox: &Sandbox) -> Result<(), String> {
+    let last = |range: IdRange| range.length.saturating_sub(1).min(NOBODY);
+    let (uid, gid) = sandbox.users.map_or((NOBODY, NOBODY), |users| (last(users.uids), last(users.gids)));
+    capabilities::become_user(uid, gid, &[], &none(), true)
         .map_err(|error| format!("cannot give up privileges: {error}"))
 }
 

@@ -120,6 +120,27 @@ pub struct Sandbox {
     pub processes: bool,
     /// Kernel parameters of these namespaces.
     pub sysctls: Vec<(String, String)>,
+    /// Users of its own.
+    #[serde(default)]
+    pub users: Option<Users>,
+}
+
+/// Who the users of a pod are on the node: they count from zero, their ranges start elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Users {
+    /// Users.
+    pub uids: IdRange,
+    /// Groups.
+    pub gids: IdRange,
+}
+
+/// IDs of the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IdRange {
+    /// What is zero in the pod.
+    pub first: u32,
+    /// How many there are.
+    pub length: u32,
 }
 
 /// How to start a container, besides its OCI configuration.
@@ -163,6 +184,20 @@ pub struct Exit {
     pub at: i64,
     /// Whether the kernel killed something in it for its memory.
     pub oom: bool,
+}
+
+// === impl IdRange ===
+
+impl IdRange {
+    /// Whether the pod has such an ID.
+    pub fn has(self, inside: u32) -> bool {
+        inside < self.length
+    }
+
+    /// What an ID of the pod is on the node. Ranges end before the numbers do, so this is always one.
+    pub fn on_node(self, inside: u32) -> u32 {
+        self.first.saturating_add(inside)
+    }
 }
 
 /// A container's directory in the directory of its sandbox.

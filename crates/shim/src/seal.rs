@@ -30,6 +30,7 @@ pub(crate) const READ_ONLY: u64 = 1;
 pub(crate) const NO_SUID: u64 = 2;
 pub(crate) const NO_DEV: u64 = 4;
 pub(crate) const NO_EXEC: u64 = 8;
+const TRANSLATE_OWNERS: u64 = 0x10_0000;
 
 /// An executable, sealed. To be executed as `/proc/self/fd/<number>`.
 pub fn sealed(path: &Path) -> io::Result<OwnedFd> {
@@ -56,15 +57,24 @@ pub(crate) struct Attributes {
 pub(crate) fn set_attributes(tree: BorrowedFd<'_>, wanted: &Attributes) -> io::Result<()> {
     let attributes = MountAttr { set: wanted.set, clear: 0, propagation: wanted.propagation, user_namespace: 0 };
     const RECURSIVE: libc::c_int = 0x8000;
-    let flags = libc::AT_EMPTY_PATH | if wanted.recursive { RECURSIVE } else { 0 };
+    change(tree, if wanted.recursive { RECURSIVE } else { 0 }, &attributes)
+}
+
+/// Has a mount show the owners of files as a user namespace knows them.
+pub(crate) fn set_users(tree: BorrowedFd<'_>, users: BorrowedFd<'_>) -> io::Result<()> {
+    let user_namespace = users.as_raw_fd().unsigned_abs().into();
+    change(tree, 0, &MountAttr { set: TRANSLATE_OWNERS, clear: 0, propagation: 0, user_namespace })
+}
+
+fn change(tree: BorrowedFd<'_>, flags: libc::c_int, attributes: &MountAttr) -> io::Result<()> {
     #[expect(unsafe_code, reason = "the kernel reads a structure of the size it is given")]
     let answer = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
             tree.as_raw_fd(),
             c"".as_ptr(),
-            flags,
-            &raw const attributes,
+            libc::AT_EMPTY_PATH | flags,
+            std::ptr::from_ref(attributes),
             size_of::<MountAttr>(),
         )
     };

@@ -8,7 +8,7 @@ use std::{
 
 use futures::future::BoxFuture;
 use keelet_agent::{
-    doors::{Ended, Host, HostError, LifeFiles, LifeOf, LogFile, Space, Volumes},
+    doors::{Ended, Host, HostError, IdRange, LifeFiles, LifeOf, LogFile, Space, Volumes},
     objects::{Data, ObjectKind, Objects, Reference},
 };
 use keelet_pod::Pod;
@@ -75,6 +75,10 @@ impl Host for SimHost {
             objects.insert(kind, name, Arc::new(data));
         }
         Box::pin(async move { Ok(objects) })
+    }
+
+    fn user_range<'a>(&'a self, _: &'a Pod) -> BoxFuture<'a, Result<IdRange, HostError>> {
+        Box::pin(async { Ok(IdRange { first: 65_536, length: 65_536 }) })
     }
 
     fn log_dir(&self, pod: &Pod) -> Result<PathBuf, HostError> {

@@ -300,7 +300,13 @@ impl Node {
             Runs::Embedded => {
                 let target = seen.pid(container).to_string();
                 let mut enter = Command::new("nsenter");
-                enter.args(["--target", &target, "--mount", "--pid", "--net", "--ipc", "--uts", "--"]).args(command);
+                enter.args(["--target", &target, "--mount", "--pid", "--net", "--ipc", "--uts"]);
+                // A pod's own users, who can be joined by whoever is not one of them.
+                let users = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/user")).expect("a process");
+                if users(&target) != users("self") {
+                    enter.arg("--user");
+                }
+                enter.arg("--").args(command);
                 let output = enter.stdin(Stdio::null()).kill_on_drop(true).output().await.expect("nsenter");
                 (output.status.code(), output.stdout, output.stderr)
             }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! <root>/pods/<uid>/etc-hosts
+//! <root>/pods/<uid>/userns                                        which IDs of the node its users are
 //! <root>/pods/<uid>/containers/<container>/<attempt>              termination message
 //! <root>/pods/<uid>/volumes/kubernetes.io~empty-dir/<volume>/     a directory, or a tmpfs
 //! <root>/pods/<uid>/volumes/kubernetes.io~configmap/<volume>/     the same for volumes that the agent fills
@@ -25,6 +26,7 @@ mod size;
 mod sub_paths;
 mod tail;
 mod turns;
+mod users;
 mod volumes;
 
 use std::{
@@ -33,7 +35,7 @@ use std::{
     io::{self, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use futures::future::BoxFuture;
@@ -47,7 +49,7 @@ pub use self::{
     size::bytes as bytes_of,
 };
 use crate::{
-    doors::{Ended, Host, HostError, LifeFiles, LifeOf, LogFile, Space, SubPath, Volumes, Writer},
+    doors::{Ended, Host, HostError, IdRange, LifeFiles, LifeOf, LogFile, Space, SubPath, Volumes, Writer},
     launch::NodeFacts,
     objects::{NoObjects, ObjectStore, Objects, Reference},
 };
@@ -75,6 +77,8 @@ pub struct OsHost {
     facts: Arc<NodeFacts>,
     /// Held while a volume is filled: launches of a pod and the regular look may want to at the same time.
     filling: Arc<Mutex<()>>,
+    /// Held while a pod gets IDs for its users: two must not find the same ones free.
+    giving_ids: Arc<Mutex<()>>,
 }
 
 // === impl OsHost ===
@@ -88,6 +92,7 @@ impl OsHost {
             objects: Arc::new(NoObjects),
             facts: Arc::default(),
             filling: Arc::default(),
+            giving_ids: Arc::default(),
         }
     }
 
@@ -175,6 +180,14 @@ impl Host for OsHost {
                 }
             }
             Ok(objects)
+        })
+    }
+
+    fn user_range<'a>(&'a self, pod: &'a Pod) -> BoxFuture<'a, Result<IdRange, HostError>> {
+        let (paths, pods, giving) = (self.layout.pod(pod), self.layout.pods(), Arc::clone(&self.giving_ids));
+        self.turns.run(move || {
+            let _giving = giving.lock().unwrap_or_else(PoisonError::into_inner);
+            users::range(&pods, paths?.dir(), Path::new("/etc"))
         })
     }
 

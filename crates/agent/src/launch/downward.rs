@@ -28,6 +28,7 @@ pub(crate) fn file(pod: &Pod, node: &NodeFacts, item: &v1::DownwardAPIVolumeFile
         termination_file: None,
         target: None,
         pod_ips: &[],
+        users: None,
         node,
     };
     if let Some(reference) = &item.resource_field_ref {

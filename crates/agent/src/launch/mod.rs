@@ -41,6 +41,7 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::{PodSecurityContext, PodSpec};
+use keelet_cri::v1;
 use keelet_pod::Pod;
 
 pub use self::qos::qos_class;
@@ -51,7 +52,7 @@ pub(crate) use self::{
     mounts::{has_contents, sub_paths},
     sandbox::sandbox_config,
 };
-use crate::objects::Objects;
+use crate::{doors::IdRange, objects::Objects};
 
 /// Where a pod is put: everything a launch needs to know besides the container.
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +75,8 @@ pub(crate) struct Placement<'a> {
     pub(crate) target: Option<&'a str>,
     /// The pod's addresses, the first one first; none before there is a sandbox.
     pub(crate) pod_ips: &'a [String],
+    /// Who its users are on the node, if it has its own.
+    pub(crate) users: Option<IdRange>,
     /// The node.
     pub(crate) node: &'a NodeFacts,
 }
@@ -152,12 +155,23 @@ pub(crate) struct ConfigError {
     pub(crate) message: String,
 }
 
+/// Whether a pod wants users of its own.
+pub(crate) fn has_own_users(pod: &Pod) -> bool {
+    pod.source.spec.as_ref().is_some_and(|spec| spec.host_users == Some(false))
+}
+
 // === impl Placement ===
 
 impl Placement<'_> {
     /// The pod's spec in the API's form. Validation has seen that there is one.
     fn spec(&self) -> Option<&PodSpec> {
         self.pod.source.spec.as_ref()
+    }
+
+    /// How the users of the pod are said to a runtime, in a list of one; empty if they are the node's.
+    fn mappings(&self) -> Vec<v1::IdMapping> {
+        let mapping = |range: IdRange| v1::IdMapping { host_id: range.first, container_id: 0, length: range.length };
+        self.users.map(mapping).into_iter().collect()
     }
 
     /// The pod's security context.

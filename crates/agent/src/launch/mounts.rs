@@ -55,6 +55,10 @@ pub(super) fn mounts(
     if let Some(file) = placement.termination_file.filter(|_| !message_path.is_empty()) {
         mounts.push(own_file(file, message_path));
     }
+    // Everybody owns the same files as without users of his own.
+    for mount in &mut mounts {
+        (mount.uid_mappings, mount.gid_mappings) = (placement.mappings(), placement.mappings());
+    }
     Ok(mounts)
 }
 

@@ -10,8 +10,8 @@ use super::{ConfigError, Placement, container, dns, hostname, marks, resources, 
 pub(crate) fn sandbox_config(placement: &Placement<'_>, attempt: u32) -> Result<v1::PodSandboxConfig, ConfigError> {
     let pod = placement.pod;
     // A pod that wants user IDs of its own must not get the node's instead.
-    if placement.spec().is_some_and(|spec| spec.host_users == Some(false)) {
-        return Err(ConfigError::sandbox("hostUsers: false: user namespaces are not available on this node yet"));
+    if super::has_own_users(pod) && placement.users.is_none() {
+        return Err(ConfigError::sandbox("hostUsers: false: the pod has no user IDs of its own"));
     }
     Ok(v1::PodSandboxConfig {
         metadata: Some(v1::PodSandboxMetadata {

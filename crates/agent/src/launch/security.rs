@@ -122,7 +122,14 @@ fn namespaces(placement: &Placement<'_>) -> v1::NamespaceOption {
     };
     let ipc = if spec.is_some_and(|spec| is(spec.host_ipc)) { Node } else { Pod };
     let network = if placement.pod.host_network { Node } else { Pod };
-    v1::NamespaceOption { network: network.into(), pid: pid.into(), ipc: ipc.into(), ..v1::NamespaceOption::default() }
+    let users = || v1::UserNamespace { mode: Pod.into(), uids: placement.mappings(), gids: placement.mappings() };
+    v1::NamespaceOption {
+        network: network.into(),
+        pid: pid.into(),
+        ipc: ipc.into(),
+        userns_options: placement.users.map(|_| users()),
+        ..v1::NamespaceOption::default()
+    }
 }
 
 /// An ephemeral container may ask to see the processes of another one.

@@ -7,7 +7,7 @@ use keelet_pod::Container;
 
 use super::{Work, failed};
 use crate::{
-    doors::{HostError, LifeFiles, LifeOf, Volumes},
+    doors::{HostError, IdRange, LifeFiles, LifeOf, Volumes},
     launch::{self, ConfigError, Image, Placement},
     objects::Objects,
 };
@@ -19,6 +19,7 @@ struct Ground {
     logs: PathBuf,
     files: LifeFiles,
     objects: Objects,
+    users: Option<IdRange>,
 }
 
 // === impl Work ===
@@ -33,6 +34,12 @@ impl Work {
             Ok(config) => config,
             Err(error) => return misfit(error),
         };
+        if ground.users.is_some()
+            && let Err(message) = self.runtime_has_users().await
+        {
+            self.node.metrics.pod_start_failed();
+            return failed("CreatePodSandboxError", message);
+        }
         match self.node.runtime.run_pod_sandbox(config, "").await {
             Ok(_) => {
                 self.node.metrics.pod_started();
@@ -97,9 +104,23 @@ impl Work {
         self.running.get(name).map(String::as_str)
     }
 
+    /// A runtime that knows nothing of users would give the pod the node's, root included.
+    async fn runtime_has_users(&self) -> Result<(), String> {
+        let found = self.node.runtime.handler_features("").await.map_err(|error| error.to_string())?;
+        if found.user_namespaces {
+            return Ok(());
+        }
+        let runtime = self.node.scheme().await.unwrap_or("container");
+        Err(format!("hostUsers: false: the {runtime} runtime on this node offers no user namespaces"))
+    }
+
     async fn ground(&self) -> Result<Ground, HostError> {
         let volumes = self.prepare_volumes().await?;
-        Ok(Ground { volumes, logs: self.node.host.log_dir(&self.pod)?, ..Ground::default() })
+        let users = match launch::has_own_users(&self.pod) {
+            true => Some(self.node.host.user_range(&self.pod).await?),
+            false => None,
+        };
+        Ok(Ground { volumes, logs: self.node.host.log_dir(&self.pod)?, users, ..Ground::default() })
     }
 
     async fn ground_for(&self, container: &Container, attempt: u32) -> Result<Ground, String> {
@@ -126,6 +147,7 @@ impl Work {
             termination_file: ground.files.termination.as_deref(),
             target: None,
             pod_ips: &self.addresses,
+            users: ground.users,
             node: &self.node.facts,
         }
     }

@@ -14,6 +14,7 @@ mod long;
 mod probes;
 mod restart_all;
 mod runtime;
+mod users;
 
 /// Runs a test on a machine of its own.
 fn on_a_node<T: AsyncFnOnce(&mut Node)>(test: T) {

@@ -11,7 +11,7 @@ use oci_spec::runtime::{
     LinuxDevice, LinuxDeviceBuilder, LinuxDeviceCgroup, LinuxDeviceCgroupBuilder, LinuxDeviceType,
 };
 
-use super::{SpecError, builder};
+use super::{Given, SpecError, builder};
 
 /// What every container may use: null, zero, full, random, urandom, tty, console, ptmx and pseudo terminals.
 const USUAL: [(i64, Option<i64>); 9] = [
@@ -26,23 +26,38 @@ const USUAL: [(i64, Option<i64>); 9] = [
     (136, None),
 ];
 
-/// Device files to be made in the container.
-pub(super) fn devices(asked: &[v1::Device], privileged: bool) -> Result<Vec<LinuxDevice>, SpecError> {
-    let mut devices = Vec::new();
+/// Those that every container finds in `/dev`, whether it asks for them or not.
+const EVERYWHERE: [&str; 7] =
+    ["/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/random", "/dev/urandom", "/dev/ptmx"];
+
+/// Device files to be made in the container. Users of a pod's own cannot make any; see [`bound`].
+pub(super) fn made(given: &Given<'_>, privileged: bool) -> Result<Vec<LinuxDevice>, SpecError> {
+    if given.users.is_some() { Ok(Vec::new()) } else { devices(&given.config.devices, privileged) }
+}
+
+/// Devices of the node that are bound into the container, and where, because it cannot make its own.
+pub(super) fn bound(given: &Given<'_>, privileged: bool) -> Result<Vec<(PathBuf, PathBuf)>, SpecError> {
+    if given.users.is_none() {
+        return Ok(Vec::new());
+    }
+    let mut places = places(&given.config.devices, privileged)?;
+    places.retain(|(_, inside)| !EVERYWHERE.iter().any(|usual| inside == Path::new(usual)));
+    Ok(places)
+}
+
+fn devices(asked: &[v1::Device], privileged: bool) -> Result<Vec<LinuxDevice>, SpecError> {
+    let made = places(asked, privileged)?.into_iter().map(|(host, inside)| device(&host, &inside));
+    // Of those that nobody named, one may have gone meanwhile.
+    if privileged { Ok(made.flatten().collect()) } else { made.collect() }
+}
+
+/// Devices on the node, and where they are in the container.
+fn places(asked: &[v1::Device], privileged: bool) -> Result<Vec<(PathBuf, PathBuf)>, SpecError> {
     if privileged {
-        for path in below(Path::new("/dev")) {
-            if let Ok(device) = device(&path, &path) {
-                devices.push(device);
-            }
-        }
-        return Ok(devices);
+        return Ok(below(Path::new("/dev")).into_iter().map(|path| (path.clone(), path)).collect());
     }
-    for one in asked {
-        for (host, inside) in expand(one)? {
-            devices.push(device(&host, &inside)?);
-        }
-    }
-    Ok(devices)
+    let found = asked.iter().map(expand).collect::<Result<Vec<_>, _>>()?;
+    Ok(found.into_iter().flatten().collect())
 }
 
 /// Which devices may be used: nothing but what is named. Making a device file is allowed, using it is what counts.

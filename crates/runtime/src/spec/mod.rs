@@ -8,10 +8,13 @@ mod resources;
 use std::path::{Path, PathBuf};
 
 use keelet_cri::v1::{self, NamespaceMode};
-use keelet_shim::cgroup::Mounts;
+use keelet_shim::{
+    cgroup::Mounts,
+    protocol::{IdRange, Users},
+};
 use oci_spec::runtime::{
-    Linux, LinuxBuilder, LinuxNamespace, LinuxNamespaceBuilder, LinuxNamespaceType, LinuxSeccomp, RootBuilder, Spec,
-    SpecBuilder,
+    Linux, LinuxBuilder, LinuxIdMapping, LinuxIdMappingBuilder, LinuxNamespace, LinuxNamespaceBuilder,
+    LinuxNamespaceType, LinuxSeccomp, RootBuilder, Spec, SpecBuilder,
 };
 
 pub(crate) use self::mounts::{HOSTNAME, HOSTS, RESOLV_CONF, SHM};
@@ -40,6 +43,8 @@ pub(crate) struct Given<'a> {
     /// Where images that are mounted lie, in the order of the mounts that name them.
     pub(crate) image_mounts: Vec<PathBuf>,
     pub(crate) cgroups: &'a Mounts,
+    /// Who the pod's users are on the node, if it has its own.
+    pub(crate) users: Option<Users>,
 }
 
 /// Why there is no configuration for it.
@@ -89,7 +94,7 @@ fn linux(given: &Given<'_>, security: &v1::LinuxContainerSecurityContext) -> Res
         .namespaces(namespaces(given)?)
         .cgroups_path(given.cgroup)
         .resources(resources::resources(given, security)?)
-        .devices(devices::devices(&given.config.devices, security.privileged)?)
+        .devices(devices::made(given, security.privileged)?)
         .build()
         .map_err(builder)?;
     let shown = |paths: &[String]| (!security.privileged).then(|| paths.to_vec());
@@ -98,7 +103,15 @@ fn linux(given: &Given<'_>, security: &v1::LinuxContainerSecurityContext) -> Res
         .set_readonly_paths(shown(&security.readonly_paths))
         .set_seccomp(given.seccomp.clone())
         .set_rootfs_propagation(mounts::root_propagation(&given.config.mounts).map(str::to_owned));
+    if let Some(users) = given.users {
+        linux.set_uid_mappings(Some(mapping(users.uids)?)).set_gid_mappings(Some(mapping(users.gids)?));
+    }
     Ok(linux)
+}
+
+fn mapping(range: IdRange) -> Result<Vec<LinuxIdMapping>, SpecError> {
+    let mapping = LinuxIdMappingBuilder::default().container_id(0u32).host_id(range.first).size(range.length);
+    Ok(vec![mapping.build().map_err(builder)?])
 }
 
 fn namespaces(given: &Given<'_>) -> Result<Vec<LinuxNamespace>, SpecError> {
@@ -108,6 +121,9 @@ fn namespaces(given: &Given<'_>) -> Result<Vec<LinuxNamespace>, SpecError> {
         LinuxNamespaceBuilder::default().typ(kind).path(format!("/proc/{pid}/ns/{name}")).build().map_err(builder)
     };
     let mut namespaces = vec![own(LinuxNamespaceType::Mount)?];
+    if given.users.is_some() {
+        namespaces.push(of(LinuxNamespaceType::User, given.pause, "user")?);
+    }
     let mode = |mode: i32| NamespaceMode::try_from(mode).unwrap_or(NamespaceMode::Pod);
     let shared = given.shared();
     if mode(shared.network) != NamespaceMode::Node {
@@ -132,7 +148,8 @@ fn namespaces(given: &Given<'_>) -> Result<Vec<LinuxNamespace>, SpecError> {
             namespaces.push(of(LinuxNamespaceType::Pid, target, "pid")?);
         }
     }
-    if given.unified_cgroups() && !given.security().privileged {
+    // Whoever is not the node's root can only mount what is his.
+    if given.unified_cgroups() && (!given.security().privileged || given.users.is_some()) {
         namespaces.push(own(LinuxNamespaceType::Cgroup)?);
     }
     Ok(namespaces)

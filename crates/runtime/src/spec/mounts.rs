@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use keelet_cri::v1::{self, MountPropagation, NamespaceMode};
-use keelet_shim::cgroup::Mounts;
+use keelet_shim::{cgroup::Mounts, protocol::IdRange};
 use oci_spec::runtime::{Mount, MountBuilder};
 
-use super::{Given, SpecError, builder};
+use super::{Given, SpecError, builder, devices, mapping};
 
 /// Files and directories that a sandbox has for its containers.
 pub(crate) const HOSTNAME: &str = "hostname";
@@ -57,6 +57,9 @@ pub(super) fn mounts(given: &Given<'_>, security: &v1::LinuxContainerSecurityCon
         let host_ipc = given.shared().ipc == NamespaceMode::Node as i32;
         let source = if host_ipc { PathBuf::from("/dev/shm") } else { given.sandbox_dir.join(SHM) };
         mounts.push(bind(&source, "/dev/shm", &["rbind", "rprivate", "rw"])?);
+    }
+    for (host, inside) in devices::bound(given, security.privileged)? {
+        mounts.push(bind(&host, &inside.to_string_lossy(), &["bind", "rprivate", "nosuid", "noexec", "rw"])?);
     }
     let mut images = given.image_mounts.iter();
     let mut wanted = Vec::new();
@@ -114,7 +117,13 @@ fn volume(mount: &v1::Mount, source: PathBuf) -> Result<Mount, SpecError> {
         (false, false) => options.push("rw"),
     }
     options.extend(mount.mount_options.iter().map(String::as_str));
-    bind(&source, path, &options)
+    let mut bound = bind(&source, path, &options)?;
+    // The layers of an image are translated themselves, and those of its pod are the only IDs there can be.
+    if let ([uids], [gids], None) = (&*mount.uid_mappings, &*mount.gid_mappings, &mount.image) {
+        let range = |one: &v1::IdMapping| IdRange { first: one.host_id, length: one.length };
+        bound.set_uid_mappings(Some(mapping(range(uids))?)).set_gid_mappings(Some(mapping(range(gids))?));
+    }
+    Ok(bound)
 }
 
 /// The propagation of the container's root, which must not cut off what a volume passes on. It means all that is below, and

@@ -24,11 +24,15 @@ fn made_on(
     let security = v1::LinuxContainerSecurityContext { namespace_options: container_options, ..Default::default() };
     let linux = v1::LinuxContainerConfig { security_context: Some(security), ..Default::default() };
     let config = v1::ContainerConfig { command: vec!["sh".to_owned()], linux: Some(linux), ..Default::default() };
+    made_of(cgroups, &config, sandbox_options)
+}
+
+fn made_of(cgroups: &Mounts, config: &v1::ContainerConfig, sandbox_options: v1::NamespaceOption) -> Spec {
     let security = v1::LinuxSandboxSecurityContext { namespace_options: Some(sandbox_options), ..Default::default() };
     let linux = v1::LinuxPodSandboxConfig { security_context: Some(security), ..Default::default() };
     let sandbox_config = v1::PodSandboxConfig { linux: Some(linux), ..Default::default() };
     let spec = container(&Given {
-        config: &config,
+        config,
         sandbox_config: &sandbox_config,
         sandbox_dir: Path::new("/sandbox"),
         pause: 7,
@@ -42,6 +46,7 @@ fn made_on(
         seccomp: None,
         image_mounts: Vec::new(),
         cgroups,
+        users: crate::users::of(&sandbox_config).expect("users"),
     });
     spec.expect("a configuration")
 }
@@ -51,6 +56,42 @@ fn namespace(spec: &Spec, kind: LinuxNamespaceType) -> Option<Option<String>> {
     let all = spec.linux().as_ref().and_then(|linux| linux.namespaces().clone()).unwrap_or_default();
     let found = all.into_iter().find(|one| one.typ() == kind)?;
     Some(found.path().as_ref().map(|path| path.display().to_string()))
+}
+
+/// Who runs in a user namespace cannot make devices; those of the node are bound.
+#[test]
+fn users_of_a_pods_own_are_joined_first_and_get_devices_bound() {
+    let range = vec![v1::IdMapping { host_id: 65_536, container_id: 0, length: 65_536 }];
+    let users = v1::UserNamespace { mode: NamespaceMode::Pod.into(), uids: range.clone(), gids: range };
+    let sandbox = v1::NamespaceOption { userns_options: Some(users), ..Default::default() };
+    let config = v1::ContainerConfig {
+        command: vec!["sh".to_owned()],
+        devices: vec![v1::Device {
+            host_path: "/dev/null".to_owned(),
+            container_path: "/dev/nothing".to_owned(),
+            permissions: "rw".to_owned(),
+        }],
+        ..Default::default()
+    };
+    let cgroups = Mounts::V2("/sys/fs/cgroup".into());
+    let spec = made_of(&cgroups, &config, sandbox.clone());
+    assert_eq!(namespace(&spec, LinuxNamespaceType::User), Some(Some("/proc/7/ns/user".to_owned())));
+    let linux = spec.linux().clone().expect("linux");
+    for mappings in [linux.uid_mappings(), linux.gid_mappings()] {
+        let mappings = mappings.clone().expect("mappings");
+        assert_eq!((mappings[0].container_id(), mappings[0].host_id(), mappings[0].size()), (0, 65_536, 65_536));
+    }
+    assert_eq!(linux.devices().clone().unwrap_or_default(), []);
+    let bound = |spec: &Spec| {
+        let mounts = spec.mounts().clone().unwrap_or_default().into_iter();
+        let of_device = |mount: &oci_spec::runtime::Mount| mount.destination() == Path::new("/dev/nothing");
+        mounts.filter(of_device).map(|mount| mount.source().clone().unwrap_or_default()).collect::<Vec<_>>()
+    };
+    assert_eq!(bound(&spec), [Path::new("/dev/null")]);
+    let spec = made_of(&cgroups, &config, v1::NamespaceOption::default());
+    assert_eq!(namespace(&spec, LinuxNamespaceType::User), None);
+    assert!(bound(&spec).is_empty());
+    assert_eq!(spec.linux().clone().and_then(|linux| linux.devices().clone()).unwrap_or_default().len(), 1);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::{Shown, cases, world::World};
 cases![an_image_says_what_runs_and_as_whom, an_image_can_be_a_volume];
 
 /// An archive as `docker save` writes it, with one layer: a shell, two users, a few files.
-fn archive(busybox: &std::path::Path, name: &str) -> Vec<u8> {
+pub(crate) fn archive(busybox: &std::path::Path, name: &str) -> Vec<u8> {
     let file = |builder: &mut tar::Builder<Vec<u8>>, path: &str, mode: u32, content: &[u8]| {
         let mut header = tar::Header::new_gnu();
         header.set_size(content.len() as u64);

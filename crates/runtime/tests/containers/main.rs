@@ -19,6 +19,7 @@ mod mounts;
 mod pods;
 mod resources;
 mod survival;
+mod users;
 mod world;
 
 use std::{
@@ -91,6 +92,7 @@ fn all_cases() -> Vec<Case> {
         pods::CASES,
         images::CASES,
         survival::CASES,
+        users::CASES,
         differential::CASES,
     ]
     .concat()

@@ -77,13 +77,13 @@ impl Other {
 }
 
 /// The shims that run.
-fn shims() -> Vec<u32> {
+pub(crate) fn shims() -> Vec<u32> {
     let is_shim =
         |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "keelet-shim");
     names(std::path::Path::new("/proc")).iter().filter_map(|name| name.parse().ok()).filter(is_shim).collect()
 }
 
-fn kill(pid: u32) {
+pub(crate) fn kill(pid: u32) {
     crate::world::run("kill", &["-KILL", &pid.to_string()]);
 }
 

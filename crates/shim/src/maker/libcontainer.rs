@@ -23,7 +23,7 @@ use oci_spec::runtime::{LinuxDeviceCgroup, LinuxDeviceType, Spec};
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use super::{CONSOLE, Job, Maker, complaints, late, tell_failure, text};
+use super::{CONSOLE, Job, Maker, complaints, late, stage, tell_failure, text};
 use crate::{
     cgroup, devices_v2,
     finish::{Confinement, become_command, enter, own_stdio},
@@ -50,6 +50,8 @@ impl Maker for Libcontainer {
             }
         }
         let (spec, trees) = late::arrange(without_what_is_ours(job.spec), cgroups)?;
+        let staged = stage::set(spec, job.dir)?;
+        let (spec, job) = (&staged.spec, &Job { dir: &staged.dir, report: Rc::clone(&job.report), ..*job });
         let executor = ContainerProcess {
             confinement: Confinement::of(job.spec, job.process)?,
             cwd: job.process.cwd().clone(),
@@ -57,7 +59,7 @@ impl Maker for Libcontainer {
             report: Rc::clone(&job.report),
         };
         complaints::pass_on(&job.report).map_err(|error| text("report", error))?;
-        let bundle = job.bundle(&spec)?;
+        let bundle = job.bundle(spec)?;
         let mut builder = ContainerBuilder::new(job.id.to_owned(), SyscallType::default())
             .with_root_path(job.dir.join("libcontainer"))
             .map_err(|error| chain(&error))?
@@ -103,7 +105,7 @@ fn without_what_is_ours(spec: &Spec) -> Spec {
         process.set_capabilities(None).set_oom_score_adj(None).set_cwd(PathBuf::from("/"));
     }
     if let Some(linux) = spec.linux_mut() {
-        linux.set_seccomp(None);
+        linux.set_seccomp(None).set_uid_mappings(None).set_gid_mappings(None);
     }
     spec
 }

@@ -15,7 +15,10 @@ use std::{
 use keelet_cri::v1;
 use keelet_pod::{Features, Origin, Pod, Strictness, Switch, read_manifest};
 
-use crate::{doors::SubPath, objects::Objects};
+use crate::{
+    doors::{IdRange, SubPath},
+    objects::Objects,
+};
 
 use super::{ConfigError, Image, NodeFacts, Placement, container_config, sandbox_config, sub_paths};
 
@@ -27,6 +30,7 @@ struct Place {
     objects: Objects,
     pod_ips: Vec<String>,
     target: Option<String>,
+    users: Option<IdRange>,
     node: NodeFacts,
     image: Image,
 }
@@ -72,6 +76,7 @@ impl Place {
             objects: Objects::default(),
             pod_ips: vec!["10.0.0.7".to_owned(), "fd00::7".to_owned()],
             target: None,
+            users: None,
             node: NodeFacts {
                 name: "node-1".to_owned(),
                 address: Some("192.0.2.1".to_owned()),
@@ -102,6 +107,7 @@ impl Place {
             termination_file: Some(Path::new("/run/pods/u-1/main/3")),
             target: self.target.as_deref(),
             pod_ips: &self.pod_ips,
+            users: self.users,
             node: &self.node,
         }
     }

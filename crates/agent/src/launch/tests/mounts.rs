@@ -38,6 +38,19 @@ fn volumes_come_first_then_the_hosts_file_and_the_termination_message() {
 }
 
 #[test]
+fn files_belong_to_the_same_users_whatever_those_are_on_the_node() {
+    let mut place = mounting("- {name: data, mountPath: /data}\n- {name: node, mountPath: /node}");
+    assert!(place.launch().mounts.iter().all(|mount| mount.uid_mappings.is_empty() && mount.gid_mappings.is_empty()));
+    place.users = Some(IdRange { first: 131_072, length: 65_536 });
+    let range = [v1::IdMapping { host_id: 131_072, container_id: 0, length: 65_536 }];
+    let mounts = place.launch().mounts;
+    assert_eq!(mounts.len(), 4);
+    for mount in mounts {
+        assert_eq!((&*mount.uid_mappings, &*mount.gid_mappings), (&range[..], &range[..]), "{}", mount.container_path);
+    }
+}
+
+#[test]
 fn the_hosts_file_gives_way() {
     let has_hosts = |place: Place| place.launch().mounts.iter().any(|mount| mount.host_path.ends_with("etc-hosts"));
     assert!(has_hosts(mounting("- {name: data, mountPath: /etc}")));

@@ -71,11 +71,20 @@ fn a_full_name_that_the_kernel_cannot_take_is_refused() {
 }
 
 #[test]
-fn user_namespaces_are_refused_rather_than_ignored() {
-    let place = Place::spec("hostUsers: false");
+fn a_pod_that_wants_users_of_its_own_never_gets_the_nodes() {
+    let mut place = Place::spec("hostUsers: false");
     let error = sandbox_config(&place.placement(), 0).expect_err("refused");
     assert!(error.message.contains("hostUsers"), "{error}");
-    assert!(sandbox_config(&Place::spec("hostUsers: true").placement(), 0).is_ok());
+    place.users = Some(IdRange { first: 131_072, length: 65_536 });
+    let users = |config: v1::PodSandboxConfig| {
+        let options = config.linux.and_then(|linux| linux.security_context?.namespace_options);
+        options.expect("namespaces").userns_options
+    };
+    let range = vec![v1::IdMapping { host_id: 131_072, container_id: 0, length: 65_536 }];
+    let wanted = v1::UserNamespace { mode: NamespaceMode::Pod.into(), uids: range.clone(), gids: range };
+    assert_eq!(users(place.sandbox()), Some(wanted.clone()));
+    assert_eq!(place.security().namespace_options.and_then(|options| options.userns_options), Some(wanted));
+    assert_eq!(users(Place::spec("hostUsers: true").sandbox()), None);
 }
 
 const RESOLV_CONF: &str = "# a remark\nnameserver 192.0.2.53\nnameserver 192.0.2.54\n\
