@@ -8,7 +8,9 @@
 use keelet_harness::{Node, bed};
 
 mod agent_restart;
+mod commands;
 mod containers;
+mod images;
 mod probes;
 mod restart_all;
 mod runtime;
