@@ -64,7 +64,7 @@ pub use self::{
     node::Mode,
     slot::{Acknowledge, Wanted},
     tasks::TokioTasks,
-    upkeep::Upkeep,
+    upkeep::{ImageRules, Upkeep},
 };
 
 /// How often the agent says in the ledger that it is alive.

@@ -12,7 +12,7 @@
 //! | `layers/CHAIN/diff` | an unpacked layer, as overlayfs stacks it; named by the digest of it and all below it |
 //! | `layers/CHAIN/layer.json` | what the layer takes on disk |
 //! | `used/ID` | its modification time is when the image was last used |
-//! | `roots/KEY` | a root: a note, the changes, and the place where the overlay is mounted |
+//! | `roots/KEY` | a root: a note, the changes, and the place where the overlay is mounted; its owner's directory is in the note |
 //! | `mounts/KEY.json` | where an image is mounted as a volume |
 //! | `tmp/PID-N` | a workplace, locked by its owner; one that nobody holds is removed by whoever comes next |
 //! | `lock` | held for moments by whoever changes anything |
@@ -50,7 +50,7 @@ pub use index::Removed;
 pub use limits::Limits;
 pub use overlay::Owners;
 pub use platform::Platform;
-pub use pull::{Auth, Progress, PullOptions, docker_auth, docker_config_path};
+pub use pull::{Auth, Progress, PullOptions, Tally, docker_auth, docker_config_path};
 pub use store::{Collected, Options, Store};
 pub use tree::Usage;
 pub use user::{User, groups_of, resolve_user};

@@ -15,7 +15,7 @@ use crate::error::{At, Error};
 use crate::image::{Image, Source};
 use crate::index::write_file;
 use crate::overlay::{Overlay, Owners, Upper, is_mount_point, mount_memory, mount_overlay, unmount_all};
-use crate::store::{Store, make_directory};
+use crate::store::{Guard, Store, make_directory};
 use crate::tree::{self, Usage};
 use crate::work::Work;
 
@@ -32,7 +32,23 @@ struct Note {
     /// whether changes are kept in memory
     #[serde(default)]
     in_memory: bool,
+    /// who made it
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    owner: Option<Owner>,
 }
+
+/// Whose a root or mount is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Owner {
+    /// goes when its owner does
+    directory: PathBuf,
+    /// the boot, and the mount namespace that the directory was seen from
+    boot: String,
+    mounts: String,
+}
+
+/// A root's key and its note, if it has one that can be read.
+type Noted = (String, Result<Option<Note>, Error>);
 
 const NOTE: &str = "root.json";
 
@@ -53,7 +69,8 @@ impl Store {
         // A directory for changes that lies within a lower one: Linux 6.18 mounts it, but calls what happens then undefined and
         // answers ELOOP to whoever walks into it. On another file system the two cannot meet.
         let in_memory = lowers.iter().any(|lower| self.inner.root.starts_with(lower));
-        let note = Note { image: image.id.clone(), layers: layers_of(image), target: None, in_memory };
+        let note =
+            Note { image: image.id.clone(), layers: layers_of(image), target: None, in_memory, owner: self.owner() };
         match read_note(&directory.join(NOTE))? {
             Some(existing) if existing.image != note.image => {
                 return Err(Error::KeyInUse { key: key.to_owned(), image: existing.image });
@@ -94,9 +111,17 @@ impl Store {
         Ok(self.root_directory(key)?.join("rootfs"))
     }
 
-    /// The keys of all roots, also of those that are not mounted.
+    /// The keys of all roots of this owner, also of those that are not mounted.
     pub fn roots(&self) -> Result<Vec<String>, Error> {
-        names_in(&self.path("roots"))
+        let is_own =
+            |note: Result<Option<Note>, Error>| note.is_ok_and(|note| note.is_some_and(|note| self.owns(&note)));
+        Ok(self.all_roots()?.into_iter().filter_map(|(key, note)| is_own(note).then_some(key)).collect())
+    }
+
+    /// IDs of the images that roots and mounts of other owners stand on.
+    pub fn images_of_others(&self) -> Result<BTreeSet<String>, Error> {
+        let others = self.notes()?.into_iter().filter(|note| !self.owns(note));
+        Ok(others.map(|note| note.image).collect())
     }
 
     /// What the changes in a root take on disk, or in memory.
@@ -128,9 +153,10 @@ impl Store {
             layers: layers_of(image),
             target: Some(target.to_owned()),
             in_memory: false,
+            owner: self.owner(),
         };
         match read_note(&path)? {
-            Some(existing) if existing != note => {
+            Some(existing) if (&existing.image, &existing.target) != (&note.image, &note.target) => {
                 return Err(Error::KeyInUse { key: key.to_owned(), image: existing.image });
             }
             Some(_) => {}
@@ -217,10 +243,53 @@ impl Store {
         Ok(Some(work))
     }
 
+    /// Takes away what belongs to directories that are gone, and what has no note: nobody makes a root while the guard is held.
+    pub(crate) fn take_away_abandoned(&self, _guard: &Guard) -> Result<Vec<Work>, Error> {
+        let (boot, mounts) = (this_boot(), this_mount_namespace());
+        let is_abandoned = |note: &Note| {
+            note.owner.as_ref().is_some_and(|owner| {
+                // Who sees other mounts cannot tell that a directory is gone. After a restart of the machine nobody uses anything.
+                let can_tell = owner.boot != boot || owner.mounts == mounts;
+                can_tell && !owner.directory.exists()
+            })
+        };
+        let mut trash = Vec::new();
+        for (key, note) in self.all_roots()? {
+            if note.is_ok_and(|note| note.as_ref().is_none_or(is_abandoned)) {
+                trash.extend(self.take_away(&self.path("roots").join(key))?);
+            }
+        }
+        for path in names_in(&self.path("mounts"))?.into_iter().map(|name| self.path("mounts").join(name)) {
+            if let Ok(Some(note)) = read_note(&path)
+                && is_abandoned(&note)
+            {
+                note.target.as_deref().map(unmount_all).transpose()?;
+                tree::remove(&path).at("remove", &path)?;
+            }
+        }
+        Ok(trash)
+    }
+
+    fn owner(&self) -> Option<Owner> {
+        let directory = self.inner.options.owner.clone()?;
+        Some(Owner { directory, boot: this_boot(), mounts: this_mount_namespace() })
+    }
+
+    fn owns(&self, note: &Note) -> bool {
+        note.owner.as_ref().map(|owner| &owner.directory) == self.inner.options.owner.as_ref()
+    }
+
+    /// The roots of all owners, with their notes.
+    fn all_roots(&self) -> Result<Vec<Noted>, Error> {
+        let roots = self.path("roots");
+        let with_note = |key: String| (key.clone(), read_note(&roots.join(key).join(NOTE)));
+        Ok(names_in(&roots)?.into_iter().map(with_note).collect())
+    }
+
     fn notes(&self) -> Result<Vec<Note>, Error> {
         let mut notes = Vec::new();
-        for key in self.roots()? {
-            notes.extend(read_note(&self.path("roots").join(key).join(NOTE))?);
+        for (_, note) in self.all_roots()? {
+            notes.extend(note?);
         }
         for name in names_in(&self.path("mounts"))? {
             notes.extend(read_note(&self.path("mounts").join(name))?);
@@ -235,6 +304,16 @@ impl Store {
     pub(crate) fn images_in_use(&self) -> Result<BTreeSet<String>, Error> {
         Ok(self.notes()?.into_iter().map(|note| note.image).collect())
     }
+}
+
+fn this_boot() -> String {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    boot.map(|boot| boot.trim().to_owned()).unwrap_or_default()
+}
+
+fn this_mount_namespace() -> String {
+    let namespace = std::fs::read_link("/proc/thread-self/ns/mnt");
+    namespace.map(|namespace| namespace.display().to_string()).unwrap_or_default()
 }
 
 fn layers_of(image: &Image) -> Vec<String> {

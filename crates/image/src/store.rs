@@ -32,6 +32,9 @@ pub struct Options {
     pub platform: Platform,
     /// whether an image survives a power cut right after it was stored, for the price of a wait for the disk
     pub durable: bool,
+    /// whose roots and mounts these are, where several share a store: a directory that goes when its owner does. What belongs to a
+    /// directory that is gone belongs to nobody and is removed by whoever opens the store next
+    pub owner: Option<PathBuf>,
 }
 
 /// Images and roots below one directory. Clones mean the same store; other processes may use it at the same time.
@@ -78,7 +81,7 @@ pub struct Collected {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { limits: Limits::default(), platform: Platform::of_this_machine(), durable: true }
+        Self { limits: Limits::default(), platform: Platform::of_this_machine(), durable: true, owner: None }
     }
 }
 
@@ -108,7 +111,8 @@ impl Store {
         }
         let trash = {
             let guard = store.lock()?;
-            store.sweep(&guard, &store.index()?)?
+            let abandoned = store.take_away_abandoned(&guard)?;
+            (abandoned, store.sweep(&guard, &store.index()?)?)
         };
         drop(trash);
         Ok(store)

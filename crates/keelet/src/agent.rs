@@ -60,7 +60,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "unix:///PATH")]
     container_runtime_endpoint: Option<String>,
     #[command(flatten)]
-    makers: embedded::Makers,
+    embedded: embedded::Options,
     /// Directory with pod manifests; what is in it runs, what is taken out of it ends
     #[arg(long, value_name = "DIR")]
     pod_manifest_path: Option<PathBuf>,
@@ -141,7 +141,7 @@ async fn serve(args: &Args) -> Result<()> {
     let service_manager = Arc::new(ServiceManager::of_environment());
     let clock = Arc::new(OsClock::new().context("the clock of this machine cannot be used")?);
     let endpoint = options.endpoint.as_deref();
-    let embedded::Choice { runtime, import } = embedded::choose(endpoint, &options.paths, &args.makers).await?;
+    let embedded::Choice { runtime, images } = embedded::choose(endpoint, &options.paths, &args.embedded, None).await?;
     let readers = Arc::new(LocalReaders::default());
     let recovered = recovered(&options.paths, clock.now().boot_id, &features);
     let facts = options.facts(args)?;
@@ -196,7 +196,7 @@ async fn serve(args: &Args) -> Result<()> {
         layout,
         facts,
         source: Arc::new(listings.clone()),
-        import,
+        images,
     };
     let served = local::serve(socket, options.healthz(args), Arc::new(api));
     let mut source = ManifestDir::new(&options.manifests, features, Strictness::Strict).beside(recovered);

@@ -27,6 +27,22 @@ pub(crate) struct InNamespace {
     pub(crate) namespace: Option<String>,
 }
 
+/// A list of things in namespaces.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Listed {
+    /// Namespace [default: default]
+    #[arg(short, long, value_name = "NAMESPACE", conflicts_with = "all_namespaces")]
+    namespace: Option<String>,
+    /// All namespaces
+    #[arg(short = 'A', long)]
+    pub(crate) all_namespaces: bool,
+    /// Without the line that names the columns
+    #[arg(long)]
+    pub(crate) no_headers: bool,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+}
+
 const SOCKET: &str = "/run/keelet/keelet.sock";
 
 /// No more than this many pods are listed in a message.
@@ -38,6 +54,20 @@ impl Connection {
     pub(crate) fn client(&self) -> Client {
         let told = || std::env::var_os("KEELET_SOCKET").filter(|path| !path.is_empty()).map(PathBuf::from);
         Client::new(self.socket.clone().or_else(told).unwrap_or_else(|| SOCKET.into()))
+    }
+}
+
+// === impl Listed ===
+
+impl Listed {
+    /// The namespace that is meant; none is all of them.
+    pub(crate) fn namespace(&self) -> Option<&str> {
+        if self.all_namespaces { None } else { Some(self.namespace.as_deref().unwrap_or("default")) }
+    }
+
+    /// The same over all namespaces.
+    pub(crate) fn everywhere(&self) -> Self {
+        Self { all_namespaces: true, namespace: None, ..self.clone() }
     }
 }
 

@@ -1,23 +1,22 @@
 //! The embedded runtime, where it is used and where it is offered to others.
 
 use std::{
-    fs, io,
-    os::unix::fs::PermissionsExt,
+    convert::Infallible,
+    io,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::{Args as ClapArgs, Subcommand};
-use futures::future::BoxFuture;
+use futures::{future::BoxFuture, stream};
 use keelet_cri::Runtime;
-use keelet_local::{Archive, ImageImport};
-use keelet_runtime::{Engine, Image, OciRuntime, Settings};
+use keelet_local::{Archive, Images, Listener, api};
+use keelet_runtime::{Engine, Image, OciRuntime, Pulling, Settings};
 use tokio::{
-    net::{UnixListener, UnixStream, unix::pipe},
+    net::unix::pipe,
     signal::unix::{SignalKind, signal},
 };
-use tokio_stream::wrappers::UnixListenerStream;
 
 use crate::{paths::Paths, registries::Registries};
 
@@ -47,52 +46,67 @@ struct Serve {
     #[command(flatten)]
     paths: Paths,
     #[command(flatten)]
-    registries: Registries,
-    #[command(flatten)]
-    makers: Makers,
+    options: Options,
     /// Say more; twice for everything
     #[arg(short, long, action = clap::ArgAction::Count)]
     verbose: u8,
 }
 
-/// Who makes containers.
+/// What the embedded runtime is told, wherever it runs.
 #[derive(Clone, Debug, ClapArgs)]
-pub(crate) struct Makers {
+pub(crate) struct Options {
     /// Who makes containers in the embedded runtime: libcontainer, which is built in, runc, or the path of a program that is
     /// called as runc is
     #[arg(long, value_name = "NAME|PATH", default_value = "libcontainer")]
     oci_runtime: OciRuntime,
+    #[command(flatten)]
+    registries: Registries,
 }
 
-/// Takes archives of images into the runtime's store.
+/// The images of the embedded runtime.
 #[derive(Debug)]
-struct Import(Engine);
+struct Store(Engine);
 
-/// The runtime that pods run on, and what takes archives of images, if it can.
+/// The runtime that pods run on, and its images, if it is in this process.
 #[derive(Debug)]
 pub(crate) struct Choice {
     pub(crate) runtime: Runtime,
-    pub(crate) import: Option<Arc<dyn ImageImport>>,
+    pub(crate) images: Option<Arc<dyn Images>>,
 }
 
+/// Where the images of a node are, below its root directory.
+pub(crate) const IMAGES: &str = "runtime/images";
+
 /// The runtime on that socket, or else the embedded one.
-pub(crate) async fn choose(endpoint: Option<&str>, paths: &Paths, makers: &Makers) -> Result<Choice> {
+pub(crate) async fn choose(
+    endpoint: Option<&str>,
+    paths: &Paths,
+    options: &Options,
+    store: Option<&Path>,
+) -> Result<Choice> {
     match endpoint {
-        Some(endpoint) => Ok(Choice { runtime: Runtime::connect(endpoint)?, import: None }),
+        Some(endpoint) => {
+            options.registries.refuse_beside(endpoint)?;
+            Ok(Choice { runtime: Runtime::connect(endpoint)?, images: None })
+        }
         None => {
-            let engine = start(settings(paths, makers)).await?;
-            Ok(Choice { runtime: engine.in_process(), import: Some(Arc::new(Import(engine))) })
+            let mut settings = settings(paths, options)?;
+            settings.images = store.map_or(settings.images, Path::to_owned);
+            let engine = start(settings).await?;
+            Ok(Choice { runtime: engine.in_process(), images: Some(Arc::new(Store(engine))) })
         }
     }
 }
 
-fn settings(paths: &Paths, makers: &Makers) -> Settings {
+fn settings(paths: &Paths, options: &Options) -> Result<Settings> {
     let mut settings = Settings::new(&paths.root_dir.join("runtime"), &paths.state_dir.join("runtime"));
+    settings.images = paths.root_dir.join(IMAGES);
     if let Some(bridge) = own_bridge(&paths.root_dir) {
         settings.network.bridge = bridge;
     }
-    settings.oci_runtime = makers.oci_runtime.clone();
-    settings
+    settings.oci_runtime = options.oci_runtime.clone();
+    options.registries.apply(&mut settings.pull)?;
+    Ok(settings)
 }
 
 /// A node has one bridge, and whoever has directories of his own has one of his own, with addresses that nobody else gives
@@ -109,9 +123,9 @@ fn own_bridge(root: &Path) -> Option<String> {
     Some(format!("keelet{hash:08x}"))
 }
 
-// === impl Import ===
+// === impl Store ===
 
-impl ImageImport for Import {
+impl Images for Store {
     fn import<'a>(&'a self, mut archive: Archive<'a>) -> BoxFuture<'a, Result<Vec<String>, String>> {
         Box::pin(async move {
             let (reader, writer) = io::pipe().map_err(|error| error.to_string())?;
@@ -127,6 +141,17 @@ impl ImageImport for Import {
             let name = |image: &Image| image.tags.first().cloned().unwrap_or_else(|| image.id.clone());
             Ok(images.iter().map(name).collect())
         })
+    }
+
+    fn pulling(&self) -> Vec<api::Pulling> {
+        let told = |Pulling { image, tally }: Pulling| api::Pulling {
+            image,
+            layers: tally.layers,
+            unpacked_layers: tally.unpacked,
+            bytes: tally.bytes,
+            fetched_bytes: tally.fetched(),
+        };
+        self.0.pulling().into_iter().map(told).collect()
     }
 }
 
@@ -146,10 +171,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 async fn serve(args: &Serve) -> Result<()> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let mut settings = settings(&args.paths.absolute()?, &args.makers);
-    args.registries.apply(&mut settings.pull);
-    let engine = start(settings).await?;
-    let listener = listen(&args.listen).await.with_context(|| format!("--listen: {}", args.listen.display()))?;
+    let engine = start(settings(&args.paths.absolute()?, &args.options)?).await?;
+    let listener = Listener::bind(&args.listen).await.context("--listen")?;
     tracing::info!(socket = %args.listen.display(), "keelet {} offers its runtime", env!("CARGO_PKG_VERSION"));
     let stop = async {
         tokio::select! {
@@ -157,29 +180,12 @@ async fn serve(args: &Serve) -> Result<()> {
             _ = interrupt.recv() => {}
         }
     };
-    let serving = tonic::transport::Server::builder().serve_with_incoming_shutdown(
-        engine.server(),
-        UnixListenerStream::new(listener),
-        stop,
-    );
-    serving.await?;
+    let connections = stream::unfold(listener, |listener| async {
+        let connection = listener.accept().await;
+        Some((Ok::<_, Infallible>(connection), listener))
+    });
+    let server = tonic::transport::Server::builder();
+    server.serve_with_incoming_shutdown(engine.server(), Box::pin(connections), stop).await?;
     tracing::info!("stopping; containers run on");
     Ok(())
-}
-
-/// A socket that a dead server left is replaced; one that is answered is somebody else's.
-async fn listen(path: &PathBuf) -> Result<UnixListener> {
-    if UnixStream::connect(path).await.is_ok() {
-        bail!("somebody listens there already");
-    }
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
-        _ => {}
-    }
-    if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent)?;
-    }
-    let listener = UnixListener::bind(path)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
-    Ok(listener)
 }

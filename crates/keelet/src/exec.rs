@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context, Result};
 use keelet_local::api::{ExecSession, Session};
 use keelet_stream::{
-    Size,
+    Size, StreamError,
     client::{self, Terminal},
 };
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
@@ -27,8 +27,11 @@ use crate::{
 ///
 /// The command gets everything the container has: its files, its network, its user, its limits.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Exit status: the command's own; 1 if it could not be run, 2 wrong usage.\n\n\
-                        Examples:\n  keelet exec web -- ls -l /data\n  keelet exec -it web -c server -- sh")]
+#[command(
+    after_help = "Exit status: the command's own; 1 if it could not be run, 2 wrong usage, 255 if the session broke: \
+                        commands end with the agent, containers do not.\n\n\
+                        Examples:\n  keelet exec web -- ls -l /data\n  keelet exec -it web -c server -- sh"
+)]
 pub(crate) struct Args {
     /// Name of the pod
     #[arg(value_name = "POD")]
@@ -53,6 +56,9 @@ pub(crate) struct Args {
 
 /// A terminal whose keys go to somebody else; it is as before once this is dropped.
 struct Raw(Termios);
+
+/// What ssh ends with as well when the connection breaks: rarely what a command ends with itself.
+const BROKEN: u8 = 255;
 
 /// Sizes that may wait: only the newest counts.
 const SIZES: usize = 1;
@@ -92,7 +98,20 @@ async fn session(args: &Args) -> Result<u8> {
     };
     let ended = client::run(socket, &session.url, terminal).await;
     drop(raw);
-    Ok(ended?.0)
+    match ended {
+        Ok(status) => Ok(status.0),
+        Err(
+            error @ (StreamError::Hangup | StreamError::Read(_) | StreamError::Write(_) | StreamError::Idle { .. }),
+        ) => {
+            // Asked, not only connected to: a process that was killed goes in steps.
+            output::error(&match client.stream("/healthz").await {
+                Ok(_) => format!("the session broke, and the command is killed if it still ran: {error}"),
+                Err(_) => "the agent went away, and the command with it; the container runs on".to_owned(),
+            });
+            Ok(BROKEN)
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Connects to where a session waits.

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use self::rows::Columns;
 use crate::{
-    ask::{self, Connection},
+    ask::{self, Listed},
     output,
     style::Style,
     validate::Verdict,
@@ -51,17 +51,8 @@ pub(crate) struct How {
     /// Go on with what changes
     #[arg(short, long)]
     watch: bool,
-    /// Namespace [default: default]
-    #[arg(short, long, value_name = "NAMESPACE", conflicts_with = "all_namespaces")]
-    namespace: Option<String>,
-    /// All namespaces
-    #[arg(short = 'A', long)]
-    all_namespaces: bool,
-    /// Without the line that names the columns
-    #[arg(long)]
-    no_headers: bool,
     #[command(flatten)]
-    connection: Connection,
+    listed: Listed,
 }
 
 /// How it is printed.
@@ -103,7 +94,7 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
 
 /// Shows things of a kind, all of them or those of these names.
 pub(crate) async fn show(kind: Kind, names: BTreeSet<String>, how: &How) -> Result<Verdict> {
-    let client = how.connection.client();
+    let client = how.listed.connection.client();
     if how.watch {
         return watch::follow(kind, &names, how, &client).await;
     }
@@ -121,8 +112,11 @@ pub(crate) async fn show(kind: Kind, names: BTreeSet<String>, how: &How) -> Resu
         output::out(&print(kind, &items, names.len() == 1, how)?).context("cannot write the answer")?;
     }
     for name in &missing {
-        let within =
-            how.namespace().map(|namespace| format!(" in namespace {namespace:?}")).filter(|_| kind.is_namespaced());
+        let within = how
+            .listed
+            .namespace()
+            .map(|namespace| format!(" in namespace {namespace:?}"))
+            .filter(|_| kind.is_namespaced());
         output::error(&format!("there is no {} {name:?}{}", kind.one(), within.unwrap_or_default()));
     }
     Ok(if missing.is_empty() { Verdict::Valid } else { Verdict::Invalid })
@@ -130,7 +124,8 @@ pub(crate) async fn show(kind: Kind, names: BTreeSet<String>, how: &How) -> Resu
 
 /// The things, each with the name it is asked for by.
 async fn items(kind: Kind, how: &How, client: &Client) -> Result<Vec<Value>> {
-    let namespace = how.namespace().map(|namespace| format!("?namespace={}", escaped(namespace))).unwrap_or_default();
+    let namespace =
+        how.listed.namespace().map(|namespace| format!("?namespace={}", escaped(namespace))).unwrap_or_default();
     let named = |object: Value, name: &str| json!({ "name": name, "object": object });
     Ok(match kind {
         Kind::Pods | Kind::Events => {
@@ -145,7 +140,8 @@ async fn items(kind: Kind, how: &How, client: &Client) -> Result<Vec<Value>> {
         }
         Kind::Containers => {
             let list: List<Container> = client.get(kind.path()).await?;
-            let here = |container: &Container| how.namespace().is_none_or(|wanted| wanted == container.namespace);
+            let here =
+                |container: &Container| how.listed.namespace().is_none_or(|wanted| wanted == container.namespace);
             let value = |container: Container| Ok(named(to_value(&container)?, &container.name));
             list.items.into_iter().filter(here).map(value).collect::<Result<_>>()?
         }
@@ -163,10 +159,10 @@ fn to_value(thing: &impl Serialize) -> Result<Value> {
 
 /// What to say if there is nothing: also where there is something.
 async fn nothing(kind: Kind, how: &How, client: &Client) -> String {
-    let Some(namespace) = how.namespace().filter(|_| kind.is_namespaced()) else {
+    let Some(namespace) = how.listed.namespace().filter(|_| kind.is_namespaced()) else {
         return "No resources found".to_owned();
     };
-    let elsewhere = How { all_namespaces: true, namespace: None, ..how.clone() };
+    let elsewhere = How { listed: how.listed.everywhere(), ..how.clone() };
     let others = items(kind, &elsewhere, client).await.map_or(0, |items| items.len());
     match others {
         0 => format!("No resources found in {namespace} namespace."),
@@ -191,7 +187,7 @@ fn print(kind: Kind, items: &[Value], single: bool, how: &How) -> Result<String>
             for item in items {
                 table.row(rows::row(kind, item, columns, now)?);
             }
-            table.text(!how.no_headers, Style::of_stdout())
+            table.text(!how.listed.no_headers, Style::of_stdout())
         }
     })
 }
@@ -199,12 +195,8 @@ fn print(kind: Kind, items: &[Value], single: bool, how: &How) -> Result<String>
 // === impl How ===
 
 impl How {
-    fn namespace(&self) -> Option<&str> {
-        if self.all_namespaces { None } else { Some(self.namespace.as_deref().unwrap_or("default")) }
-    }
-
     fn columns(&self) -> Columns {
-        Columns { namespace: self.all_namespaces, wide: self.output == Some(Format::Wide) }
+        Columns { namespace: self.listed.all_namespaces, wide: self.output == Some(Format::Wide) }
     }
 }
 

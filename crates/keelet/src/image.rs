@@ -2,23 +2,30 @@
 
 use std::{
     collections::BTreeSet,
-    io::IsTerminal,
     path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use clap::Subcommand;
-use futures::stream;
+use futures::{StreamExt, stream};
 use keelet_local::{
-    api::{Imported, Pull, Pulled},
+    Client, ClientError,
+    api::{Imported, Pull, PullLine, Pulled},
     escaped,
 };
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::{
+    absence::Absence,
     ask::{self, Connection},
     get, output,
+    progress::{Meter, Part, of_pull},
     validate::Verdict,
 };
 
@@ -68,6 +75,9 @@ enum Command {
 /// Bytes of an archive that are sent at once.
 const PIECE: usize = 256 << 10;
 
+/// How often to look how much of an archive was taken.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
 /// Does it and says so.
 pub(crate) fn run(args: &Args) -> Result<Verdict> {
     match &args.command {
@@ -75,10 +85,7 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
         Command::Pull { images, connection } => ask::run(async {
             let client = connection.client();
             for image in images {
-                if std::io::stderr().is_terminal() {
-                    output::note(&format!("fetching {image} ..."));
-                }
-                let pulled: Pulled = client.post("/v1/images/pull", &Pull { image: image.clone() }).await?;
+                let pulled = pull(&client, image).await?;
                 output::out(&format!("{image} is {}\n", pulled.image_ref)).context("cannot write the answer")?;
             }
             Ok(Verdict::Valid)
@@ -101,8 +108,7 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
         Command::Import { files, connection } => ask::run(async {
             let client = connection.client();
             for path in files {
-                let archive = open(path).await?;
-                let Imported { images } = client.upload("/v1/images/import", pieces(archive)).await?;
+                let Imported { images } = import(&client, path).await?;
                 let lines: String = images.iter().map(|image| format!("{image} imported\n")).collect();
                 output::out(&lines).context("cannot write the answer")?;
             }
@@ -111,26 +117,81 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
     }
 }
 
-async fn open(path: &Path) -> Result<Box<dyn AsyncRead + Send + Unpin>> {
-    if path == Path::new("-") {
-        return Ok(Box::new(tokio::io::stdin()));
+/// Fetches an image. If the agent goes away meanwhile, the next one begins anew: asking twice does no harm.
+async fn pull(client: &Client, image: &str) -> Result<Pulled> {
+    let absence = Absence::new(client, "waiting for the next one");
+    let mut begun = false;
+    loop {
+        match pull_once(client, image, &absence, &mut begun).await {
+            Err(error) if begun && error.downcast_ref().is_some_and(ClientError::is_away) => absence.wait().await?,
+            ended => return ended,
+        }
     }
-    let file = tokio::fs::File::open(path).await.with_context(|| format!("{} cannot be read", path.display()))?;
-    Ok(Box::new(file))
+}
+
+async fn pull_once(client: &Client, image: &str, absence: &Absence, begun: &mut bool) -> Result<Pulled> {
+    let lines = client.post_stream("/v1/images/pull?progress=true", &Pull { image: image.to_owned() }).await?;
+    *begun = true;
+    absence.is_over();
+    let mut meter = Meter::begin(format!("fetching {image}"));
+    let mut lines = Box::pin(output::lines(lines));
+    while let Some(line) = lines.next().await {
+        match serde_json::from_slice(&line?).context("the agent's answer cannot be understood")? {
+            PullLine::Pulling(pulling) => {
+                let (words, part) = of_pull(&pulling);
+                meter.show(&words, part);
+            }
+            PullLine::Pulled(pulled) => return Ok(pulled),
+            PullLine::Failed(failure) => return Err(ClientError::Refused(Box::new(failure)).into()),
+        }
+    }
+    bail!("the agent did not say how the pull ended");
+}
+
+/// Sends an archive. How far it has come is how much the agent has taken.
+async fn import(client: &Client, path: &Path) -> Result<Imported> {
+    let mut meter = Meter::begin(format!("importing {}", path.display()));
+    let (archive, all) = open(path).await?;
+    let sent = Arc::new(AtomicU64::new(0));
+    let mut importing = Box::pin(client.upload("/v1/images/import", pieces(archive, Arc::clone(&sent))));
+    loop {
+        tokio::select! {
+            imported = &mut importing => return Ok(imported?),
+            () = tokio::time::sleep(LOOK_AGAIN) => {
+                let part = all.map(|all| Part { done: sent.load(Ordering::Relaxed), all });
+                if let Some(part) = part {
+                    meter.show(&part.words(), Some(part));
+                }
+            }
+        }
+    }
+}
+
+/// An archive, and how long it is if that is known.
+async fn open(path: &Path) -> Result<(Box<dyn AsyncRead + Send + Unpin>, Option<u64>)> {
+    if path == Path::new("-") {
+        return Ok((Box::new(tokio::io::stdin()), None));
+    }
+    let unreadable = || format!("{} cannot be read", path.display());
+    let file = tokio::fs::File::open(path).await.with_context(unreadable)?;
+    let metadata = file.metadata().await.with_context(unreadable)?;
+    Ok((Box::new(file), metadata.is_file().then_some(metadata.len())))
 }
 
 fn pieces(
     archive: impl AsyncRead + Send + Unpin + 'static,
+    sent: Arc<AtomicU64>,
 ) -> impl futures::Stream<Item = std::io::Result<Bytes>> + Send {
-    stream::unfold(archive, |mut archive| async {
+    stream::unfold((archive, sent), |(mut archive, sent)| async {
         let mut piece = vec![0; PIECE];
         match archive.read(&mut piece).await {
             Ok(0) => None,
             Ok(count) => {
                 piece.truncate(count);
-                Some((Ok(piece.into()), archive))
+                sent.fetch_add(count as u64, Ordering::Relaxed);
+                Some((Ok(piece.into()), (archive, sent)))
             }
-            Err(error) => Some((Err(error), archive)),
+            Err(error) => Some((Err(error), (archive, sent))),
         }
     })
 }

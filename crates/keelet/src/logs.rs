@@ -1,12 +1,16 @@
 //! `keelet logs`: what containers wrote, over restarts and rotated files.
 
+mod follow;
+
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use futures::StreamExt;
-use keelet_local::{Client, escaped};
+use jiff::{SignedDuration, Timestamp};
+use keelet_local::{Client, escaped, logs::LogRequest};
 use tokio::{sync::mpsc, task::JoinSet};
 
+use self::follow::Log;
 use crate::{
     ask::{self, Connection, InNamespace},
     number,
@@ -20,7 +24,8 @@ use crate::{
 /// Print the logs of a container, or of all of a pod
 ///
 /// Parts of a file that was rotated are one log, lines that the runtime split are whole again. With -f it goes on in the
-/// next life of a container that is restarted, until it has ended for good.
+/// next life of a container that is restarted, until it has ended for good. An agent that is killed meanwhile changes
+/// nothing: the log is read from its files.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Exit status: 0 answered, 1 no such pod, container or log, or no agent; 2 wrong usage.\n\n\
                         Examples:\n  keelet logs web\n  keelet logs -f --since 5m web -c main\n  \
@@ -72,16 +77,37 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
         let pod = ask::pod(&client, args.place.namespace.as_deref(), &args.pod).await?;
         let containers = args.containers(&pod)?;
         match containers.as_slice() {
-            [only] if !args.prefix => single(&client, &args.path(&pod, only)).await?,
-            all if args.follow => together(&client, args, &pod, all).await?,
+            [only] if args.follow && !args.prefix => {
+                for log in followed(&client, args, &pod, std::slice::from_ref(only)).await? {
+                    single(log).await?;
+                }
+            }
+            all if args.follow => together(followed(&client, args, &pod, all).await?, args, &pod, all).await?,
+            [only] if !args.prefix => single(streamed(&client, &args.path(&pod, only)).await?).await?,
             all => one_by_one(&client, args, &pod, all).await?,
         }
         Ok(Verdict::Valid)
     })
 }
 
-async fn single(client: &Client, path: &str) -> Result<()> {
-    let mut pieces = client.stream(path).await?;
+/// The log as the agent sends it.
+async fn streamed(client: &Client, path: &str) -> Result<Log> {
+    Ok(client.stream(path).await?.map(|piece| piece.map_err(Into::into)).boxed())
+}
+
+/// Logs that go on: from their files if these can be seen from here, else for as long as the agent sends them.
+async fn followed(client: &Client, args: &Args, pod: &PodView, containers: &[String]) -> Result<Vec<Log>> {
+    if let Some(logs) = follow::logs(client, pod, containers, &args.wish()?).await? {
+        return Ok(logs);
+    }
+    let mut logs = Vec::new();
+    for container in containers {
+        logs.push(streamed(client, &args.path(pod, container)).await?);
+    }
+    Ok(logs)
+}
+
+async fn single(mut pieces: Log) -> Result<()> {
     while let Some(piece) = pieces.next().await {
         if output::live(&piece?).context("cannot write the log")? == Reader::Gone {
             break;
@@ -124,20 +150,15 @@ async fn one_by_one(client: &Client, args: &Args, pod: &PodView, containers: &[S
 }
 
 /// All logs at once, line by line as they come.
-async fn together(client: &Client, args: &Args, pod: &PodView, containers: &[String]) -> Result<()> {
+async fn together(logs: Vec<Log>, args: &Args, pod: &PodView, containers: &[String]) -> Result<()> {
     let (sender, mut lines) = mpsc::channel::<Result<Vec<u8>>>(LINES);
     let mut readers = JoinSet::new();
-    for (index, container) in containers.iter().enumerate() {
-        let (client, path, sender) = (client.clone(), args.path(pod, container), sender.clone());
-        let prefix = args.prefix_of(pod, container, index);
+    for (index, (log, container)) in logs.into_iter().zip(containers).enumerate() {
+        let (sender, prefix) = (sender.clone(), args.prefix_of(pod, container, index));
         readers.spawn(async move {
-            let pieces = match client.stream(&path).await {
-                Ok(pieces) => pieces,
-                Err(error) => return drop(sender.send(Err(error.into())).await),
-            };
-            let mut lines = Box::pin(output::lines(pieces));
+            let mut lines = Box::pin(output::lines(log));
             while let Some(line) = lines.next().await {
-                let line = line.map(|line| [prefix.as_bytes(), &line, b"\n"].concat()).map_err(Into::into);
+                let line = line.map(|line| [prefix.as_bytes(), &line, b"\n"].concat());
                 if sender.send(line).await.is_err() {
                     return;
                 }
@@ -194,6 +215,20 @@ impl Args {
             path.push_str(&format!("&tailLines={tail}"));
         }
         path
+    }
+
+    /// The same for files that are read here.
+    fn wish(&self) -> Result<LogRequest> {
+        let since = self.since.map(|since| {
+            let now = Timestamp::from_millisecond(ask::now()?.as_millis())?;
+            anyhow::Ok(now.checked_sub(SignedDuration::try_from(since)?).unwrap_or(Timestamp::MIN))
+        });
+        Ok(LogRequest {
+            tail: self.tail,
+            since: since.transpose()?,
+            timestamps: self.timestamps,
+            ..LogRequest::default()
+        })
     }
 
     fn prefix_of(&self, pod: &PodView, container: &str, index: usize) -> String {

@@ -1,5 +1,6 @@
 //! keelet: a Kubernetes node agent. This binary is arguments and wiring only.
 
+mod absence;
 mod agent;
 mod ask;
 mod change;
@@ -18,6 +19,7 @@ mod number;
 mod output;
 mod paths;
 mod port_forward;
+mod progress;
 mod registries;
 mod rules;
 mod run;

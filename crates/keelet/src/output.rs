@@ -1,7 +1,7 @@
 //! The only place that writes to the terminal.
 
 use std::{
-    io::{self, Write},
+    io::{self, IsTerminal, Write},
     time::Duration,
 };
 
@@ -80,6 +80,11 @@ pub(crate) fn lines<E>(pieces: impl Stream<Item = Result<Bytes, E>>) -> impl Str
 /// Writes lines to standard error as they are.
 pub(crate) fn text_to_stderr(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
+}
+
+/// Whether a line on standard error can be drawn again.
+pub(crate) fn stderr_is_live() -> bool {
+    io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
 /// Writes one line to standard error that is no error.

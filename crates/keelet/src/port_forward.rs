@@ -1,14 +1,16 @@
 //! `keelet port-forward`: ports of a pod on loopback.
 
-use std::{net::Ipv4Addr, sync::Arc};
+use std::{net::Ipv4Addr, sync::Arc, time::Duration};
 
-use anyhow::{Context, Result, anyhow, bail};
-use keelet_local::api::Session;
+use anyhow::{Context, Result, anyhow};
+use futures::FutureExt;
+use keelet_local::{Client, ClientError, api::Session};
 use keelet_stream::client::Forwarder;
 use serde_json::Value;
-use tokio::{net::TcpListener, task::JoinSet};
+use tokio::{net::TcpListener, sync::Mutex, task::JoinSet};
 
 use crate::{
+    absence::Absence,
     ask::{self, Connection, InNamespace},
     exec::connect,
     output,
@@ -17,9 +19,10 @@ use crate::{
 
 /// Reach ports of a pod on loopback
 ///
-/// Until Ctrl-C. Connections go to the pod's own loopback, so servers that listen nowhere else are reached too.
+/// Until Ctrl-C. Connections go to the pod's own loopback, so servers that listen nowhere else are reached too. If the agent
+/// is killed, open connections break; new ones wait for the next agent.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Exit status: 0 the pod is gone, 1 not possible, 2 wrong usage.\n\n\
+#[command(after_help = "Exit status: 1 not possible, or the pod is gone; 2 wrong usage.\n\n\
                         Examples:\n  keelet port-forward web 8080\n  keelet port-forward web 8000:80 :443")]
 pub(crate) struct Args {
     /// Name of the pod
@@ -40,6 +43,17 @@ struct Ports {
     local: u16,
     remote: u16,
 }
+
+/// The way into the pod, made anew when it broke.
+struct Tunnel {
+    client: Client,
+    path: String,
+    absence: Absence,
+    forwarder: Mutex<Option<Arc<Forwarder>>>,
+}
+
+/// Between a way that broke and the next try.
+const PAUSE: Duration = Duration::from_millis(100);
 
 // === impl Ports ===
 
@@ -68,28 +82,66 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
             let listener = listener.with_context(|| format!("cannot listen on port {} of loopback", ports.local))?;
             listeners.push((listener, ports.remote));
         }
-        let session: Session = client.post(&format!("{}/portforward", ask::path_of(&pod)), &Value::Null).await?;
-        let forwarder = Arc::new(Forwarder::connect(connect(&session.url).await?, &session.url).await?);
+        let tunnel = Arc::new(Tunnel {
+            path: format!("{}/portforward", ask::path_of(&pod)),
+            absence: Absence::new(&client, "connections wait for the next one"),
+            client,
+            forwarder: Mutex::default(),
+        });
+        *tunnel.forwarder.lock().await = Some(tunnel.session().await?);
         let mut tasks = JoinSet::new();
         for (listener, remote) in listeners {
             output::out(&format!("Forwarding from {} -> {remote}\n", listener.local_addr()?))?;
-            tasks.spawn(serve(listener, remote, Arc::clone(&forwarder)));
+            tasks.spawn(serve(listener, remote, Arc::clone(&tunnel)));
         }
-        tokio::select! {
-            () = forwarder.closed() => bail!("the runtime ended the session"),
-            ended = tasks.join_next() => Err(anyhow!("no more connections are taken: {ended:?}")),
+        loop {
+            let forwarder = tunnel.forwarder().await?;
+            tokio::select! {
+                () = forwarder.closed() => {}
+                ended = tasks.join_next() => return Err(anyhow!("no more connections are taken: {ended:?}")),
+            }
         }
     })
 }
 
-async fn serve(listener: TcpListener, remote: u16, forwarder: Arc<Forwarder>) {
+async fn serve(listener: TcpListener, remote: u16, tunnel: Arc<Tunnel>) {
     while let Ok((connection, _)) = listener.accept().await {
-        let forwarder = Arc::clone(&forwarder);
+        let tunnel = Arc::clone(&tunnel);
         tokio::spawn(async move {
+            // Why there is none is said by whoever keeps the tunnel.
+            let Ok(forwarder) = tunnel.forwarder().await else { return };
             if let Err(error) = forwarder.forward(connection, remote).await {
                 output::error(&format!("port {remote}: {error}"));
             }
         });
+    }
+}
+
+// === impl Tunnel ===
+
+impl Tunnel {
+    /// The present way, or the next one as soon as there is an agent. Fails when the pod is gone.
+    async fn forwarder(&self) -> Result<Arc<Forwarder>> {
+        let mut held = self.forwarder.lock().await;
+        loop {
+            if let Some(forwarder) = held.as_ref().filter(|forwarder| forwarder.closed().now_or_never().is_none()) {
+                return Ok(Arc::clone(forwarder));
+            }
+            match self.session().await {
+                Ok(forwarder) => {
+                    self.absence.is_over();
+                    *held = Some(forwarder);
+                }
+                Err(error) if matches!(error.downcast_ref(), Some(ClientError::Refused(_))) => return Err(error),
+                Err(_) => self.absence.wait().await?,
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    async fn session(&self) -> Result<Arc<Forwarder>> {
+        let session: Session = self.client.post(&self.path, &Value::Null).await?;
+        Ok(Arc::new(Forwarder::connect(connect(&session.url).await?, &session.url).await?))
     }
 }
 

@@ -1,8 +1,12 @@
 //! Where images come from, as the command line says it.
 
-use anyhow::{Result, bail};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use keelet_image::PullOptions;
+
+use crate::paths::absolute;
 
 /// Registries and who else has their images.
 #[derive(Clone, Debug, Default, Args)]
@@ -10,6 +14,10 @@ pub(crate) struct Registries {
     /// Host to ask for images before their registry, as REGISTRY=URL; may be repeated, and `*` is every registry
     #[arg(long, value_name = "REGISTRY=URL", value_parser = parse)]
     registry_mirror: Vec<Mirror>,
+    /// File with credentials for registries, as `docker login` writes it
+    /// [default: $DOCKER_CONFIG/config.json, else ~/.docker/config.json]
+    #[arg(long, value_name = "FILE")]
+    docker_config: Option<PathBuf>,
 }
 
 /// One host that has images of a registry.
@@ -43,12 +51,30 @@ fn parse(text: &str) -> Result<Mirror> {
 
 impl Registries {
     /// Adds what was asked for to how images are pulled.
-    pub(crate) fn apply(&self, options: &mut PullOptions) {
+    pub(crate) fn apply(&self, options: &mut PullOptions) -> Result<()> {
+        if let Some(path) = &self.docker_config {
+            // Read again for each pull; that it is not there at all would look like nobody having credentials.
+            std::fs::metadata(path).with_context(|| format!("--docker-config: {} cannot be read", path.display()))?;
+            options.docker_config = Some(absolute("--docker-config", path)?);
+        }
         for Mirror { registry, host, plain_http } in &self.registry_mirror {
             options.mirrors.entry(registry.clone()).or_default().push(host.clone());
             if *plain_http {
                 options.plain_http.insert(host.clone());
             }
+        }
+        Ok(())
+    }
+
+    /// A runtime of its own pulls in its own way: what was asked for would change nothing.
+    pub(crate) fn refuse_beside(&self, endpoint: &str) -> Result<()> {
+        let given = [
+            ("--registry-mirror", !self.registry_mirror.is_empty()),
+            ("--docker-config", self.docker_config.is_some()),
+        ];
+        match given.iter().find(|(_, given)| *given) {
+            Some((option, _)) => bail!("{option} is for the embedded runtime; {endpoint} has registries of its own"),
+            None => Ok(()),
         }
     }
 }
@@ -88,9 +114,35 @@ mod tests {
         let registry_mirror = ["a=http://one", "a=https://two", "b=http://three"];
         let registry_mirror = registry_mirror.iter().map(|text| parse(text).expect("a mirror")).collect();
         let mut options = PullOptions::default();
-        Registries { registry_mirror }.apply(&mut options);
+        let registries = Registries { registry_mirror, docker_config: None };
+        registries.apply(&mut options).expect("mirrors");
         assert_eq!(options.mirrors["a"], ["one", "two"]);
         assert_eq!(options.mirrors["b"], ["three"]);
         assert_eq!(options.plain_http.iter().collect::<Vec<_>>(), ["one", "three"]);
+    }
+
+    #[test]
+    fn credentials_come_from_the_file_that_is_named_or_it_is_an_error() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("config.json");
+        let registries = Registries { docker_config: Some(path.clone()), ..Registries::default() };
+        let mut options = PullOptions::default();
+        let error = registries.apply(&mut options).expect_err("it is not there");
+        assert!(error.to_string().starts_with("--docker-config: ") && options.docker_config.is_none(), "{error}");
+        std::fs::write(&path, "{}").expect("a file");
+        registries.apply(&mut options).expect("it is there");
+        assert_eq!(options.docker_config, Some(path));
+    }
+
+    #[test]
+    fn what_would_change_nothing_is_refused() {
+        let endpoint = "unix:///run/containerd/containerd.sock";
+        Registries::default().refuse_beside(endpoint).expect("nothing was asked for");
+        let mirror = parse("a=http://one").expect("a mirror");
+        let mirrors = Registries { registry_mirror: vec![mirror], ..Registries::default() };
+        let error = mirrors.refuse_beside(endpoint).expect_err("a mirror").to_string();
+        assert!(error.contains("--registry-mirror") && error.contains(endpoint), "{error}");
+        let config = Registries { docker_config: Some("c".into()), ..Registries::default() };
+        assert!(config.refuse_beside(endpoint).expect_err("a file").to_string().contains("--docker-config"));
     }
 }

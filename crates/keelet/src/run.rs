@@ -15,9 +15,12 @@ mod notes;
 mod plain;
 mod screen;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use keelet_agent::objects::LocalObjects;
 
 use self::{
@@ -25,12 +28,18 @@ use self::{
     node::{Node, Place},
     notes::Notes,
 };
-use crate::{agent::log_to_stderr, embedded, gates::Gates, output};
+use crate::{
+    agent::log_to_stderr,
+    embedded,
+    gates::Gates,
+    output,
+    paths::{Paths, absolute},
+};
 
 /// Run pods here, in the foreground, until they end
 ///
 /// The pods have an agent of their own in this process, with directories of their own: nothing mixes with the agent of
-/// the node. On a terminal it shows containers, probes, conditions and events as they change; else it writes one line for
+/// the node but its images. On a terminal it shows containers, probes, conditions and events as they change; else it writes one line for
 /// each change.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -47,7 +56,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "unix:///PATH")]
     container_runtime_endpoint: Option<String>,
     #[command(flatten)]
-    makers: embedded::Makers,
+    embedded: embedded::Options,
+    /// Directory of images, which stay for the next run [default: the node's, /var/lib/keelet/runtime/images; with --root-dir
+    /// one in there]
+    #[arg(long, value_name = "DIR", conflicts_with = "container_runtime_endpoint")]
+    image_store: Option<PathBuf>,
     /// What the containers write, beside the rest
     #[arg(long)]
     logs: bool,
@@ -90,7 +103,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let ending = runtime.block_on(async {
         let place = Place::of(args.root_dir.as_deref())?;
         let endpoint = args.container_runtime_endpoint.as_deref();
-        let choice = embedded::choose(endpoint, &place.paths, &args.makers).await?;
+        let store = image_store(args)?;
+        let choice = embedded::choose(endpoint, &place.paths, &args.embedded, store.as_deref()).await?;
         // One that does not answer now would leave everybody waiting for nothing.
         choice.runtime.version().await.context("no container runtime to run pods with")?;
         let node = Node::start(choice, pods, features, place, &args.local_objects_dir).await?;
@@ -101,4 +115,16 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     // A reader of a pipe or terminal may sit in a thread that never ends.
     runtime.shutdown_background();
     Ok(ending.into())
+}
+
+/// Where images are: the node's, unless this run has a place of its own. A store may be used by many at once.
+fn image_store(args: &Args) -> Result<Option<PathBuf>> {
+    match (&args.image_store, &args.root_dir) {
+        (Some(store), _) if store.exists() && !store.is_dir() => {
+            bail!("--image-store: {} is not a directory", store.display())
+        }
+        (Some(store), _) => absolute("--image-store", store).map(Some),
+        (None, Some(_)) => Ok(None),
+        (None, None) => Ok(Some(Path::new(Paths::ROOT).join(embedded::IMAGES))),
+    }
 }

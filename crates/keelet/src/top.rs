@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use keelet_local::api::{ContainerUsage, NodeUsage, Stats};
 
 use crate::{
-    ask::{self, Connection},
+    ask::{self, Listed},
     output,
     style::Style,
     validate::Verdict,
@@ -28,17 +28,8 @@ pub(crate) struct Args {
     /// Each container by itself
     #[arg(long)]
     containers: bool,
-    /// Namespace [default: default]
-    #[arg(short, long, value_name = "NAMESPACE", conflicts_with = "all_namespaces")]
-    namespace: Option<String>,
-    /// All namespaces
-    #[arg(short = 'A', long)]
-    all_namespaces: bool,
-    /// Without the line that names the columns
-    #[arg(long)]
-    no_headers: bool,
     #[command(flatten)]
-    connection: Connection,
+    listed: Listed,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -55,7 +46,7 @@ const BETWEEN: Duration = Duration::from_secs(1);
 /// Answers and prints.
 pub(crate) fn run(args: &Args) -> Result<Verdict> {
     ask::run(async {
-        let client = args.connection.client();
+        let client = args.listed.connection.client();
         let first: Stats = client.get("/v1/stats").await?;
         let told = first.containers.iter().all(|container| container.cpu_nano_cores.is_some());
         let second = if told && args.subject == Subject::Pods {
@@ -72,7 +63,7 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
             output::note("No resources found");
             return Ok(Verdict::Valid);
         };
-        output::out(&table.text(!args.no_headers, Style::of_stdout())).context("cannot write the answer")?;
+        output::out(&table.text(!args.listed.no_headers, Style::of_stdout())).context("cannot write the answer")?;
         Ok(Verdict::Valid)
     })
 }
@@ -103,10 +94,10 @@ fn node_millis(first: &NodeUsage, second: &NodeUsage) -> Option<u64> {
 fn pods(args: &Args, first: &Stats, second: &Stats) -> Option<Table> {
     let before: BTreeMap<&str, &ContainerUsage> =
         first.containers.iter().map(|usage| (usage.id.as_str(), usage)).collect();
-    let wanted = args.namespace.as_deref().unwrap_or("default");
+    let wanted = args.listed.namespace();
     // By namespace, pod and, if asked for, container.
     let mut sums: BTreeMap<(&str, &str, &str), Sum> = BTreeMap::new();
-    let here = |usage: &&ContainerUsage| args.all_namespaces || usage.namespace == wanted;
+    let here = |usage: &&ContainerUsage| wanted.is_none_or(|wanted| usage.namespace == wanted);
     for usage in second.containers.iter().filter(here) {
         let container = if args.containers { usage.container.as_str() } else { "" };
         let sum = sums.entry((&usage.namespace, &usage.pod, container)).or_default();
@@ -118,13 +109,13 @@ fn pods(args: &Args, first: &Stats, second: &Stats) -> Option<Table> {
         return None;
     }
     let mut headers = Vec::new();
-    headers.extend(args.all_namespaces.then_some("NAMESPACE"));
+    headers.extend(args.listed.all_namespaces.then_some("NAMESPACE"));
     headers.extend(if args.containers { &["POD", "NAME"][..] } else { &["NAME"] });
     headers.extend(["CPU(cores)", "MEMORY(bytes)"]);
     let mut table = Table::new(headers);
     for ((namespace, pod, container), (cpu, memory)) in sums {
         let mut cells = Vec::new();
-        cells.extend(args.all_namespaces.then(|| namespace.into()));
+        cells.extend(args.listed.all_namespaces.then(|| namespace.into()));
         cells.push(pod.into());
         cells.extend(args.containers.then(|| container.into()));
         cells.push(cpu.map_or_else(|| "<unknown>".to_owned(), millicores).into());

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::Read,
+    io::{Read, Write},
     path::PathBuf,
     process::{Child, Command, Output, Stdio},
     thread,
@@ -65,17 +65,44 @@ impl Node {
     fn running() -> Self {
         let mut node = Self::with_runtime();
         fs::write(node.path("manifests/all.yaml"), PODS).unwrap();
-        let agent = node
-            .command(&["agent", "--pod-manifest-path", "manifests", "--root-dir", "lib", "--state-dir", "run"])
-            .args(["--pod-logs-dir", "logs", "--healthz-port", "0", "--container-runtime-endpoint", &node.endpoint()])
-            .stderr(Stdio::null())
-            .spawn();
-        node.agent = Some(agent.unwrap());
+        node.start();
         node.until(|node| {
             let (code, pods, _) = node.keelet(&["get", "pods", "-A"]);
             code == 0 && pods.contains("2/2     Running") && pods.contains("1/1     Running")
         });
         node
+    }
+
+    fn start(&mut self) {
+        let agent = self
+            .command(&["agent", "--pod-manifest-path", "manifests", "--root-dir", "lib", "--state-dir", "run"])
+            .args(["--pod-logs-dir", "logs", "--healthz-port", "0", "--container-runtime-endpoint", &self.endpoint()])
+            .stderr(Stdio::null())
+            .spawn();
+        self.agent = Some(agent.unwrap());
+    }
+
+    /// Kills the agent without a warning.
+    #[expect(clippy::disallowed_methods, reason = "a test waits for the processes it tests")]
+    fn kill(&mut self) {
+        let mut agent = self.agent.take().unwrap();
+        agent.kill().unwrap();
+        agent.wait().unwrap();
+    }
+
+    /// Asks the agent to stop.
+    #[expect(clippy::disallowed_methods, reason = "a test waits for the processes it tests")]
+    fn terminate(&mut self) {
+        let mut agent = self.agent.take().unwrap();
+        let told = Command::new("kill").arg(agent.id().to_string()).status().unwrap();
+        assert!(told.success() && agent.wait().unwrap().success());
+    }
+
+    /// Starts a command that goes on, with what it says in files.
+    fn begin(&self, arguments: &[&str]) -> Going {
+        let file = |name: &str| fs::File::create(self.path(name)).unwrap();
+        let process = self.command(arguments).stdout(file("out")).stderr(file("err")).spawn().unwrap();
+        Going { process, out: self.path("out"), err: self.path("err") }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -117,6 +144,31 @@ impl Node {
         command.args(["-c", line]).env("PATH", path).env("KEELET_SOCKET", self.path("run/keelet.sock"));
         let (_, out, err) = ended(command.current_dir(self.directory.path()));
         out + &err
+    }
+}
+
+/// A command that goes on.
+struct Going {
+    process: Child,
+    out: PathBuf,
+    err: PathBuf,
+}
+
+impl Going {
+    fn out(&self) -> String {
+        fs::read_to_string(&self.out).unwrap()
+    }
+
+    fn err(&self) -> String {
+        fs::read_to_string(&self.err).unwrap()
+    }
+}
+
+impl Drop for Going {
+    #[expect(clippy::disallowed_methods, reason = "a test waits for the processes it tests")]
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 }
 
@@ -274,6 +326,91 @@ fn who_has_read_enough_of_a_watch_ends_it() {
     );
     let shown = node.shell("keelet get pods -A | cat; NO_COLOR=1 script -qec 'keelet get pods -A' /dev/null");
     assert!(!shown.contains('\u{1b}'), "{shown:?}");
+}
+
+/// The agent is killed and stops, again and again. Who watches is told that it went away, waits, and hears of nothing that
+/// did not change.
+#[test]
+fn who_watches_goes_on_with_the_next_agent() {
+    let mut node = Node::running();
+    let pods = node.begin(&["get", "pods", "-A", "-w"]);
+    node.until(|_| pods.out().lines().count() == 3);
+    for death in 1..=4 {
+        if death % 2 == 0 {
+            node.kill();
+        } else {
+            node.terminate();
+        }
+        node.until(|_| pods.err().matches("went away; waiting for the next one\n").count() == death);
+        node.start();
+        node.until(|_| pods.err().matches("the agent is back\n").count() == death);
+    }
+    let before = pods.out();
+    assert_eq!(before.lines().count(), 3, "nothing changed:\n{before}");
+    // What changes while nobody is there is told by the next one, and nothing else is.
+    node.kill();
+    let only_web = PODS.split("---").next().unwrap();
+    fs::write(node.path("manifests/all.yaml"), only_web).unwrap();
+    node.start();
+    node.until(|_| pods.out().contains("Terminating"));
+    let after = pods.out();
+    assert_eq!(after.lines().filter(|line| line.contains(" web ")).count(), 1, "{after}");
+    assert_eq!(pods.err().lines().count(), 2 * 5, "{}", pods.err());
+}
+
+/// The log of a container is read on while there is no agent: no line is missing, none comes twice, and it ends with the pod.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a test waits for the process it tests")]
+fn logs_go_on_without_an_agent() {
+    let mut node = Node::running();
+    let (_, json, _) = node.keelet(&["get", "pod/web", "-n", "shop", "-o", "json"]);
+    let pod: Value = serde_json::from_str(&json).unwrap();
+    let uid = pod["metadata"]["uid"].as_str().unwrap();
+    let write = |node: &Node, container: &str, text: &str| {
+        let directory = node.path(&format!("logs/shop_web_{uid}/{container}"));
+        fs::create_dir_all(&directory).unwrap();
+        // All at one time, as a quick container writes.
+        let mut log = fs::File::options().create(true).append(true).open(directory.join("0.log")).unwrap();
+        log.write_all(format!("2026-01-01T00:00:00Z stdout F {text}\n").as_bytes()).unwrap();
+    };
+    write(&node, "main", "old");
+    write(&node, "main", "one");
+    let mut logs = node.begin(&["logs", "-f", "web", "--all-containers", "--prefix", "--tail", "1"]);
+    node.until(|_| logs.out() == "[pod/web/main] one\n");
+    node.kill();
+    node.until(|_| logs.err().contains("went away; the log goes on without it\n"));
+    write(&node, "main", "two");
+    write(&node, "side", "three");
+    node.until(|_| logs.out().contains("two") && logs.out().contains("three"));
+    node.start();
+    node.until(|_| logs.err().contains("the agent is back\n"));
+    write(&node, "main", "four");
+    node.until(|_| logs.out().contains("four"));
+    assert_eq!(logs.process.try_wait().unwrap(), None, "it goes on");
+    fs::remove_file(node.path("manifests/all.yaml")).unwrap();
+    assert!(logs.process.wait().unwrap().success(), "it ends with the pod");
+    let mut lines: Vec<String> = logs.out().lines().map(str::to_owned).collect();
+    lines.sort();
+    assert_eq!(lines, ["[pod/web/main] four", "[pod/web/main] one", "[pod/web/main] two", "[pod/web/side] three"]);
+    assert_eq!(logs.err().lines().count(), 2, "{}", logs.err());
+}
+
+#[test]
+fn registries_are_for_the_embedded_runtime() {
+    let node = Node::bare();
+    fs::write(node.path("pod.yaml"), PODS).unwrap();
+    let other = ["--container-runtime-endpoint", "unix:///none.sock"];
+    for command in [&["run", "pod.yaml"][..], &["agent", "--pod-manifest-path", "manifests", "--state-dir", "run"]] {
+        let keelet = |more: &[&str]| node.keelet(&[command, &["--root-dir", "lib"], more].concat());
+        let (code, _, err) = keelet(&["--registry-mirror", "docker.io"]);
+        assert!(code == 2 && err.contains("expected REGISTRY=URL"), "{err}");
+        let (code, _, err) = keelet(&[&["--registry-mirror", "*=http://127.0.0.1:5000"], &other[..]].concat());
+        assert!(code == 2 && err.contains("--registry-mirror is for the embedded runtime; unix:///none.sock"), "{err}");
+        let (code, _, err) = keelet(&["--docker-config", "none.json"]);
+        assert!(code == 2 && err.contains("--docker-config: none.json cannot be read"), "{err}");
+    }
+    let (code, _, err) = node.keelet(&["run", "pod.yaml", "--image-store", "pod.yaml"]);
+    assert_eq!((code, err.as_str()), (2, "keelet: --image-store: pod.yaml is not a directory\n"));
 }
 
 #[test]

@@ -3,6 +3,12 @@
 //! Pods, events and the node have the shape of the Kubernetes API, so that whatever reads one can read the other.
 //! Containers, images and usage are what the runtime tells, in the shapes below.
 
+use std::{
+    io,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -112,11 +118,67 @@ pub struct Pulled {
     pub image_ref: String,
 }
 
+/// How far a pull has come. All is zero until the registry has told what there is to fetch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Pulling {
+    /// The image, as it was asked for.
+    pub image: String,
+    /// Layers that are not on the node yet.
+    pub layers: usize,
+    /// Those of them that have arrived and are unpacked.
+    pub unpacked_layers: usize,
+    /// Bytes of these layers, as the registry sends them.
+    pub bytes: u64,
+    /// Bytes that have arrived.
+    pub fetched_bytes: u64,
+}
+
+/// A line of a pull that tells how far it has come. The last one tells how it ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "UPPERCASE")]
+pub enum PullLine {
+    /// It goes on.
+    Pulling(Pulling),
+    /// The image is there.
+    Pulled(Pulled),
+    /// It is not.
+    Failed(Failure),
+}
+
 /// Images that were brought in.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Imported {
     /// Their names.
     pub images: Vec<String>,
+}
+
+/// Where the log of a container is, for those who can read it there themselves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LogFiles {
+    /// The container.
+    pub container: String,
+    /// The pod's UID.
+    pub pod_uid: String,
+    /// The directory with its files, one for each life; there once there is a log.
+    pub directory: PathBuf,
+    /// The directory itself, or the nearest one above it that is there. Whoever finds another one at that path sees other
+    /// files than the agent.
+    pub anchor: Anchor,
+    /// Whether the container may write more.
+    pub open: bool,
+}
+
+/// A directory, and what tells it from another one at the same path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Anchor {
+    /// Where it is.
+    pub path: PathBuf,
+    /// The device it is on.
+    pub device: u64,
+    /// Its inode.
+    pub inode: u64,
 }
 
 /// What is used at one moment.
@@ -193,6 +255,22 @@ pub struct Session {
     pub url: String,
     /// The container it is in.
     pub container: String,
+}
+
+// === impl Anchor ===
+
+impl Anchor {
+    /// The nearest directory at or above a path that is there.
+    pub fn above(path: &Path) -> io::Result<Self> {
+        let found = path.ancestors().find_map(|path| Some((path, path.metadata().ok()?)));
+        let (path, metadata) = found.ok_or(io::ErrorKind::NotFound)?;
+        Ok(Self { path: path.to_owned(), device: metadata.dev(), inode: metadata.ino() })
+    }
+
+    /// Whether the same directory is at that path here.
+    pub fn is_here(&self) -> bool {
+        self.path.metadata().is_ok_and(|found| (found.dev(), found.ino()) == (self.device, self.inode))
+    }
 }
 
 // === impl Failure ===

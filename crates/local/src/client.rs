@@ -1,9 +1,12 @@
 //! The client: one request, one connection.
 
-use std::{io, path::PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 use bytes::Bytes;
-use futures::{Stream, TryStreamExt, stream};
+use futures::{Stream, StreamExt, TryStreamExt, stream, stream::BoxStream};
 use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, StreamBody, combinators::UnsyncBoxBody};
 use hyper::{
@@ -53,12 +56,32 @@ type Body = UnsyncBoxBody<Bytes, io::Error>;
 /// The most that is read of an answer that comes in one piece: far more than a full node tells.
 const LARGEST_ANSWER: usize = 256 << 20;
 
+// === impl ClientError ===
+
+impl ClientError {
+    /// Whether there is no agent at the moment, but may be one later: it was killed, or is being replaced.
+    pub fn is_away(&self) -> bool {
+        match self {
+            Self::NoAgent { source, .. } => {
+                matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
+            }
+            Self::Broken(_) => true,
+            Self::Refused(_) | Self::Request(_) | Self::Answer(_) => false,
+        }
+    }
+}
+
 // === impl Client ===
 
 impl Client {
     /// A client of the agent on that socket.
     pub fn new(socket: impl Into<PathBuf>) -> Self {
         Self { socket: socket.into() }
+    }
+
+    /// Where it asks.
+    pub fn socket(&self) -> &Path {
+        &self.socket
     }
 
     /// Asks for something.
@@ -91,19 +114,17 @@ impl Client {
         &self,
         path: &str,
     ) -> Result<impl Stream<Item = Result<Bytes, ClientError>> + use<>, ClientError> {
-        let body = self.send(Method::GET, path, nothing()).await?;
-        Ok(Box::pin(stream::unfold(body, |mut body| async {
-            loop {
-                match body.frame().await? {
-                    Ok(frame) => {
-                        if let Ok(data) = frame.into_data() {
-                            return Some((Ok(data), body));
-                        }
-                    }
-                    Err(error) => return Some((Err(ClientError::from(error)), body)),
-                }
-            }
-        })))
+        Ok(pieces(self.send(Method::GET, path, nothing()).await?))
+    }
+
+    /// Asks for something to be done, and for word of it meanwhile.
+    pub async fn post_stream(
+        &self,
+        path: &str,
+        body: &impl serde::Serialize,
+    ) -> Result<BoxStream<'static, Result<Bytes, ClientError>>, ClientError> {
+        let body = Bytes::from(serde_json::to_vec(body)?);
+        Ok(pieces(self.send(Method::POST, path, whole(body)).await?).boxed())
     }
 
     async fn json<T: DeserializeOwned>(&self, method: Method, path: &str, body: Body) -> Result<T, ClientError> {
@@ -129,6 +150,21 @@ impl Client {
             serde_json::from_slice(&text).unwrap_or_else(|_| unexplained(status, &text)),
         )))
     }
+}
+
+fn pieces(body: Incoming) -> impl Stream<Item = Result<Bytes, ClientError>> + Unpin + Send {
+    Box::pin(stream::unfold(body, |mut body| async {
+        loop {
+            match body.frame().await? {
+                Ok(frame) => {
+                    if let Ok(data) = frame.into_data() {
+                        return Some((Ok(data), body));
+                    }
+                }
+                Err(error) => return Some((Err(ClientError::from(error)), body)),
+            }
+        }
+    }))
 }
 
 async fn collect(mut body: Incoming) -> Result<Vec<u8>, ClientError> {

@@ -22,8 +22,8 @@ use keelet_agent::{
 use keelet_ledger::OsDisk;
 use keelet_lifecycle::Rules;
 use keelet_local::{
-    Archive, BindError, Client, ClientError, ImageImport, Listener, Local,
-    api::{Change, ChangeKind, Container, Image, Imported, List, Pull, Pulled},
+    Archive, BindError, Client, ClientError, Images, Listener, Local,
+    api::{Change, ChangeKind, Container, Image, Imported, List, LogFiles, Pull, PullLine, Pulled, Pulling},
 };
 use keelet_pod::{Features, Pod, parse_one};
 use keelet_prober::TcpDial;
@@ -46,7 +46,7 @@ struct Node {
 #[derive(Debug)]
 struct Names;
 
-impl ImageImport for Names {
+impl Images for Names {
     /// An archive here is a list of names.
     fn import<'a>(&'a self, mut archive: Archive<'a>) -> BoxFuture<'a, Result<Vec<String>, String>> {
         Box::pin(async move {
@@ -55,10 +55,14 @@ impl ImageImport for Names {
             if text.is_empty() { Err("the archive is empty".to_owned()) } else { Ok(vec![text.len().to_string()]) }
         })
     }
+
+    fn pulling(&self) -> Vec<Pulling> {
+        Vec::new()
+    }
 }
 
 impl Node {
-    async fn start(import: Option<Arc<dyn ImageImport>>) -> Self {
+    async fn start(images: Option<Arc<dyn Images>>) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path();
         let readers = Arc::new(LocalReaders::default());
@@ -103,7 +107,7 @@ impl Node {
             layout,
             facts,
             source: Arc::new(source),
-            import,
+            images,
         };
         let socket = path.join("keelet.sock");
         let listener = Listener::bind(&socket).await.expect("a socket");
@@ -190,6 +194,26 @@ async fn pods_are_shown_as_an_api_server_would() {
     assert_eq!((code, message.as_str()), (404, "there is no pod \"wbe\" in namespace \"shop\""));
 }
 
+/// A new agent has no status of its pods for a moment. Nobody hears that they are gone.
+#[tokio::test]
+async fn a_new_agent_answers_about_pods_once_it_has_taken_them_up() {
+    let node = Node::start(None).await;
+    let (web, db) = (pod("web"), pod("db"));
+    let asked = async {
+        let list: List<Value> = node.client.get("/v1/pods").await.expect("a list");
+        list.items.iter().map(|pod| pod["metadata"]["name"].as_str().unwrap_or_default().to_owned()).collect::<Vec<_>>()
+    };
+    let one = async { node.client.get::<Value>("/v1/pods/shop/db").await.expect("it is there") };
+    let wanted = async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        node.want(&[&web, &db], |pod| format!("/m/{}.yaml", pod.name));
+    };
+    let (names, one, ()) = tokio::join!(asked, one, wanted);
+    assert_eq!((names, &one["metadata"]["name"]), (vec!["db".to_owned(), "web".to_owned()], &"db".into()));
+    let (code, message) = Node::refusal(node.client.get::<Value>("/v1/pods/shop/none").await).await;
+    assert_eq!((code, message.as_str()), (404, "there is no pod \"none\" in namespace \"shop\""));
+}
+
 #[tokio::test]
 async fn who_watches_is_told_what_is_there_what_changes_and_what_goes() {
     let node = Node::start(None).await;
@@ -270,6 +294,47 @@ async fn containers_and_images_are_what_the_runtime_has() {
     assert!(code == 409 && message.contains("is used by container \"main\" of pod shop/web"), "{code} {message}");
     let (code, message) = Node::refusal(node.client.post::<Value>("/v1/images/pull", &Value::Null).await).await;
     assert!(code == 400 && message.starts_with("expected a body such as {\"image\""), "{message}");
+}
+
+/// A runtime of its own tells nothing of a pull but how it ended.
+#[tokio::test]
+async fn a_pull_is_told_in_lines_and_the_last_one_is_its_end() {
+    let node = Node::start(Some(Arc::new(Names))).await;
+    let pull = |image: &str| {
+        let asked = Pull { image: image.to_owned() };
+        let client = node.client.clone();
+        async move {
+            let lines = client.post_stream("/v1/images/pull?progress=true", &asked).await?;
+            let lines: Vec<_> =
+                lines.map(|line| serde_json::from_slice::<PullLine>(&line.unwrap()).unwrap()).collect().await;
+            Ok::<_, ClientError>(lines)
+        }
+    };
+    let lines = pull("app:7").await.expect("a pull");
+    assert!(matches!(lines.as_slice(), [PullLine::Pulled(pulled)] if !pulled.image_ref.is_empty()), "{lines:?}");
+    let (code, message) = Node::refusal(pull("").await).await;
+    assert_eq!((code, message.as_str()), (400, "the name of the image is empty"));
+    let (code, message) =
+        Node::refusal(node.client.post::<Pulled>("/v1/images/pull?slowly=true", &Pull { image: "a".to_owned() }).await)
+            .await;
+    assert!(code == 400 && message.contains("slowly"), "{message}");
+}
+
+/// The files of a log are told to whoever can read them.
+#[tokio::test]
+async fn the_files_of_a_log_are_told_with_whether_there_will_be_more() {
+    let node = Node::start(None).await;
+    let web = pod("web");
+    node.want(&[&web], |_| "/m/web.yaml".to_owned());
+    node.until("/v1/pods/shop/web", is_ready).await;
+    let files: LogFiles = node.client.get("/v1/pods/shop/web/log/files?container=main").await.expect("files");
+    assert_eq!((files.container.as_str(), files.pod_uid.as_str(), files.open), ("main", web.uid.as_str(), true));
+    assert!(files.directory.starts_with(node.directory.path().join("logs")) && files.anchor.is_here(), "{files:?}");
+    assert!(files.directory.starts_with(&files.anchor.path), "{files:?}");
+    let other = keelet_local::api::Anchor { inode: files.anchor.inode + 1, ..files.anchor };
+    assert!(!other.is_here(), "another directory at that path");
+    let (code, _) = Node::refusal(node.client.get::<LogFiles>("/v1/pods/shop/web/log/files?container=x").await).await;
+    assert_eq!(code, 400);
 }
 
 #[tokio::test]

@@ -8,9 +8,7 @@ use futures::TryStreamExt;
 use ipnet::IpNet;
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
-use rtnetlink::packet_route::link::{
-    InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, Stats64,
-};
+use rtnetlink::packet_route::link::{InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
 use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
 use rtnetlink::{
     Handle, LinkBridge, LinkBridgePort, LinkGetRequest, LinkMessageBuilder, LinkUnspec, LinkVeth, RouteMessageBuilder,
@@ -38,7 +36,6 @@ pub(crate) struct Link {
     pub(crate) peer: Option<u32>,
     pub(crate) alias: String,
     pub(crate) mtu: Option<u32>,
-    pub(crate) counted: Option<Stats64>,
 }
 
 /// A veth pair to be made.
@@ -72,7 +69,6 @@ fn read_link(message: LinkMessage) -> Link {
             LinkAttribute::Controller(index) => link.controller = Some(index),
             LinkAttribute::Link(index) => link.peer = Some(index),
             LinkAttribute::Mtu(mtu) => link.mtu = Some(mtu),
-            LinkAttribute::Stats64(stats) => link.counted = Some(stats),
             LinkAttribute::LinkInfo(infos) => {
                 link.is_bridge = infos.iter().any(|info| matches!(info, LinkInfo::Kind(InfoKind::Bridge)));
             }

@@ -8,7 +8,7 @@
 //! - `bridge` makes links, addresses and routes through netlink; `firewall` makes nftables rules, also through netlink.
 //! - `cni` finds a configuration and runs its plugins.
 //! - `store` keeps the books; `addresses` picks from a range. Both are plain code that needs no root.
-//! - [`dial`] and [`counters`] look into a namespace from outside.
+//! - [`dial`] looks into a namespace from outside.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), keelet_net::Error> {
@@ -37,7 +37,6 @@
 mod addresses;
 mod bridge;
 mod cni;
-mod counters;
 mod dial;
 mod error;
 mod failpoint;
@@ -52,7 +51,6 @@ mod store;
 mod sysctl;
 mod threads;
 
-pub use counters::{InterfaceCounters, counters};
 pub use dial::dial;
 pub use error::Error;
 pub use network::{Kind, Network};

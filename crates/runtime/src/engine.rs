@@ -14,7 +14,14 @@ use keelet_shim::{cgroup::Mounts, protocol::CONTAINERS};
 use tonic::Status;
 
 use crate::{
-    container::Container, events::Events, keeper, records, sandbox::Sandbox, settings::Settings, shim::Launcher,
+    container::Container,
+    events::Events,
+    keeper,
+    pulls::{Pulling, Pulls},
+    records,
+    sandbox::Sandbox,
+    settings::Settings,
+    shim::Launcher,
     streams,
 };
 
@@ -27,6 +34,7 @@ pub struct Engine {
 pub(crate) struct Parts {
     pub(crate) settings: Settings,
     pub(crate) images: keelet_image::Store,
+    pub(crate) pulls: Pulls,
     pub(crate) network: keelet_net::Network,
     pub(crate) cgroups: Mounts,
     pub(crate) launcher: Launcher,
@@ -78,11 +86,14 @@ impl Engine {
             return Err(OpenError::NotRoot);
         }
         let io = |what: String| move |error| OpenError::Io { what, error };
-        for dir in [settings.root.clone(), settings.sandboxes()] {
+        for dir in [settings.root.clone(), settings.images.clone(), settings.sandboxes()] {
             make_private(&dir).map_err(io(dir.display().to_string()))?;
         }
+        let owner = Some(settings.sandboxes());
+        let options = keelet_image::Options { owner, ..keelet_image::Options::default() };
         let parts = Parts {
-            images: keelet_image::Store::open(&settings.root.join("images"))?,
+            images: keelet_image::Store::open_with(&settings.images, options)?,
+            pulls: Pulls::default(),
             network: keelet_net::Network::open(settings.network.clone())?,
             cgroups: Mounts::find().map_err(io("cgroups".to_owned()))?,
             launcher: Launcher::new(settings.executable.as_deref(), &settings.shim)
@@ -111,6 +122,11 @@ impl Engine {
     /// The images.
     pub fn images(&self) -> &keelet_image::Store {
         &self.parts.images
+    }
+
+    /// The images that are being pulled, and how far each has come.
+    pub fn pulling(&self) -> Vec<Pulling> {
+        self.parts.pulls.now()
     }
 
     /// Everything that an earlier server left: sandboxes it finished are kept, others removed.

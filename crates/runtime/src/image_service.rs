@@ -19,11 +19,17 @@ impl ImageService for Engine {
     async fn list_images(&self, request: Request<v1::ListImagesRequest>) -> Answered<v1::ListImagesResponse> {
         let wanted = request.into_inner().filter.and_then(|filter| filter.image).map(|image| image.image);
         let wanted = wanted.filter(|name| !name.is_empty());
-        let found = self.blocking(move |parts| match wanted {
-            Some(name) => parts.images.find(&name).map(Vec::from_iter),
-            None => parts.images.list(),
+        let found = self.blocking(move |parts| {
+            let mut images = match wanted {
+                Some(name) => parts.images.find(&name).map(Vec::from_iter)?,
+                None => parts.images.list()?,
+            };
+            // Nobody who collects images knows what others with the same store run.
+            let others = parts.images.images_of_others()?;
+            images.iter_mut().for_each(|image| image.pinned |= others.contains(&image.id));
+            Ok(images)
         });
-        let images = found.await.map_err(|error| internal("images", &error))?;
+        let images = found.await.map_err(|error: keelet_image::Error| internal("images", &error))?;
         Ok(Response::new(v1::ListImagesResponse { images: images.iter().map(described).collect() }))
     }
 
@@ -57,7 +63,7 @@ impl ImageService for Engine {
         let used = self.blocking(|parts| parts.images.usage()).await.map_err(|error| internal("images", &error))?;
         let usage = v1::FilesystemUsage {
             timestamp: now(),
-            fs_id: Some(v1::FilesystemIdentifier { mountpoint: mountpoint(&self.parts.settings.root) }),
+            fs_id: Some(v1::FilesystemIdentifier { mountpoint: mountpoint(&self.parts.settings.images) }),
             used_bytes: Some(v1::UInt64Value { value: used.bytes }),
             inodes_used: Some(v1::UInt64Value { value: used.inodes }),
         };
@@ -80,15 +86,19 @@ impl Engine {
         }
         let auth = auth.map(credentials).transpose()?.flatten();
         let options = &self.parts.settings.pull;
-        let image = self.parts.images.pull(name, auth, options, |_| {}).await.map_err(|error| match &error {
-            keelet_image::Error::Registry { problem, .. } => match problem {
-                RegistryProblem::NotFound => Status::not_found(error.to_string()),
-                RegistryProblem::Unauthorised => Status::permission_denied(error.to_string()),
-                // Not Unavailable: that would be the runtime itself.
-                _ => Status::unknown(error.to_string()),
-            },
-            _ => Status::unknown(error.to_string()),
-        })?;
+        let entry = self.parts.pulls.begin(name);
+        let image =
+            self.parts.images.pull(name, auth, options, |progress| entry.note(progress)).await.map_err(|error| {
+                match &error {
+                    keelet_image::Error::Registry { problem, .. } => match problem {
+                        RegistryProblem::NotFound => Status::not_found(error.to_string()),
+                        RegistryProblem::Unauthorised => Status::permission_denied(error.to_string()),
+                        // Not Unavailable: that would be the runtime itself.
+                        _ => Status::unknown(error.to_string()),
+                    },
+                    _ => Status::unknown(error.to_string()),
+                }
+            })?;
         Ok(image.id)
     }
 }

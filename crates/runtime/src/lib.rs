@@ -13,6 +13,7 @@
 //! | what | where |
 //! | --- | --- |
 //! | the calls of CRI | `service`, `image_service` |
+//! | how far pulls have come | `pulls` |
 //! | what is known, and finding it again | `engine`, `records` |
 //! | sandboxes, containers | `sandbox`, `container` |
 //! | from a request to an OCI configuration | `spec` |
@@ -27,6 +28,7 @@ mod exec;
 mod files;
 mod image_service;
 mod keeper;
+mod pulls;
 mod records;
 mod sandbox;
 mod security;
@@ -43,5 +45,6 @@ pub use keelet_image::Image;
 
 pub use self::{
     engine::Engine,
+    pulls::Pulling,
     settings::{OciRuntime, Settings},
 };

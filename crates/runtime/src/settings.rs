@@ -17,8 +17,10 @@ pub enum OciRuntime {
 /// The runtime's settings.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What stays: images, root file systems of containers.
+    /// What stays.
     pub root: PathBuf,
+    /// Images, and root file systems of containers. Several runtimes may share one.
+    pub images: PathBuf,
     /// What goes with the boot: sandboxes, containers, sockets.
     pub state: PathBuf,
     /// How images are pulled: mirrors, credentials.
@@ -76,6 +78,7 @@ impl Settings {
         pull.docker_config = keelet_image::docker_config_path();
         Self {
             root: root.to_owned(),
+            images: root.join("images"),
             state: state.to_owned(),
             pull,
             network: keelet_net::Settings::new(root.join("network")),

@@ -94,7 +94,7 @@ fn of_container(parts: &Parts, container: &Container) -> v1::ContainerStats {
     let (timestamp, used) = (now(), usage(&parts.cgroups, &container.cgroup()));
     let layer = parts.images.root_usage(&container.id).ok().map(|layer| v1::FilesystemUsage {
         timestamp,
-        fs_id: Some(v1::FilesystemIdentifier { mountpoint: mountpoint(&parts.settings.root) }),
+        fs_id: Some(v1::FilesystemIdentifier { mountpoint: mountpoint(&parts.settings.images) }),
         used_bytes: Some(value(layer.bytes)),
         inodes_used: Some(value(layer.inodes)),
     });

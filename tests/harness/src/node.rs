@@ -120,6 +120,17 @@ impl Node {
         self.agent = Some(command.spawn().expect("keelet"));
     }
 
+    /// A command of keelet that asks this node's agent. It ends with the test.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.place.binary);
+        command
+            .args(arguments)
+            .env("KEELET_SOCKET", self.path("state/keelet.sock"))
+            .env("TMPDIR", &self.place.directory);
+        command.stdin(Stdio::null()).kill_on_drop(true);
+        command
+    }
+
     /// Writes a file of the test, with the directories above it: `objects/configmaps/default/conf/key`.
     pub fn put(&self, name: &str, text: &str) {
         let path = self.path(name);

@@ -8,6 +8,7 @@
 mod blob;
 mod credentials;
 mod registry;
+mod tally;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -31,6 +32,7 @@ use crate::store::Store;
 use registry::Endpoint;
 
 pub use credentials::{Auth, docker_auth, docker_config_path};
+pub use tally::Tally;
 
 /// How and from where to pull.
 #[derive(Clone, Debug)]

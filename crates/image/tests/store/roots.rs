@@ -328,3 +328,48 @@ fn busybox_runs_in_a_root() {
         store.remove_root("b").unwrap();
     });
 }
+
+/// Two runtimes on one store: each sees its own roots, and the images of the other as such.
+#[test]
+fn owners_of_one_store_leave_each_other_alone() {
+    in_namespace(|| {
+        let (place, owners) = (Place::new(), tempfile::tempdir().unwrap());
+        let owned = |name: &str| {
+            let directory = owners.path().join(name);
+            fs::create_dir_all(&directory).unwrap();
+            keelet_image::Store::open_with(place.path(), keelet_image::Options { owner: Some(directory), ..options() })
+                .unwrap()
+        };
+        let (agent, run) = (owned("agent"), owned("run"));
+        let image = agent.import(sample().docker_archive().as_slice(), None).unwrap().remove(0);
+        assert_eq!(run.find(&image.id).unwrap().as_ref(), Some(&image), "what one imports the other has");
+        let root = agent.make_root("one", &image).unwrap();
+        run.make_root("two", &image).unwrap();
+        assert_eq!((agent.roots().unwrap(), run.roots().unwrap()), (vec!["one".to_owned()], vec!["two".to_owned()]));
+        assert_eq!(run.images_of_others().unwrap().into_iter().collect::<Vec<_>>(), std::slice::from_ref(&image.id));
+        // The run was killed, and somebody removed its directory.
+        drop(run);
+        fs::remove_dir(owners.path().join("run")).unwrap();
+        // Who sees other mounts cannot know that.
+        let elsewhere = std::thread::scope(|scope| {
+            let look = || {
+                nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
+                drop(owned("elsewhere"));
+            };
+            scope.spawn(look).join()
+        });
+        elsewhere.unwrap();
+        assert!(place.path().join("roots/two").exists(), "it may be there all the same");
+        let next = owned("next");
+        assert!(!place.path().join("roots/two").exists(), "it belongs to nobody");
+        assert!(root.join("etc").is_dir() && place.path().join("roots/one").exists(), "the other is in use");
+        assert_eq!(mounts_below(place.path()), 1);
+        assert_eq!(next.roots().unwrap(), Vec::<String>::new());
+        // One that was begun and not noted is nobody's either.
+        fs::create_dir(place.path().join("roots/half")).unwrap();
+        assert_eq!(agent.roots().unwrap(), ["one"]);
+        owned("last");
+        assert!(!place.path().join("roots/half").exists());
+        agent.remove_root("one").unwrap();
+    });
+}

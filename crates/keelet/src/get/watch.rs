@@ -1,13 +1,22 @@
-//! `-w`: what is there, and then what changes.
+//! `-w`: what is there, and then what changes, whichever agent tells it.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use futures::StreamExt;
-use keelet_local::{Client, api::Change, escaped};
+use keelet_local::{
+    Client, ClientError,
+    api::{Change, ChangeKind, List},
+    escaped,
+};
+use serde_json::Value;
 
 use super::{Format, How, Kind, rows};
 use crate::{
+    absence::Absence,
     ask,
     output::{self, Reader},
     style::Style,
@@ -18,58 +27,189 @@ use crate::{
 /// What comes at once is shown in one go, so that columns fit all of it.
 const TOGETHER: Duration = Duration::from_millis(30);
 
-/// Prints until the agent ends or nobody reads any more.
+/// What was told so far, so that the next agent tells only what is new.
+#[derive(Debug, Default)]
+struct Known {
+    things: BTreeMap<String, Value>,
+}
+
+/// What is printed, and how.
+struct Printer<'a> {
+    kind: Kind,
+    how: &'a How,
+    table: Table,
+    /// Whether the columns still have to be named.
+    header: bool,
+}
+
+/// Prints until nobody reads any more.
 pub(super) async fn follow(kind: Kind, names: &BTreeSet<String>, how: &How, client: &Client) -> Result<Verdict> {
-    let namespace = how.namespace().map(|namespace| format!("&namespace={}", escaped(namespace))).unwrap_or_default();
-    let pieces = client.stream(&format!("{}?watch=true{namespace}", kind.path())).await?;
-    let mut lines = Box::pin(output::lines(pieces));
-    let columns = how.columns();
-    let mut table = Table::new(rows::headers(kind, columns));
-    // What comes later should find room.
-    table.reserve("STATUS", "ContainerCreating".len());
-    table.reserve("RESTARTS", "1 (2m10s ago)".len());
-    let mut header = !how.no_headers;
+    let mut printer = Printer::new(kind, how);
+    let mut known = Known::default();
+    let absence = Absence::new(client, "waiting for the next one");
+    let mut begun = false;
+    loop {
+        match from_one_agent(&mut begun, &mut known, names, &mut printer, client, &absence).await {
+            Ok(Reader::Gone) => return Ok(Verdict::Valid),
+            Ok(Reader::There) => {}
+            Err(error) if begun && error.downcast_ref().is_some_and(ClientError::is_away) => {}
+            Err(error) => return Err(error),
+        }
+        absence.wait().await?;
+    }
+}
+
+/// What one agent tells, until it goes away or nobody reads any more.
+async fn from_one_agent(
+    begun: &mut bool,
+    known: &mut Known,
+    names: &BTreeSet<String>,
+    printer: &mut Printer<'_>,
+    client: &Client,
+    absence: &Absence,
+) -> Result<Reader> {
+    let (kind, namespace) = (printer.kind, printer.how.listed.namespace().map(escaped));
+    let namespace = |joint| namespace.as_ref().map(|name| format!("{joint}namespace={name}")).unwrap_or_default();
+    let pieces = client.stream(&format!("{}?watch=true{}", kind.path(), namespace('&'))).await?;
     let mut waiting = Vec::new();
+    if *begun {
+        // Asked for behind the stream: what goes away from now on is told by the stream.
+        let list: List<Value> = client.get(&format!("{}{}", kind.path(), namespace('?'))).await?;
+        waiting = known.only(&list.items);
+        absence.is_over();
+    }
+    *begun = true;
+    let mut lines = Box::pin(output::lines(pieces));
     loop {
         let next = match waiting.is_empty() {
             true => lines.next().await,
             false => match tokio::time::timeout(TOGETHER, lines.next()).await {
                 Ok(next) => next,
                 Err(_) => {
-                    if show(&mut table, &mut header, kind, how, std::mem::take(&mut waiting))? == Reader::Gone {
-                        return Ok(Verdict::Valid);
+                    if printer.show(kind, names, std::mem::take(&mut waiting))? == Reader::Gone {
+                        return Ok(Reader::Gone);
                     }
                     continue;
                 }
             },
         };
-        let Some(line) = next else { break };
-        let change: Change = serde_json::from_slice(&line?).context("the agent's answer cannot be understood")?;
-        let name = change.object["metadata"]["name"].as_str().unwrap_or_default();
-        if names.is_empty() || names.contains(name) {
-            waiting.push(change);
+        match next {
+            Some(Ok(line)) => {
+                let change: Change =
+                    serde_json::from_slice(&line).context("the agent's answer cannot be understood")?;
+                waiting.extend(known.news(change));
+            }
+            Some(Err(_)) | None => return printer.show(kind, names, waiting),
         }
     }
-    show(&mut table, &mut header, kind, how, waiting)?;
-    bail!("the agent has stopped");
 }
 
-fn show(table: &mut Table, header: &mut bool, kind: Kind, how: &How, mut changes: Vec<Change>) -> Result<Reader> {
-    let now = ask::now()?;
-    if kind == Kind::Events {
-        changes.sort_by_key(|change| rows::wall(&change.object["lastTimestamp"]));
-    }
-    let mut text = String::new();
-    for change in &changes {
-        match how.output {
-            Some(Format::Json) => text.push_str(&format!("{}\n", serde_json::to_string_pretty(&change.object)?)),
-            Some(Format::Yaml) => text.push_str(&format!("---\n{}", yaml::document(&change.object))),
-            Some(Format::Name) => text.push_str(&format!("{}\n", rows::reference(kind, &change.object))),
-            None | Some(Format::Wide) => table.row(rows::row(kind, &change.object, how.columns(), now)?),
+/// What tells a thing from others, over a restart of the agent too.
+fn key(object: &Value) -> String {
+    let metadata = &object["metadata"];
+    let part = |name: &str| metadata[name].as_str().unwrap_or_default();
+    format!("{}/{}/{}", part("namespace"), part("name"), part("uid"))
+}
+
+// === impl Known ===
+
+impl Known {
+    /// A change, unless it is none: a new agent tells everything as new.
+    fn news(&mut self, change: Change) -> Option<Change> {
+        let key = key(&change.object);
+        match change.kind {
+            ChangeKind::Deleted => self.things.remove(&key).map(|_| change),
+            ChangeKind::Added | ChangeKind::Modified => {
+                let before = self.things.insert(key, change.object.clone());
+                (before.as_ref() != Some(&change.object)).then_some(change)
+            }
         }
     }
-    if matches!(how.output, None | Some(Format::Wide)) {
-        text = table.text(std::mem::take(header), Style::of_stdout());
+
+    /// Forgets what is not among these; that is what went away meanwhile.
+    fn only(&mut self, here: &[Value]) -> Vec<Change> {
+        let here: BTreeSet<String> = here.iter().map(key).collect();
+        let (stays, gone) = std::mem::take(&mut self.things).into_iter().partition(|(key, _)| here.contains(key));
+        self.things = stays;
+        let gone: BTreeMap<String, Value> = gone;
+        gone.into_values().map(|object| Change { kind: ChangeKind::Deleted, object }).collect()
     }
-    output::live(text.as_bytes()).context("cannot write the answer")
+}
+
+// === impl Printer ===
+
+impl<'a> Printer<'a> {
+    fn new(kind: Kind, how: &'a How) -> Self {
+        let mut table = Table::new(rows::headers(kind, how.columns()));
+        // What comes later should find room.
+        table.reserve("STATUS", "ContainerCreating".len());
+        table.reserve("RESTARTS", "1 (2m10s ago)".len());
+        Self { kind, how, table, header: !how.listed.no_headers }
+    }
+
+    fn show(&mut self, kind: Kind, names: &BTreeSet<String>, mut changes: Vec<Change>) -> Result<Reader> {
+        let now = ask::now()?;
+        let wanted = |change: &Change| {
+            let name = change.object["metadata"]["name"].as_str().unwrap_or_default();
+            // An event that is no longer kept happened all the same.
+            let forgotten = kind == Kind::Events && change.kind == ChangeKind::Deleted;
+            !forgotten && (names.is_empty() || names.contains(name))
+        };
+        changes.retain(wanted);
+        if changes.is_empty() {
+            return Ok(Reader::There);
+        }
+        if kind == Kind::Events {
+            changes.sort_by_key(|change| rows::wall(&change.object["lastTimestamp"]));
+        }
+        let mut text = String::new();
+        for change in &changes {
+            match self.how.output {
+                Some(Format::Json) => text.push_str(&format!("{}\n", serde_json::to_string_pretty(&change.object)?)),
+                Some(Format::Yaml) => text.push_str(&format!("---\n{}", yaml::document(&change.object))),
+                Some(Format::Name) => text.push_str(&format!("{}\n", rows::reference(kind, &change.object))),
+                None | Some(Format::Wide) => {
+                    self.table.row(rows::row(kind, &change.object, self.how.columns(), now)?);
+                }
+            }
+        }
+        if matches!(self.how.output, None | Some(Format::Wide)) {
+            text = self.table.text(std::mem::take(&mut self.header), Style::of_stdout());
+        }
+        output::live(text.as_bytes()).context("cannot write the answer")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn thing(name: &str, state: u32) -> Value {
+        json!({ "metadata": { "namespace": "shop", "name": name, "uid": format!("u-{name}") }, "state": state })
+    }
+
+    fn change(kind: ChangeKind, name: &str, state: u32) -> Change {
+        Change { kind, object: thing(name, state) }
+    }
+
+    #[test]
+    fn the_next_agent_tells_only_what_is_new() {
+        let mut known = Known::default();
+        let added = |name, state| change(ChangeKind::Added, name, state);
+        assert!(known.news(added("web", 1)).is_some());
+        assert!(known.news(added("db", 1)).is_some());
+        assert!(known.news(added("old", 1)).is_some());
+        assert!(known.news(change(ChangeKind::Modified, "web", 2)).is_some());
+        // The agent is killed. The next one has two of them, one changed, and another one.
+        let gone = known.only(&[thing("web", 2), thing("db", 3), thing("new", 1)]);
+        assert_eq!(gone, [change(ChangeKind::Deleted, "old", 1)]);
+        assert_eq!(known.news(added("web", 2)), None, "as it was told last");
+        assert_eq!(known.news(added("db", 3)), Some(added("db", 3)));
+        assert_eq!(known.news(added("new", 1)), Some(added("new", 1)));
+        assert_eq!(known.news(change(ChangeKind::Deleted, "old", 1)), None, "told already");
+        assert!(known.news(change(ChangeKind::Deleted, "web", 2)).is_some());
+        assert!(known.news(added("web", 2)).is_some(), "it came back");
+    }
 }

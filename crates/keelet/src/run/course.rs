@@ -32,7 +32,7 @@ use super::{
 };
 use crate::{
     output::{self, Reader},
-    span,
+    progress, span,
     style::Style,
     view::table::Tint,
 };
@@ -94,6 +94,8 @@ struct Course<'a> {
     above: String,
     reader: Reader,
     notes: Notes,
+    /// When images on their way were last told of.
+    pulls_told: Instant,
 }
 
 /// Shows what happens until nothing is left of the pods.
@@ -120,6 +122,7 @@ pub(super) async fn follow(node: &Node, with_logs: bool, plain: bool, notes: Not
         above: String::new(),
         reader: Reader::There,
         notes,
+        pulls_told: Instant::now(),
     };
     let mut changes = node.readers.changes();
     let mut ticks = interval(Duration::from_secs(1));
@@ -127,6 +130,7 @@ pub(super) async fn follow(node: &Node, with_logs: bool, plain: bool, notes: Not
     let mut drawn = Instant::now();
     loop {
         course.look();
+        course.look_at_pulls();
         course.advance(&mut readers, &mut lines).await;
         if course.screen.is_some() {
             sleep_until(drawn + FRAME).await;
@@ -192,6 +196,18 @@ impl Course<'_> {
             {
                 self.say(&pod.name, (Tint::Neutral, "is gone".to_owned()));
             }
+        }
+    }
+
+    /// Says now and then how far images have come. On a terminal the frame does.
+    fn look_at_pulls(&mut self) {
+        if self.screen.is_some() || self.pulls_told.elapsed() < progress::EVERY {
+            return;
+        }
+        self.pulls_told = Instant::now();
+        for pulling in self.node.pulling() {
+            let words = format!("fetching {}: {}", pulling.image, progress::of_pull(&pulling).0);
+            self.say("keelet", (Tint::Neutral, words));
         }
     }
 
@@ -310,6 +326,7 @@ impl Course<'_> {
             now: self.node.clock.now().wall,
             pods: self.node.pods.iter().map(|pod| (&**pod, here(pod))).collect(),
             events: folded(self.node.readers.events()),
+            pulls: self.node.pulling(),
             footer: words(self.stage, self.node),
         };
         let frame = frame::lines(&model, width, height, self.style);

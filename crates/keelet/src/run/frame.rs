@@ -7,10 +7,12 @@ use keelet_lifecycle::{
     Severity, Wall,
     status::{ConditionType, ContainerState, Truth},
 };
+use keelet_local::api::Pulling;
 use keelet_pod::{Pod, Role};
 
 use super::plain;
 use crate::{
+    progress::of_pull,
     style::Style,
     view::{
         age,
@@ -27,6 +29,8 @@ pub(super) struct Model<'a> {
     pub(super) pods: Vec<(&'a Pod, Option<Arc<Published>>)>,
     /// The oldest first.
     pub(super) events: Vec<Arc<Told>>,
+    /// Images that are being pulled.
+    pub(super) pulls: Vec<Pulling>,
     /// What happens next, and what Ctrl-C does.
     pub(super) footer: String,
 }
@@ -43,6 +47,11 @@ pub(super) fn lines(model: &Model<'_>, width: usize, height: usize, style: Style
             lines.push(String::new());
         }
         pod_lines(pod, published.as_deref(), model.now, style, &mut lines);
+    }
+    if !model.pulls.is_empty() {
+        lines.push(String::new());
+        lines.push(style.bold("Images on their way"));
+        lines.extend(pull_lines(&model.pulls, style));
     }
     // Two for the footer and the line above it.
     let room = height.saturating_sub(2);
@@ -140,6 +149,14 @@ fn short_state(state: &ContainerState, now: Wall) -> (Tint, String, String) {
     }
 }
 
+fn pull_lines(pulls: &[Pulling], style: Style) -> Vec<String> {
+    let mut table = Table::new(["", ""]);
+    for pulling in pulls {
+        table.row(vec![pulling.image.clone().into(), of_pull(pulling).0.into()]);
+    }
+    table.text(false, style).lines().map(|line| format!("  {line}")).collect()
+}
+
 fn event_lines(events: &[Arc<Told>], now: Wall, style: Style) -> Vec<String> {
     let mut table = Table::new(["", "", "", ""]);
     for told in events {
@@ -229,11 +246,16 @@ mod tests {
     }
 
     fn frame(width: usize, height: usize) -> Vec<String> {
+        frame_with(width, height, Vec::new())
+    }
+
+    fn frame_with(width: usize, height: usize, pulls: Vec<Pulling>) -> Vec<String> {
         let pod = pod();
         let model = Model {
             now: serde_json::from_value(json!("2026-01-01T00:01:20Z")).unwrap(),
             pods: vec![(&pod, Some(published(&pod)))],
             events: (0..20).map(|number| told(&pod, number)).collect(),
+            pulls,
             footer: "Ctrl-C stops the pods.".to_owned(),
         };
         lines(&model, width, height, Style::Plain)
@@ -254,6 +276,21 @@ Events
 
 Ctrl-C stops the pods.";
         assert_eq!(frame(100, 11).join("\n"), expected);
+    }
+
+    #[test]
+    fn images_on_their_way_are_shown_with_how_far_they_have_come() {
+        let pulling = |image: &str, bytes| Pulling {
+            image: image.to_owned(),
+            layers: 1,
+            bytes,
+            fetched_bytes: bytes / 4,
+            ..Pulling::default()
+        };
+        let lines = frame_with(100, 30, vec![pulling("app:1", 40_000_000), pulling("registry/other:2", 0)]);
+        let at = lines.iter().position(|line| line == "Images on their way").expect("a heading");
+        assert_eq!(lines[at + 1], "  app:1              10.0MB of 40.0MB (25%)");
+        assert_eq!(lines[at + 2], "  registry/other:2   asking the registry");
     }
 
     #[test]

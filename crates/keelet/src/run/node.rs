@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use keelet_agent::{
-    Agent, Doors, Extent, Mode, Settings, TokioTasks, Upkeep, Wanted, WantedPods,
+    Agent, Doors, Extent, ImageRules, Mode, Settings, TokioTasks, Upkeep, Wanted, WantedPods,
     clock::OsClock,
     doors::{Clock, Readers},
     host::{Layout, OsHost},
@@ -18,7 +18,7 @@ use keelet_agent::{
 };
 use keelet_ledger::OsDisk;
 use keelet_lifecycle::observed::Deletion;
-use keelet_local::{Listener, Local, Source};
+use keelet_local::{Images, Listener, Local, Source, api::Pulling};
 use keelet_pod::{Features, Pod};
 use keelet_prober::TcpDial;
 use tempfile::TempDir;
@@ -40,6 +40,7 @@ pub(super) struct Node {
     pub(super) layout: Layout,
     /// In the order of the files.
     pub(super) pods: Vec<Arc<Pod>>,
+    images: Option<Arc<dyn Images>>,
     wishes: Arc<Wishes>,
     served: JoinSet<()>,
     // Removed with it, unless it was named.
@@ -59,6 +60,10 @@ struct Wishes {
     agent: Arc<Agent>,
     wanted: Mutex<WantedPods>,
 }
+
+/// Images may be those of the node, and which of them it needs is not for a run to say. No disk is that full.
+const NO_COLLECTION: ImageRules =
+    ImageRules { high_percent: 101, low_percent: 100, minimum_age: Duration::ZERO, maximum_age: None };
 
 /// Probe attempts at once: what a node allows.
 const PROBES: usize = 64;
@@ -90,7 +95,7 @@ impl Node {
         place: Place,
         objects: &Path,
     ) -> Result<Self> {
-        let Choice { runtime, import } = choice;
+        let Choice { runtime, images } = choice;
         let Place { paths, directory } = place;
         let base = paths.root_dir.clone();
         let pods: Vec<Arc<Pod>> = match &directory {
@@ -110,7 +115,7 @@ impl Node {
             probe_limit: PROBES,
             facts: facts.clone(),
             parallel_pulls: None,
-            upkeep: Upkeep::default(),
+            upkeep: Upkeep { images: NO_COLLECTION, ..Upkeep::default() },
         };
         let host =
             OsHost::new(layout.clone()).with_objects(Arc::new(LocalObjects::new(objects))).with_facts(facts.clone());
@@ -136,14 +141,19 @@ impl Node {
             facts,
             started: clock.now(),
             source: Arc::clone(&wishes) as Arc<dyn Source>,
-            import,
+            images: images.clone(),
         };
         let mut served = JoinSet::new();
         // Others can look at these pods too: `keelet get pods --socket ...`.
         if let Ok(listener) = Listener::bind(paths.socket()).await {
             served.spawn(async move { listener.serve(Arc::new(local)).await });
         }
-        Ok(Self { agent, readers, clock, layout, pods, wishes, served, _directory: directory })
+        Ok(Self { agent, readers, clock, layout, pods, images, wishes, served, _directory: directory })
+    }
+
+    /// The images that are being pulled, where the runtime tells.
+    pub(super) fn pulling(&self) -> Vec<Pulling> {
+        self.images.as_ref().map(|images| images.pulling()).unwrap_or_default()
     }
 
     /// Asks for all pods to go away, with their grace periods.
@@ -185,6 +195,11 @@ impl Wishes {
 }
 
 impl Source for Wishes {
+    fn wanted(&self) -> Option<Vec<(String, String)>> {
+        let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(wanted.values().map(|wanted| (wanted.pod.namespace.clone(), wanted.pod.name.clone())).collect())
+    }
+
     fn delete(&self, pod: &Published) -> Result<(), String> {
         self.change(|wanted| drop(wanted.remove(&pod.pod.uid)));
         Ok(())

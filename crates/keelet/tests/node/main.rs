@@ -8,8 +8,10 @@
 use keelet_harness::{Node, bed};
 
 mod agent_restart;
+mod commands;
 mod containers;
 mod examples;
+mod images;
 mod long;
 mod probes;
 mod restart_all;

@@ -35,6 +35,12 @@ impl IntoResponse for Refusal {
     }
 }
 
+impl From<Refusal> for Failure {
+    fn from(Refusal(failure): Refusal) -> Self {
+        *failure
+    }
+}
+
 /// The runtime did not do what it was asked for.
 impl From<keelet_cri::Error> for Refusal {
     fn from(error: keelet_cri::Error) -> Self {

@@ -44,7 +44,7 @@ const BIND_AGAIN: Duration = Duration::from_secs(10);
 /// The longest path of a socket: what fits into `sun_path` with its final zero.
 const LONGEST_PATH: usize = 107;
 
-/// The agent's own socket. It goes with this value.
+/// A socket for root alone, such as the agent's own. It goes with this value.
 #[derive(Debug)]
 pub struct Listener {
     listener: UnixListener,
@@ -55,12 +55,12 @@ pub struct Listener {
 /// Why there is no socket.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// Another agent has it.
-    #[error("another agent{} runs here: it answers on {}", .pid.map(|pid| format!(" (process {pid})")).unwrap_or_default(), .path.display())]
+    /// Somebody else has it.
+    #[error("another keelet{} runs here: it answers on {}", .pid.map(|pid| format!(" (process {pid})")).unwrap_or_default(), .path.display())]
     Taken {
         /// The socket.
         path: PathBuf,
-        /// The other agent.
+        /// The other one.
         pid: Option<i32>,
     },
     /// Something else is in its place.
@@ -94,34 +94,37 @@ impl Listener {
         &self.path
     }
 
-    /// Serves whoever may connect, for as long as this is polled.
-    pub async fn serve(&self, local: Arc<Local>) {
+    /// The next connection of somebody who may have one.
+    pub async fn accept(&self) -> UnixStream {
         let own = rustix::process::geteuid().as_raw();
-        let turns = Arc::new(Semaphore::new(CONNECTIONS));
-        let router = router(local);
         loop {
-            let Ok(turn) = Arc::clone(&turns).acquire_owned().await else { return };
             match self.listener.accept().await {
-                Ok((stream, _)) => {
-                    // The mode of the socket says the same; this holds even if somebody changed it.
-                    match stream.peer_cred().map(|peer| peer.uid()) {
-                        Ok(uid) if uid == 0 || uid == own => {}
-                        refused => {
-                            tracing::warn!(?refused, "the local API is for root; a connection was refused");
-                            continue;
-                        }
-                    }
-                    let router = router.clone();
-                    tokio::spawn(async move {
-                        converse(stream, router).await;
-                        drop(turn);
-                    });
-                }
+                // The mode of the socket says the same; this holds even if somebody changed it.
+                Ok((stream, _)) => match stream.peer_cred().map(|peer| peer.uid()) {
+                    Ok(uid) if uid == 0 || uid == own => return stream,
+                    refused => tracing::warn!(
+                        ?refused, socket = %self.path.display(), "the socket is for root; a connection was refused"
+                    ),
+                },
                 Err(error) => {
                     tracing::warn!(%error, "no connection can be taken at the moment");
                     tokio::time::sleep(ANSWER_TAKES).await;
                 }
             }
+        }
+    }
+
+    /// Serves whoever may connect, for as long as this is polled.
+    pub async fn serve(&self, local: Arc<Local>) {
+        let turns = Arc::new(Semaphore::new(CONNECTIONS));
+        let router = router(local);
+        loop {
+            let Ok(turn) = Arc::clone(&turns).acquire_owned().await else { return };
+            let (stream, router) = (self.accept().await, router.clone());
+            tokio::spawn(async move {
+                converse(stream, router).await;
+                drop(turn);
+            });
         }
     }
 }

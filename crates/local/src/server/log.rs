@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::{
+    Json,
     body::Body,
     extract::{Path, State},
     http::{Uri, header::CONTENT_TYPE},
@@ -21,7 +22,10 @@ use super::{
     failure::{Refusal, bad_request},
     pods::query,
 };
-use crate::logs::{self, Course, LogRequest, Which};
+use crate::{
+    api::{Anchor, LogFiles},
+    logs::{self, Course, LogRequest, Which},
+};
 
 /// What can be asked of a log.
 #[derive(Debug, Default, Deserialize)]
@@ -34,6 +38,13 @@ struct LogQuery {
     since_time: Option<Timestamp>,
     tail_lines: Option<u64>,
     timestamps: bool,
+}
+
+/// What can be asked of where a log is.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct FilesQuery {
+    container: Option<String>,
 }
 
 pub(super) async fn log(
@@ -58,6 +69,23 @@ pub(super) async fn log(
     let (readers, uid) = (Arc::clone(&local.readers), published.pod.uid.clone());
     let log = logs::read(request, move || course(&readers, &uid, &container));
     Ok(([(CONTENT_TYPE, "text/plain; charset=utf-8")], Body::from_stream(log)).into_response())
+}
+
+/// Where the files are: whoever reads them there goes on reading when the agent does not answer.
+pub(super) async fn files(
+    State(local): State<Arc<Local>>,
+    Path((namespace, name)): Path<(String, String)>,
+    uri: Uri,
+) -> Result<Json<LogFiles>, Refusal> {
+    let FilesQuery { container: asked } = query(&uri)?;
+    let published = local.pod(&namespace, &name)?;
+    let container = container(&published, asked.as_deref())?;
+    let directory = local.layout.pod(&published.pod).map_err(|error| bad_request(error.to_string()))?;
+    let directory = directory.container_log_dir(&container);
+    let anchor = Anchor::above(&directory)
+        .map_err(|error| Refusal::new(500, "InternalError", format!("{}: {error}", directory.display())))?;
+    let open = course(&local.readers, &published.pod.uid, &container) == Course::Open;
+    Ok(Json(LogFiles { container, pod_uid: published.pod.uid.clone(), directory, anchor, open }))
 }
 
 /// The container that is meant.

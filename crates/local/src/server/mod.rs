@@ -6,6 +6,7 @@
 //! | `pods`, `events`, `node` | objects in the shape of the Kubernetes API |
 //! | `change` | what is new, for those who watch |
 //! | `runtime` | containers, images, usage |
+//! | `pull` | fetching an image, and telling how far it has come |
 //! | `log` | logs |
 //! | `session` | commands in containers, forwarded ports |
 //!
@@ -19,6 +20,7 @@ mod log;
 mod node;
 mod patient;
 mod pods;
+mod pull;
 mod runtime;
 mod session;
 
@@ -26,9 +28,10 @@ use std::{collections::BTreeMap, fmt, pin::Pin, sync::Arc, time::Duration};
 
 use axum::{
     Router,
-    extract::{DefaultBodyLimit, State},
+    extract::{DefaultBodyLimit, Request, State},
     http::{Method, StatusCode, Uri, header::CONTENT_TYPE},
-    response::IntoResponse,
+    middleware::{self, Next},
+    response::{IntoResponse, Response},
     routing::{delete, get, post},
 };
 use futures::future::BoxFuture;
@@ -47,6 +50,7 @@ use tokio::{io::AsyncRead, sync::watch};
 use self::failure::{Refusal, not_found};
 pub use self::listen::{BindError, Listener, serve_loopback};
 pub use self::log::course;
+use crate::api::Pulling;
 
 /// What the API speaks of.
 #[derive(Clone, Debug)]
@@ -67,20 +71,26 @@ pub struct Local {
     pub started: Moment,
     /// Whoever wants the pods.
     pub source: Arc<dyn Source>,
-    /// Takes images as archives, where the runtime can.
-    pub import: Option<Arc<dyn ImageImport>>,
+    /// What a runtime in this process can do with images that CRI has no word for.
+    pub images: Option<Arc<dyn Images>>,
 }
 
 /// Whoever decides which pods are there.
 pub trait Source: Send + Sync + fmt::Debug {
     /// Takes a pod back. The error says why that is not for the API to do, and what to do instead.
     fn delete(&self, pod: &Published) -> Result<(), String>;
+
+    /// Namespaces and names of all pods that are wanted; none if that is not known yet.
+    fn wanted(&self) -> Option<Vec<(String, String)>>;
 }
 
-/// Takes images that come as an archive. CRI has no word for it.
-pub trait ImageImport: Send + Sync + fmt::Debug {
+/// Images of a runtime, beyond what CRI has words for.
+pub trait Images: Send + Sync + fmt::Debug {
     /// Reads an archive (an OCI layout or what `docker save` writes) to its end. Names of the images, or what is wrong.
     fn import<'a>(&'a self, archive: Archive<'a>) -> BoxFuture<'a, Result<Vec<String>, String>>;
+
+    /// The images that are being pulled, and how far each has come.
+    fn pulling(&self) -> Vec<Pulling>;
 }
 
 /// An archive as it comes over the socket.
@@ -91,19 +101,23 @@ const LARGEST_REQUEST: usize = 64 << 10;
 
 /// All of the API, for the socket.
 pub(crate) fn router(local: Arc<Local>) -> Router {
-    Router::new()
+    let of_pods = Router::new()
         .route("/v1/pods", get(pods::list))
         .route("/v1/pods/{namespace}/{name}", get(pods::one).delete(pods::delete))
         .route("/v1/pods/{namespace}/{name}/restart", post(pods::restart))
         .route("/v1/pods/{namespace}/{name}/exec", post(session::exec))
         .route("/v1/pods/{namespace}/{name}/portforward", post(session::port_forward))
         .route("/v1/pods/{namespace}/{name}/log", get(log::log))
+        .route("/v1/pods/{namespace}/{name}/log/files", get(log::files))
+        .route_layer(middleware::from_fn_with_state(Arc::clone(&local), once_taken_up));
+    Router::new()
+        .merge(of_pods)
         .route("/v1/events", get(events::list))
         .route("/v1/node", get(node::node))
         .route("/v1/stats", get(node::stats))
         .route("/v1/containers", get(runtime::containers))
         .route("/v1/images", get(runtime::images))
-        .route("/v1/images/pull", post(runtime::pull))
+        .route("/v1/images/pull", post(pull::pull))
         .route("/v1/images/import", post(runtime::import).layer(DefaultBodyLimit::disable()))
         .route("/v1/images/{*image}", delete(runtime::remove_image))
         .merge(open_routes())
@@ -111,6 +125,21 @@ pub(crate) fn router(local: Arc<Local>) -> Router {
         .method_not_allowed_fallback(other_method)
         .layer(DefaultBodyLimit::max(LARGEST_REQUEST))
         .with_state(local)
+}
+
+/// How long after its start an agent may take up pods before it is asked what it has so far.
+const TAKING_UP: Duration = Duration::from_secs(5);
+
+/// How often to look whether it has.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// A new agent has no status of its pods for a moment. Whoever asks about pods then waits rather than hears that there are
+/// none: a pod does not vanish because an agent was restarted.
+async fn once_taken_up(State(local): State<Arc<Local>>, request: Request, next: Next) -> Response {
+    while local.clock.now().since(&local.started) < TAKING_UP && !local.has_taken_up() {
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+    next.run(request).await
 }
 
 /// A loop that has not turned for so long hangs.
@@ -159,6 +188,12 @@ impl Local {
         pods
     }
 
+    /// Whether every pod that is wanted has a status.
+    fn has_taken_up(&self) -> bool {
+        let pods = self.pods();
+        self.source.wanted().is_some_and(|wanted| wanted.iter().all(|name| pods.contains_key(name)))
+    }
+
     fn pod(&self, namespace: &str, name: &str) -> Result<Arc<Published>, Refusal> {
         let missing = || not_found(format!("there is no pod {name:?} in namespace {namespace:?}"));
         self.pods().remove(&(namespace.to_owned(), name.to_owned())).ok_or_else(missing)
@@ -169,6 +204,13 @@ impl Local {
 
 /// A directory of manifests: what is in it runs, so a pod is deleted by taking its manifest away.
 impl Source for watch::Receiver<Arc<Listing>> {
+    fn wanted(&self) -> Option<Vec<(String, String)>> {
+        let listing = self.borrow();
+        // Before the first look there is nothing at all, not even a problem.
+        let looked = listing.complete || !listing.pods.is_empty() || !listing.problems.is_empty();
+        looked.then(|| listing.pods.values().map(|pod| (pod.namespace.clone(), pod.name.clone())).collect())
+    }
+
     fn delete(&self, pod: &Published) -> Result<(), String> {
         let listing = self.borrow();
         let name = format!("{}/{}", pod.pod.namespace, pod.pod.name);

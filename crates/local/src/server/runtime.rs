@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, io, sync::Arc};
 
 use axum::{
     Json,
-    body::{Body, Bytes},
+    body::Body,
     extract::{Path, State},
     http::{StatusCode, Uri},
 };
@@ -16,10 +16,10 @@ use tokio_util::io::StreamReader;
 
 use super::{
     Local,
-    failure::{Refusal, bad_request, not_found},
+    failure::{Refusal, not_found},
     pods::query,
 };
-use crate::api::{Container, Image, Imported, List, Pull, Pulled};
+use crate::api::{Container, Image, Imported, List};
 
 /// Namespace, name and UID of the pod that something was made for.
 pub(super) fn identity(labels: &BTreeMap<String, String>) -> (String, String, String) {
@@ -80,16 +80,6 @@ fn image(found: v1::Image) -> Image {
     Image { id: found.id, tags: found.repo_tags, digests: found.repo_digests, size: found.size, pinned: found.pinned }
 }
 
-pub(super) async fn pull(State(local): State<Arc<Local>>, body: Bytes) -> Result<Json<Pulled>, Refusal> {
-    let Pull { image } = serde_json::from_slice(&body)
-        .map_err(|error| bad_request(format!("expected a body such as {{\"image\": \"busybox:1\"}}: {error}")))?;
-    if image.is_empty() {
-        return Err(bad_request("the name of the image is empty".to_owned()));
-    }
-    let image_ref = local.runtime.pull_image(&image, None, None).await?;
-    Ok(Json(Pulled { image_ref }))
-}
-
 /// How an image is removed.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -127,7 +117,7 @@ pub(super) async fn remove_image(
 }
 
 pub(super) async fn import(State(local): State<Arc<Local>>, body: Body) -> Result<Json<Imported>, Refusal> {
-    let Some(import) = &local.import else {
+    let Some(store) = &local.images else {
         let version = local.runtime.version().await;
         let name = version.map_or_else(|_| local.runtime.endpoint().to_owned(), |version| version.runtime_name);
         let hint = match name.as_str() {
@@ -139,6 +129,6 @@ pub(super) async fn import(State(local): State<Arc<Local>>, body: Body) -> Resul
         return Err(Refusal::new(501, "NotImplemented", message));
     };
     let archive = StreamReader::new(body.into_data_stream().map_err(io::Error::other));
-    let images = import.import(Box::pin(archive)).await.map_err(|why| Refusal::new(422, "Invalid", why))?;
+    let images = store.import(Box::pin(archive)).await.map_err(|why| Refusal::new(422, "Invalid", why))?;
     Ok(Json(Imported { images }))
 }

@@ -1,0 +1,58 @@
+//! An agent that goes away while somebody watches or follows: it may be killed as often as it likes, and whoever waits for
+//! it goes on with the next one.
+
+use std::{
+    path::PathBuf,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use anyhow::{Result, bail};
+use keelet_local::Client;
+use tokio::net::UnixStream;
+
+use crate::output;
+
+/// How often to look for the next agent: a person does not notice, and a connection to nobody costs nothing.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// Whether the agent on a socket is away. Each absence is told once, and so is its end.
+#[derive(Debug)]
+pub(crate) struct Absence {
+    socket: PathBuf,
+    /// What happens meanwhile, in words.
+    meanwhile: &'static str,
+    away: AtomicBool,
+}
+
+// === impl Absence ===
+
+impl Absence {
+    pub(crate) fn new(client: &Client, meanwhile: &'static str) -> Self {
+        Self { socket: client.socket().to_owned(), meanwhile, away: AtomicBool::new(false) }
+    }
+
+    /// Says that the agent went away, and waits until somebody listens again. Fails if nobody ever will: the socket of
+    /// `keelet run` goes with its directory.
+    pub(crate) async fn wait(&self) -> Result<()> {
+        if !self.away.swap(true, Ordering::Relaxed) {
+            output::error(&format!("the agent on {} went away; {}", self.socket.display(), self.meanwhile));
+        }
+        loop {
+            if UnixStream::connect(&self.socket).await.is_ok() {
+                return Ok(());
+            }
+            if !self.socket.parent().is_some_and(|directory| directory.is_dir()) {
+                bail!("the agent on {} is gone, and its directory with it", self.socket.display());
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// Says that the agent is back, if it was away.
+    pub(crate) fn is_over(&self) {
+        if self.away.swap(false, Ordering::Relaxed) {
+            output::error("the agent is back");
+        }
+    }
+}

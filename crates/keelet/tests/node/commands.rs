@@ -1,0 +1,162 @@
+//! Commands that go on while the agent is killed.
+
+use std::{fs, path::Path, process::Stdio};
+
+use keelet_harness::{Actor, Node, eventually, manifest};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    net::TcpStream,
+    process::Command,
+};
+
+use super::on_a_node;
+
+/// How often the agent is killed.
+const DEATHS: usize = 3;
+
+fn into_file(command: &mut Command, out: &Path, err: &Path) {
+    command.stdout(fs::File::create(out).expect("a file")).stderr(fs::File::create(err).expect("a file"));
+}
+
+fn text(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+async fn until_said(path: &Path, word: &str, times: usize) {
+    eventually(word, async || {
+        let said = text(path);
+        if said.matches(word).count() >= times { Ok(()) } else { Err(format!("{}: {said}", path.display())) }
+    })
+    .await;
+}
+
+async fn until_longer(path: &Path) {
+    let before = text(path).lines().count();
+    eventually("five more lines", async || {
+        let now = text(path).lines().count();
+        if now >= before + 5 { Ok(()) } else { Err(format!("there are {now} lines, there were {before}")) }
+    })
+    .await;
+}
+
+/// A log is followed while agents come and go: it goes on without them, no line is missing, none comes twice, and it ends
+/// with the container.
+#[test]
+fn a_log_is_followed_past_every_agent() {
+    on_a_node(async |node| {
+        let script = "number=0; until [ -e enough ]; do number=$((number + 1)); echo line $number; nap 0.02; done";
+        let actor = Actor::new("main").does(script);
+        node.want("web", &manifest("web", &format!("restartPolicy: Never\ncontainers:\n{actor}")));
+        node.start();
+        node.pod_until("web", "running", |seen| !seen.running().is_empty()).await;
+        let (out, err) = (node.path("out"), node.path("err"));
+        let mut logs = node.command(&["logs", "-f", "web"]);
+        into_file(&mut logs, &out, &err);
+        let mut logs = logs.spawn().expect("keelet logs");
+        until_longer(&out).await;
+        for death in 1..=DEATHS {
+            node.kill().await;
+            until_said(&err, "went away", death).await;
+            until_longer(&out).await;
+            node.start();
+            until_said(&err, "the agent is back", death).await;
+            until_longer(&out).await;
+        }
+        node.touch("enough");
+        node.exit("web", "main", 0);
+        let status = logs.wait().await.expect("it ends with the container");
+        assert!(status.success(), "{status}: {}", text(&err));
+        let said = text(&out);
+        let expected: String = (1..=said.lines().count()).map(|number| format!("line {number}\n")).collect();
+        assert_eq!(said, expected);
+        let words = text(&err);
+        assert_eq!(words.matches("went away; the log goes on without it").count(), DEATHS, "{words}");
+        node.leaves_nothing().await;
+    });
+}
+
+async fn page(port: u16) -> String {
+    let mut connection = TcpStream::connect(("127.0.0.1", port)).await.expect("it accepts");
+    connection.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("it reads");
+    let mut answer = String::new();
+    let _ = connection.read_to_string(&mut answer).await;
+    answer
+}
+
+/// Ports go on being forwarded, by the next agent: connections that come in between wait for it.
+#[test]
+fn ports_are_forwarded_by_the_next_agent() {
+    on_a_node(async |node| {
+        let ready = "readinessProbe: {httpGet: {port: 8080}, periodSeconds: 1, timeoutSeconds: 20}";
+        let actor = Actor::new("main").serves_pages().with(ready);
+        node.want("web", &manifest("web", &format!("containers:\n{actor}")));
+        node.start();
+        node.ready("web").await;
+        let err = node.path("err");
+        let mut forward = node.command(&["port-forward", "web", ":8080"]);
+        forward.stdout(Stdio::piped()).stderr(fs::File::create(&err).expect("a file"));
+        let mut forward = forward.spawn().expect("keelet port-forward");
+        let mut lines = BufReader::new(forward.stdout.take().expect("a pipe")).lines();
+        let line = lines.next_line().await.expect("readable").expect("a line");
+        let port = line.split(' ').nth(2).and_then(|address| address.rsplit(':').next()).expect("a port");
+        let port: u16 = port.parse().expect("a number");
+        assert!(page(port).await.ends_with("ok\n"), "{line}");
+        for death in 1..=DEATHS {
+            node.kill().await;
+            until_said(&err, "went away; connections wait for the next one", death).await;
+            let (answer, ()) = tokio::join!(page(port), async { node.start() });
+            assert!(answer.ends_with("ok\n"), "{answer:?}: {}", text(&err));
+        }
+        assert!(forward.try_wait().expect("it can be asked").is_none(), "it goes on");
+        forward.kill().await.expect("it ends");
+        node.leaves_nothing().await;
+    });
+}
+
+/// A command in a container ends with the agent: it says so, and with a status that tells it from the command's own.
+#[test]
+fn a_command_says_that_its_agent_went_away() {
+    on_a_node(async |node| {
+        node.want("web", &manifest("web", &format!("containers:\n{}", Actor::new("main"))));
+        node.start();
+        node.ready("web").await;
+        let (out, err) = (node.path("out"), node.path("err"));
+        let mut exec = node.command(&["exec", "web", "--", "sh", "-c", "echo here; sleep 1000"]);
+        into_file(&mut exec, &out, &err);
+        let mut exec = exec.spawn().expect("keelet exec");
+        until_said(&out, "here", 1).await;
+        node.kill().await;
+        let status = exec.wait().await.expect("it ends");
+        assert_eq!(status.code(), Some(255), "{}", text(&err));
+        assert_eq!(text(&err), "keelet: the agent went away, and the command with it; the container runs on\n");
+        node.start();
+        node.ready("web").await;
+        node.leaves_nothing().await;
+    });
+}
+
+/// Nobody is left waiting for the agent of a run that is over.
+#[test]
+fn who_watches_a_run_ends_with_it() {
+    on_a_node(async |node: &mut Node| {
+        let spec =
+            "{terminationGracePeriodSeconds: 1, containers: [{name: main, image: 'rootfs:/', command: [sleep, '99']}]}";
+        node.put("pod.yaml", &format!("{{apiVersion: v1, kind: Pod, metadata: {{name: job}}, spec: {spec}}}"));
+        let (pod, root) = (node.path("pod.yaml").display().to_string(), node.path("run").display().to_string());
+        let mut run = node.command(&["run", "--root-dir", &root, &pod]).spawn().expect("keelet run");
+        let socket = node.path("run/run/keelet.sock");
+        eventually("a socket", async || if socket.exists() { Ok(()) } else { Err("there is none") }).await;
+        let (out, err) = (node.path("out"), node.path("err"));
+        let mut watch = node.command(&["get", "pods", "-w", "--socket", &socket.display().to_string()]);
+        into_file(&mut watch, &out, &err);
+        let mut watch = watch.spawn().expect("keelet get");
+        until_said(&out, "job ", 1).await;
+        let id = run.id().expect("it runs").to_string();
+        let told = Command::new("kill").args(["-INT", &id]).status().await.expect("kill");
+        assert!(told.success() && run.wait().await.expect("it ends").code() == Some(130));
+        until_said(&err, "went away; waiting for the next one", 1).await;
+        fs::remove_dir_all(node.path("run")).expect("its directory");
+        assert_eq!(watch.wait().await.expect("it ends").code(), Some(1), "{}", text(&err));
+        assert!(text(&err).contains("is gone, and its directory with it"), "{}", text(&err));
+    });
+}
