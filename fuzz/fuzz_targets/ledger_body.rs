@@ -49,7 +49,9 @@ fuzz_target!(|input: &[u8]| {
         assert!(opened.ledger.last_seen().is_some(), "{absence:?}");
     }
     let known = PodRef { uid: UID.to_owned(), namespace: "default".to_owned(), name: "web".to_owned() };
-    for pod in &opened.pods {
+    for pod in &mut opened.pods {
+        // Something durable changes, as it does with every plan that starts something.
+        pod.evidence.durable.sandbox_attempts ^= 1;
         let evidence = Arc::new(pod.evidence.clone());
         let why = pod.explanation.as_ref().map(|explanation| (explanation.status_version, explanation.why.as_slice()));
         let entry = Entry { pod: pod.pod.as_ref().unwrap_or(&known), evidence: &evidence, results: &[], why };
