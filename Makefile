@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test e2e soak bench lint fmt mutants
+.PHONY: help run test e2e soak bench lint fmt mutants fuzz
 
 CARGO ?= cargo
 # For every cargo call; continuous integration sets --locked.
@@ -48,3 +48,6 @@ mutants: ## break the rules on purpose and see whether a test notices (takes lon
 	else \
 		echo "cargo-mutants is not installed: cargo install --locked cargo-mutants" >&2; exit 1; \
 	fi
+
+fuzz: ## throw hostile input at everything that reads some, FUZZ_SECONDS for each target (60); images need root
+	@scripts/fuzz

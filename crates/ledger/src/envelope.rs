@@ -31,6 +31,10 @@ use crate::{
 /// smaller.
 pub const LARGEST_FILE: usize = 8 << 20;
 
+/// No generation is larger. A commit every microsecond takes ten thousand years to get there, so a larger one was made
+/// up; and there is always one after it.
+pub(crate) const LARGEST_GENERATION: u64 = 1 << 58;
+
 /// The pod that a file is about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodRef {
@@ -128,6 +132,14 @@ pub enum Damage {
     Missing {
         /// The generation that had been written.
         confirmed: u64,
+    },
+    /// Its generation is one that nobody can have reached.
+    #[error("its generation {found} is larger than {largest}, which it cannot be")]
+    Generation {
+        /// What it says.
+        found: u64,
+        /// What it could say at most.
+        largest: u64,
     },
     /// It was not put there by keelet.
     #[error("no file or directory of keelet's has such a name or place")]
@@ -269,6 +281,7 @@ impl Kind {
             return Err(Damage::WrongFormat { found: peek.format, expected: self.format() });
         }
         let read: Read<'_> = serde_json::from_slice(bytes).map_err(Damage::Fields)?;
+        check_generation(read.generation, LARGEST_GENERATION)?;
         let body = if peek.version == self.version() {
             serde_json::from_str(read.body.get()).map_err(Damage::Fields)?
         } else {
@@ -291,6 +304,11 @@ impl<B> Decoded<B> {
             None => Err(Damage::WrongPod { found: String::new() }),
         }
     }
+}
+
+/// Whether a generation can be one.
+pub(crate) fn check_generation(found: u64, largest: u64) -> Result<(), Damage> {
+    if found <= largest { Ok(()) } else { Err(Damage::Generation { found, largest }) }
 }
 
 fn is_sealed(bytes: &[u8]) -> bool {

@@ -145,7 +145,13 @@ impl<D: Disk> Loader<'_, D> {
         let mut blocked = BTreeSet::new();
         // The volatile file before the durable one, as they are written: a reader beside a running agent then never
         // takes the older durable file for one that went back in time.
-        let volatile: Found<ReadVolatileBody> = self.file(uid, &volatile_dir, Kind::Volatile, &mut blocked);
+        let mut volatile: Found<ReadVolatileBody> = self.file(uid, &volatile_dir, Kind::Volatile, &mut blocked);
+        if let Found::Good(found) = &volatile
+            && let Err(damage) = found.body.check(found.generation)
+        {
+            self.set_aside(uid, &volatile_dir.join(names::EVIDENCE), Kind::Volatile, damage, &mut blocked);
+            volatile = Found::Lost;
+        }
         let history: Found<Box<RawValue>> = self.file(uid, &volatile_dir, Kind::History, &mut blocked);
         let explanation: Found<Explanation> = self.file(uid, &volatile_dir, Kind::Why, &mut blocked);
         let durable: Found<Durable> = self.file(uid, &durable_dir, Kind::Durable, &mut blocked);

@@ -24,7 +24,7 @@ use serde_json::{
 use crate::{
     commit::Entry,
     disk::Disk,
-    envelope::{Kind, Label, PodRef},
+    envelope::{Damage, Kind, Label, PodRef, check_generation},
     history::{Bounds, History},
     journal::Journal,
     ledger::Settings,
@@ -128,6 +128,17 @@ pub(crate) struct ReadVolatileBody {
     pub(crate) explanation: Option<Explanation>,
     #[serde(default)]
     pub(crate) notes: Vec<Note>,
+}
+
+// === impl ReadVolatileBody ===
+
+impl ReadVolatileBody {
+    /// Whether its generations can be those of a file of this generation: durable evidence is put into it with the
+    /// commit that changes it, and is on disk only afterwards.
+    pub(crate) fn check(&self, generation: u64) -> Result<(), Damage> {
+        check_generation(self.durable_generation, generation)?;
+        check_generation(self.durable_on_disk, self.durable_generation)
+    }
 }
 
 /// What a commit means for the volatile files.

@@ -273,6 +273,43 @@ fn a_durable_file_that_went_back_in_time_is_noticed_and_the_newer_evidence_wins(
     assert_eq!(opened.pods[0].evidence, evidence(3));
 }
 
+/// A file with other words in it and the checksum that goes with them.
+fn resealed(file: &[u8], word: &str, other: &str) -> Vec<u8> {
+    const SEAL: &str = ",\n  \"crc32\": \"";
+    let text = std::str::from_utf8(file).unwrap();
+    let (contents, _) = text.rsplit_once(SEAL).unwrap();
+    assert!(contents.contains(word), "{contents}");
+    let contents = contents.replacen(word, other, 1);
+    let crc = contents.bytes().fold(u32::MAX, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(byte), |crc, _| if crc & 1 == 1 { (crc >> 1) ^ 0xedb8_8320 } else { crc >> 1 })
+    });
+    format!("{contents}{SEAL}{:08x}\"\n}}\n", !crc).into_bytes()
+}
+
+/// The next commit would have no number, or one that looks older than what is there.
+#[test]
+fn generations_that_cannot_be_are_a_loss_and_the_next_commit_holds() {
+    let largest = format!("\"generation\": {}", u64::MAX);
+    for (file, word, other) in [
+        (format!("{DURABLE}/pods/{UID}/evidence.json"), "\"generation\": 1", largest.as_str()),
+        (format!("{VOLATILE}/pods/{UID}/evidence.json"), "\"generation\": 1", &largest),
+        (format!("{VOLATILE}/pods/{UID}/evidence.json"), "\"durableGeneration\": 1", "\"durableGeneration\": 9"),
+        (format!("{VOLATILE}/pods/{UID}/evidence.json"), "\"durableOnDisk\": 0", "\"durableOnDisk\": 9"),
+    ] {
+        let disk = SimDisk::default();
+        let _ = sample::commit(&mut sample::open_well(&disk).ledger, UID, &evidence(1), 0);
+        disk.put(&file, resealed(&disk.contents(&file).unwrap(), word, other));
+        let mut opened = sample::open(&disk);
+        assert_eq!(opened.losses.len(), 1, "{other}: {:?}", opened.losses);
+        let loss = &opened.losses[0];
+        assert!(matches!(loss.why, Damage::Generation { .. }) && loss.file.as_os_str() == &*file, "{other}: {loss}");
+        assert_eq!(opened.pods[0].evidence.durable, evidence(1).durable, "{other}");
+        let _ = sample::commit(&mut opened.ledger, UID, &evidence(2), 1000);
+        drop(opened.ledger);
+        assert_eq!(sample::open_well(&disk).pods[0].evidence, evidence(2), "{other}");
+    }
+}
+
 #[test]
 fn a_durable_directory_that_vanished_is_noticed() {
     let disk = SimDisk::default();

@@ -59,12 +59,17 @@ impl Assembler {
         }
     }
 
-    /// Nothing follows on what was fed so far: the file ends here.
-    pub(super) fn finish(&mut self) {
+    /// The file ends here. What was cut off at its end does not go on in the next one.
+    pub(super) fn end_of_file(&mut self) {
         if !self.raw.is_empty() {
             let line = std::mem::take(&mut self.raw);
             self.line(&line);
         }
+    }
+
+    /// Nothing follows on what was fed so far.
+    pub(super) fn finish(&mut self) {
+        self.end_of_file();
         for line in self.open.iter_mut().filter_map(Option::take) {
             // A last line without an end is passed on without one.
             self.out.extend_from_slice(&line);
@@ -79,7 +84,9 @@ impl Assembler {
     fn line(&mut self, line: &[u8]) {
         let Some(entry) = parse(line) else {
             // Not the runtime's: shown as it is rather than hidden.
-            if self.skip == 0 && !line.is_empty() {
+            if self.skip > 0 {
+                self.skip -= 1;
+            } else {
                 self.out.extend_from_slice(line);
                 self.out.push(b'\n');
             }

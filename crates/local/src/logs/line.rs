@@ -29,12 +29,18 @@ pub(super) enum End {
     Partial,
 }
 
+/// What stands before the text is shorter: a time has 35 bytes at most, and tags are letters.
+pub(super) const HEAD: usize = 128;
+
 /// The entry of a line without its line break; `None` if it is not in that format.
 pub(super) fn parse(line: &[u8]) -> Option<Entry<'_>> {
     let (time, rest) = cut(line)?;
     let (stream, rest) = cut(rest)?;
     // A runtime may leave out the space before a text that is empty.
     let (tags, text) = cut(rest).unwrap_or((rest, b""));
+    if line.len() - text.len() >= HEAD {
+        return None;
+    }
     let stream = match stream {
         b"stdout" => Stream::Out,
         b"stderr" => Stream::Err,

@@ -4,6 +4,7 @@ use std::{
     collections::VecDeque,
     fs::File,
     io::{self, Read, Seek, SeekFrom},
+    ops::Bound,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     time::SystemTime,
@@ -15,7 +16,7 @@ use super::{
     LogRequest, Which,
     assemble::{Assembler, Wish},
     files::{Life, lives},
-    tail::{self, Skip},
+    tail::{self, Skip, What},
 };
 
 /// Read at once.
@@ -99,6 +100,7 @@ impl Reader {
             match open.log.read(&mut self.piece) {
                 Ok(0) => {
                     if self.is_at_its_end()? {
+                        self.assembler.end_of_file();
                         self.open = None;
                     } else {
                         return Ok(Step::Nothing);
@@ -130,26 +132,34 @@ impl Reader {
         let mut queue = VecDeque::new();
         let mut wanted = self.request.tail;
         for path in life.parts().rev() {
-            if self.request.since.is_some_and(|since| is_older(path, since.into())) || wanted == Some(0) {
+            let is_last = queue.is_empty();
+            let nothing_wanted = is_last && wanted == Some(0);
+            if self.request.since.is_some_and(|since| is_older(path, since.into())) || nothing_wanted {
                 // All before it is older still. The newest is always followed.
-                if queue.is_empty() {
+                if is_last {
                     queue.push_front((path.to_owned(), end_of(path)));
                 }
                 break;
             }
-            let mut skip = Skip::Bytes(0);
+            let (mut skip, mut enough) = (Skip::Bytes(0), false);
             if let Some(left) = wanted {
+                let what = if is_last { What::LastPart } else { What::EarlierPart };
                 // What is collected while it is looked at is not there to be shown.
-                match tail::find(path, left) {
+                match tail::find(path, left, what) {
                     Ok((found, lines)) => {
                         skip = found;
                         wanted = Some(left - lines);
+                        // Else the first of the lines may have begun in the part before.
+                        enough = left == lines && found != Skip::Bytes(0) && found != Skip::Lines(0);
                     }
                     Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                     Err(error) => return Err(in_file(path, error)),
                 }
             }
             queue.push_front((path.to_owned(), skip));
+            if enough {
+                break;
+            }
         }
         Ok(queue)
     }
@@ -185,7 +195,7 @@ impl Reader {
         let there = std::fs::metadata(&open.path).map(|metadata| metadata.ino()).ok();
         let rotated = there.is_some_and(|inode| inode != open.inode);
         let lives = lives(&self.request.directory).map_err(|error| in_file(&self.request.directory, error))?;
-        let next = self.attempt.and_then(|attempt| lives.range(attempt + 1..).next());
+        let next = self.attempt.and_then(|attempt| lives.range((Bound::Excluded(attempt), Bound::Unbounded)).next());
         if !rotated && next.is_none() {
             return Ok(false);
         }

@@ -9,13 +9,10 @@ use std::{
 
 use flate2::read::MultiGzDecoder;
 
-use super::line::{End, parse};
+use super::line::{End, HEAD, parse};
 
 /// Read at once from the end of a file.
 const BLOCK: u64 = 64 << 10;
-
-/// More than there is before the text of a line.
-const HEAD: usize = 128;
 
 /// What a file has to skip so that the last lines are left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,26 +23,35 @@ pub(super) enum Skip {
     Lines(u64),
 }
 
+/// Which part of a life's log a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    /// A line without an end at its end is a line.
+    LastPart,
+    /// A line without an end at its end goes on in the next part, and was counted there.
+    EarlierPart,
+}
+
 /// What to skip of a file to have its last `wanted` lines, and how many there are then.
-pub(super) fn find(path: &Path, wanted: u64) -> io::Result<(Skip, u64)> {
+pub(super) fn find(path: &Path, wanted: u64, what: What) -> io::Result<(Skip, u64)> {
     let file = File::open(path)?;
     if path.extension().is_some_and(|extension| extension == "gz") {
-        let all = count(MultiGzDecoder::new(file))?;
+        let all = count(MultiGzDecoder::new(file), what)?;
         return Ok((Skip::Lines(all.saturating_sub(wanted)), all.min(wanted)));
     }
     let length = file.metadata()?.len();
-    let (offset, lines) = last_lines(&file, length, wanted)?;
+    let (offset, lines) = last_lines(&file, length, wanted, what)?;
     Ok((Skip::Bytes(offset), lines))
 }
 
-fn count(log: impl Read) -> io::Result<u64> {
+fn count(log: impl Read, what: What) -> io::Result<u64> {
     let mut log = BufReader::new(log);
     let (mut lines, mut line, mut open) = (0, Vec::new(), false);
     loop {
         line.clear();
         // A line of rubbish must not fill the memory; what is behind it counts as one more.
         if log.by_ref().take(1 << 20).read_until(b'\n', &mut line)? == 0 {
-            return Ok(lines + u64::from(open));
+            return Ok(lines + u64::from(open && what == What::LastPart));
         }
         open = !ends(line.strip_suffix(b"\n").unwrap_or(&line));
         lines += u64::from(!open);
@@ -58,15 +64,15 @@ fn ends(line: &[u8]) -> bool {
 }
 
 /// Looks from the end of the file, block by block, for the line before the last `wanted` ones.
-fn last_lines(file: &File, length: u64, wanted: u64) -> io::Result<(u64, u64)> {
-    if wanted == 0 {
+fn last_lines(file: &File, length: u64, wanted: u64, what: What) -> io::Result<(u64, u64)> {
+    if wanted == 0 && what == What::LastPart {
         return Ok((length, 0));
     }
     let mut found = 0;
     // Where the line that is looked at ends: at its line break, or at the end of the file.
     let mut end = length;
     let mut upper = length;
-    let mut last = true;
+    let mut open_counts = what == What::LastPart;
     while upper > 0 {
         let lower = upper.saturating_sub(BLOCK);
         // With the head of a line that begins at the end of the block.
@@ -80,13 +86,13 @@ fn last_lines(file: &File, length: u64, wanted: u64) -> io::Result<(u64, u64)> {
             if start < end || (start == end && end != length) {
                 let head = &block[at + 1..];
                 let head = &head[..usize::try_from(end - start).unwrap_or(usize::MAX).min(head.len()).min(HEAD)];
-                if ends(head) || last {
+                if ends(head) || open_counts {
                     if found == wanted {
-                        return Ok((end + 1, found));
+                        return Ok((length.min(end + 1), found));
                     }
                     found += 1;
                 }
-                last = false;
+                open_counts = false;
             }
             end = start - 1;
         }
@@ -95,9 +101,9 @@ fn last_lines(file: &File, length: u64, wanted: u64) -> io::Result<(u64, u64)> {
     // The first line of the file.
     let mut head = vec![0; HEAD.min(usize::try_from(end).unwrap_or(HEAD))];
     file.read_exact_at(&mut head, 0)?;
-    if end > 0 && (ends(&head) || last) {
+    if length > 0 && (ends(&head) || open_counts) {
         if found == wanted {
-            return Ok((end + 1, found));
+            return Ok((length.min(end + 1), found));
         }
         found += 1;
     }
@@ -127,7 +133,7 @@ mod tests {
             for wanted in [0, 1, 2, 49, 50, 51, 299, 300, 1000] {
                 let expected = lines.len().min(wanted);
                 let offset: usize = lines[..lines.len() - expected].iter().map(String::len).sum();
-                let found = find(&path, wanted as u64).unwrap();
+                let found = find(&path, wanted as u64, What::LastPart).unwrap();
                 assert_eq!(found, (Skip::Bytes(offset as u64), expected as u64), "{wanted} of {count}");
             }
         }
@@ -139,11 +145,15 @@ mod tests {
         let path = directory.path().join("0.log");
         let log = "t stdout F a\nt stdout P b\nt stdout P c\nt stdout F d\nt stdout F e\n";
         fs::write(&path, log).unwrap();
-        assert_eq!(find(&path, 1).unwrap(), (Skip::Bytes(log.find("t stdout F e").unwrap() as u64), 1));
-        assert_eq!(find(&path, 2).unwrap(), (Skip::Bytes(log.find("t stdout P b").unwrap() as u64), 2));
-        assert_eq!(find(&path, 9).unwrap(), (Skip::Bytes(0), 3));
+        assert_eq!(find(&path, 1, What::LastPart).unwrap(), (Skip::Bytes(log.find("t stdout F e").unwrap() as u64), 1));
+        assert_eq!(find(&path, 2, What::LastPart).unwrap(), (Skip::Bytes(log.find("t stdout P b").unwrap() as u64), 2));
+        assert_eq!(find(&path, 9, What::LastPart).unwrap(), (Skip::Bytes(0), 3));
         fs::write(&path, "t stdout F a\nt stdout P b").unwrap();
-        assert_eq!(find(&path, 1).unwrap(), (Skip::Bytes(13), 1), "a line that is being written is one");
+        assert_eq!(
+            find(&path, 1, What::LastPart).unwrap(),
+            (Skip::Bytes(13), 1),
+            "a line that is being written is one"
+        );
     }
 
     #[test]
@@ -153,7 +163,7 @@ mod tests {
         let mut file = GzEncoder::new(File::create(&path).unwrap(), Compression::fast());
         file.write_all((0..10).map(line).collect::<String>().as_bytes()).unwrap();
         file.finish().unwrap();
-        assert_eq!(find(&path, 3).unwrap(), (Skip::Lines(7), 3));
-        assert_eq!(find(&path, 30).unwrap(), (Skip::Lines(0), 10));
+        assert_eq!(find(&path, 3, What::LastPart).unwrap(), (Skip::Lines(7), 3));
+        assert_eq!(find(&path, 30, What::LastPart).unwrap(), (Skip::Lines(0), 10));
     }
 }

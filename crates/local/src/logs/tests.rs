@@ -64,6 +64,72 @@ async fn the_last_lines_are_counted_over_all_parts() {
     }
 }
 
+/// A log of these files, each with its own text.
+fn files(files: &[(&str, &str)]) -> (tempfile::TempDir, LogRequest) {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        let path = directory.path().join(name);
+        if name.ends_with(".gz") {
+            let mut file = GzEncoder::new(File::create(path).unwrap(), Compression::fast());
+            file.write_all(text.as_bytes()).unwrap();
+            file.finish().unwrap();
+        } else {
+            fs::write(path, text).unwrap();
+        }
+    }
+    let request = LogRequest { directory: directory.path().to_owned(), ..LogRequest::default() };
+    (directory, request)
+}
+
+/// Whatever the runtime or somebody else wrote, the last lines are the end of all lines, and as many as asked for.
+#[tokio::test]
+async fn the_last_lines_are_the_end_of_all_lines() {
+    let long_tag = format!("t stdout P:{} x\n", "y".repeat(200));
+    let cases: [(&str, Vec<(&str, &str)>); 6] = [
+        ("words of somebody else", vec![("0.log.1-1.gz", "a\nb\nt stdout F c\nd\n"), ("0.log", "t stdout F e\n")]),
+        ("empty lines", vec![("0.log", "\nt stdout F a\n\n\nb\n")]),
+        ("a line over two parts", vec![("0.log.1-1", "t stdout F a\nt stdout P b\n"), ("0.log", "t stdout F c\n")]),
+        (
+            "a line over three parts",
+            vec![
+                ("0.log.1-1.gz", "t stdout F a\nt stdout P b\n"),
+                ("0.log.1-2", "t stdout P c\n"),
+                ("0.log", "t stdout F d\nt stdout F e\n"),
+            ],
+        ),
+        ("a part that was cut off", vec![("0.log.1-1", "t stdout F a\nt stdout F b"), ("0.log", "t stdout F c\n")]),
+        ("an endless head", vec![("0.log", &*long_tag), ("0.log.1-1", "t stdout F a\n")]),
+    ];
+    for (what, parts) in cases {
+        let (_directory, request) = files(&parts);
+        let whole = all(request.clone()).await;
+        let lines: Vec<&str> = whole.split_inclusive('\n').collect();
+        for tail in 0..=lines.len() + 1 {
+            let expected = lines[lines.len().saturating_sub(tail)..].concat();
+            let told = all(LogRequest { tail: Some(tail as u64), ..request.clone() }).await;
+            assert_eq!(told, expected, "{what}: the last {tail} of {whole:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_part_that_was_cut_off_does_not_swallow_the_next_one() {
+    let (_directory, request) = files(&[("0.log.1-1", "t stdout F a\nt stdout F b"), ("0.log", "t stdout F c\n")]);
+    assert_eq!(all(request).await, "a\nb\nc\n");
+}
+
+#[tokio::test]
+async fn the_last_life_that_can_be_counted_is_followed_like_any_other() {
+    let (_directory, request) = files(&[("4294967295.log", "t stdout F a\n")]);
+    let mut looks = 0;
+    let course = move || {
+        looks += 1;
+        if looks < 3 { Course::Open } else { Course::Closed }
+    };
+    let pieces: Vec<_> = read(LogRequest { follow: true, ..request }, course).map(Result::unwrap).collect().await;
+    assert_eq!(pieces.concat(), b"a\n");
+}
+
 #[tokio::test]
 async fn parts_that_are_too_old_are_not_even_opened() {
     let (directory, request) = container();

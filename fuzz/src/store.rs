@@ -1,0 +1,91 @@
+//! A store of images on ground of its own, with something outside of it that nobody may touch.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    sync::OnceLock,
+};
+
+use keelet_image::{Image, Limits, Options, Source, Store, groups_of, resolve_user};
+
+use crate::ground::{self, GROUND, Look};
+
+/// Only outside of the store there is a user with this number.
+const STRANGER: u32 = 424_242;
+
+struct Scene {
+    store: Store,
+    root: PathBuf,
+    outside: BTreeMap<PathBuf, Look>,
+}
+
+static SCENE: OnceLock<Scene> = OnceLock::new();
+
+/// Makes the store and what lies beside it. To be called before any other thread is started.
+pub fn prepare() {
+    ground::prepare();
+    let ground = Path::new(GROUND);
+    let outside = ground.join("outside");
+    fs::create_dir_all(outside.join("etc")).expect("a directory");
+    fs::write(outside.join("etc/passwd"), format!("stranger:x:{STRANGER}:{STRANGER}::/:/bin/sh\n")).expect("a file");
+    fs::write(outside.join("file"), "untouched").expect("a file");
+    let mut limits = Limits::default();
+    (limits.bytes, limits.entries, limits.reserve) = (64 << 20, 4096, 0);
+    let root = ground.join("store");
+    let options = Options { limits, durable: false, ..Options::default() };
+    let store = Store::open_with(&root, options).expect("a store");
+    let outside = ground::look(&outside).expect("what was just made");
+    assert!(SCENE.set(Scene { store, root, outside }).is_ok(), "prepared twice");
+}
+
+/// Imports an archive and sees to it that the store is as it was afterwards.
+pub fn check_import(archive: &[u8]) {
+    let scene = SCENE.get().expect("prepared");
+    match scene.store.import(archive, None) {
+        Ok(images) => {
+            assert!(!images.is_empty(), "taken, and nothing was in it");
+            for image in &images {
+                scene.look_up_users(image);
+            }
+            for image in &images {
+                scene.store.remove(&image.id).expect("what was imported can be removed");
+            }
+        }
+        Err(error) => {
+            let told = error.to_string();
+            assert!(!told.is_empty() && !told.contains('\0'), "{told:?}");
+        }
+    }
+    scene.check();
+}
+
+// === impl Scene ===
+
+impl Scene {
+    /// Whoever runs a container of this image looks into its own files, and into no others.
+    fn look_up_users(&self, image: &Image) {
+        let Source::Layers(chains) = &image.source else { panic!("no layers: {image:?}") };
+        let Some(top) = chains.last() else { return };
+        let rootfs = self.root.join("layers").join(top).join("diff");
+        for spec in ["stranger", "424242", "0:stranger", ""] {
+            if let Ok(user) = resolve_user(&rootfs, spec) {
+                assert!(user.name.as_deref() != Some("stranger"), "{spec}: read outside of the image: {user:?}");
+            }
+        }
+        let _ = groups_of(&rootfs, STRANGER);
+    }
+
+    fn check(&self) {
+        for directory in ["layers", "tmp", "used", "mounts", "roots"] {
+            let left = ground::names(&self.root.join(directory));
+            assert!(left.is_empty(), "left behind in {directory}: {left:?}");
+        }
+        assert!(self.store.list().expect("a list").is_empty(), "an image is left");
+        let mut beside = ground::names(Path::new(GROUND));
+        beside.sort();
+        assert_eq!(beside, ["outside", "store"], "something was written beside the store");
+        let outside = ground::look(&Path::new(GROUND).join("outside")).expect("it is still there");
+        assert_eq!(outside, self.outside, "something outside of the store was touched");
+    }
+}
