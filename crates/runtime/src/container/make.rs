@@ -1,0 +1,267 @@
+//! Making and starting containers.
+
+use std::{
+    fs,
+    os::fd::AsFd,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use keelet_cri::v1;
+use keelet_shim::protocol::{self, CONFIG, Exit, PLAN, Plan, Request, STATE, State, container_dir};
+use tonic::Status;
+
+use super::{Container, Phase, log_path, signals::stop_signal};
+use crate::{
+    engine::{Engine, new_id, now},
+    records::{self, ContainerRecord, RECORD},
+    sandbox::{Sandbox, cgroup_parent, failed, internal},
+    security,
+    shim::ShimError,
+    spec::{self, Given},
+    users,
+};
+
+// === impl Engine ===
+
+impl Engine {
+    pub(crate) async fn create_container(&self, sandbox: &str, config: v1::ContainerConfig) -> Result<String, Status> {
+        let sandbox = self.sandbox(sandbox)?;
+        if !sandbox.is_ready() {
+            return Err(Status::failed_precondition(format!("the sandbox {} is not ready", sandbox.id)));
+        }
+        let metadata =
+            config.metadata.clone().ok_or_else(|| Status::invalid_argument("the container has no metadata"))?;
+        let same = |other: &Container| other.config.metadata.as_ref() == Some(&metadata);
+        if let Some(other) = self.containers_of(&sandbox.id).into_iter().find(|other| same(other)) {
+            return Err(Status::already_exists(format!(
+                "the container {} is attempt {} of {:?} already",
+                other.id, metadata.attempt, metadata.name
+            )));
+        }
+        check(&config)?;
+        users::check(self.users(&sandbox.config)?, &config)?;
+        let id = new_id()?;
+        let (dir, mounts) = (container_dir(&sandbox.dir, &id), config.mounts.len());
+        let made = {
+            let (engine, sandbox, id, dir) = (self.clone(), Arc::clone(&sandbox), id.clone(), dir.clone());
+            let target = self.target(&config)?;
+            self.blocking(move |_| engine.make_container(&sandbox, id, dir, config, target)).await
+        };
+        match made {
+            Ok(container) => {
+                self.add_container(Arc::new(container));
+                self.tell(&sandbox, &id, v1::ContainerEventType::ContainerCreatedEvent);
+                Ok(id)
+            }
+            Err(status) => {
+                self.blocking(move |parts| {
+                    for number in 0..mounts {
+                        let _ = parts.images.unmount_image(&image_mount(&id, number));
+                    }
+                    let _ = parts.images.remove_root(&id);
+                    let _ = fs::remove_dir_all(&dir);
+                })
+                .await;
+                Err(status)
+            }
+        }
+    }
+
+    /// The process of the container whose processes this one asks to see.
+    fn target(&self, config: &v1::ContainerConfig) -> Result<Option<u32>, Status> {
+        let options =
+            config.linux.as_ref().and_then(|linux| linux.security_context.as_ref()?.namespace_options.as_ref());
+        match options.filter(|options| options.pid == v1::NamespaceMode::Target as i32) {
+            Some(options) => Ok(self.container(&options.target_id)?.pid()),
+            None => Ok(None),
+        }
+    }
+
+    fn make_container(
+        &self,
+        sandbox: &Sandbox,
+        id: String,
+        dir: PathBuf,
+        config: v1::ContainerConfig,
+        target: Option<u32>,
+    ) -> Result<Container, Status> {
+        let images = &self.parts.images;
+        let wanted = config.image.as_ref().map(|image| image.image.as_str()).unwrap_or_default();
+        let image = images.find(wanted).map_err(|error| internal("image", &error))?;
+        let image = image.ok_or_else(|| Status::not_found(format!("the image {wanted:?} is not on this node")))?;
+        fs::create_dir_all(&dir).map_err(|error| internal("the container's directory", &error))?;
+        let users = users::of(&sandbox.config)?;
+        let namespace = users.map(|_| users::namespace(sandbox)).transpose()?;
+        let open = namespace.as_ref().map(|users| |path: &Path| keelet_shim::users::translated(path, users.as_fd()));
+        let owners = open.as_ref().map(|open| -> keelet_image::Owners<'_> { open });
+        let rootfs =
+            images.make_root_for(&id, &image, owners).map_err(|error| internal("the container's files", &error))?;
+        let security = security::of(&config, &image, &rootfs)?;
+        users::check_ids(users, &security.user)?;
+        let cgroup = format!("{}/{id}", cgroup_parent(&self.parts.settings.cgroup, &sandbox.id, &sandbox.config));
+        let (image_mounts, places) = self.mount_images(&id, &dir, &config, owners)?;
+        make_missing_directories(&config)?;
+        let spec = spec::container(&Given {
+            config: &config,
+            sandbox_config: &sandbox.config,
+            sandbox_dir: &sandbox.dir,
+            pause: sandbox.pause_pid(),
+            target,
+            rootfs,
+            cgroup: &cgroup,
+            image: &image.config,
+            user: &security.user,
+            home: &security.home,
+            capabilities: security.capabilities,
+            seccomp: security.seccomp,
+            image_mounts: places,
+            cgroups: &self.parts.cgroups,
+            users,
+        });
+        let spec = spec.map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let write = |what: &str, result: std::io::Result<()>| result.map_err(|error| internal(what, &error));
+        spec.save(dir.join(CONFIG)).map_err(|error| internal("the container's configuration", &error))?;
+        let plan =
+            Plan { log: log_path(&config, &sandbox.config), stdin: config.stdin, runc: self.parts.oci_runtime.clone() };
+        write("the container's plan", protocol::write(&dir.join(PLAN), &plan))?;
+        write("the container's request", records::write_container_config(&dir, &config))?;
+        let record = ContainerRecord {
+            created_at: now(),
+            image_id: image.id.clone(),
+            image_ref: image.digests.first().cloned().unwrap_or_else(|| image.id.clone()),
+            stop_signal: stop_signal(&config, &image.config),
+            user: security.user,
+            cgroup,
+            image_mounts,
+            failed: None,
+            given_up_at: None,
+        };
+        // From here on it is one.
+        write("the container's record", protocol::write(&dir.join(RECORD), &record))?;
+        Ok(Container::new(id, sandbox.id.clone(), dir, config, record))
+    }
+
+    /// Images that a container mounts like volumes: the keys of the mounts, and where they are.
+    fn mount_images(
+        &self,
+        id: &str,
+        dir: &Path,
+        config: &v1::ContainerConfig,
+        owners: Option<keelet_image::Owners<'_>>,
+    ) -> Result<(Vec<String>, Vec<PathBuf>), Status> {
+        let (mut keys, mut places) = (Vec::new(), Vec::new());
+        for (number, mount) in config.mounts.iter().enumerate() {
+            let Some(wanted) = &mount.image else { continue };
+            let found = self.parts.images.find(&wanted.image).map_err(|error| internal("image volume", &error))?;
+            let image = found.ok_or_else(|| {
+                Status::not_found(format!("the image {:?} to be mounted is not on this node", wanted.image))
+            })?;
+            let (key, place) = (image_mount(id, number), dir.join(format!("image-{number}")));
+            fs::create_dir_all(&place).map_err(|error| internal("image volume", &error))?;
+            let mounted = self.parts.images.mount_image_for(&key, &image, &place, owners);
+            mounted.map_err(|error| internal("image volume", &error))?;
+            keys.push(key);
+            let inside = security::below(&place, &mount.image_sub_path)
+                .map_err(|error| internal(&format!("image volume, sub path {:?}", mount.image_sub_path), &error))?;
+            places.push(inside);
+        }
+        Ok((keys, places))
+    }
+
+    pub(crate) async fn start_container(&self, id: &str) -> Result<(), Status> {
+        let container = self.container(id)?;
+        let _turn = container.turn.lock().await;
+        let sandbox = self.sandbox(&container.sandbox)?;
+        let is = |what: &str| Err(Status::failed_precondition(format!("the container {} {what}", container.id)));
+        match &*container.phase() {
+            _ if container.record().failed.is_some() => return is("could not be started and cannot be again"),
+            Phase::Created => {}
+            Phase::Running(_) => return is("runs already"),
+            Phase::Ended { .. } => return is("has ended and cannot be started again"),
+        }
+        if !sandbox.is_ready() {
+            return is("is in a sandbox that is not ready");
+        }
+        let started = sandbox.shim().run(&Request::Start { id: container.id.clone() }).await;
+        match started {
+            Ok(_) => {
+                self.refresh(&container);
+                Ok(())
+            }
+            Err(ShimError::Refused(message)) => {
+                let record = {
+                    let mut record = container.record();
+                    record.failed = Some((message.clone(), now()));
+                    record.clone()
+                };
+                let _ = protocol::write(&container.dir.join(RECORD), &record);
+                container.ended.send_replace(true);
+                self.tell(&sandbox, &container.id, v1::ContainerEventType::ContainerStoppedEvent);
+                Err(Status::unknown(format!("failed to start container {:?}: {message}", container.id)))
+            }
+            Err(error) => Err(failed(&error)),
+        }
+    }
+
+    /// Takes up what the shim wrote of a container.
+    pub(crate) fn refresh(&self, container: &Arc<Container>) {
+        for kind in container.read_state() {
+            if let Ok(sandbox) = self.sandbox(&container.sandbox) {
+                self.tell(&sandbox, &container.id, kind);
+            }
+        }
+    }
+
+    /// Its shim is gone, and it ended when nobody was there to see how.
+    pub(crate) fn lost(&self, container: &Arc<Container>) {
+        // The old shim may have had the time to write it down.
+        self.refresh(container);
+        let state = {
+            let Phase::Running(running) = &*container.phase() else { return };
+            let exit = Exit { code: None, at: now(), oom: false };
+            State { process: running.process, started_at: running.started_at, exit: Some(exit) }
+        };
+        let _ = protocol::write(&container.dir.join(STATE), &state);
+        self.refresh(container);
+    }
+}
+
+/// The key of an image that a container mounts, by the number of the mount.
+fn image_mount(id: &str, number: usize) -> String {
+    format!("{id}-{number}")
+}
+
+/// What cannot be passed on is refused before anything is made.
+fn check(config: &v1::ContainerConfig) -> Result<(), Status> {
+    use std::path::Component;
+    let wrong = |what: String| Err(Status::invalid_argument(what));
+    if !Path::new(&config.log_path).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
+        return wrong(format!("log_path {:?} leads out of the pod's directory of logs", config.log_path));
+    }
+    if let Some(word) = config.command.iter().chain(&config.args).find(|word| word.contains('\0')) {
+        return wrong(format!("the argument {word:?} contains a zero byte"));
+    }
+    for v1::KeyValue { key, value } in &config.envs {
+        if key.is_empty() || key.contains(['\0', '=']) {
+            return wrong(format!("{key:?} is not the name of a variable"));
+        }
+        if value.contains(&0) {
+            return wrong(format!("the variable {key} contains a zero byte"));
+        }
+    }
+    Ok(())
+}
+
+/// Directories of the node that a container mounts and that are not there are made, as containerd does.
+fn make_missing_directories(config: &v1::ContainerConfig) -> Result<(), Status> {
+    for mount in config.mounts.iter().filter(|mount| mount.image.is_none()) {
+        let path = Path::new(&mount.host_path);
+        if let Err(error) = path.symlink_metadata()
+            && error.kind() == std::io::ErrorKind::NotFound
+        {
+            fs::create_dir_all(path).map_err(|error| internal(&format!("cannot make {}", path.display()), &error))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,90 @@
+//! Stopping and removing containers.
+
+use std::{fs, sync::Arc, time::Duration};
+
+use keelet_cri::v1;
+use keelet_shim::protocol::{self, Exit, Request};
+use tonic::Status;
+
+use super::{Container, Phase};
+use crate::{
+    engine::{Engine, now},
+    records::RECORD,
+    sandbox::{failed, internal},
+};
+
+/// How long a killed process may take to be gone. It is the kernel's time: unmapping memory, closing files.
+const KILLED: Duration = Duration::from_secs(30);
+
+// === impl Engine ===
+
+impl Engine {
+    pub(crate) async fn stop_container(&self, id: &str, grace: Duration) -> Result<(), Status> {
+        let Ok(container) = self.container(id) else { return Ok(()) };
+        if !grace.is_zero() && container.is_running() {
+            container.signal(container.record().stop_signal);
+            if tokio::time::timeout(grace, container.wait()).await.is_ok() {
+                return Ok(());
+            }
+        }
+        self.stop_container_now(&container).await
+    }
+
+    /// Kills a container and waits for its end.
+    pub(crate) async fn stop_container_now(&self, container: &Arc<Container>) -> Result<(), Status> {
+        let unknown = matches!(&*container.phase(), Phase::Ended { exit: Exit { code: None, .. }, .. });
+        if unknown {
+            let record = {
+                let mut record = container.record();
+                record.given_up_at.get_or_insert_with(now);
+                record.clone()
+            };
+            return protocol::write(&container.dir.join(RECORD), &record).map_err(|error| internal("record", &error));
+        }
+        if !container.is_running() {
+            return Ok(());
+        }
+        container.signal(libc::SIGKILL);
+        tokio::time::timeout(KILLED, container.wait()).await.map_err(|_| {
+            Status::deadline_exceeded(format!("the container {} was killed and has not ended yet", container.id))
+        })
+    }
+
+    /// Removes a container, by force if it runs. May be repeated.
+    pub(crate) async fn remove_container(&self, id: &str) -> Result<(), Status> {
+        let Ok(container) = self.container(id) else { return Ok(()) };
+        let _turn = container.turn.lock().await;
+        self.stop_container_now(&container).await?;
+        let one = Arc::clone(&container);
+        let removed = self.blocking(move |parts| {
+            parts.cgroups.kill(&one.cgroup());
+            for mount in one.image_mounts() {
+                parts.images.unmount_image(&mount).map_err(|error| internal("image volume", &error))?;
+            }
+            parts.images.remove_root(&one.id).map_err(|error| internal("the container's files", &error))?;
+            parts.cgroups.clear(&one.cgroup()).map_err(|error| internal("the container's cgroup", &error))?;
+            match fs::remove_dir_all(&one.dir) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    Err(internal("the container's directory", &error))
+                }
+                _ => Ok(()),
+            }
+        });
+        removed.await?;
+        self.forget_container(&container.id);
+        if let Ok(sandbox) = self.sandbox(&container.sandbox) {
+            self.tell(&sandbox, &container.id, v1::ContainerEventType::ContainerDeletedEvent);
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn reopen_log(&self, id: &str) -> Result<(), Status> {
+        let container = self.container(id)?;
+        if !container.is_running() {
+            return Err(Status::failed_precondition(format!("the container {} does not run", container.id)));
+        }
+        let sandbox = self.sandbox(&container.sandbox)?;
+        let request = Request::ReopenLog { id: container.id.clone() };
+        sandbox.shim().done(&request, &[]).await.map_err(|error| failed(&error))
+    }
+}
