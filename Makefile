@@ -20,7 +20,7 @@ run: ## build keelet and run a first pod: init container, sidecar, probes; needs
 test: ## every test that needs no peers: tables, properties, simulations, the list of behaviours, links in the documents
 	@scripts/test $(CARGOFLAGS)
 
-e2e: ## tests against a real containerd (installed from Debian if it is not there) and critest on the embedded runtime; needs root
+e2e: ## tests against a real containerd (installed from Debian if it is not there) and critest and client-go on the embedded runtime; needs root
 	@scripts/e2e $(CARGOFLAGS)
 
 soak: ## the tests with real containers that take minutes: growing backoff, long absences; needs root
