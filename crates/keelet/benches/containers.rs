@@ -14,12 +14,13 @@ use std::{
     env, fs,
     io::{Read, Write},
     net::TcpListener,
+    os::unix::net::UnixStream,
     path::Path,
     process::{Command, ExitCode},
     time::Duration,
 };
 
-use keelet_harness::{Node, Place, bed, eventually};
+use keelet_harness::{Node, Place, Seen, bed, eventually};
 use rustix::time::{ClockId, clock_gettime};
 
 /// Tells this program that it is a container, and what it does.
@@ -126,8 +127,10 @@ async fn measure(place: &Place, rounds: usize) -> bool {
             node.configure(&format!("--oci-runtime={maker}"));
         }
         println!("{maker}");
-        let restarted = restarts(&mut node, rounds).await;
+        let restarted = restarts(&mut node, rounds, Company::None).await;
         kept &= show("restart of all, 1 init + 2: exit to all running", &restarted, RESTART_ALL_MS) || maker == "runc";
+        let restarted = restarts(&mut node, rounds, Company::All).await;
+        show(&format!("the same beside {} such pods", rounds - 1), &restarted, f64::INFINITY);
         let crashed = crashes(&mut node, rounds).await;
         kept &= show("crash to running again", &crashed, CRASH_MS) || maker == "runc";
         let memory = memory(&mut node).await;
@@ -158,30 +161,50 @@ fn is_installed(program: &str) -> bool {
     env::split_paths(&path).any(|directory| directory.join(program).exists())
 }
 
-/// How long each of so many pods takes, from the exit of one container until both run again. The init container runs
-/// between. Each pod restarts once: restarts in a row are slowed down on purpose.
-async fn restarts(node: &mut Node, rounds: usize) -> Vec<f64> {
-    let rule = "restartPolicyRules: [{action: RestartAllContainers, exitCodes: {operator: In, values: [42]}}]";
+/// How long a pod takes, from the exit of one container until both run again, so many times. The init container runs
+/// between. Each pod restarts once: restarts in a row are slowed down on purpose. Either it is alone on the node, or all of
+/// them are there.
+async fn restarts(node: &mut Node, rounds: usize, company: Company) -> Vec<f64> {
     let names: Vec<_> = (0..rounds).map(|number| format!("all-{number}")).collect();
-    for name in &names {
-        let init = container("init", &format!("{name}.setup"), "");
-        let main = container("work", &format!("{name}.main"), &format!(", restartPolicy: Never, {rule}"));
-        let other = container("work", &format!("{name}.other"), "");
-        let fields = format!("restartPolicy: Never\n  initContainers: [{init}]\n  containers: [{main}, {other}]");
-        node.want(name, &manifest(name, &fields));
-    }
     let mut measured = Vec::new();
-    begin(node, &names).await;
+    if company == Company::All {
+        names.iter().for_each(|name| node.want(name, &restarting(name)));
+    }
+    begin(node, if company == Company::All { &names } else { &[] }).await;
     for name in &names {
+        if company == Company::None {
+            node.want(name, &restarting(name));
+            up(node, name).await;
+        }
         let both = [format!("{name}.main"), format!("{name}.other")];
         node.write(&format!("{}.exit", both[0]), "42");
         let again = async |started: &String| happened(node, "start", started, 2).await;
         let running = again(&both[0]).await.max(again(&both[1]).await);
         measured.push(milliseconds(happened(node, "end", &both[0], 1).await, running));
-        node.ready(name).await;
+        up(node, name).await;
+        if company == Company::None {
+            node.want_no_more(name);
+            node.gone(name).await;
+        }
     }
     end(node).await;
     measured
+}
+
+/// Who else is on the node.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Company {
+    None,
+    All,
+}
+
+fn restarting(name: &str) -> String {
+    let rule = "restartPolicyRules: [{action: RestartAllContainers, exitCodes: {operator: In, values: [42]}}]";
+    let init = container("init", &format!("{name}.setup"), "");
+    let main = container("work", &format!("{name}.main"), &format!(", restartPolicy: Never, {rule}"));
+    let other = container("work", &format!("{name}.other"), "");
+    let fields = format!("restartPolicy: Never\n  initContainers: [{init}]\n  containers: [{main}, {other}]");
+    manifest(name, &fields)
 }
 
 /// How long each of so many pods takes to start a container again that ended with an error. The first time a container
@@ -200,7 +223,7 @@ async fn crashes(node: &mut Node, rounds: usize) -> Vec<f64> {
         node.write(&format!("{main}.exit"), "1");
         let running = happened(node, "start", &main, 2).await;
         measured.push(milliseconds(happened(node, "end", &main, 1).await, running));
-        node.ready(name).await;
+        up(node, name).await;
     }
     end(node).await;
     measured
@@ -239,7 +262,7 @@ async fn memory(node: &mut Node) -> Memory {
     tokio::time::sleep(Duration::from_secs(10)).await;
     let mut memory = Memory { agent: proportional(node.agent().expect("an agent")), shims: 0.0, pauses: 0.0 };
     for name in &names {
-        let seen = node.ready(name).await;
+        let seen = up(node, name).await;
         memory.shims += proportional(node.shim(&seen).expect("a shim"));
         memory.pauses += proportional(seen.sandbox().pause.expect("a holder"));
     }
@@ -256,11 +279,28 @@ async fn all_ready(node: &mut Node) -> f64 {
         let main = container("serve", &format!("{name}.main"), &fields);
         node.want(name, &manifest(name, &format!("containers: [{main}]")));
     }
+    fs::write(node.path("ctl/times"), "").expect("a file");
     let begun = nanoseconds();
-    begin(node, &names).await;
+    node.start();
+    // Looking into every pod's files would take the processors away from what is measured.
+    while ready_containers(&node.path("state/keelet.sock")) < names.len() {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
     let seconds = milliseconds(begun, nanoseconds()) / 1000.0;
     end(node).await;
     seconds
+}
+
+/// How many containers the agent calls ready; none while it cannot be asked.
+fn ready_containers(socket: &Path) -> usize {
+    let ask = || {
+        let mut stream = UnixStream::connect(socket)?;
+        stream.write_all(b"GET /v1/pods HTTP/1.1\r\nHost: keelet\r\nConnection: close\r\n\r\n")?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).map(|_| answer)
+    };
+    let answer: Vec<u8> = ask().unwrap_or_default();
+    String::from_utf8_lossy(&answer).matches("\"ready\":true").count()
 }
 
 /// Starts an agent and waits until its pods are Ready.
@@ -268,8 +308,12 @@ async fn begin(node: &mut Node, names: &[String]) {
     fs::write(node.path("ctl/times"), "").expect("a file");
     node.start();
     for name in names {
-        node.pod_until(name, "Ready", keelet_harness::Seen::is_ready).await;
+        up(node, name).await;
     }
+}
+
+async fn up(node: &Node, name: &str) -> Seen {
+    node.pod_until(name, "Ready", Seen::is_ready).await
 }
 
 /// Takes all pods away, sees that nothing is left, and stops the agent.
@@ -324,8 +368,9 @@ fn show(what: &str, measured: &[f64], limit: f64) -> bool {
     let mut sorted = measured.to_vec();
     sorted.sort_by(f64::total_cmp);
     let at = |share: usize| sorted[(sorted.len() - 1) * share / 100];
+    let told = if limit.is_finite() { format!(" (limit {limit})") } else { String::new() };
     println!(
-        "  {what}: median {:.1} ms (limit {limit}), least {:.1}, 90 of 100 within {:.1}, most {:.1}, of {}",
+        "  {what}: median {:.1} ms{told}, least {:.1}, 90 of 100 within {:.1}, most {:.1}, of {}",
         at(50),
         at(0),
         at(90),

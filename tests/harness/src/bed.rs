@@ -72,7 +72,7 @@ pub fn enter(binary: &str) -> Entered {
     if !rustix::process::geteuid().is_root() {
         return Entered::Not(NOT_ROOT.to_owned());
     }
-    let ran = env::current_exe().map(|program| machine(&program)).and_then(|mut machine| block_on(machine.status()));
+    let ran = env::current_exe().and_then(|program| block_on(async { machine(&program).status().await }));
     match ran.map(|status| status.code()) {
         Ok(Some(code)) => Entered::Left(u8::try_from(code).map_or(ExitCode::FAILURE, |code| match code {
             // The script has said why.
