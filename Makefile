@@ -14,8 +14,7 @@ help: ## this list
 
 # The profile of the tests: half the building time of `release`, and `make test` finds most of it built.
 run: ## build keelet and run a first pod: init container, sidecar, probes; needs root, Ctrl-C ends it
-	@$(CARGO) build $(CARGOFLAGS) --package keelet
-	@$(CARGO) run $(CARGOFLAGS) --quiet --package keelet -- run --logs examples/hello.yaml
+	@$(CARGO) run $(CARGOFLAGS) --package keelet -- run --logs examples/hello.yaml
 
 test: ## every test that needs no peers: tables, properties, simulations, the list of behaviours, links in the documents
 	@scripts/test $(CARGOFLAGS)
