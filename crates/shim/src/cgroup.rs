@@ -18,6 +18,22 @@ pub enum Mounts {
     V2(PathBuf),
 }
 
+/// The controllers of the first generation that libcontainer knows, so that every container has a cgroup in each.
+pub const CONTROLLERS: [&str; 12] = [
+    "blkio",
+    "cpu",
+    "cpuacct",
+    "cpuset",
+    "devices",
+    "freezer",
+    "hugetlb",
+    "memory",
+    "net_cls",
+    "net_prio",
+    "perf_event",
+    "pids",
+];
+
 /// How long processes may take to be gone after they were killed: the kernel's time to close files and free memory.
 const CLEARED_WITHIN: Duration = Duration::from_secs(10);
 const CLEARED_AGAIN: Duration = Duration::from_millis(10);
@@ -116,22 +132,8 @@ impl Mounts {
     }
 
     fn others(&self, cgroup: &str) -> Vec<PathBuf> {
-        const KNOWN: [&str; 12] = [
-            "blkio",
-            "cpu",
-            "cpuacct",
-            "cpuset",
-            "devices",
-            "freezer",
-            "hugetlb",
-            "memory",
-            "net_cls",
-            "net_prio",
-            "perf_event",
-            "pids",
-        ];
         let Self::V1(controllers) = self else { return Vec::new() };
-        let others = controllers.iter().filter(|(name, _)| !KNOWN.contains(&name.as_str()));
+        let others = controllers.iter().filter(|(name, _)| !CONTROLLERS.contains(&name.as_str()));
         others.map(|(_, point)| point.join(cgroup.trim_start_matches('/'))).collect()
     }
 

@@ -36,11 +36,18 @@ const TRANSLATE_OWNERS: u64 = 0x10_0000;
 pub fn sealed(path: &Path) -> io::Result<OwnedFd> {
     // A link of procfs cannot be cloned as a tree; what it leads to can.
     let file = fs::canonicalize(path)?;
-    let tree = open_tree(CWD, &file, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?;
+    let tree = detached(&file, false)?;
     set_attributes(tree.as_fd(), &Attributes { set: READ_ONLY, propagation: 0, recursive: false })?;
     // The tree is a path only; opened through procfs, the file keeps the mount.
     let through = format!("/proc/self/fd/{}", tree.as_raw_fd());
     Ok(openat(CWD, through, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// A directory or file as a mount of its own, in no place yet; with what is mounted below it, if that is asked for.
+pub(crate) fn detached(path: &Path, recursive: bool) -> io::Result<OwnedFd> {
+    let mut flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    flags.set(OpenTreeFlags::AT_RECURSIVE, recursive);
+    Ok(open_tree(CWD, path, flags)?)
 }
 
 /// What is to be changed of a mount.

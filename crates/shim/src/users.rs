@@ -21,8 +21,6 @@ use nix::{
 };
 use oci_spec::runtime::{LinuxIdMapping, Spec};
 use rustix::{
-    fs::CWD,
-    mount::{OpenTreeFlags, open_tree},
     process::{Gid, Uid},
     thread,
 };
@@ -59,7 +57,7 @@ fn is_new_enough(release: &str) -> bool {
 /// A directory or file as a mount of its own, in no place yet, where everybody is who he is in that user namespace:
 /// what belongs to root on disk belongs to its root.
 pub fn translated(path: &Path, users: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    let tree = open_tree(CWD, path, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?;
+    let tree = seal::detached(path, false)?;
     translate(tree.as_fd(), users)?;
     Ok(tree)
 }

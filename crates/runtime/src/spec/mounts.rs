@@ -3,7 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use keelet_cri::v1::{self, MountPropagation, NamespaceMode};
-use keelet_shim::{cgroup::Mounts, protocol::IdRange};
+use keelet_shim::{
+    cgroup::{CONTROLLERS, Mounts},
+    protocol::IdRange,
+};
 use oci_spec::runtime::{Mount, MountBuilder};
 
 use super::{Given, SpecError, builder, devices, mapping};
@@ -13,22 +16,6 @@ pub(crate) const HOSTNAME: &str = "hostname";
 pub(crate) const HOSTS: &str = "hosts";
 pub(crate) const RESOLV_CONF: &str = "resolv.conf";
 pub(crate) const SHM: &str = "shm";
-
-/// The controllers of the first generation that every container has a cgroup in.
-const CONTROLLERS: [&str; 12] = [
-    "blkio",
-    "cpu",
-    "cpuacct",
-    "cpuset",
-    "devices",
-    "freezer",
-    "hugetlb",
-    "memory",
-    "net_cls",
-    "net_prio",
-    "perf_event",
-    "pids",
-];
 
 pub(super) fn mounts(given: &Given<'_>, security: &v1::LinuxContainerSecurityContext) -> Result<Vec<Mount>, SpecError> {
     let writable = if security.privileged { "rw" } else { "ro" };

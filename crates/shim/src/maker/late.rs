@@ -17,12 +17,12 @@ use nix::mount::MsFlags;
 use oci_spec::runtime::{LinuxNamespaceType, Mount, MountBuilder, Spec};
 use rustix::{
     fs::CWD,
-    mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree},
+    mount::{MoveMountFlags, move_mount},
 };
 
 use crate::{
     cgroup::Mounts,
-    seal::{Attributes, NO_DEV, NO_EXEC, NO_SUID, READ_ONLY, set_attributes},
+    seal::{Attributes, NO_DEV, NO_EXEC, NO_SUID, READ_ONLY, detached, set_attributes},
 };
 
 /// Where a container sees its cgroups.
@@ -108,9 +108,7 @@ impl Tree {
         let fail = |error: std::io::Error| format!("mount {:?}: {error}", place.display().to_string());
         let source = mount.source().clone().unwrap_or_default();
         let has = |name: &str| mount.options().iter().flatten().any(|option| option == name);
-        let mut flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-        flags.set(OpenTreeFlags::AT_RECURSIVE, has("rbind"));
-        let tree = open_tree(CWD, &source, flags).map_err(|error| fail(error.into()))?;
+        let tree = detached(&source, has("rbind")).map_err(fail)?;
         let everywhere = if has("rro") { READ_ONLY } else { 0 };
         let all = Attributes { set: everywhere, propagation: propagation(mount), recursive: true };
         set_attributes(tree.as_fd(), &all).map_err(fail)?;

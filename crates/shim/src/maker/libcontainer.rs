@@ -20,7 +20,6 @@ use libcontainer::{
     workload::{Executor, ExecutorError, ExecutorSetEnvsError, ExecutorValidationError},
 };
 use oci_spec::runtime::{LinuxDeviceCgroup, LinuxDeviceType, Spec};
-
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::{CONSOLE, Job, Maker, complaints, late, stage, tell_failure, text};

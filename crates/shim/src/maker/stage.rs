@@ -27,10 +27,10 @@ use nix::{
 use oci_spec::runtime::{LinuxNamespace, LinuxNamespaceType, Mount, Spec};
 use rustix::{
     fs::{CWD, FileType, fstat},
-    mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree},
+    mount::{MoveMountFlags, move_mount},
 };
 
-use crate::users;
+use crate::{seal::detached, users};
 
 /// What of the node is there as it is.
 const NODES: [&str; 3] = ["proc", "dev", "sys"];
@@ -61,11 +61,11 @@ pub(super) fn set(mut spec: Spec, dir: &Path) -> Result<Staged, String> {
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SLAVE, none).map_err(|error| format!("mounts: {error}"))?;
     let mut props = Vec::new();
     for name in NODES {
-        props.push(Prop::open(&Path::new("/").join(name), name, Depth::All)?);
+        props.push(Prop::open(&Path::new("/").join(name), name, true)?);
     }
-    props.push(Prop::open(dir, "job", Depth::All)?);
+    props.push(Prop::open(dir, "job", true)?);
     if let Some(root) = spec.root_mut() {
-        props.push(Prop::open(root.path(), "rootfs", Depth::All)?);
+        props.push(Prop::open(root.path(), "rootfs", true)?);
         root.set_path(PathBuf::from("/rootfs"));
     }
     let mut mounts = spec.mounts().clone().unwrap_or_default();
@@ -96,8 +96,7 @@ fn is_elsewhere(mount: &Mount) -> bool {
 fn bound(mount: &mut Mount, number: usize, users: &File) -> Result<Prop, String> {
     let source = mount.source().clone().unwrap_or_default();
     let recursive = mount.options().iter().flatten().any(|option| option == "rbind");
-    let depth = if recursive { Depth::All } else { Depth::Top };
-    let prop = Prop::open(&source, &number.to_string(), depth)?;
+    let prop = Prop::open(&source, &number.to_string(), recursive)?;
     let translated = mount.uid_mappings().is_some();
     mount.set_source(Some(PathBuf::from(format!("/{number}")))).set_uid_mappings(None).set_gid_mappings(None);
     if translated {
@@ -129,20 +128,11 @@ struct Prop {
     tree: OwnedFd,
 }
 
-/// How much of it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Depth {
-    Top,
-    All,
-}
-
 // === impl Prop ===
 
 impl Prop {
-    fn open(source: &Path, name: &str, depth: Depth) -> Result<Self, String> {
-        let mut flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-        flags.set(OpenTreeFlags::AT_RECURSIVE, depth == Depth::All);
-        let tree = open_tree(CWD, source, flags).map_err(|error| format!("{}: {error}", source.display()))?;
+    fn open(source: &Path, name: &str, recursive: bool) -> Result<Self, String> {
+        let tree = detached(source, recursive).map_err(|error| format!("{}: {error}", source.display()))?;
         Ok(Self { name: name.to_owned(), tree })
     }
 
