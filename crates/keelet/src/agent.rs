@@ -163,15 +163,7 @@ async fn serve(args: &Args) -> Result<()> {
     let host = OsHost::new(layout.clone())
         .with_objects(Arc::new(LocalObjects::new(&options.objects)))
         .with_facts(facts.clone());
-    let doors = Doors {
-        runtime: runtime.clone(),
-        clock: Arc::clone(&clock) as Arc<dyn Clock>,
-        dial: Arc::new(TcpDial),
-        disk: OsDisk,
-        host: Arc::new(host),
-        readers: Arc::clone(&readers) as Arc<dyn Readers>,
-        tasks: Arc::new(TokioTasks::start().context("no thread for the ledger")?),
-    };
+    let doors = doors(&runtime, &clock, host, &readers)?;
     // Before anything is started: a signal that comes early must not be lost.
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut hangup = signal(SignalKind::hangup())?;
@@ -232,6 +224,24 @@ async fn serve(args: &Args) -> Result<()> {
     drop(served);
     agent.stop().await;
     Ok(())
+}
+
+/// The doors of an agent on this machine.
+pub(crate) fn doors(
+    runtime: &Runtime,
+    clock: &Arc<OsClock>,
+    host: OsHost,
+    readers: &Arc<LocalReaders>,
+) -> Result<Doors<OsDisk>> {
+    Ok(Doors {
+        runtime: runtime.clone(),
+        clock: Arc::clone(clock) as Arc<dyn Clock>,
+        dial: Arc::new(TcpDial),
+        disk: OsDisk,
+        host: Arc::new(host),
+        readers: Arc::clone(readers) as Arc<dyn Readers>,
+        tasks: Arc::new(TokioTasks::start().context("no thread for the ledger")?),
+    })
 }
 
 /// Reads the configuration file again. What can change while the agent runs does; the rest is named. A file that cannot

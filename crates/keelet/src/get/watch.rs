@@ -36,6 +36,8 @@ struct Known {
 /// What is printed, and how.
 struct Printer<'a> {
     kind: Kind,
+    /// All if there are none.
+    names: &'a BTreeSet<String>,
     how: &'a How,
     table: Table,
     /// Whether the columns still have to be named.
@@ -44,12 +46,12 @@ struct Printer<'a> {
 
 /// Prints until nobody reads any more.
 pub(super) async fn follow(kind: Kind, names: &BTreeSet<String>, how: &How, client: &Client) -> Result<Verdict> {
-    let mut printer = Printer::new(kind, how);
+    let mut printer = Printer::new(kind, names, how);
     let mut known = Known::default();
     let absence = Absence::new(client, "waiting for the next one");
     let mut begun = false;
     loop {
-        match from_one_agent(&mut begun, &mut known, names, &mut printer, client, &absence).await {
+        match from_one_agent(&mut begun, &mut known, &mut printer, client, &absence).await {
             Ok(Reader::Gone) => return Ok(Verdict::Valid),
             Ok(Reader::There) => {}
             Err(error) if begun && error.downcast_ref().is_some_and(ClientError::is_away) => {}
@@ -63,7 +65,6 @@ pub(super) async fn follow(kind: Kind, names: &BTreeSet<String>, how: &How, clie
 async fn from_one_agent(
     begun: &mut bool,
     known: &mut Known,
-    names: &BTreeSet<String>,
     printer: &mut Printer<'_>,
     client: &Client,
     absence: &Absence,
@@ -86,7 +87,7 @@ async fn from_one_agent(
             false => match tokio::time::timeout(TOGETHER, lines.next()).await {
                 Ok(next) => next,
                 Err(_) => {
-                    if printer.show(kind, names, std::mem::take(&mut waiting))? == Reader::Gone {
+                    if printer.show(std::mem::take(&mut waiting))? == Reader::Gone {
                         return Ok(Reader::Gone);
                     }
                     continue;
@@ -99,7 +100,7 @@ async fn from_one_agent(
                     serde_json::from_slice(&line).context("the agent's answer cannot be understood")?;
                 waiting.extend(known.news(change));
             }
-            Some(Err(_)) | None => return printer.show(kind, names, waiting),
+            Some(Err(_)) | None => return printer.show(waiting),
         }
     }
 }
@@ -139,15 +140,16 @@ impl Known {
 // === impl Printer ===
 
 impl<'a> Printer<'a> {
-    fn new(kind: Kind, how: &'a How) -> Self {
+    fn new(kind: Kind, names: &'a BTreeSet<String>, how: &'a How) -> Self {
         let mut table = Table::new(rows::headers(kind, how.columns()));
         // What comes later should find room.
         table.reserve("STATUS", "ContainerCreating".len());
         table.reserve("RESTARTS", "1 (2m10s ago)".len());
-        Self { kind, how, table, header: !how.listed.no_headers }
+        Self { kind, names, how, table, header: !how.listed.no_headers }
     }
 
-    fn show(&mut self, kind: Kind, names: &BTreeSet<String>, mut changes: Vec<Change>) -> Result<Reader> {
+    fn show(&mut self, mut changes: Vec<Change>) -> Result<Reader> {
+        let (kind, names) = (self.kind, self.names);
         let now = ask::now()?;
         let wanted = |change: &Change| {
             let name = change.object["metadata"]["name"].as_str().unwrap_or_default();

@@ -9,18 +9,16 @@ use std::{
 
 use anyhow::{Context, Result};
 use keelet_agent::{
-    Agent, Doors, Extent, ImageRules, Mode, Settings, TokioTasks, Upkeep, Wanted, WantedPods,
+    Agent, Extent, ImageRules, Mode, Settings, Upkeep, Wanted, WantedPods,
     clock::OsClock,
-    doors::{Clock, Readers},
+    doors::Clock,
     host::{Layout, OsHost},
     objects::LocalObjects,
     readers::{LocalReaders, Published},
 };
-use keelet_ledger::OsDisk;
 use keelet_lifecycle::observed::Deletion;
 use keelet_local::{Images, Listener, Local, Source, api::Pulling};
 use keelet_pod::{Features, Pod};
-use keelet_prober::TcpDial;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
@@ -119,15 +117,7 @@ impl Node {
         };
         let host =
             OsHost::new(layout.clone()).with_objects(Arc::new(LocalObjects::new(objects))).with_facts(facts.clone());
-        let doors = Doors {
-            runtime: runtime.clone(),
-            clock: Arc::clone(&clock) as Arc<dyn Clock>,
-            dial: Arc::new(TcpDial),
-            disk: OsDisk,
-            host: Arc::new(host),
-            readers: Arc::clone(&readers) as Arc<dyn Readers>,
-            tasks: Arc::new(TokioTasks::start().context("no thread for the ledger")?),
-        };
+        let doors = agent::doors(&runtime, &clock, host, &readers)?;
         let agent = Arc::new(Agent::start(doors, settings).await?);
         let wanted = pods.iter().map(|pod| (pod.uid.clone(), Wanted::new(Arc::clone(pod)))).collect();
         let wishes = Arc::new(Wishes { agent: Arc::clone(&agent), wanted: Mutex::new(wanted) });
