@@ -123,13 +123,18 @@ enum Found<B> {
 // === impl Loader ===
 
 impl<D: Disk> Loader<'_, D> {
-    /// All pods, by UID.
-    pub(crate) fn pods(&mut self) -> BTreeMap<String, (Page, Recovered)> {
+    /// The UIDs of all pods.
+    pub(crate) fn uids(&mut self) -> BTreeSet<String> {
         let mut uids = BTreeSet::new();
         for root in [self.volatile_root, self.durable_root] {
             self.uids_under(root, &mut uids);
         }
-        uids.into_iter().filter_map(|uid| self.pod(&uid).map(|found| (uid, found))).collect()
+        uids
+    }
+
+    /// All pods, by UID.
+    pub(crate) fn pods(&mut self) -> BTreeMap<String, (Page, Recovered)> {
+        self.uids().into_iter().filter_map(|uid| self.pod(&uid).map(|found| (uid, found))).collect()
     }
 
     /// One pod; `None` if nothing is left of it.

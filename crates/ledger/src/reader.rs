@@ -12,8 +12,8 @@ use crate::{
 
 /// What is on disk, for `keelet why` and for people.
 ///
-/// Files are replaced in one step, so each is whole; two of one pod may be from two commits if an agent writes
-/// meanwhile.
+/// Files are replaced in one step, so each is whole. Those of one pod are read until two readings agree, so they are
+/// of one moment as well, unless an agent writes and writes meanwhile.
 #[derive(Debug)]
 pub struct Snapshot {
     /// The pods, by UID.
@@ -21,6 +21,9 @@ pub struct Snapshot {
     /// What cannot be used. It is left where it is.
     pub losses: Vec<Loss>,
 }
+
+/// Readings of a pod, at most.
+const READINGS: usize = 8;
 
 // === impl Snapshot ===
 
@@ -33,16 +36,35 @@ impl Snapshot {
     /// Looks at one pod.
     pub fn of_pod(durable_root: &Path, volatile_root: &Path, boot_id: BootId, uid: &str) -> Self {
         let mut loader = looking(&OsDisk, durable_root, volatile_root, boot_id);
-        let pods = loader.pod(uid).into_iter().map(|(_, recovered)| recovered).collect();
+        let pods = at_rest(&mut loader, uid).into_iter().collect();
         Self { pods, losses: loader.losses }
     }
 
     /// Looks at all pods on another kind of disk.
     pub fn take_on(disk: &impl Disk, durable_root: &Path, volatile_root: &Path, boot_id: BootId) -> Self {
         let mut loader = looking(disk, durable_root, volatile_root, boot_id);
-        let pods = loader.pods().into_values().map(|(_, recovered)| recovered).collect();
+        let pods = loader.uids().iter().filter_map(|uid| at_rest(&mut loader, uid)).collect();
         Self { pods, losses: loader.losses }
     }
+}
+
+/// A pod as two readings in a row find it: a commit replaces one file after the other.
+fn at_rest(loader: &mut Loader<'_, impl Disk>, uid: &str) -> Option<Recovered> {
+    let losses = loader.losses.len();
+    let mut reading = || {
+        loader.losses.truncate(losses);
+        loader.pod(uid).map(|(_, recovered)| recovered)
+    };
+    let mut found = reading();
+    for _ in 1..READINGS {
+        let again = reading();
+        let agree = again == found;
+        found = again;
+        if agree {
+            break;
+        }
+    }
+    found
 }
 
 fn looking<'a, D: Disk>(

@@ -200,18 +200,6 @@ impl Node {
 
     /// What the ledger and the runtime have of a pod.
     pub async fn see(&self, pod: &str) -> Result<Seen, String> {
-        let mut seen = self.glance(pod).await?;
-        for _ in 0..GLANCES {
-            if seen.is_whole() {
-                return Ok(seen);
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-            seen = self.glance(pod).await?;
-        }
-        Err(format!("status and journal differ: {seen:#?}"))
-    }
-
-    async fn glance(&self, pod: &str) -> Result<Seen, String> {
         let found = self.recovered(pod).ok_or("the ledger does not know the pod")?;
         let durable = found.evidence.durable;
         let status = durable.published.ok_or("the pod has no status yet")?;

@@ -101,13 +101,6 @@ impl Seen {
 
 /// The journal.
 impl Seen {
-    /// Whether status and journal are of one moment: they are in two files.
-    pub(crate) fn is_whole(&self) -> bool {
-        let of_journal = self.course(&ConditionType::AllContainersRestarting).pop().unwrap_or_default();
-        let restarting = self.status.is_true(&ConditionType::AllContainersRestarting);
-        self.phases().last() == Some(&self.status.phase) && of_journal == restarting
-    }
-
     /// Whether the pod has ended and nothing of it runs.
     pub fn is_over(&self) -> bool {
         self.status.phase.is_terminal() && self.running().is_empty()

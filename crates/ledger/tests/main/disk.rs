@@ -26,6 +26,8 @@ struct World {
     calls: Vec<Call>,
     crash_at: Option<usize>,
     fault: Option<Fault>,
+    /// What somebody else does once so many reads are over.
+    meanwhile: Option<(usize, Box<dyn FnOnce()>)>,
 }
 
 #[derive(Clone)]
@@ -133,6 +135,16 @@ impl SimDisk {
         self.0.borrow_mut().fault = fault;
     }
 
+    /// Lets somebody else do something before the read of that number.
+    pub(crate) fn before_read(&self, read: usize, act: impl FnOnce() + 'static) {
+        self.0.borrow_mut().meanwhile = Some((read, Box::new(act)));
+    }
+
+    /// Whether there were not as many reads.
+    pub(crate) fn was_not_read(&self) -> bool {
+        self.0.borrow().meanwhile.is_some()
+    }
+
     /// The machine after the agent died.
     pub(crate) fn after_crash(&self) -> Self {
         let world = self.0.borrow();
@@ -234,6 +246,16 @@ fn deep(names: &BTreeMap<PathBuf, Node>) -> BTreeMap<PathBuf, Node> {
 impl Disk for SimDisk {
     fn read(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>> {
         self.simple(Op::Read, path)?;
+        let due = match &mut self.0.borrow_mut().meanwhile {
+            Some((reads, _)) if *reads > 0 => {
+                *reads -= 1;
+                None
+            }
+            meanwhile => meanwhile.take(),
+        };
+        if let Some((_, act)) = due {
+            act();
+        }
         match self.0.borrow().live.get(path) {
             Some(Node::File(inode)) if inode.borrow().data.len() <= limit => Ok(inode.borrow().data.clone()),
             Some(Node::File(_)) => Err(io::ErrorKind::FileTooLarge.into()),

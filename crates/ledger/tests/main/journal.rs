@@ -1,8 +1,8 @@
 //! The journal: bounded, written only when there is news, and never in the way of the evidence.
 
-use std::{collections::BTreeSet, fs, path::Path, sync::Arc};
+use std::{cell::RefCell, collections::BTreeSet, fs, path::Path, rc::Rc, sync::Arc};
 
-use keelet_ledger::{Damage, Entry, Kind, Ledger, Outcome, Place, Settings, WriteStep};
+use keelet_ledger::{Damage, Entry, Kind, Ledger, Opened, Outcome, Place, Recovered, Settings, Snapshot, WriteStep};
 use keelet_lifecycle::{Evidence, journal::What};
 
 use crate::{
@@ -13,12 +13,16 @@ use crate::{
 const JOURNAL: &str = "/var/keelet/ledger/pods/0d4d5b6e-7a50-4a8e-9d2c-0b7a2f1e6c11/journal.json";
 
 /// The counts that the journal of the one pod tells of.
-fn counts(opened: &keelet_ledger::Opened<SimDisk>) -> Vec<u32> {
+fn counts(opened: &Opened<SimDisk>) -> Vec<u32> {
+    counted(&opened.pods[0])
+}
+
+fn counted(pod: &Recovered) -> Vec<u32> {
     let of = |what: &What| match what {
         What::RestartCount { container, count } if container == "app" => Some(*count),
         _ => None,
     };
-    opened.pods[0].journal.iter().filter_map(|note| of(&note.what)).collect()
+    pod.journal.iter().filter_map(|note| of(&note.what)).collect()
 }
 
 #[test]
@@ -208,4 +212,31 @@ fn a_journal_of_version_1_is_loaded_for_ever() {
 fn kind(what: &serde_json::Value) -> String {
     let key = what.as_object().and_then(|object| object.keys().next());
     key.map_or_else(|| what.to_string(), ToString::to_string)
+}
+
+/// Wherever in a reading an agent commits, whoever reads beside it sees evidence and journal of one moment.
+#[test]
+fn who_reads_beside_an_agent_sees_one_moment() {
+    let mut found = BTreeSet::new();
+    for read in 0.. {
+        let disk = SimDisk::default();
+        let ledger = Rc::new(RefCell::new(open_well(&disk).ledger));
+        let commit_one = {
+            let ledger = Rc::clone(&ledger);
+            move |restarts| drop(commit(&mut ledger.borrow_mut(), UID, &evidence(restarts), i64::from(restarts) * 1000))
+        };
+        (0..2).for_each(&commit_one);
+        disk.before_read(read, move || commit_one(2));
+        let settings = settings();
+        let snapshot = Snapshot::take_on(&disk, &settings.durable_root, &settings.volatile_root, settings.boot_id);
+        let pod = &snapshot.pods[0];
+        let count = pod.evidence.durable.containers["app"].restart_count;
+        assert_eq!(counted(pod), (1..=count).collect::<Vec<_>>(), "a commit before read {read}");
+        assert!(snapshot.losses.is_empty(), "{:?}", snapshot.losses);
+        found.insert(count);
+        if disk.was_not_read() {
+            break;
+        }
+    }
+    assert_eq!(found, BTreeSet::from([1, 2]));
 }

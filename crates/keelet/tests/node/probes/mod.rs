@@ -65,7 +65,7 @@ async fn restarted(node: &Node, pod: &str, kind: ProbeKind) -> Seen {
     let again = |seen: &Seen| seen.runs("main") && seen.restarts("main").unwrap_or_default() >= 1;
     let seen = node.pod_until(pod, "restarted", again).await;
     assert!(kills(&seen, kind) >= 1, "{pod}: nobody was killed for it: {:#?}", seen.journal);
-    assert!(node.times(&format!("start {pod}.main")) >= 2, "{pod}");
+    node.written(&format!("start {pod}.main"), 2).await;
     assert!(!seen.container("main").last_state.is_none(), "{pod}");
     seen
 }
