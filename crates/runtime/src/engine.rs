@@ -11,6 +11,7 @@ use std::{
 
 use keelet_cri::{Runtime, Server};
 use keelet_shim::{cgroup::Mounts, protocol::CONTAINERS};
+use tokio::task::JoinHandle;
 use tonic::Status;
 
 use crate::{
@@ -183,14 +184,16 @@ impl Engine {
     /// Runs something that waits for the disk or the kernel, off the threads that others need.
     pub(crate) async fn blocking<T: Send + 'static>(&self, work: impl FnOnce(&Parts) -> T + Send + 'static) -> T {
         let parts = Arc::clone(&self.parts);
-        match tokio::task::spawn_blocking(move || work(&parts)).await {
-            Ok(value) => value,
-            // The work panicked, and so do we; or the runtime is being torn down and nobody waits.
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                Err(_) => std::future::pending().await,
-            },
-        }
+        outcome(tokio::task::spawn_blocking(move || work(&parts))).await
+    }
+
+    /// Works on to the end, also if whoever asked for it leaves meanwhile: what is half made would be nobody's to remove.
+    pub(crate) async fn to_the_end<T, F>(&self, work: impl FnOnce(Self) -> F) -> T
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        outcome(tokio::spawn(work(self.clone()))).await
     }
 
     fn tables(&self) -> MutexGuard<'_, Tables> {
@@ -273,6 +276,17 @@ fn subdirectories(dir: PathBuf) -> Vec<PathBuf> {
 pub(crate) fn now() -> i64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+}
+
+async fn outcome<T>(task: JoinHandle<T>) -> T {
+    match task.await {
+        Ok(value) => value,
+        // It panicked, and so do we; or the runtime is being torn down and nobody waits.
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => std::future::pending().await,
+        },
+    }
 }
 
 /// A new ID: 64 hexadecimal digits, as everybody's tools expect.

@@ -76,7 +76,8 @@ impl RuntimeService for Engine {
     async fn run_pod_sandbox(&self, request: Request<v1::RunPodSandboxRequest>) -> Answered<v1::RunPodSandboxResponse> {
         let v1::RunPodSandboxRequest { config, runtime_handler } = request.into_inner();
         let config = config.ok_or_else(|| Status::invalid_argument("the sandbox has no configuration"))?;
-        let pod_sandbox_id = self.run_sandbox(config, &runtime_handler).await?;
+        let run = |engine: Self| async move { engine.run_sandbox(config, &runtime_handler).await };
+        let pod_sandbox_id = self.to_the_end(run).await?;
         Ok(Response::new(v1::RunPodSandboxResponse { pod_sandbox_id }))
     }
 
@@ -92,7 +93,8 @@ impl RuntimeService for Engine {
         &self,
         request: Request<v1::RemovePodSandboxRequest>,
     ) -> Answered<v1::RemovePodSandboxResponse> {
-        self.remove_sandbox(&request.into_inner().pod_sandbox_id).await?;
+        let id = request.into_inner().pod_sandbox_id;
+        self.to_the_end(|engine| async move { engine.remove_sandbox(&id).await }).await?;
         Ok(Response::new(v1::RemovePodSandboxResponse {}))
     }
 
@@ -144,7 +146,8 @@ impl RuntimeService for Engine {
     ) -> Answered<v1::CreateContainerResponse> {
         let v1::CreateContainerRequest { pod_sandbox_id, config, .. } = request.into_inner();
         let config = config.ok_or_else(|| Status::invalid_argument("the container has no configuration"))?;
-        let container_id = Engine::create_container(self, &pod_sandbox_id, config).await?;
+        let create = |engine: Self| async move { Engine::create_container(&engine, &pod_sandbox_id, config).await };
+        let container_id = self.to_the_end(create).await?;
         Ok(Response::new(v1::CreateContainerResponse { container_id }))
     }
 
@@ -152,7 +155,8 @@ impl RuntimeService for Engine {
         &self,
         request: Request<v1::StartContainerRequest>,
     ) -> Answered<v1::StartContainerResponse> {
-        Engine::start_container(self, &request.into_inner().container_id).await?;
+        let id = request.into_inner().container_id;
+        self.to_the_end(|engine| async move { Engine::start_container(&engine, &id).await }).await?;
         Ok(Response::new(v1::StartContainerResponse {}))
     }
 
@@ -167,7 +171,8 @@ impl RuntimeService for Engine {
         &self,
         request: Request<v1::RemoveContainerRequest>,
     ) -> Answered<v1::RemoveContainerResponse> {
-        Engine::remove_container(self, &request.into_inner().container_id).await?;
+        let id = request.into_inner().container_id;
+        self.to_the_end(|engine| async move { Engine::remove_container(&engine, &id).await }).await?;
         Ok(Response::new(v1::RemoveContainerResponse {}))
     }
 

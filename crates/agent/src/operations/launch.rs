@@ -40,6 +40,9 @@ impl Work {
             self.node.metrics.pod_start_failed();
             return failed("CreatePodSandboxError", message);
         }
+        if self.is_cancelled() {
+            return OpResult::Cancelled;
+        }
         match self.node.runtime.run_pod_sandbox(config, "").await {
             Ok(_) => {
                 self.node.metrics.pod_started();
@@ -81,10 +84,13 @@ impl Work {
             (Ok(config), Ok(sandbox_config)) => (config, sandbox_config),
             (Err(error), _) | (_, Err(error)) => return misfit(error),
         };
+        if self.is_cancelled() {
+            return OpResult::Cancelled;
+        }
         match runtime.create_container(sandbox, config, sandbox_config).await {
             Ok(id) => {
                 self.tell(Some(name), "Created", format!("Created container {name}"));
-                self.start(&id).await
+                if self.is_cancelled() { OpResult::Cancelled } else { self.start(&id).await }
             }
             Err(error) => failed("CreateContainerError", error.to_string()),
         }

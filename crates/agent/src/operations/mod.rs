@@ -7,7 +7,11 @@ mod launch;
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use futures::future::{Either, select};
@@ -32,6 +36,10 @@ use crate::{
 /// the beginning.
 const REMEMBERED_OUTPUT: usize = 1024;
 
+/// How long an operation that is cancelled may take to end what it has begun to make. A runtime that hangs must not
+/// keep a pod for ever.
+const WIND_UP: Duration = Duration::from_secs(10);
+
 /// What operations of one pod share.
 #[derive(Clone, Debug)]
 pub(crate) struct Bench {
@@ -53,6 +61,8 @@ pub(crate) struct Work {
     pub(crate) sandbox_attempt: u32,
     /// Containers that run, by name, with the ID the runtime knows them by.
     pub(crate) running: BTreeMap<String, String>,
+    /// Nobody wants it any more: what has been begun is ended, and nothing else is begun.
+    cancelled: AtomicBool,
 }
 
 /// Reports the end of an operation, also of one that panicked.
@@ -69,8 +79,31 @@ pub(crate) async fn run(work: Work, id: OpId, operation: Operation, cancelled: o
     let carried_out = std::pin::pin!(work.carry_out(&operation));
     report.result = Some(match select(carried_out, cancelled).await {
         Either::Left((result, _)) => result,
+        Either::Right((_, rest)) if makes_something(&operation) => {
+            work.cancelled.store(true, Ordering::Relaxed);
+            tokio::time::timeout(WIND_UP, rest).await.unwrap_or(OpResult::Cancelled)
+        }
         Either::Right(_) => OpResult::Cancelled,
     });
+}
+
+/// Whether something may come to be though nobody waits for it any more. A pod that is going away has to know: it would
+/// be gone before it appears.
+fn makes_something(operation: &Operation) -> bool {
+    match operation {
+        Operation::PrepareVolumes
+        | Operation::CreateSandbox { .. }
+        | Operation::Launch { .. }
+        | Operation::StartCreated { .. } => true,
+        Operation::StopSandbox { .. }
+        | Operation::RemoveSandbox { .. }
+        | Operation::EnsureImage { .. }
+        | Operation::PostStart { .. }
+        | Operation::PreStop { .. }
+        | Operation::Stop { .. }
+        | Operation::Remove { .. }
+        | Operation::Probe { .. } => false,
+    }
 }
 
 fn failed(reason: &str, message: impl Into<String>) -> OpResult {
@@ -113,6 +146,7 @@ impl Bench {
             pod: Arc::clone(&wanted.pod),
             addresses,
             sandbox_attempt: sandbox.map_or(0, |sandbox| sandbox.attempt),
+            cancelled: AtomicBool::new(false),
         }
     }
 }
@@ -167,6 +201,10 @@ impl Work {
         }
     }
 
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed)
+    }
+
     /// The pod's volumes. They are made once for each agent; an agent that did not make them finds them in place.
     pub(crate) async fn prepare_volumes(&self) -> Result<Volumes, HostError> {
         let known = self.volumes.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -194,7 +232,7 @@ impl Work {
         container: &str,
         id: &str,
         hook: impl FnOnce(&Container) -> Option<Hook>,
-        timeout: Option<std::time::Duration>,
+        timeout: Option<Duration>,
     ) -> OpResult {
         let Some(container) = self.pod.container(container) else { return OpResult::Cancelled };
         let Some(hook) = hook(container) else { return OpResult::Done };

@@ -1,12 +1,17 @@
 //! Commands that go on while the agent is killed.
 
-use std::{fs, path::Path, process::Stdio};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
 
 use keelet_harness::{Actor, Node, eventually, manifest};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::TcpStream,
-    process::Command,
+    process::{Child, Command},
 };
 
 use super::on_a_node;
@@ -135,25 +140,50 @@ fn a_command_says_that_its_agent_went_away() {
     });
 }
 
+/// A run of a pod that would go on, once it listens, and its socket.
+async fn a_run(node: &Node) -> (Child, PathBuf) {
+    let spec =
+        "{terminationGracePeriodSeconds: 1, containers: [{name: main, image: 'rootfs:/', command: [sleep, '99']}]}";
+    node.put("pod.yaml", &format!("{{apiVersion: v1, kind: Pod, metadata: {{name: job}}, spec: {spec}}}"));
+    let (pod, root) = (node.path("pod.yaml").display().to_string(), node.path("run").display().to_string());
+    let run = node.command(&["run", "--root-dir", &root, &pod]).spawn().expect("keelet run");
+    let socket = node.path("run/run/keelet.sock");
+    eventually("a socket", async || if socket.exists() { Ok(()) } else { Err("there is none") }).await;
+    (run, socket)
+}
+
+async fn interrupt(run: &mut Child) {
+    let id = run.id().expect("it runs").to_string();
+    let told = Command::new("kill").args(["-INT", &id]).status().await.expect("kill");
+    assert!(told.success() && run.wait().await.expect("it ends").code() == Some(130));
+}
+
+/// Whatever is being made just then: a run that is told to end leaves no mount, process or cgroup.
+#[test]
+fn a_run_leaves_nothing_whenever_it_is_interrupted() {
+    on_a_node(async |node: &mut Node| {
+        for moment in 0..12 {
+            let (mut run, _) = a_run(node).await;
+            tokio::time::sleep(Duration::from_millis(moment * 10)).await;
+            interrupt(&mut run).await;
+            let left = fs::remove_dir_all(node.path("run"));
+            left.unwrap_or_else(|error| panic!("interrupted after {moment}0 ms: {error}"));
+        }
+        node.leaves_nothing().await;
+    });
+}
+
 /// Nobody is left waiting for the agent of a run that is over.
 #[test]
 fn who_watches_a_run_ends_with_it() {
     on_a_node(async |node: &mut Node| {
-        let spec =
-            "{terminationGracePeriodSeconds: 1, containers: [{name: main, image: 'rootfs:/', command: [sleep, '99']}]}";
-        node.put("pod.yaml", &format!("{{apiVersion: v1, kind: Pod, metadata: {{name: job}}, spec: {spec}}}"));
-        let (pod, root) = (node.path("pod.yaml").display().to_string(), node.path("run").display().to_string());
-        let mut run = node.command(&["run", "--root-dir", &root, &pod]).spawn().expect("keelet run");
-        let socket = node.path("run/run/keelet.sock");
-        eventually("a socket", async || if socket.exists() { Ok(()) } else { Err("there is none") }).await;
+        let (mut run, socket) = a_run(node).await;
         let (out, err) = (node.path("out"), node.path("err"));
         let mut watch = node.command(&["get", "pods", "-w", "--socket", &socket.display().to_string()]);
         into_file(&mut watch, &out, &err);
         let mut watch = watch.spawn().expect("keelet get");
         until_said(&out, "job ", 1).await;
-        let id = run.id().expect("it runs").to_string();
-        let told = Command::new("kill").args(["-INT", &id]).status().await.expect("kill");
-        assert!(told.success() && run.wait().await.expect("it ends").code() == Some(130));
+        interrupt(&mut run).await;
         until_said(&err, "went away; waiting for the next one", 1).await;
         fs::remove_dir_all(node.path("run")).expect("its directory");
         assert_eq!(watch.wait().await.expect("it ends").code(), Some(1), "{}", text(&err));

@@ -22,6 +22,7 @@ cases![
     an_exit_without_a_server_is_known_later,
     an_unfinished_sandbox_is_removed,
     a_command_dies_with_the_server_that_asked,
+    what_is_begun_is_ended_without_its_caller,
     numbers_may_come_again,
 ];
 
@@ -319,5 +320,39 @@ async fn numbers_may_come_again(world: &mut World) -> Shown {
         assert_eq!(answer.exit_code, 7, "round {round}");
     }
     assert_eq!(world.state(&id).await, v1::ContainerState::ContainerRunning);
+    Shown::Yes
+}
+
+/// Whenever a caller leaves, there is a whole sandbox or container in the end, or none, and it can be removed.
+async fn what_is_begun_is_ended_without_its_caller(world: &mut World) -> Shown {
+    let steady = world.pod("steady").await;
+    for patience in (0..100).step_by(5).map(Duration::from_millis) {
+        let config = world.pod_config("left");
+        let asked = tokio::time::timeout(patience, world.cri().run_pod_sandbox(config, "")).await;
+        let dirs = world.dir.join("state/sandboxes");
+        let whole = async || {
+            let known = world.cri().list_pod_sandbox(None).await.expect("sandboxes");
+            let whole = known.iter().filter(|sandbox| dirs.join(&sandbox.id).join("record.json").exists()).count();
+            (whole == names(&dirs).len()).then_some(known)
+        };
+        let known = until("every sandbox is whole", whole).await;
+        assert!(asked.is_err() || known.len() == 2, "{known:?}");
+        for sandbox in known.iter().filter(|sandbox| sandbox.id != steady.id) {
+            world.cri().remove_pod_sandbox(&sandbox.id).await.expect("removed");
+        }
+
+        let config = world.container("left", "sleep 1000");
+        let made = world.cri().create_container(&steady.id, config, steady.config.clone());
+        let _ = tokio::time::timeout(patience / 4, made).await;
+        let dirs = world.sandbox_dir(&steady.id).join("containers");
+        let whole = async || {
+            let known = world.cri().list_containers(None).await.expect("containers");
+            (known.len() == names(&dirs).len()).then_some(known)
+        };
+        for container in until("every container is whole", whole).await {
+            let _ = tokio::time::timeout(patience, world.cri().start_container(&container.id)).await;
+            world.cri().remove_container(&container.id).await.expect("removed");
+        }
+    }
     Shown::Yes
 }
