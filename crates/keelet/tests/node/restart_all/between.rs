@@ -6,7 +6,7 @@ use keelet_harness::{Actor, Node, Seen, manifest};
 use keelet_lifecycle::status::ConditionType;
 use tokio::time::sleep;
 
-use super::{FOUR, RULE, assert_one_course, assert_same_pod, four, is_restarting, softly, up};
+use super::{FOUR, RULE, assert_one_course, assert_same_pod, four, has_restarted, is_restarting, softly, up};
 use crate::on_a_node;
 
 const ELEVEN: [&str; 11] = ["source", "c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8", "c9", "c10"];
@@ -28,7 +28,7 @@ fn the_agent_is_killed_while_containers_are_removed() {
         node.start();
         let before = [node.ready("one").await, node.ready("two").await];
         node.exit("one", "source", 42);
-        node.pod_until("one", "restarting", is_restarting).await;
+        node.pod_until("one", "restarting", has_restarted).await;
         node.exit("two", "source", 42);
         for alive in [0, 60, 150, 300] {
             sleep(Duration::from_millis(alive)).await;

@@ -39,6 +39,11 @@ fn is_restarting(seen: &Seen) -> bool {
     seen.status.is_true(&ConditionType::AllContainersRestarting)
 }
 
+/// Whether all its containers are or were being restarted: that may be over before anybody looks.
+fn has_restarted(seen: &Seen) -> bool {
+    seen.course(&ConditionType::AllContainersRestarting).contains(&true)
+}
+
 /// Waits until a pod is up and its containers have been restarted so often.
 async fn up<const N: usize>(node: &Node, pod: &str, names: [&str; N], counts: [u32; N]) -> Seen {
     let what = format!("up with restarts {counts:?} of {names:?}");
