@@ -112,7 +112,7 @@ async fn a_hook_of_what_has_ended_is_not_run(node: &Node) {
 async fn sidecars_stop_in_reverse_order(node: &Node) {
     let hooked = |actor: Actor, name: &str| {
         actor
-            .on_term("until [ $(grep -cx 'hook s14' diary) = 3 ]; do nap; done; exit 0")
+            .on_term("for one in first second main; do until grep -qx hook.s14.$one diary; do nap; done; done; exit 0")
             .with(&script(&format!("echo hook s14 >>/ctl/diary; echo hook s14.{name} >>/ctl/diary")))
     };
     let init = [hooked(sidecar("first"), "first"), hooked(sidecar("second"), "second")];
