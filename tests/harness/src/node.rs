@@ -319,6 +319,15 @@ impl Node {
         signal(seen.pid(container), Signal::KILL);
     }
 
+    /// Waits until nothing is left of a container's process: one that has said its last word may take a moment more.
+    pub async fn buried(&self, seen: &Seen, container: &str) {
+        let process = Path::new("/proc").join(seen.pid(container).to_string());
+        eventually(&format!("{container} to be buried"), async || {
+            if process.exists() { Err(format!("{} is there", process.display())) } else { Ok(()) }
+        })
+        .await;
+    }
+
     /// Kills the process that holds a pod's namespaces.
     pub fn kill_pause(&self, seen: &Seen) {
         signal(seen.sandbox().pause.expect("a process"), Signal::KILL);

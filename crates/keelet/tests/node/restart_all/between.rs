@@ -52,7 +52,8 @@ fn the_agent_is_killed_while_victims_take_their_time() {
     on_a_node(async |node| {
         let (source, deaf) = (Actor::new("source").with(RULE), Actor::new("deaf").on_term(":"));
         let pod = manifest("slow", &format!("restartPolicy: Never\ncontainers:\n{source}\n{deaf}"));
-        node.want("slow", &softly(&pod, 6));
+        // Long enough for a busy machine to start and kill two agents meanwhile.
+        node.want("slow", &softly(&pod, 20));
         node.start();
         let before = node.ready("slow").await;
         node.exit("slow", "source", 42);
@@ -133,7 +134,7 @@ fn a_pod_is_deleted_while_its_containers_are_killed() {
     on_a_node(async |node| {
         let (source, deaf) = (Actor::new("source").with(RULE), Actor::new("deaf").on_term(":"));
         let pod = format!("restartPolicy: Never\nterminationGracePeriodSeconds: 3\ncontainers:\n{source}\n{deaf}");
-        node.want("slow", &softly(&manifest("slow", &pod), 3));
+        node.want("slow", &softly(&manifest("slow", &pod), 60));
         node.start();
         node.ready("slow").await;
         node.exit("slow", "source", 42);
@@ -152,7 +153,7 @@ fn the_node_reboots_in_the_middle() {
     on_a_node(async |node| {
         let (source, deaf) = (Actor::new("source").with(RULE), Actor::new("deaf").on_term(":"));
         let killing = manifest("killing", &format!("restartPolicy: Never\ncontainers:\n{source}\n{deaf}"));
-        node.want("killing", &softly(&killing, 20));
+        node.want("killing", &softly(&killing, 600));
         node.want("starting", &four("starting", "[ $life = 2 ] && await never"));
         let plain = manifest("plain", &format!("restartPolicy: Never\ncontainers:\n{}", Actor::new("main")));
         node.want("plain", &plain);
