@@ -23,7 +23,7 @@ use crate::{
 const LOG_LINES: usize = 80;
 
 /// How often to look until status and journal, which are written one after the other, are of one moment.
-const GLANCES: usize = 50;
+const GLANCES: usize = 1000;
 
 /// Where a node is, and what it runs on.
 #[derive(Clone, Debug)]
