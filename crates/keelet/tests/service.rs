@@ -71,7 +71,8 @@ fn the_service_manager_is_told_what_the_agent_does() {
             assert_eq!(said, "WATCHDOG=1\n", "while waiting for {what}");
         }
     };
-    let agent = Agent::start(node.command().env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "200000"));
+    // Not so often that a socket which nobody reads for a moment is full.
+    let agent = Agent::start(node.command().env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "2000000"));
     assert!(hears("READY=1\n").contains("STATUS=keelet "));
     hears("WATCHDOG=1\n");
     hears("WATCHDOG=1\n");

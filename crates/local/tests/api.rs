@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     fs,
+    io::Write,
     os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
     sync::Arc,
@@ -363,9 +364,9 @@ async fn logs_are_streamed_and_followed_until_the_pod_is_gone() {
     let directory = node.directory.path().join(format!("logs/shop_web_{}/main", web.uid));
     fs::create_dir_all(&directory).unwrap();
     let write = |text: &str| {
-        let entry = format!("2026-01-01T00:00:00Z stdout F {text}\n");
-        let old = fs::read_to_string(directory.join("0.log")).unwrap_or_default();
-        fs::write(directory.join("0.log"), old + &entry).unwrap();
+        // At its end, in one step: who follows it never finds it shorter than it was.
+        let mut log = fs::File::options().create(true).append(true).open(directory.join("0.log")).unwrap();
+        log.write_all(format!("2026-01-01T00:00:00Z stdout F {text}\n").as_bytes()).unwrap();
     };
     write("one");
     write("two");

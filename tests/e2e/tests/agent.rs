@@ -27,22 +27,23 @@ spec:
       image: IMAGE
       restartPolicy: Always
       command: ["sh", "-c", "trap 'exit 0' TERM; touch /tmp/up; while :; do sleep 0.1; done"]
-      startupProbe: { exec: { command: [test, -e, /tmp/up] }, periodSeconds: 1, failureThreshold: 60 }
+      startupProbe: { exec: { command: [test, -e, /tmp/up] }, periodSeconds: 1, timeoutSeconds: 20, failureThreshold: 60 }
   containers:
     - name: server
       image: IMAGE
       command: [httpd, -f, -p, "8080", -h, /www]
       volumeMounts: [{ name: www, mountPath: /www }]
-      startupProbe: { exec: { command: [wget, -q, -O, /dev/null, "http://127.0.0.1:8080/"] }, periodSeconds: 1, failureThreshold: 60 }
-      readinessProbe: { httpGet: { path: /index.html, port: 8080 }, periodSeconds: 1, failureThreshold: 1 }
-      livenessProbe: { tcpSocket: { port: 8080 }, periodSeconds: 1, failureThreshold: 10 }
+      startupProbe: { exec: { command: [wget, -q, -O, /dev/null, "http://127.0.0.1:8080/"] }, periodSeconds: 1, timeoutSeconds: 20, failureThreshold: 60 }
+      readinessProbe: { httpGet: { path: /index.html, port: 8080 }, periodSeconds: 1, timeoutSeconds: 20, failureThreshold: 1 }
+      livenessProbe: { tcpSocket: { port: 8080 }, periodSeconds: 1, timeoutSeconds: 20, failureThreshold: 10 }
     - name: worker
       image: IMAGE
       command: ["sh", "-c", "trap 'exit 0' TERM; while :; do sleep 0.1; done"]
-      readinessProbe: { exec: { command: [sh, -c, "echo x >> /tmp/asked"] }, periodSeconds: 1 }
+      readinessProbe: { exec: { command: [sh, -c, "echo x >> /tmp/asked"] }, periodSeconds: 1, timeoutSeconds: 20 }
 "#;
 
-/// A watcher that restarts the whole pod by exit code 88 when it is told to.
+/// A watcher that restarts the whole pod by exit code 88 when it is told to, and whoever told it has ended: a command ends
+/// with its container.
 const JOB: &str = r#"
 apiVersion: v1
 kind: Pod
@@ -65,13 +66,13 @@ spec:
       restartPolicyRules:
         - action: RestartAllContainers
           exitCodes: { operator: In, values: [88] }
-      command: ["sh", "-c", "trap 'exit 0' TERM; until [ -e /tmp/anew ]; do sleep 0.05; done; exit 88"]
+      command: ["sh", "-c", "trap 'exit 0' TERM; until [ -e /tmp/anew ] && [ ! -e /proc/$(cat /tmp/anew) ]; do sleep 0.05; done; exit 88"]
   containers:
     - name: trainer
       image: IMAGE
       command: ["sh", "-c", "trap 'exit 0' TERM; while :; do sleep 0.1; done"]
       volumeMounts: [{ name: work, mountPath: /job }]
-      readinessProbe: { exec: { command: ["true"] }, periodSeconds: 1 }
+      readinessProbe: { exec: { command: ["true"] }, periodSeconds: 1, timeoutSeconds: 20 }
 "#;
 
 const JOB_CONTAINERS: [&str; 3] = ["setup", "watcher", "trainer"];
@@ -249,12 +250,12 @@ async fn exit_code_88_restarts_every_container_in_place() {
     node.start();
     let first = node.ready("job").await;
     assert_eq!(node.run_in(&first, "trainer", "cat /job/rounds").await, "round");
-    node.run_in(&first, "watcher", "touch /tmp/anew").await;
+    node.run_in(&first, "watcher", "echo $$ > /tmp/anew").await;
     let second = restarted(&node, &first, 1).await;
     assert_eq!(node.run_in(&second, "trainer", "cat /job/rounds").await, "round\nround");
 
     // Once more, and the agent dies in the middle of it.
-    node.run_in(&second, "watcher", "touch /tmp/anew").await;
+    node.run_in(&second, "watcher", "echo $$ > /tmp/anew").await;
     for alive in [30, 60, 120, 240] {
         sleep(Duration::from_millis(alive)).await;
         node.kill().await;

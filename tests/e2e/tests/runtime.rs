@@ -56,9 +56,9 @@ async fn a_container_lives_and_dies_as_told() -> Result<(), Error> {
     let address = status.network.expect("a network").ip;
     assert!(address.starts_with("10.211.0."), "{address}");
 
-    let container = runtime
-        .create_container(&pod, bed.script("main", "until [ -e /end ]; do sleep 0.05; done; exit 3"), config)
-        .await?;
+    // It ends once the command that told it so has ended: one that has not would end with it.
+    let script = "until [ -e /end ] && [ ! -e /proc/$(cat /end) ]; do sleep 0.05; done; exit 3";
+    let container = runtime.create_container(&pod, bed.script("main", script), config).await?;
     let mut exits = runtime.containerd_exits().await?.expect("containerd has events of its own");
     runtime.start_container(&container).await?;
     let (status, info) = runtime.container_status(&container, true).await?;
@@ -67,7 +67,7 @@ async fn a_container_lives_and_dies_as_told() -> Result<(), Error> {
     let pid = info.get("info").expect("containerd tells people the PID");
     assert!(pid.contains("\"pid\":"), "{pid}");
 
-    let command = ["sh", "-c", "echo out; echo err >&2; touch /end; exit 7"].map(String::from);
+    let command = ["sh", "-c", "echo out; echo err >&2; echo $$ > /end; exit 7"].map(String::from);
     let answer = runtime.exec_sync(&container, &command, Duration::from_secs(30)).await?;
     assert_eq!(answer.exit_code, 7);
     assert_eq!((answer.stdout.as_slice(), answer.stderr.as_slice()), (&b"out\n"[..], &b"err\n"[..]));
@@ -108,7 +108,7 @@ async fn a_stop_waits_for_its_grace_and_then_kills() -> Result<(), Error> {
     let pod = runtime.run_pod_sandbox(config.clone(), "").await?;
     let obeys = bed.script("obeys", "trap 'exit 5' TERM; touch /up; while :; do sleep 0.05; done");
     let deaf = bed.script("deaf", "trap '' TERM; touch /up; while :; do sleep 0.05; done");
-    for (container, code) in [(obeys, 5), (deaf, 137)] {
+    for (container, grace, code) in [(obeys, 60_000, 5), (deaf, 900, 137)] {
         let container = runtime.create_container(&pod, container, config.clone()).await?;
         runtime.start_container(&container).await?;
         let up = ["test", "-e", "/up"].map(String::from);
@@ -123,8 +123,9 @@ async fn a_stop_waits_for_its_grace_and_then_kills() -> Result<(), Error> {
             )
         })
         .await;
-        runtime.stop_container(&container, Duration::from_millis(900)).await?;
-        runtime.stop_container(&container, Duration::from_millis(900)).await?;
+        for _ in 0..2 {
+            runtime.stop_container(&container, Duration::from_millis(grace)).await?;
+        }
         assert_eq!(exited(&bed, &container).await.exit_code, code);
     }
     Ok(())

@@ -16,17 +16,21 @@ pub struct Actor {
 }
 
 /// The beginning of every actor: who it is, the diary, and naps that need no process. Once it has written that it started,
-/// it does what it is told.
+/// it does what it is told; who tells it to stop before that is heard afterwards.
 const BEGINNING: &str = r#"
 cd /ctl; me=$HOSTNAME.@
 say() { echo "$1 $me" >>diary; }
 exec 8<> <(:)
 nap() { read -rt "${1:-0.1}" -u 8 _ || :; }
 await() { until [ -e "$1" ]; do nap; done; }
+hear() { until [ "$(grep -cx "$1" diary)" -ge "${2:-1}" ]; do nap; done; }
 trap 'say end' EXIT
-trap 'say term; $' TERM
+early=
+trap 'early=yes' TERM
 say start
 life=$(grep -cx "start $me" diary)
+trap 'say term; $' TERM
+[ -z "$early" ] || kill -TERM $$
 "#;
 
 const END: &str = r"
@@ -99,7 +103,7 @@ impl Actor {
     }
 
     /// What it does first, in bash: `$life` is the number of its life, `await FILE` waits for a file, `say WORD` writes
-    /// into the diary.
+    /// into the diary, `hear LINE [TIMES]` waits until a line is there (so often).
     #[must_use]
     pub fn does(mut self, script: &str) -> Self {
         self.first += script;

@@ -23,7 +23,7 @@ use crate::{
 const LOG_LINES: usize = 80;
 
 /// How often to look until status and journal, which are written one after the other, are of one moment.
-const GLANCES: usize = 50;
+const GLANCES: usize = 1000;
 
 /// Where a node is, and what it runs on.
 #[derive(Clone, Debug)]
@@ -317,6 +317,15 @@ impl Node {
     /// Kills a container's process.
     pub fn kill_container(&self, seen: &Seen, container: &str) {
         signal(seen.pid(container), Signal::KILL);
+    }
+
+    /// Waits until nothing is left of a container's process: one that has said its last word may take a moment more.
+    pub async fn buried(&self, seen: &Seen, container: &str) {
+        let process = Path::new("/proc").join(seen.pid(container).to_string());
+        eventually(&format!("{container} to be buried"), async || {
+            if process.exists() { Err(format!("{} is there", process.display())) } else { Ok(()) }
+        })
+        .await;
     }
 
     /// Kills the process that holds a pod's namespaces.

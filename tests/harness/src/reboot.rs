@@ -27,28 +27,35 @@ impl Node {
             if pids.is_empty() { Ok(()) } else { Err(format!("{left:#?}")) }
         })
         .await;
-        let left = Remains::now().without(&self.before);
-        // The inner ones first.
-        for mount in left.mounts().rev() {
-            run("umount", &[mount]).await;
-        }
-        for cgroup in left.cgroups().rev() {
-            fs::remove_dir(cgroup).unwrap_or_else(|error| panic!("{cgroup}: {error}"));
-        }
+        // Threads of a process that counts as ended may take a moment more, and keep both busy.
+        eventually("mounts and cgroups to be gone", async || {
+            let left = Remains::now().without(&self.before);
+            // The inner ones first.
+            for mount in left.mounts().rev() {
+                said("umount", &[mount]).await?;
+            }
+            for cgroup in left.cgroups().rev() {
+                fs::remove_dir(cgroup).map_err(|error| format!("{cgroup}: {error}"))?;
+            }
+            Ok::<_, String>(())
+        })
+        .await;
         fs::remove_dir_all(self.path("state")).expect("what is kept until a reboot");
         fs::create_dir(self.path("state")).expect("a directory");
         let boot_id = fs::read_to_string("/proc/sys/kernel/random/uuid").expect("a random ID");
         let file = self.path("boot_id");
         if !file.exists() {
             fs::write(&file, &boot_id).expect("a boot ID");
-            run("mount", &["--bind", &file.display().to_string(), BOOT_ID]).await;
+            said("mount", &["--bind", &file.display().to_string(), BOOT_ID]).await.expect("a mount");
             self.before = Remains::now();
         }
         fs::write(&file, boot_id).expect("a boot ID");
     }
 }
 
-async fn run(program: &str, arguments: &[&str]) {
+/// Runs a program; what it said if it failed.
+async fn said(program: &str, arguments: &[&str]) -> Result<(), String> {
     let output = Command::new(program).args(arguments).output().await.expect(program);
-    assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let words = || format!("{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    if output.status.success() { Ok(()) } else { Err(words()) }
 }

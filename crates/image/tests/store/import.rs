@@ -370,7 +370,7 @@ fn an_import_that_is_killed_leaves_nothing_after_the_next_start() {
     input.flush().unwrap();
     let tmp = place.path().join("tmp");
     let has_begun = || listing(&tmp).iter().any(|line| line.contains("/files/"));
-    for _ in 0..1000 {
+    for _ in 0..6000 {
         if has_begun() {
             break;
         }

@@ -60,7 +60,7 @@ fn an_image_is_pulled_three_layers_at_a_time_and_never_again() {
         let registry = Registry::start().await;
         let sample = sample(6);
         registry.put("team/app", "v1", &sample);
-        registry.with(|state| state.slow = Duration::from_millis(20));
+        registry.with(|state| (state.slow, state.together) = (Duration::from_millis(20), 3));
         let place = tempfile::tempdir().unwrap();
         let store = store(place.path());
         let told = Mutex::new(Vec::new());
@@ -328,7 +328,7 @@ fn a_pull_that_is_given_up_leaves_nothing_and_can_be_repeated() {
             () = async { for _ in 0..3 { unpacked.recv().await; } } => {}
         }
         // What was unpacked is removed in the background.
-        for _ in 0..500 {
+        for _ in 0..6000 {
             if tmp_is_empty(place.path()) {
                 break;
             }

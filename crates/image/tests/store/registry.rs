@@ -52,6 +52,8 @@ pub(crate) struct State {
     /// blobs on their way now, and the most at once
     pub(crate) at_once: (usize, usize),
     pub(crate) slow: Duration,
+    /// Layers are given to nobody before so many are asked for at once.
+    pub(crate) together: usize,
 }
 
 pub(crate) struct Registry {
@@ -182,14 +184,17 @@ async fn answer(
     Ok(full(404, "no such thing"))
 }
 
+/// What a response gives at a time.
+const PART: usize = 64 * 1024;
+
 fn blob(state: &Arc<Mutex<State>>, digest: &str, range: Option<&str>) -> Response<Body> {
-    let (content, fault, slow) = {
+    let (content, fault, slow, together) = {
         let mut state = state.lock().unwrap();
         let fault = state.faults.get(digest).copied();
         if fault == Some(Fault::BrokenOnce) {
             state.faults.remove(digest);
         }
-        (state.blobs.get(digest).cloned(), fault, state.slow)
+        (state.blobs.get(digest).cloned(), fault, state.slow, state.together)
     };
     let Some(mut content) = content.filter(|_| fault != Some(Fault::Missing)) else {
         return full(404, r#"{"errors":[{"code":"BLOB_UNKNOWN","message":"no such blob"}]}"#);
@@ -209,15 +214,19 @@ fn blob(state: &Arc<Mutex<State>>, digest: &str, range: Option<&str>) -> Respons
         _ => length,
     };
     let state = state.clone();
-    state.lock().unwrap().at_once.0 += 1;
-    let most = {
-        let now = state.lock().unwrap().at_once;
-        now.0.max(now.1)
-    };
-    state.lock().unwrap().at_once.1 = most;
-    let parts: Vec<Bytes> = content.slice(..cut).chunks(64 * 1024).map(Bytes::copy_from_slice).collect();
+    {
+        let at_once = &mut state.lock().unwrap().at_once;
+        at_once.0 += 1;
+        at_once.1 = at_once.1.max(at_once.0);
+    }
+    // The configuration is small, and fetched alone.
+    let together = if length < PART { 0 } else { together };
+    let parts: Vec<Bytes> = content.slice(..cut).chunks(PART).map(Bytes::copy_from_slice).collect();
     let start = (parts.into_iter().peekable(), state, fault);
     let stream = futures::stream::unfold(start, move |(mut parts, state, fault)| async move {
+        while state.lock().unwrap().at_once.1 < together {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         tokio::time::sleep(slow).await;
         let part = parts.next();
         if parts.peek().is_none() && part.is_some() {

@@ -21,7 +21,7 @@ const DEATHS: usize = 3;
 fn probed(pod: &str, name: &str, probes: &[&str]) -> Actor {
     probes.iter().fold(Actor::new(name), |actor, kind| {
         let command = format!("echo {kind} {pod}.{name} >>/ctl/diary; test -e /ctl/{pod}.{name}.{kind}");
-        let timing = "periodSeconds: 1, timeoutSeconds: 10, failureThreshold";
+        let timing = "periodSeconds: 1, timeoutSeconds: 20, failureThreshold";
         let threshold = if *kind == "startup" { 600 } else { 1 };
         actor.with(&format!("{kind}Probe: {{exec: {{command: [sh, -c, {command:?}]}}, {timing}: {threshold}}}"))
     })

@@ -1,6 +1,7 @@
 //! The pods of `examples/`, as they are: each does what its first lines say.
 
 use keelet_harness::{Node, Seen};
+use keelet_lifecycle::journal::What;
 
 use super::on_a_node;
 
@@ -36,6 +37,9 @@ async fn a_slow_starter_is_not_killed(node: &Node) {
     let early = node.pod_until("slow-starter", "running", |seen| seen.runs("server")).await;
     assert_eq!(early.bits("server"), (false, false));
     let late = node.pod_until("slow-starter", "Ready", Seen::is_ready).await;
-    assert_eq!((late.bits("server"), late.counts(["server"])), ((true, true), [0]));
-    assert_eq!(late.running_id("server"), early.running_id("server"));
+    assert_eq!(late.bits("server"), (true, true));
+    // Whoever is asked by an unforgiving probe later may be too slow on a busy machine, but that was later.
+    let started = late.place_of("startup", |what| matches!(what, What::Started { value: true, .. }));
+    let killed = |what: &What| matches!(what, What::Killing { .. } | What::Exited { .. });
+    assert!(!late.journal[..started].iter().any(killed), "{:#?}", late.journal);
 }

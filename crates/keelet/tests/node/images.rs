@@ -182,7 +182,8 @@ async fn pull(node: &Node, registry: &Registry) -> (u64, u64) {
         match serde_json::from_slice(&line.expect("readable")).expect("a line") {
             PullLine::Pulling(pulling) => {
                 assert_eq!((pulling.image.as_str(), pulling.unpacked_layers.min(1)), (IMAGE, pulling.unpacked_layers));
-                if pulling.fetched_bytes > 0 && pulling.fetched_bytes < pulling.bytes {
+                // The first half may come in several steps.
+                if pulling.fetched_bytes * 3 > pulling.bytes && pulling.fetched_bytes < pulling.bytes {
                     half = (pulling.fetched_bytes, pulling.bytes);
                     registry.all.send_replace(true);
                 }
@@ -270,7 +271,8 @@ fn what_a_run_fetches_is_there_for_the_next() {
             }
         };
         let line = tokio::time::timeout(Duration::from_secs(60), told).await.expect("progress");
-        assert!(line.contains("MB of 6.30MB (") || line.contains("MB of 6.3"), "{line}");
+        // The first half may come in several steps, of which the first is small.
+        assert!(line.contains("B of 6.3"), "{line}");
         registry.all.send_replace(true);
         while lines.next_line().await.expect("readable").is_some() {}
         assert!(first.wait().await.expect("it ends").success());

@@ -178,7 +178,8 @@ fn ask(netns: Option<&Path>, ip: IpAddr, port: u16) -> io::Result<String> {
     #[expect(clippy::disallowed_methods, reason = "a test may block")]
     let connect = || TcpStream::connect_timeout(&SocketAddr::new(ip, port), Duration::from_secs(2));
     let mut stream = at(netns, connect)?;
-    stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+    // Who is connected gets an answer, once the thread that answers has its turn.
+    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
     let mut said = String::new();
     stream.read_to_string(&mut said)?;
     Ok(said)

@@ -160,7 +160,7 @@ fn a_udp_client_follows_its_port_to_the_next_pod() {
         }
         let outside = outside(&scene);
         let client = at(Some(&outside), || UdpSocket::bind("0.0.0.0:5000").unwrap());
-        client.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+        client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         // Before there is a pod: remembered as a connection to the node itself.
         client.send_to(b"anybody?", "192.0.2.1:5353").unwrap();
         for name in ["first", "second"] {

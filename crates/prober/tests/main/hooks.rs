@@ -11,7 +11,7 @@ use tokio::{
 
 use crate::{
     servers::{Heard, TlsServer, always, answer, blurt, drain, nobody, page, read_head, redirect, serve, stall_after},
-    target::{FakeExec, SHORT, headers, http_get, prober, run_hook},
+    target::{FakeExec, HALFWAY, SHORT, headers, http_get, prober, run_hook},
 };
 
 fn http(port: u16) -> Hook {
@@ -33,7 +33,7 @@ async fn any_answer_to_an_http_hook_is_a_success() {
     let elsewhere = always(redirect(302, "http://0.0.0.0/", "")).await;
     assert_eq!(run_hook(&prober(), &http(elsewhere), None).await, DONE);
     let half = stall_after("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf").await;
-    assert_eq!(run_hook(&prober(), &http(half), Some(SHORT)).await, DONE);
+    assert_eq!(run_hook(&prober(), &http(half), Some(HALFWAY)).await, DONE);
 }
 
 /// TERM-11.

@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadBuf};
 
 use crate::{
     servers::{drain, pour, read_head, serve},
-    target::{LONG, SHORT, ask, ask_at, get, http_get, prober_over},
+    target::{HALFWAY, LONG, SHORT, ask, ask_at, get, http_get, prober_over},
 };
 
 /// A server that begins so, and goes on so without end.
@@ -102,8 +102,8 @@ async fn a_body_of_a_byte_at_a_time_is_not_enough() {
         }
     })
     .await;
-    let expected = (Outcome::Failure, "the body did not arrive within 200 ms".to_owned());
-    assert_eq!(ask(Handler::HttpGet(http_get(port, "/")), SHORT).await, expected);
+    let expected = (Outcome::Failure, "the body did not arrive within 4 s".to_owned());
+    assert_eq!(ask(Handler::HttpGet(http_get(port, "/")), HALFWAY).await, expected);
 }
 
 /// PROBE-34.

@@ -12,7 +12,7 @@ use keelet_pod::{Handler, HttpGet, HttpProtocol, PortRef};
 
 use crate::{
     servers::{Heard, always, answer, nobody, page, serve, stall_after},
-    target::{LONG, SHORT, ask, ask_at, get, headers, http_get, prober},
+    target::{HALFWAY, LONG, SHORT, ask, ask_at, get, headers, http_get, prober},
 };
 
 /// The header lines of the one request a server got, in order.
@@ -73,7 +73,7 @@ async fn a_failing_status_fails_also_with_a_body_that_stalls_or_breaks() {
     let expected = (Outcome::Failure, "HTTP probe failed with statuscode: 500".to_owned());
     let head = "HTTP/1.1 500 Oh\r\nContent-Length: 100\r\n\r\nhalf";
     assert_eq!(get(http_get(always(head).await, "/")).await, expected);
-    assert_eq!(ask(Handler::HttpGet(http_get(stall_after(head).await, "/")), SHORT).await, expected);
+    assert_eq!(ask(Handler::HttpGet(http_get(stall_after(head).await, "/")), HALFWAY).await, expected);
 }
 
 /// PROBE-33, SCN-U31.
@@ -211,8 +211,8 @@ async fn a_body_of_bytes_is_shown_as_text() {
 #[tokio::test]
 async fn a_body_that_stalls_past_the_timeout_fails() {
     let port = stall_after("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf").await;
-    let shown = ask(Handler::HttpGet(http_get(port, "/")), SHORT).await;
-    assert_eq!(shown, (Outcome::Failure, "the body did not arrive within 200 ms".to_owned()));
+    let shown = ask(Handler::HttpGet(http_get(port, "/")), HALFWAY).await;
+    assert_eq!(shown, (Outcome::Failure, "the body did not arrive within 4 s".to_owned()));
 }
 
 /// PROBE-36: a body that breaks off says neither yes nor no.

@@ -17,6 +17,9 @@ pub(crate) const LONG: Duration = Duration::from_secs(30);
 /// For attempts that have to run out of time.
 pub(crate) const SHORT: Duration = Duration::from_millis(200);
 
+/// For attempts that have to run out of time after something has arrived, however busy the machine is.
+pub(crate) const HALFWAY: Duration = Duration::from_secs(4);
+
 /// A runtime that notes commands and answers as it is told.
 #[derive(Debug)]
 pub(crate) struct FakeExec {

@@ -77,13 +77,12 @@ async fn the_nodes_namespaces_are_shared_when_asked(world: &mut World) -> Shown 
     let id = world.start(&one, container(world, "b", script, &options)).await;
     until("it runs", async || world.said(&one, "b").contains("up").then_some(())).await;
     world.cri().stop_container(&id, std::time::Duration::ZERO).await.expect("killed");
-    let left = crate::world::names(std::path::Path::new("/proc"))
-        .iter()
-        .filter(|pid| {
-            std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default().contains("sleep\x00778")
-        })
-        .count();
-    assert_eq!(left, 0);
+    let left = || {
+        let command = |pid: &String| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let names = crate::world::names(std::path::Path::new("/proc"));
+        names.iter().filter(|pid| command(pid).contains("sleep\x00778")).count()
+    };
+    until("all are gone", async || (left() == 0).then_some(())).await;
     Shown::Yes
 }
 
@@ -97,8 +96,11 @@ async fn shared_processes_are_reaped_and_lead_nowhere(world: &mut World) -> Show
     assert_eq!(world.exec(&a, "cat /proc/1/comm").await, "pause\n");
     // Orphans are reaped by the first process.
     world.exec(&a, "for i in 1 2 3 4 5; do (setsid sh -c 'sleep 0.1 &' &); done; sleep 1").await;
-    let zombies = world.exec(&a, "grep -l '^State:.*Z' /proc/[0-9]*/status 2>/dev/null | wc -l").await;
-    assert_eq!(zombies, "0\n");
+    until("nobody is left to be reaped", async || {
+        let zombies = world.exec(&a, "grep -l '^State:.*Z' /proc/[0-9]*/status 2>/dev/null | wc -l").await;
+        (zombies == "0\n").then_some(())
+    })
+    .await;
     // It shows nothing: no file, no variable, no program.
     let privileged = {
         let mut config = container(world, "root", "sleep 1002", &options);

@@ -254,7 +254,8 @@ async fn an_exit_without_a_server_is_known_later(world: &mut World) -> Shown {
     fs::write(format!("/proc/{pid}/root/mnt/go"), "").unwrap();
     until("it has ended", async || (!std::path::Path::new(&format!("/proc/{pid}")).exists()).then_some(())).await;
     world.reopen().await;
-    let status = world.status(&id).await;
+    // Its shim has seen it, and may still be writing that down.
+    let status = world.ended(&id).await;
     assert_eq!((status.state(), status.exit_code), (v1::ContainerState::ContainerExited, 17));
     assert_eq!(world.said(&pod, "main"), "gone\n");
     Shown::Yes

@@ -254,6 +254,7 @@ async fn users_share_processes_and_memory(world: &mut World) -> Shown {
     security(&mut first).namespace_options = Some(shared.clone());
     let id = world.start(&pod, first).await;
     assert_eq!(world.exec(&id, "cat /proc/1/comm").await, "pause\n");
+    until("it has written", async || (world.exec(&id, "cat /dev/shm/x || true").await == "here\n").then_some(())).await;
     let mut second = container(
         world,
         "second",

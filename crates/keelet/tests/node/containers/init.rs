@@ -102,7 +102,8 @@ async fn init_containers_and_sidecars_take_turns(node: &Node) {
 /// SCN-S8.
 async fn a_failing_one_beside_a_sidecar(node: &Node, before: bool, policy: &str) {
     let name = &format!("s8-{}-{}", if before { "before" } else { "after" }, policy.to_lowercase());
-    let failing = Actor::new("init").does("nap 0.5; exit 1");
+    // A sidecar before it has begun by then, so that it can tell.
+    let failing = Actor::new("init").does(if before { "exit 1" } else { "hear \"start $HOSTNAME.side\"; exit 1" });
     let init = if before { [failing, sidecar("side")] } else { [sidecar("side"), failing] };
     node.want(name, &pod(name, &format!("restartPolicy: {policy}"), &init, &[Actor::new("main")]));
     if policy == "Never" {

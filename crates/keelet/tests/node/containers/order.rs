@@ -38,7 +38,8 @@ async fn conditions_turn_true_in_order(node: &Node, with_init: bool) {
     use ConditionType::{ContainersReady, Initialized, PodReadyToStartContainers, PodScheduled, Ready};
     let name = if with_init { "c3-init" } else { "c3" };
     let init: Vec<_> = with_init.then(|| Actor::new("init").does("nap 1.2; exit 0")).into_iter().collect();
-    let main = Actor::new("main").with("readinessProbe: {exec: {command: ['true']}, initialDelaySeconds: 2}");
+    let probe = "readinessProbe: {exec: {command: ['true']}, initialDelaySeconds: 2, timeoutSeconds: 20}";
+    let main = Actor::new("main").with(probe);
     node.want(name, &pod(name, "", &init, &[main]));
     let seen = node.ready(name).await;
     let all = [PodScheduled, PodReadyToStartContainers, Initialized, ContainersReady, Ready];
@@ -116,7 +117,9 @@ fn a_reboot_starts_all_containers_again_in_the_right_order() {
     on_a_node(async |node| {
         let init = |name: &str| Actor::new(name).does("exit 0");
         node.want("plain", &pod("plain", "", &[init("one"), init("two")], &[Actor::new("main")]));
-        let all = [init("one"), sidecar("side"), init("two")];
+        // The one after the sidecar ends once the sidecar of the same boot is at work.
+        let two = Actor::new("two").does("hear \"start $HOSTNAME.side\" $life; exit 0");
+        let all = [init("one"), sidecar("side"), two];
         node.want("sides", &pod("sides", "", &all, &[Actor::new("main")]));
         node.start();
         let before = [node.ready("plain").await, node.ready("sides").await];
@@ -137,7 +140,8 @@ fn a_reboot_starts_all_containers_again_in_the_right_order() {
         };
         for order in [
             &["end plain.one", "start plain.two", "end plain.two", "start plain.main"][..],
-            &["end sides.one", "start sides.side", "start sides.two", "end sides.two", "start sides.main"][..],
+            &["end sides.one", "start sides.two", "end sides.two", "start sides.main"][..],
+            &["end sides.one", "start sides.side", "end sides.two"][..],
         ] {
             let places: Vec<_> = order.iter().map(|line| at(line)).collect();
             assert!(places.is_sorted(), "{order:?} are at {places:?} of {second_lives:#?}");

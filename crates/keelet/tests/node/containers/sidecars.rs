@@ -93,10 +93,10 @@ async fn nothing_after_a_sidecar_with_a_bad_image_starts(node: &Node) {
 async fn sidecars_with_startup_probes_start_one_by_one(node: &Node) {
     let side = |name: &str| sidecar(name).with(&probe("startup", &format!("s9.{name}.up"), 600));
     node.want("s9", &pod("s9", "", &[side("first"), side("second")], &[Actor::new("main")]));
-    node.pod_until("s9", "starting", |seen| seen.runs("first")).await;
+    node.pod_when("s9", "starting", |seen| seen.runs("first")).await;
     assert_eq!(node.starts("s9", ["second", "main"]), [0, 0]);
     node.touch("s9.first.up");
-    let seen = node.pod_until("s9", "starting on", |seen| seen.runs("second")).await;
+    let seen = node.pod_when("s9", "starting on", |seen| seen.runs("second")).await;
     assert_eq!((seen.bits("first").0, node.starts("s9", ["main"])), (true, [0]));
     node.touch("s9.second.up");
     node.ready("s9").await;
@@ -106,7 +106,10 @@ async fn sidecars_with_startup_probes_start_one_by_one(node: &Node) {
 
 /// SCN-S10, SCN-S12, SCN-T2: it is stopped with its hook, nothing after it starts; and once it passes, everything does.
 async fn a_sidecar_whose_startup_fails_holds_up_the_others(node: &Node) {
-    let side = sidecar("side").with(&probe("startup", "s10.up", 2)).with(&hook("s10"));
+    // It fails once the sidecar is at work, so that the sidecar can tell of its end.
+    let looks = "until grep -qx 'start s10.side' /ctl/diary; do sleep 0.1; done; test -e /ctl/s10.up";
+    let probe = format!("startupProbe: {{exec: {{command: [sh, -c, {looks:?}]}}, {STRICT}: 2}}");
+    let side = sidecar("side").with(&probe).with(&hook("s10"));
     node.want("s10", &pod("s10", "", &[side, Actor::new("init").does("exit 0")], &[Actor::new("main")]));
     node.written("start s10.side", 2).await;
     node.in_order(&["start s10.side", "hook s10", "term s10.side", "end s10.side"]);
@@ -121,10 +124,10 @@ async fn a_sidecar_whose_startup_fails_holds_up_the_others(node: &Node) {
 async fn a_sidecar_whose_liveness_fails_holds_up_nobody(node: &Node) {
     let lives = "[sh, -c, 'test ! -e /ctl/s11.init || test -e /ctl/s11.alive']";
     let side = sidecar("side")
-        .does("[ $life = 1 ] || touch s11.alive")
+        .on_term("touch s11.alive; exit 0")
         .with(&format!("livenessProbe: {{exec: {{command: {lives}}}, {STRICT}: 1}}"))
         .with(&hook("s11"));
-    let init = Actor::new("init").does("touch s11.init; await s11.alive; exit 0");
+    let init = Actor::new("init").does("hear 'start s11.side'; touch s11.init; hear 'start s11.side' 2; exit 0");
     node.want("s11", &pod("s11", "", &[side, init], &[Actor::new("main")]));
     let seen = node.ready("s11").await;
     node.in_order(&["start s11.init", "hook s11", "term s11.side", "end s11.init"]);

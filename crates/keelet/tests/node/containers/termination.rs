@@ -45,7 +45,8 @@ fn pods_end_with_their_hooks_and_their_grace() {
 /// SCN-T1, SCN-T6: it is asked once, and killed; the grace period is the pod's.
 async fn a_deaf_container_is_killed_at_the_end_of_its_grace(node: &Node) {
     let deaf = Actor::new("main").on_term(":").does("(while :; do say beat; sleep 0.5; done) &");
-    node.want("t1", &pod("t1", "terminationGracePeriodSeconds: 3", &[], &[deaf]));
+    // Long enough for it to go on, however busy the machine is.
+    node.want("t1", &pod("t1", "terminationGracePeriodSeconds: 12", &[], &[deaf]));
     node.ready("t1").await;
     node.want_no_more("t1");
     node.gone("t1").await;
@@ -61,11 +62,20 @@ async fn a_hook_that_takes_too_long_is_not_waited_for(node: &Node) {
     let main = Actor::new("main")
         .on_term(":")
         .with(&script("echo hook t1h >>/ctl/diary; sleep 601; echo hooked t1h >>/ctl/diary"));
-    node.want("t1h", &pod("t1h", "terminationGracePeriodSeconds: 2", &[], &[main]));
+    // Long enough for the hook to begin, however busy the machine is.
+    node.want("t1h", &pod("t1h", "terminationGracePeriodSeconds: 12", &[], &[main]));
     node.ready("t1h").await;
     node.want_no_more("t1h");
     node.gone("t1h").await;
-    node.in_order(&["start t1h.main", "hook t1h", "term t1h.main"]);
+    node.in_order(&["start t1h.main", "hook t1h"]);
+    // Two seconds lie between signal and kill, in which a busy machine may not let it say that it was told.
+    match node.times("term t1h.main") {
+        0 => {}
+        told => {
+            assert_eq!(told, 1);
+            node.in_order(&["hook t1h", "term t1h.main"]);
+        }
+    }
     assert_eq!((node.times("hooked t1h"), node.times("hook t1h"), node.processes("sleep 601")), (0, 1, 0));
 }
 
@@ -86,13 +96,18 @@ async fn a_sleep_of_no_time_is_a_hook(node: &Node) {
     let actors = [
         Actor::new("none").with(&hook("{sleep: {seconds: 0}}")),
         Actor::new("some").with(&hook("{sleep: {seconds: 1}}")),
+        Actor::new("much").with(&hook("{sleep: {seconds: 600}}")),
     ];
-    node.want("t4s", &pod("t4s", "", &[], &actors));
+    node.want("t4s", &pod("t4s", "terminationGracePeriodSeconds: 600", &[], &actors));
     node.ready("t4s").await;
     node.want_no_more("t4s");
-    node.gone("t4s").await;
     // The signal of one waits for its own sleep only.
-    node.in_order(&["term t4s.none", "term t4s.some", "end t4s.some"]);
+    node.written("end t4s.none", 1).await;
+    node.written("end t4s.some", 1).await;
+    assert_eq!(node.times("term t4s.much"), 0);
+    node.kill_container(&node.see("t4s").await.expect("the pod"), "much");
+    node.gone("t4s").await;
+    assert_eq!((node.times("term t4s.none"), node.times("term t4s.some")), (1, 1));
 }
 
 /// SCN-T4.
@@ -157,8 +172,7 @@ async fn during_a_hook(node: &Node, name: &str) {
         )
     };
     let goodbye = format!("echo hook {name} >>/ctl/diary; until [ -e /ctl/{name}.bye ]; do sleep 0.2; done");
-    let main = Actor::new("main").does(&format!("rm -f {name}.liveness.ill"));
-    let main = main.with(&probe("readiness")).with(&probe("liveness")).with(&script(&goodbye));
+    let main = Actor::new("main").with(&probe("readiness")).with(&probe("liveness")).with(&script(&goodbye));
     node.want(name, &pod(name, "terminationGracePeriodSeconds: 600", &[], &[main]));
     node.ready(name).await;
     node.written(&format!("liveness {name}"), 1).await;
@@ -175,10 +189,16 @@ async fn during_a_hook(node: &Node, name: &str) {
     node.touch(&format!("{name}.readiness.ill"));
     node.pod_until(name, "unready", |seen: &Seen| !seen.container("main").ready && seen.runs("main")).await;
     let asked = node.times(&readiness);
-    node.written(&readiness, asked + 2).await;
-    assert_eq!((node.times(&format!("liveness {name}")), node.times(&format!("hook {name}"))), (liveness, 1), "{name}");
+    node.written(&readiness, asked + 4).await;
+    // One that had begun before may write late.
+    assert!(node.times(&format!("liveness {name}")) <= liveness + 1, "{name}: {:#?}", node.diary());
+    assert_eq!(node.times(&format!("hook {name}")), 1, "{name}");
     assert_eq!(node.times(&format!("term {name}.main")), 0, "{name}");
     node.remove(&format!("{name}.readiness.ill"));
+    if name == "killed" {
+        // Nobody asks now, and the next life is well from its beginning.
+        node.remove(&format!("{name}.liveness.ill"));
+    }
     node.touch(&format!("{name}.bye"));
     node.written(&format!("term {name}.main"), 1).await;
     if name == "killed" {

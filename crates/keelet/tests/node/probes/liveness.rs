@@ -40,7 +40,7 @@ async fn a_container_is_restarted_when_a_file_disappears(node: &Node, stands: St
     let pod = &named("p3", stands);
     node.touch(&format!("{pod}.health"));
     let probe = command("liveness", pod, &format!("test -e /ctl/{pod}.health"), STRICT);
-    want(node, pod, stands, Actor::new("main").does(&format!("touch {pod}.health")).with(&probe));
+    want(node, pod, stands, Actor::new("main").on_term(&format!("touch {pod}.health; exit 0")).with(&probe));
     let before = untouched(node, pod, &format!("liveness {pod}"), 3).await;
     node.remove(&format!("{pod}.health"));
     let after = restarted(node, pod, Liveness).await;
@@ -72,8 +72,9 @@ async fn a_container_is_restarted_when_its_command_takes_too_long(node: &Node, s
 async fn a_probe_with_a_short_grace_kills_within_it(node: &Node, stands: Stands) {
     let pod = &named("p18", stands);
     let once = format!("test ! -e /ctl/{pod}.ill");
-    let probe = command("liveness", pod, &once, &format!("{STRICT}, terminationGracePeriodSeconds: 1"));
-    let main = Actor::new("main").does("[ $life = 1 ] || rm -f $HOSTNAME.ill").on_term(":").with(&probe);
+    // Short beside ten minutes, and long enough for a busy machine to let it say that it was asked.
+    let probe = command("liveness", pod, &once, &format!("{STRICT}, terminationGracePeriodSeconds: 10"));
+    let main = Actor::new("main").on_term("rm -f $HOSTNAME.ill").with(&probe);
     want_within(node, pod, stands, 600, main);
     node.ready(pod).await;
     node.touch(&format!("{pod}.ill"));

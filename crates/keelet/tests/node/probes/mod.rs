@@ -49,6 +49,11 @@ fn command(kind: &str, pod: &str, command: &str, more: &str) -> String {
 /// The fields of a probe that passes on a busy machine too, and whose first failure counts.
 const STRICT: &str = ", timeoutSeconds: 20, failureThreshold: 1";
 
+/// A command for probes that gives no answer before `main` has begun: who is killed before that cannot tell of it.
+fn once_begun(pod: &str, command: &str) -> String {
+    format!("until grep -qx 'start {pod}.main' /ctl/diary; do sleep 0.1; done; {command}")
+}
+
 /// Kills of `main` for a probe of that kind.
 fn kills(seen: &Seen, kind: ProbeKind) -> usize {
     let of_probe = |what: &What| match what {
@@ -72,6 +77,7 @@ async fn restarted(node: &Node, pod: &str, kind: ProbeKind) -> Seen {
 
 /// Waits until the diary has a line so many times, and asserts that `main` has run on since its start.
 async fn untouched(node: &Node, pod: &str, line: &str, times: usize) -> Seen {
+    node.written(&format!("start {pod}.main"), 1).await;
     node.written(line, times).await;
     let seen = node.see(pod).await.expect("the pod");
     assert_eq!(

@@ -3,7 +3,9 @@
 use keelet_harness::{Actor, Node, Seen};
 use keelet_pod::ProbeKind::{Liveness, Startup};
 
-use super::{Regular, STRICT, Sidecar, Stands, command, kills, named, restarted, untouched, want, want_within};
+use super::{
+    Regular, STRICT, Sidecar, Stands, command, kills, named, once_begun, restarted, untouched, want, want_within,
+};
 use crate::on_a_node;
 
 /// SCN-P14..SCN-P17, SCN-P19, SCN-P26.
@@ -27,9 +29,9 @@ fn startup_comes_first() {
 /// SCN-P14: though liveness would pass.
 async fn a_failing_startup_probe_restarts(node: &Node, stands: Stands) {
     let pod = &named("p14", stands);
-    let started = format!("test -e /ctl/{pod}.started");
+    let started = once_begun(pod, &format!("test -e /ctl/{pod}.started"));
     let main = Actor::new("main")
-        .does(&format!("[ $life = 1 ] || touch {pod}.started"))
+        .on_term(&format!("touch {pod}.started; exit 0"))
         .with(&command("startup", pod, &started, ", timeoutSeconds: 20, failureThreshold: 3"))
         .with(&command("liveness", pod, "true", STRICT));
     want(node, pod, stands, main);
@@ -43,17 +45,18 @@ async fn a_failing_startup_probe_restarts(node: &Node, stands: Stands) {
     assert_eq!((asked("startup"), asked("liveness")), (3, 0), "{pod}: {diary:#?}");
 }
 
-/// SCN-P15, SCN-P16: liveness fails all along, and counts only once startup has passed.
+/// SCN-P15, SCN-P16: liveness fails all through the first life, and counts only once startup has passed.
 async fn liveness_waits_for_startup_and_kills_then(node: &Node, stands: Stands) {
     let pod = &named("p15", stands);
     let main = Actor::new("main")
+        .on_term(&format!("touch {pod}.well; exit 0"))
         .with(&command(
             "startup",
             pod,
             &format!("test -e /ctl/{pod}.started"),
             ", timeoutSeconds: 20, failureThreshold: 600",
         ))
-        .with(&command("liveness", pod, "false", STRICT));
+        .with(&command("liveness", pod, &format!("test -e /ctl/{pod}.well"), STRICT));
     want(node, pod, stands, main);
     let seen = untouched(node, pod, &format!("startup {pod}"), 5).await;
     assert_eq!((seen.bits("main"), node.times(&format!("liveness {pod}"))), ((false, false), 0), "{pod}");
@@ -84,16 +87,14 @@ async fn a_slow_readiness_period_does_not_delay(node: &Node, stands: Stands) {
 /// SCN-P19, SCN-T6.
 async fn a_startup_probe_with_a_short_grace_kills_within_it(node: &Node, stands: Stands) {
     let pod = &named("p19", stands);
+    // Short beside ten minutes, and long enough for a busy machine to let it say that it was asked.
     let probe = command(
         "startup",
         pod,
-        &format!("test -e /ctl/{pod}.started"),
-        ", timeoutSeconds: 20, failureThreshold: 2, terminationGracePeriodSeconds: 1",
+        &once_begun(pod, &format!("test -e /ctl/{pod}.started")),
+        ", timeoutSeconds: 20, failureThreshold: 2, terminationGracePeriodSeconds: 10",
     );
-    let main = Actor::new("main")
-        .does(&format!("[ $life = 1 ] || touch {pod}.started"))
-        .on_term("[ $life = 1 ] || exit 0")
-        .with(&probe);
+    let main = Actor::new("main").on_term(&format!("touch {pod}.started; [ $life = 1 ] || exit 0")).with(&probe);
     want_within(node, pod, stands, 600, main);
     let after = restarted(node, pod, Startup).await;
     assert_eq!(after.history("main"), (137, "Error"), "{pod}");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use keelet_harness::{Actor, Node, Seen, manifest};
-use keelet_lifecycle::status::ConditionType;
+use keelet_lifecycle::{journal::What, status::ConditionType};
 use tokio::time::sleep;
 
 use super::{FOUR, RULE, assert_one_course, assert_same_pod, four, has_restarted, is_restarting, softly, up};
@@ -52,7 +52,8 @@ fn the_agent_is_killed_while_victims_take_their_time() {
     on_a_node(async |node| {
         let (source, deaf) = (Actor::new("source").with(RULE), Actor::new("deaf").on_term(":"));
         let pod = manifest("slow", &format!("restartPolicy: Never\ncontainers:\n{source}\n{deaf}"));
-        node.want("slow", &softly(&pod, 6));
+        // Long enough for a busy machine to start and kill two agents meanwhile.
+        node.want("slow", &softly(&pod, 20));
         node.start();
         let before = node.ready("slow").await;
         node.exit("slow", "source", 42);
@@ -132,13 +133,19 @@ fn a_trigger_that_exits_without_an_agent_is_noticed() {
 fn a_pod_is_deleted_while_its_containers_are_killed() {
     on_a_node(async |node| {
         let (source, deaf) = (Actor::new("source").with(RULE), Actor::new("deaf").on_term(":"));
-        let pod = format!("restartPolicy: Never\nterminationGracePeriodSeconds: 3\ncontainers:\n{source}\n{deaf}");
-        node.want("slow", &softly(&manifest("slow", &pod), 3));
+        let pod = format!("restartPolicy: Never\nterminationGracePeriodSeconds: 600\ncontainers:\n{source}\n{deaf}");
+        node.want("slow", &softly(&manifest("slow", &pod), 600));
         node.start();
         node.ready("slow").await;
         node.exit("slow", "source", 42);
         node.written("term slow.deaf", 1).await;
         assert!(is_restarting(&node.see("slow").await.expect("the pod")));
+        node.want_no_more("slow");
+        let is_ending =
+            |seen: &Seen| seen.journal.iter().any(|what| matches!(what, What::Ending { deleted: true, .. }));
+        let seen = node.pod_until("slow", "ending", is_ending).await;
+        // Only now does the last one go.
+        node.kill_container(&seen, "deaf");
         node.leaves_nothing().await;
         assert_eq!(node.starts("slow", ["source", "deaf"]), [1, 1]);
     });
@@ -150,9 +157,11 @@ fn a_pod_is_deleted_while_its_containers_are_killed() {
 #[test]
 fn the_node_reboots_in_the_middle() {
     on_a_node(async |node| {
-        let (source, deaf) = (Actor::new("source").with(RULE), Actor::new("deaf").on_term(":"));
-        let killing = manifest("killing", &format!("restartPolicy: Never\ncontainers:\n{source}\n{deaf}"));
-        node.want("killing", &softly(&killing, 20));
+        // It is being stopped for as long as it takes until the reboot.
+        let (source, deaf) = (Actor::new("source").with(RULE), Actor::new("deaf").on_term("[ $life = 1 ] || exit 0"));
+        let killing =
+            format!("restartPolicy: Never\nterminationGracePeriodSeconds: 600\ncontainers:\n{source}\n{deaf}");
+        node.want("killing", &softly(&manifest("killing", &killing), 600));
         node.want("starting", &four("starting", "[ $life = 2 ] && await never"));
         let plain = manifest("plain", &format!("restartPolicy: Never\ncontainers:\n{}", Actor::new("main")));
         node.want("plain", &plain);

@@ -19,12 +19,13 @@ fn a_regular_container_restarts_all() {
         let side = Actor::new("side").with("restartPolicy: Always");
         let source = Actor::new("source").with(RULE);
         let hook = "lifecycle: {preStop: {exec: {command: [sh, -c, echo hook >>/ctl/diary]}}}";
-        let other = Actor::new("other").does("echo mine >>/tmp/mine").with(hook);
+        let other = Actor::new("other").does("echo mine >>/tmp/mine; say made").with(hook);
         let pod = format!("restartPolicy: Never\ninitContainers:\n{setup}\n{side}\ncontainers:\n{source}\n{other}");
         node.want("four", &manifest("four", &pod));
         node.start();
         let before = node.ready("four").await;
         assert_eq!(node.starts("four", FOUR), [1; 4]);
+        node.written("made four.other", 1).await;
         assert_eq!(node.run_in(&before, "other", "cat /kept/rounds /tmp/mine").await, "round\nmine");
         node.exit("four", "source", 42);
 
@@ -68,6 +69,7 @@ fn a_regular_container_restarts_all() {
         let killed = after.place_of("a kill", |what| matches!(what, What::Killing { .. }));
         assert!(begun < killed, "{:#?}", after.journal);
 
+        node.written("made four.other", 2).await;
         assert_eq!(node.run_in(&after, "other", "cat /kept/rounds /tmp/mine").await, "round\nround\nmine");
         assert_eq!((node.times("hook"), node.times("term four.other"), node.times("end four.other")), (0, 0, 0));
         // The hook is one that would have been run.
@@ -112,7 +114,8 @@ fn a_soft_stop_asks_first() {
         let (source, polite) = (Actor::new("source").with(RULE), Actor::new("polite").on_term("exit 7").with(hook));
         let deaf = Actor::new("deaf").on_term(":").with(hook);
         let pod = manifest("soft", &format!("restartPolicy: Never\ncontainers:\n{source}\n{polite}\n{deaf}"));
-        node.want("soft", &super::softly(&pod, 2));
+        // Long enough for a busy machine to let both say that they were asked.
+        node.want("soft", &super::softly(&pod, 10));
         node.start();
         let before = node.ready("soft").await;
         node.exit("soft", "source", 42);

@@ -42,7 +42,8 @@ async fn a_sidecar_triggers(node: &Node) {
 /// SCN-A2, DEF-16: the main container may not restart, and ends right after the sidecar.
 async fn a_sidecar_triggers_and_main_ends_too(node: &Node) {
     let side = Actor::new("side").with(SIDECAR_RULE).does("trap 'say end; echo 1 >$HOSTNAME.main.exit' EXIT");
-    let main = Actor::new("main");
+    // If it was killed first, what it was told is not for its next life.
+    let main = Actor::new("main").does("[ $life = 1 ] || rm -f $me.exit");
     node.want("d16", &manifest("d16", &format!("restartPolicy: Never\ninitContainers:\n{side}\ncontainers:\n{main}")));
     let before = node.ready("d16").await;
     node.exit("d16", "side", 42);
@@ -57,7 +58,9 @@ async fn a_sidecar_triggers_and_main_ends_too(node: &Node) {
 async fn the_third_init_container_triggers(node: &Node) {
     let side = Actor::new("side").with("restartPolicy: Always");
     let setup = Actor::new("setup").does("exit 0");
-    let source = Actor::new("source").does("[ $life = 1 ] && exit 42; exit 0").with(RULE);
+    // The sidecar has begun its first life by then.
+    let source =
+        Actor::new("source").does("hear \"start $HOSTNAME.side\"; [ $life = 1 ] && exit 42; exit 0").with(RULE);
     let main = Actor::new("main");
     let pod = format!("restartPolicy: Never\ninitContainers:\n{side}\n{setup}\n{source}\ncontainers:\n{main}");
     node.want("a3", &manifest("a3", &pod));
@@ -73,11 +76,11 @@ async fn the_third_init_container_triggers(node: &Node) {
 
 /// SCN-A4, RALL-26: two containers end with the code at the same time.
 async fn two_triggers_are_one_restart(node: &Node) {
-    let (one, two) = (Actor::new("one").with(RULE), Actor::new("two").with(RULE));
+    let trigger = |name: &str| Actor::new(name).does("[ $life = 1 ] && await two.go && exit 42").with(RULE);
+    let (one, two) = (trigger("one"), trigger("two"));
     node.want("two", &manifest("two", &format!("restartPolicy: Never\ncontainers:\n{one}\n{two}")));
     let before = node.ready("two").await;
-    node.exit("two", "one", 42);
-    node.exit("two", "two", 42);
+    node.touch("two.go");
     let after = up(node, "two", ["one", "two"], [1, 1]).await;
     assert_same_pod(&before, &after);
     assert_one_course(&after);
@@ -177,7 +180,7 @@ async fn a_sidecar_fails_before_the_regular_container_has_started(node: &Node, c
     let main = Actor::new("main").with(RULE);
     let pod = format!("restartPolicy: Never\ninitContainers:\n{side}\n{setup}\ncontainers:\n{main}");
     node.want(&name, &manifest(&name, &pod));
-    node.pod_until(&name, "initializing", |seen| seen.runs("side") && seen.runs("setup")).await;
+    node.pod_when(&name, "initializing", |seen| seen.runs("side") && seen.runs("setup")).await;
     node.exit(&name, "side", code);
     let counts = if code == 42 { [1, 1, 0] } else { [1, 0, 0] };
     let names = ["side", "setup", "main"];
