@@ -168,7 +168,7 @@ async fn children_of_a_pod_cgroup_stay_where_the_agent_says(world: &mut World) -
     let one = world.run_pod(config).await.expect("a sandbox");
     let id = world.start(&one, world.container("main", "sleep 1000")).await;
     // From outside: it need not know itself where it is.
-    assert_eq!(mounts.processes(&format!("{parent}/{id}")), [world.pid(&id).await]);
+    assert!(mounts.processes(&format!("{parent}/{id}")).contains(&world.pid(&id).await));
     world.cri().remove_pod_sandbox(&one.id).await.expect("removed");
     let memory = mounts.directory("memory", &parent).unwrap();
     assert!(memory.is_dir(), "the agent's own cgroup is not ours to remove");

@@ -193,9 +193,9 @@ async fn a_container_sees_its_cgroup_and_cannot_change_it(world: &mut World) -> 
         return skipped;
     }
     let pod = world.pod("seen").await;
-    let script = "cat /proc/self/cgroup; cat /sys/fs/cgroup/pids.max; grep ' /sys/fs/cgroup ' /proc/mounts; \
-        mkdir /sys/fs/cgroup/below 2>/dev/null && echo made; \
-        echo max > /sys/fs/cgroup/pids.max 2>/dev/null && echo changed; true";
+    let script = "exec 2>/dev/null; cat /proc/self/cgroup; cat /sys/fs/cgroup/pids.max; grep ' /sys/fs/cgroup ' /proc/mounts; \
+        mkdir /sys/fs/cgroup/below && echo made; \
+        echo max > /sys/fs/cgroup/pids.max && echo changed; true";
     let mut config = world.container("main", script);
     config.linux.as_mut().unwrap().resources = Some(v1::LinuxContainerResources {
         unified: [("pids.max".to_owned(), "77".to_owned())].into(),
