@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test e2e soak bench lint fmt mutants fuzz
+.PHONY: help run test e2e vm soak bench lint fmt mutants fuzz
 
 CARGO ?= cargo
 # For every cargo call; continuous integration sets --locked.
@@ -21,6 +21,9 @@ test: ## every test that needs no peers: tables, properties, simulations, the li
 
 e2e: ## tests against a real containerd (installed from Debian if it is not there) and critest and client-go on the embedded runtime; needs root
 	@scripts/e2e $(CARGOFLAGS)
+
+vm: ## the tests with real containers in virtual machines: cgroup v2 alone, an old kernel and a new one; needs root and Debian
+	@scripts/vm $(CARGOFLAGS)
 
 soak: ## the tests with real containers that take minutes: growing backoff, long absences; needs root
 	@scripts/soak $(CARGOFLAGS)

@@ -1,7 +1,8 @@
 //! Mounting overlays.
 //!
 //! Layers are handed to the kernel one by one, as open directories where it takes them (Linux 6.13), else by path (6.8), so that any
-//! number of them fits. Older kernels get one string of options, which must fit into a page.
+//! number of them fits. Older kernels get one string of options, which must fit into a page: those before 6.5 would take layers one
+//! by one, and then know nothing of them.
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
@@ -57,10 +58,11 @@ pub(crate) fn mount_overlay(overlay: &Overlay<'_>, target: &Path) -> Result<(), 
         match configure(overlay, hand) {
             Ok(file_system) => return attach(&file_system, overlay, target),
             // By its name a tree with other owners cannot be found.
-            Err(Refusal::Unknown) if overlay.owners.is_some() => {
+            Err(Refusal::Unknown | Refusal::OldKernel) if overlay.owners.is_some() => {
                 return Err(failed(target, "this kernel takes no layers with other owners (Linux 6.15 does)".into()));
             }
             Err(Refusal::Unknown) => {}
+            Err(Refusal::OldKernel) => break,
             Err(Refusal::Failed(reason)) => return Err(failed(target, reason)),
         }
     }
@@ -98,6 +100,8 @@ pub(crate) fn is_mount_point(target: &Path) -> Result<bool, Error> {
 enum Refusal {
     /// the kernel does not know this way of saying it
     Unknown,
+    /// the kernel's overlays know one string of options only
+    OldKernel,
     Failed(String),
 }
 
@@ -122,6 +126,7 @@ fn configure(overlay: &Overlay<'_>, hand: Hand) -> Result<OwnedFd, Refusal> {
         };
         match handed {
             Err(Errno::INVAL) => return Err(Refusal::Unknown),
+            Err(Errno::OPNOTSUPP) => return Err(Refusal::OldKernel),
             set => {
                 set.map_err(|error| Refusal::Failed(format!("{}: {}", lower.display(), explain(&file_system, error))))?
             }
@@ -131,6 +136,7 @@ fn configure(overlay: &Overlay<'_>, hand: Hand) -> Result<OwnedFd, Refusal> {
         for (key, path) in [("upperdir", &upper.changes), ("workdir", &upper.work)] {
             match hand_over(&file_system, key, path, hand) {
                 Err(Errno::INVAL) => return Err(Refusal::Unknown),
+                Err(Errno::OPNOTSUPP) => return Err(Refusal::OldKernel),
                 set => set.map_err(|error| {
                     Refusal::Failed(format!("{}: {}", path.display(), explain(&file_system, error)))
                 })?,
@@ -233,9 +239,13 @@ mod tests {
     type Way = fn(&Overlay<'_>, &Path) -> Result<(), Error>;
 
     fn by(hand: Hand, overlay: &Overlay<'_>, target: &Path) -> Result<(), Error> {
-        match configure(overlay, hand) {
+        // An old kernel says so when it is given a descriptor.
+        let old = matches!(configure(overlay, Hand::Descriptor), Err(Refusal::OldKernel));
+        match if old { Err(Refusal::OldKernel) } else { configure(overlay, hand) } {
             Ok(file_system) => attach(&file_system, overlay, target),
-            Err(Refusal::Unknown) => Err(failed(target, "the kernel does not know this way".into())),
+            Err(Refusal::Unknown | Refusal::OldKernel) => {
+                Err(failed(target, "the kernel does not know this way".into()))
+            }
             Err(Refusal::Failed(reason)) => Err(failed(target, reason)),
         }
     }
@@ -251,7 +261,8 @@ mod tests {
         if !rustix::process::geteuid().is_root() {
             return skipped("mounting needs root");
         }
-        let ways: [(&str, Way); 3] = [
+        let ways: [(&str, Way); 4] = [
+            ("what it takes", mount_overlay),
             ("descriptors", |overlay, target| by(Hand::Descriptor, overlay, target)),
             ("paths", |overlay, target| by(Hand::Path, overlay, target)),
             ("options", mount_by_options),

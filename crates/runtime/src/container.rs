@@ -150,7 +150,7 @@ impl Container {
     }
 
     /// The limits that hold: those it was made with, and what was changed since.
-    fn resources(&self) -> Option<v1::LinuxContainerResources> {
+    pub(crate) fn resources(&self) -> Option<v1::LinuxContainerResources> {
         let changed = records::read_limits(&self.dir);
         changed.or_else(|| self.config.linux.as_ref().and_then(|linux| linux.resources.clone()))
     }

@@ -71,11 +71,9 @@ impl Drop for Running {
         let (cgroup, part) = (self.cgroup.clone(), self.part.clone());
         let clean_up = move || {
             let whole = format!("{cgroup}/{part}");
-            if !ended {
-                engine.parts.cgroups.kill(&whole);
-            }
-            // What it left behind runs on in there, and goes with the container.
-            let _ = engine.parts.cgroups.remove(&whole);
+            let cgroups = &engine.parts.cgroups;
+            // What one that has ended left behind runs on in there, and goes with the container.
+            let _ = if ended { cgroups.remove(&whole) } else { cgroups.clear(&whole) };
         };
         match tokio::runtime::Handle::try_current() {
             Ok(handle) => drop(handle.spawn_blocking(clean_up)),

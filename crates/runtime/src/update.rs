@@ -6,12 +6,22 @@ use keelet_cri::v1;
 use keelet_shim::cgroup::Mounts;
 use tonic::Status;
 
-use crate::engine::Engine;
+use crate::{
+    engine::Engine,
+    spec::{SWAP_FILE, SpecError, swap_alone},
+};
 
 /// Files to write: controller, name, text.
 ///
-/// `grows` tells that more memory is allowed than before.
-fn files(mounts: &Mounts, asked: &v1::LinuxContainerResources, grows: bool) -> Vec<(&'static str, String, String)> {
+/// `holds` is what holds afterwards; `grows` tells that more memory is allowed than before; `quota` is the file of cgroup v2
+/// that has the quota of processors and its period, as it is now.
+fn files(
+    mounts: &Mounts,
+    asked: &v1::LinuxContainerResources,
+    holds: &v1::LinuxContainerResources,
+    grows: bool,
+    quota: &str,
+) -> Result<Vec<(&'static str, String, String)>, SpecError> {
     let mut files: Vec<(&'static str, String, String)> = Vec::new();
     let mut add = |controller, name: &str, text: String| files.push((controller, name.to_owned(), text));
     for (name, text) in [("cpuset.cpus", &asked.cpuset_cpus), ("cpuset.mems", &asked.cpuset_mems)] {
@@ -45,14 +55,15 @@ fn files(mounts: &Mounts, asked: &v1::LinuxContainerResources, grows: bool) -> V
             {
                 add("cpu", "cpu.weight", weight(shares).to_string());
             }
-            if asked.cpu_quota != 0 {
-                let quota = if asked.cpu_quota < 0 { "max".to_owned() } else { asked.cpu_quota.to_string() };
-                let period = if asked.cpu_period > 0 { asked.cpu_period } else { 100_000 };
-                add("cpu", "cpu.max", format!("{quota} {period}"));
+            if asked.cpu_quota != 0 || asked.cpu_period > 0 {
+                add("cpu", "cpu.max", cpu_max(asked, quota));
             }
-            if asked.memory_limit_in_bytes != 0 {
-                let limit = asked.memory_limit_in_bytes;
+            let limit = asked.memory_limit_in_bytes;
+            if limit != 0 {
                 add("memory", "memory.max", if limit < 0 { "max".to_owned() } else { limit.to_string() });
+            }
+            if let Some(swap) = swap_alone(holds.memory_limit_in_bytes, asked.memory_swap_limit_in_bytes)? {
+                add("memory", SWAP_FILE, swap);
             }
             for (name, text) in &asked.unified {
                 if !name.contains('/') {
@@ -61,7 +72,19 @@ fn files(mounts: &Mounts, asked: &v1::LinuxContainerResources, grows: bool) -> V
             }
         }
     }
-    files
+    Ok(files)
+}
+
+/// Quota and period in one file, where what is not named stays.
+fn cpu_max(asked: &v1::LinuxContainerResources, before: &str) -> String {
+    let (quota, period) = before.trim().split_once(' ').unwrap_or(("max", "100000"));
+    let quota = match asked.cpu_quota {
+        0 => quota.to_owned(),
+        ..0 => "max".to_owned(),
+        quota => quota.to_string(),
+    };
+    let period = if asked.cpu_period > 0 { asked.cpu_period.to_string() } else { period.to_owned() };
+    format!("{quota} {period}")
 }
 
 /// The limits that hold after a change: what it does not name stays.
@@ -89,9 +112,18 @@ pub(crate) fn merged(
     limits
 }
 
-/// Shares of the first generation as a weight of the second: 2 to 262144 becomes 1 to 10000.
+/// Shares of the first generation as a weight of the second: the least, the usual and the most, 2, 1024 and 262144, become 1,
+/// 100 and 10000, and in between weights grow as shares do. libcontainer, crun and runc from 1.3.2 on have the same.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "small numbers"
+)]
 fn weight(shares: u64) -> u64 {
-    1 + (shares.clamp(2, 262_144) - 2) * 9_999 / 262_142
+    let log = (shares.clamp(2, 262_144) as f64).log2();
+    let exponent = (log * log + 125.0 * log) / 612.0 - 7.0 / 34.0;
+    (10_f64.powf(exponent).ceil() as u64).clamp(1, 10_000)
 }
 
 // === impl Engine ===
@@ -108,7 +140,11 @@ impl Engine {
             let limit = limit.and_then(|path| fs::read_to_string(path).ok()?.trim().parse::<i64>().ok());
             let wanted = asked.memory_limit_in_bytes;
             let grows = wanted < 0 || limit.is_some_and(|limit| limit < wanted);
-            files(&parts.cgroups, &asked, grows).into_iter().try_for_each(|(controller, name, text)| {
+            let quota = parts.cgroups.directory("cpu", &cgroup).map(|dir| dir.join("cpu.max"));
+            let quota = quota.and_then(|path| fs::read_to_string(path).ok()).unwrap_or_default();
+            let holds = merged(container.resources().unwrap_or_default(), &asked);
+            let files = files(&parts.cgroups, &asked, &holds, grows, &quota).map_err(io::Error::other)?;
+            files.into_iter().try_for_each(|(controller, name, text)| {
                 let dir = parts.cgroups.directory(controller, &cgroup).ok_or_else(|| {
                     io::Error::new(io::ErrorKind::NotFound, format!("this node has no cgroup controller {controller}"))
                 })?;
@@ -125,7 +161,7 @@ impl Engine {
 mod tests {
     use keelet_cri::v1;
 
-    use super::{merged, weight};
+    use super::{cpu_max, merged, weight};
 
     #[test]
     fn what_a_change_does_not_name_stays() {
@@ -138,6 +174,15 @@ mod tests {
     #[test]
     fn shares_become_weights_from_end_to_end() {
         assert_eq!((weight(2), weight(262_144), weight(0)), (1, 10_000, 1));
-        assert_eq!(weight(1024), 39);
+        assert_eq!((weight(102), weight(512), weight(1024), weight(22_000)), (17, 59, 100, 1204));
+    }
+
+    #[test]
+    fn of_quota_and_period_each_can_be_changed_alone() {
+        let asked = |cpu_quota, cpu_period| v1::LinuxContainerResources { cpu_quota, cpu_period, ..Default::default() };
+        assert_eq!(cpu_max(&asked(50_000, 0), "max 200000\n"), "50000 200000");
+        assert_eq!(cpu_max(&asked(0, 50_000), "20000 100000\n"), "20000 50000");
+        assert_eq!(cpu_max(&asked(-1, 0), "20000 100000\n"), "max 100000");
+        assert_eq!(cpu_max(&asked(7000, 9000), ""), "7000 9000");
     }
 }

@@ -4,7 +4,8 @@
 
 use std::{
     collections::BTreeMap,
-    fs, io,
+    fs,
+    io::{self, Write},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -107,12 +108,17 @@ impl Mounts {
         }
     }
 
-    /// Moves the calling process into a cgroup that exists.
-    pub(crate) fn join(&self, cgroup: &str) -> io::Result<()> {
+    /// Moves the calling process into a cgroup that exists. In one hierarchy it goes to a part of it, if one is named, which
+    /// holds the processes together that it starts.
+    pub(crate) fn join(&self, cgroup: &str, part: Option<&str>) -> io::Result<()> {
+        // Where there is one hierarchy for all, a container may have made cgroups below its own, and nobody can join that then.
+        if let (Self::V2(_), Some(part)) = (self, part) {
+            return self.join_part(cgroup, part);
+        }
         for directory in self.directories(cgroup).into_iter().filter(|directory| directory.is_dir()) {
             join_at(&directory, SELF)?;
         }
-        Ok(())
+        part.map_or(Ok(()), |part| self.join_part(cgroup, part))
     }
 
     /// Makes the directories of a cgroup where each controller has its own.
@@ -138,7 +144,7 @@ impl Mounts {
     }
 
     /// Makes a cgroup below another, just to hold processes together, and moves the calling process into it. One hierarchy is enough.
-    pub(crate) fn join_part(&self, cgroup: &str, part: &str) -> io::Result<()> {
+    fn join_part(&self, cgroup: &str, part: &str) -> io::Result<()> {
         let Some(directory) = self.holder(cgroup) else { return Ok(()) };
         let part = directory.join(part);
         fs::create_dir_all(&part)?;
@@ -164,13 +170,14 @@ impl Mounts {
 
     /// Kills whatever is in a cgroup, and whatever that forks meanwhile.
     pub fn kill(&self, cgroup: &str) {
+        let at_once = self.kill_at_once(cgroup);
         // Each round catches what the one before forked; a fork bomb is held by its limit of processes.
         for _ in 0..100 {
             let processes = self.processes(cgroup);
             if processes.is_empty() {
                 return;
             }
-            for pid in processes {
+            for pid in processes.into_iter().filter(|_| !at_once) {
                 let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
                 if let Some(pid) = pid {
                     let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
@@ -178,6 +185,13 @@ impl Mounts {
             }
             std::thread::yield_now();
         }
+    }
+
+    /// Whether the kernel has killed all of them, which it can on the second generation from 5.14 on.
+    fn kill_at_once(&self, cgroup: &str) -> bool {
+        let Self::V2(point) = self else { return false };
+        let file = point.join(cgroup.trim_start_matches('/')).join("cgroup.kill");
+        fs::OpenOptions::new().write(true).open(file).and_then(|mut file| file.write_all(b"1")).is_ok()
     }
 
     /// Removes a cgroup and those below it. It must be empty; one that is not there is fine.

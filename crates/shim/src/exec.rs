@@ -115,9 +115,7 @@ fn join_cgroups(command: &Command<'_>) -> io::Result<()> {
     let Some(path) = command.spec.linux().as_ref().and_then(|linux| linux.cgroups_path().as_ref()) else {
         return Ok(());
     };
-    let path = path.to_string_lossy();
-    command.cgroups.join(&path)?;
-    command.part.map_or(Ok(()), |part| command.cgroups.join_part(&path, part))
+    command.cgroups.join(&path.to_string_lossy(), command.part)
 }
 
 /// Those in which the container's process is not where we are.

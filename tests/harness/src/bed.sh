@@ -52,17 +52,20 @@ outside() {
     done
     unshare --mount --net --pid --fork true 2>/dev/null || skip "this machine does not let root make namespaces"
     # Beside this shell, because one that waits for a command in front does not hear that it has to stop.
-    (
-        for point in "${points[@]}"; do
-            echo "$BASHPID" >"$point/$name/cgroup.procs"
-        done
-        exec unshare --mount --net --pid --cgroup --fork --kill-child --mount-proc \
-            bash -c "$BED_SCRIPT" bed.sh inside "$bed" "$@"
-    ) <&0 &
+    unshare --mount --net --pid --fork --kill-child --mount-proc bash -c "$BED_SCRIPT" bed.sh join "$bed" "$@" <&0 &
     namespaces=$!
     status=0
     wait "$namespaces" || status=$?
     exit "$status"
+}
+
+# The first process inside joins the cgroups, and only that one: whoever waits for it outside would be in the way where there
+# is one hierarchy for all.
+join() {
+    while read -r point _; do
+        echo 1 >"$point/${1##*/}/cgroup.procs"
+    done < <(hierarchies)
+    exec unshare --cgroup bash -c "$BED_SCRIPT" bed.sh inside "$@"
 }
 
 # === Inside: a machine without anything ===

@@ -22,7 +22,7 @@ use crate::{
 /// How much of the agent's log a failed test shows.
 const LOG_LINES: usize = 80;
 
-/// How often to look until status and journal, which are written one after the other, are of one moment.
+/// How often to look at a ledger that is being removed file by file.
 const GLANCES: usize = 1000;
 
 /// Where a node is, and what it runs on.

@@ -9,18 +9,21 @@ use std::{
 
 use keelet_agent::{Cgroups, NodeFacts};
 
+const CGROUPS: &str = "/sys/fs/cgroup";
+
 /// Asks this machine.
 pub(crate) fn of_this_node(name: Option<String>, address: Option<IpAddr>, root: &Path) -> NodeFacts {
     let hostname = || fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_lowercase();
     let processors = thread::available_parallelism().map_or(1, |count| count.get());
-    let unified = Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
+    let cgroups = cgroups(Path::new(CGROUPS));
     NodeFacts {
         name: name.unwrap_or_else(hostname),
         address: Some(address.unwrap_or_else(own_address).to_string()),
         resolv_conf: fs::read_to_string("/etc/resolv.conf").ok(),
         cpu_millis: i64::try_from(processors).unwrap_or(1) * 1000,
         memory_bytes: memory(&fs::read_to_string("/proc/meminfo").unwrap_or_default()),
-        cgroups: if unified { Cgroups::V2 } else { Cgroups::V1 },
+        swap_limits: limits_swap(Path::new(CGROUPS), cgroups),
+        cgroups,
         seccomp_root: root.join("seccomp"),
         ..NodeFacts::default()
     }
@@ -37,6 +40,20 @@ fn own_address() -> IpAddr {
     ask().map_or(Ipv4Addr::LOCALHOST.into(), |address: std::net::SocketAddr| address.ip())
 }
 
+fn cgroups(root: &Path) -> Cgroups {
+    if root.join("cgroup.controllers").exists() { Cgroups::V2 } else { Cgroups::V1 }
+}
+
+/// Whether the kernel counts what is swapped. In the second generation the topmost cgroup has no limits, but those below it do.
+fn limits_swap(root: &Path, generation: Cgroups) -> bool {
+    let has_limit = |dir: &Path| dir.join("memory.swap.max").exists();
+    let mut below = fs::read_dir(root).into_iter().flatten().flatten();
+    match generation {
+        Cgroups::V1 => root.join("memory/memory.memsw.limit_in_bytes").exists(),
+        Cgroups::V2 => has_limit(root) || below.any(|entry| has_limit(&entry.path())),
+    }
+}
+
 fn memory(meminfo: &str) -> i64 {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
     let kibibytes = line.and_then(|line| line.split_whitespace().next()?.parse::<i64>().ok());
@@ -45,7 +62,28 @@ fn memory(meminfo: &str) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use super::memory;
+    use std::fs;
+
+    use keelet_agent::Cgroups;
+
+    use super::{cgroups, limits_swap, memory};
+
+    /// NoSwap is the only behaviour there is, so where swap can be limited it is.
+    #[test]
+    fn limits_of_swap_are_found_in_both_generations() {
+        let place = tempfile::tempdir().expect("a directory");
+        let root = place.path();
+        let has = || (cgroups(root), limits_swap(root, cgroups(root)));
+        fs::create_dir_all(root.join("memory")).expect("made");
+        assert_eq!(has(), (Cgroups::V1, false));
+        fs::write(root.join("memory/memory.memsw.limit_in_bytes"), "").expect("written");
+        assert_eq!(has(), (Cgroups::V1, true));
+        fs::write(root.join("cgroup.controllers"), "").expect("written");
+        assert_eq!(has(), (Cgroups::V2, false));
+        fs::create_dir(root.join("system.slice")).expect("made");
+        fs::write(root.join("system.slice/memory.swap.max"), "max").expect("written");
+        assert_eq!(has(), (Cgroups::V2, true));
+    }
 
     #[test]
     fn memory_is_read_in_bytes() {

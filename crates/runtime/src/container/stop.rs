@@ -16,6 +16,20 @@ use crate::{
 /// How long a killed process may take to be gone. It is the kernel's time: unmapping memory, closing files.
 const KILLED: Duration = Duration::from_secs(30);
 
+/// Nobody will ever know how a container ended whose end was not seen. Whoever has it stopped need not wait for that.
+fn settle(container: &Container) -> Result<(), Status> {
+    let unknown = matches!(&*container.phase(), Phase::Ended { exit: Exit { code: None, .. }, .. });
+    if !unknown {
+        return Ok(());
+    }
+    let record = {
+        let mut record = container.record();
+        record.given_up_at.get_or_insert_with(now);
+        record.clone()
+    };
+    protocol::write(&container.dir.join(RECORD), &record).map_err(|error| internal("record", &error))
+}
+
 // === impl Engine ===
 
 impl Engine {
@@ -24,7 +38,7 @@ impl Engine {
         if !grace.is_zero() && container.is_running() {
             container.signal(container.record().stop_signal);
             if tokio::time::timeout(grace, container.wait()).await.is_ok() {
-                return Ok(());
+                return settle(&container);
             }
         }
         self.stop_container_now(&container).await
@@ -32,22 +46,13 @@ impl Engine {
 
     /// Kills a container and waits for its end.
     pub(crate) async fn stop_container_now(&self, container: &Arc<Container>) -> Result<(), Status> {
-        let unknown = matches!(&*container.phase(), Phase::Ended { exit: Exit { code: None, .. }, .. });
-        if unknown {
-            let record = {
-                let mut record = container.record();
-                record.given_up_at.get_or_insert_with(now);
-                record.clone()
-            };
-            return protocol::write(&container.dir.join(RECORD), &record).map_err(|error| internal("record", &error));
+        if container.is_running() {
+            container.signal(libc::SIGKILL);
+            tokio::time::timeout(KILLED, container.wait()).await.map_err(|_| {
+                Status::deadline_exceeded(format!("the container {} was killed and has not ended yet", container.id))
+            })?;
         }
-        if !container.is_running() {
-            return Ok(());
-        }
-        container.signal(libc::SIGKILL);
-        tokio::time::timeout(KILLED, container.wait()).await.map_err(|_| {
-            Status::deadline_exceeded(format!("the container {} was killed and has not ended yet", container.id))
-        })
+        settle(container)
     }
 
     /// Removes a container, by force if it runs. May be repeated.

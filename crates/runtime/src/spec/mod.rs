@@ -17,7 +17,10 @@ use oci_spec::runtime::{
     LinuxNamespaceType, LinuxSeccomp, RootBuilder, Spec, SpecBuilder,
 };
 
-pub(crate) use self::mounts::{HOSTNAME, HOSTS, RESOLV_CONF, SHM};
+pub(crate) use self::{
+    mounts::{HOSTNAME, HOSTS, RESOLV_CONF, SHM},
+    resources::{SWAP_FILE, swap_alone},
+};
 use crate::records::User;
 
 /// What a container's configuration depends on besides the request.

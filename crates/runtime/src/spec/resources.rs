@@ -1,5 +1,7 @@
 //! How much of the node a container may have.
 
+use std::collections::BTreeMap;
+
 use keelet_cri::v1;
 use oci_spec::runtime::{
     LinuxCpu, LinuxCpuBuilder, LinuxHugepageLimitBuilder, LinuxMemory, LinuxMemoryBuilder, LinuxResources,
@@ -7,6 +9,9 @@ use oci_spec::runtime::{
 };
 
 use super::{Given, SpecError, builder, devices};
+
+/// Where the second generation of cgroups has the limit of swap.
+pub(crate) const SWAP_FILE: &str = "memory.swap.max";
 
 pub(super) fn resources(
     given: &Given<'_>,
@@ -18,14 +23,14 @@ pub(super) fn resources(
     Ok(resources)
 }
 
-/// The limits alone, as an update has them. Zero and empty mean: not set.
-pub(crate) fn limits(asked: &v1::LinuxContainerResources, unified: bool) -> Result<LinuxResources, SpecError> {
+/// The limits alone. Zero and empty mean: not set.
+fn limits(asked: &v1::LinuxContainerResources, unified: bool) -> Result<LinuxResources, SpecError> {
     let mut resources = LinuxResourcesBuilder::default().build().map_err(builder)?;
     resources.set_devices(None);
     if let Some(cpu) = cpu(asked)? {
         resources.set_cpu(Some(cpu));
     }
-    if let Some(memory) = memory(asked)? {
+    if let Some(memory) = memory(asked, unified)? {
         resources.set_memory(Some(memory));
     }
     let pages = asked.hugepage_limits.iter().map(|page| {
@@ -36,10 +41,30 @@ pub(crate) fn limits(asked: &v1::LinuxContainerResources, unified: bool) -> Resu
     if !pages.is_empty() {
         resources.set_hugepage_limits(Some(pages));
     }
-    if unified && !asked.unified.is_empty() {
-        resources.set_unified(Some(asked.unified.clone().into_iter().collect()));
+    if unified {
+        // libcontainer leaves swap alone where none is allowed.
+        let swap = swap_alone(asked.memory_limit_in_bytes, asked.memory_swap_limit_in_bytes)?;
+        let mut files: BTreeMap<_, _> = swap.map(|swap| (SWAP_FILE.to_owned(), swap)).into_iter().collect();
+        files.extend(asked.unified.clone());
+        if !files.is_empty() {
+            resources.set_unified(Some(files.into_iter().collect()));
+        }
     }
     Ok(resources)
+}
+
+/// How much may be swapped as the second generation of cgroups wants it: without the memory, which CRI counts in. None is
+/// as it was.
+pub(crate) fn swap_alone(limit: i64, swap: i64) -> Result<Option<String>, SpecError> {
+    match (limit, swap) {
+        (_, 0) => Ok(None),
+        (_, ..0) => Ok(Some("max".to_owned())),
+        (..=0, _) => Err(SpecError(format!("a limit of memory and swap ({swap}) needs one of memory"))),
+        (limit, swap) if swap < limit => {
+            Err(SpecError(format!("the limit of memory and swap ({swap}) is below that of memory ({limit})")))
+        }
+        (limit, swap) => Ok(Some((swap - limit).to_string())),
+    }
 }
 
 fn cpu(asked: &v1::LinuxContainerResources) -> Result<Option<LinuxCpu>, SpecError> {
@@ -55,12 +80,31 @@ fn cpu(asked: &v1::LinuxContainerResources) -> Result<Option<LinuxCpu>, SpecErro
     Ok((cpu != LinuxCpuBuilder::default().build().map_err(builder)?).then_some(cpu))
 }
 
-fn memory(asked: &v1::LinuxContainerResources) -> Result<Option<LinuxMemory>, SpecError> {
+fn memory(asked: &v1::LinuxContainerResources, unified: bool) -> Result<Option<LinuxMemory>, SpecError> {
     let mut memory = LinuxMemoryBuilder::default().build().map_err(builder)?;
-    let (limit, swap) = (asked.memory_limit_in_bytes, asked.memory_swap_limit_in_bytes);
+    let swap = if unified { 0 } else { asked.memory_swap_limit_in_bytes };
+    let limit = asked.memory_limit_in_bytes;
     if limit == 0 && swap == 0 {
         return Ok(None);
     }
     memory.set_limit((limit != 0).then_some(limit)).set_swap((swap != 0).then_some(swap));
     Ok(Some(memory))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::swap_alone;
+
+    #[test]
+    fn swap_is_told_apart_from_memory() {
+        let told = |limit, swap| swap_alone(limit, swap).map(|told| told.unwrap_or_else(|| "as it was".to_owned()));
+        assert_eq!(told(100, 0).as_deref(), Ok("as it was"));
+        assert_eq!(told(100, 100).as_deref(), Ok("0"), "nothing is a limit too");
+        assert_eq!(told(100, 150).as_deref(), Ok("50"));
+        assert_eq!(told(100, -1).as_deref(), Ok("max"));
+        assert_eq!(told(0, -1).as_deref(), Ok("max"));
+        assert!(told(100, 99).is_err_and(|error| error.0.contains("(99) is below that of memory (100)")));
+        assert!(told(0, 100).is_err());
+        assert!(told(-1, 100).is_err());
+    }
 }

@@ -164,7 +164,8 @@ async fn capabilities_are_what_was_asked_for(world: &mut World) -> Shown {
 async fn a_privileged_container_may_do_all(world: &mut World) -> Shown {
     let pod = world.pod("privileged").await;
     let script = "mount -t tmpfs none /mnt && echo mounted; test -c /dev/kmsg && echo kmsg; ls -l /dev/stdin | grep -o '/proc/self/fd/0';
-        mknod /tmp/kmsg c 1 11 && dd if=/tmp/kmsg count=0 2>/dev/null && echo used; mkdir /sys/fs/cgroup/pids/probe && rmdir /sys/fs/cgroup/pids/probe && echo cgroups";
+        mknod /tmp/kmsg c 1 11 && dd if=/tmp/kmsg count=0 2>/dev/null && echo used;
+        cd /sys/fs/cgroup && if test -d pids; then cd pids; fi && mkdir probe-$HOSTNAME && rmdir probe-$HOSTNAME && echo cgroups";
     let mut config = world.container("main", script);
     security(&mut config).privileged = true;
     let said = world.output(&pod, config).await;

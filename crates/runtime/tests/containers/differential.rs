@@ -43,7 +43,8 @@ for s in net.ipv4.ip_unprivileged_port_start kernel.msgmax; do echo "sysctl $s $
 ls /proc/self/fd | tr '\n' ' ' | sed 's/^/fds /'; echo
 test -t 0 && echo "stdin terminal" || echo "stdin none"
 cat /etc/hostname | sed 's/^/file /'
-for f in cpu/cpu.shares cpu/cpu.cfs_quota_us memory/memory.limit_in_bytes cpuset/cpuset.cpus pids/pids.max; do echo "limit $f $(cat /sys/fs/cgroup/$f 2>/dev/null)"; done
+for f in cpu/cpu.shares cpu/cpu.cfs_quota_us memory/memory.limit_in_bytes cpuset/cpuset.cpus pids/pids.max \
+    cpu.max memory.max memory.swap.max memory.oom.group cpuset.cpus pids.max hugetlb.2MB.max cgroup.subtree_control; do echo "limit $f $(cat /sys/fs/cgroup/$f 2>/dev/null)"; done
 echo complete
 "#;
 

@@ -124,7 +124,7 @@ async fn a_child_that_keeps_the_output_does_not_hold_the_answer(world: &mut Worl
 /// Says all of itself that a process can say.
 const ABOUT: &str = r#"
 grep -E '^(Uid|Gid|Groups|CapInh|CapPrm|CapEff|CapBnd|CapAmb|NoNewPrivs|Seccomp|Seccomp_filters|SigBlk|SigIgn|Umask|Cpus_allowed|Mems_allowed):' /proc/self/status
-sed 's/^/cgroup /; s#/exec-[0-9]*-[0-9]*$##' /proc/self/cgroup
+sed 's/^/cgroup /; s#:/exec-[0-9]*-[0-9]*$#:/#; s#/exec-[0-9]*-[0-9]*$##' /proc/self/cgroup
 for ns in mnt pid net ipc uts user cgroup; do echo "ns $ns $(readlink /proc/self/ns/$ns)"; done
 echo "oom $(cat /proc/self/oom_score_adj)"
 echo "cwd $(pwd) root $(stat -c %d:%i /)"

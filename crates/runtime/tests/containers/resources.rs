@@ -7,10 +7,22 @@ use crate::{
     world::{World, until},
 };
 
-cases![limits_are_in_its_cgroup_and_can_be_changed, a_container_killed_for_its_memory_says_so, usage_is_counted];
+cases![
+    limits_are_in_its_cgroup_and_can_be_changed,
+    limits_are_in_its_cgroup_of_the_second_generation,
+    a_container_killed_for_its_memory_says_so,
+    a_container_dies_as_a_whole_where_that_is_asked_for,
+    a_container_sees_its_cgroup_and_cannot_change_it,
+    commands_join_a_container_that_has_cgroups_of_its_own,
+    usage_is_counted,
+];
 
 fn unified() -> bool {
     matches!(keelet_shim::cgroup::Mounts::find(), Ok(keelet_shim::cgroup::Mounts::V2(_)))
+}
+
+fn needs_unified() -> Option<Shown> {
+    (!unified()).then(|| Shown::Skipped("this machine has cgroups of the first generation".to_owned()))
 }
 
 async fn limits_are_in_its_cgroup_and_can_be_changed(world: &mut World) -> Shown {
@@ -76,6 +88,68 @@ async fn limits_are_in_its_cgroup_and_can_be_changed(world: &mut World) -> Shown
     Shown::Yes
 }
 
+async fn limits_are_in_its_cgroup_of_the_second_generation(world: &mut World) -> Shown {
+    if let Some(skipped) = needs_unified() {
+        return skipped;
+    }
+    let pod = world.pod("unified").await;
+    let mut config = world.container("main", "sleep 1000");
+    let asked = v1::LinuxContainerResources {
+        cpu_shares: 512,
+        cpu_period: 50_000,
+        cpu_quota: 25_000,
+        memory_limit_in_bytes: 64 << 20,
+        memory_swap_limit_in_bytes: 64 << 20,
+        cpuset_cpus: "0".to_owned(),
+        cpuset_mems: "0".to_owned(),
+        hugepage_limits: vec![v1::HugepageLimit { page_size: "2MB".to_owned(), limit: 2 << 20 }],
+        unified: [("memory.oom.group", "1"), ("pids.max", "77")].map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
+        ..Default::default()
+    };
+    config.linux.as_mut().unwrap().resources = Some(asked.clone());
+    let id = world.start(&pod, config).await;
+    let limit = |file: &str| world.limit(&pod, &id, "", file);
+    assert_eq!(limit("cpu.weight"), "59");
+    assert_eq!(limit("cpu.max"), "25000 50000");
+    assert_eq!(limit("memory.max"), (64 << 20).to_string());
+    assert_eq!(limit("memory.swap.max"), "0", "no more with swap than without is none");
+    assert_eq!(limit("cpuset.cpus"), "0");
+    assert_eq!(limit("hugetlb.2MB.max"), (2 << 20).to_string());
+    assert_eq!((limit("memory.oom.group"), limit("pids.max")), ("1".to_owned(), "77".to_owned()));
+    assert_eq!(world.status(&id).await.resources.unwrap().linux.unwrap(), asked);
+
+    let change = async |more: v1::LinuxContainerResources| world.cri().update_container_resources(&id, more).await;
+    let more = v1::LinuxContainerResources {
+        cpu_shares: 1024,
+        cpu_quota: -1,
+        memory_limit_in_bytes: 128 << 20,
+        memory_swap_limit_in_bytes: 130 << 20,
+        unified: [("pids.max".to_owned(), "88".to_owned())].into(),
+        ..Default::default()
+    };
+    change(more).await.expect("changed");
+    assert_eq!((limit("cpu.weight"), limit("cpu.max")), ("100".to_owned(), "max 50000".to_owned()));
+    assert_eq!(limit("memory.max"), (128 << 20).to_string());
+    assert_eq!(limit("memory.swap.max"), (2 << 20).to_string());
+    assert_eq!((limit("cpuset.cpus"), limit("pids.max")), ("0".to_owned(), "88".to_owned()));
+    // Each alone, where the other is in the same file or decides what it means.
+    change(v1::LinuxContainerResources { cpu_quota: 7_000, ..Default::default() }).await.expect("changed");
+    assert_eq!(limit("cpu.max"), "7000 50000");
+    change(v1::LinuxContainerResources { cpu_period: 20_000, ..Default::default() }).await.expect("changed");
+    assert_eq!(limit("cpu.max"), "7000 20000");
+    let swap = |bytes: i64| v1::LinuxContainerResources { memory_swap_limit_in_bytes: bytes, ..Default::default() };
+    change(swap(129 << 20)).await.expect("changed");
+    assert_eq!(limit("memory.swap.max"), (1 << 20).to_string());
+    change(swap(-1)).await.expect("changed");
+    assert_eq!(limit("memory.swap.max"), "max");
+    let error = change(swap(1 << 20)).await.expect_err("less than memory alone");
+    assert!(error.message.contains("is below that of memory"), "{error}");
+    let wrong = v1::LinuxContainerResources { cpuset_cpus: "4095".to_owned(), ..Default::default() };
+    let error = change(wrong).await.expect_err("no such processor");
+    assert!(error.message.contains("cpuset.cpus = 4095"), "{error}");
+    Shown::Yes
+}
+
 async fn a_container_killed_for_its_memory_says_so(world: &mut World) -> Shown {
     let pod = world.pod("memory").await;
     for (name, script) in [
@@ -96,6 +170,70 @@ async fn a_container_killed_for_its_memory_says_so(world: &mut World) -> Shown {
     Shown::Yes
 }
 
+/// What the agent asks for on cgroup v2: no child is killed alone, so that nothing runs on in a half.
+async fn a_container_dies_as_a_whole_where_that_is_asked_for(world: &mut World) -> Shown {
+    if let Some(skipped) = needs_unified() {
+        return skipped;
+    }
+    let pod = world.pod("whole").await;
+    let mut config = world.container("main", "tail /dev/zero || exit 5");
+    config.linux.as_mut().unwrap().resources = Some(v1::LinuxContainerResources {
+        memory_limit_in_bytes: 24 << 20,
+        memory_swap_limit_in_bytes: 24 << 20,
+        unified: [("memory.oom.group".to_owned(), "1".to_owned())].into(),
+        ..Default::default()
+    });
+    let (status, said) = world.run(&pod, config).await;
+    assert_eq!((status.reason.as_str(), status.exit_code), ("OOMKilled", 137), "{status:?} {said}");
+    Shown::Yes
+}
+
+async fn a_container_sees_its_cgroup_and_cannot_change_it(world: &mut World) -> Shown {
+    if let Some(skipped) = needs_unified() {
+        return skipped;
+    }
+    let pod = world.pod("seen").await;
+    let script = "exec 2>/dev/null; cat /proc/self/cgroup; cat /sys/fs/cgroup/pids.max; grep ' /sys/fs/cgroup ' /proc/mounts; \
+        mkdir /sys/fs/cgroup/below && echo made; \
+        echo max > /sys/fs/cgroup/pids.max && echo changed; true";
+    let mut config = world.container("main", script);
+    config.linux.as_mut().unwrap().resources = Some(v1::LinuxContainerResources {
+        unified: [("pids.max".to_owned(), "77".to_owned())].into(),
+        ..Default::default()
+    });
+    let said = world.output(&pod, config).await;
+    let lines: Vec<_> = said.lines().collect();
+    assert_eq!((lines.len(), &lines[..2]), (3, &["0::/", "77"][..]), "{said}");
+    assert!(lines[2].contains(" cgroup2 ro,nosuid,nodev,noexec"), "{said}");
+    Shown::Yes
+}
+
+/// As a service manager in a container does: its processes move down, and controllers are handed to them.
+async fn commands_join_a_container_that_has_cgroups_of_its_own(world: &mut World) -> Shown {
+    if let Some(skipped) = needs_unified() {
+        return skipped;
+    }
+    let pod = world.pod("manager").await;
+    let script = "cd $(grep -o '/keelet.*' /proc/self/cgroup | sed 's|^|/sys/fs/cgroup|') && mkdir inner && \
+        echo $$ > inner/cgroup.procs && echo +pids > cgroup.subtree_control && echo ready; sleep 1000";
+    let mut config = world.container("main", script);
+    crate::world::security(&mut config).privileged = true;
+    let id = world.start(&pod, config).await;
+    until("it has cgroups of its own", async || world.said(&pod, "main").contains("ready").then_some(())).await;
+    assert_eq!(world.limit(&pod, &id, "", "cgroup.subtree_control"), "pids");
+    let said = world.exec(&id, "cat /proc/self/cgroup").await;
+    assert!(said.contains(&format!("/{id}/exec-")), "{said}");
+    let timed_out = world.try_exec(&id, "sleep 1000 & sleep 1000", 1).await;
+    assert!(timed_out.is_err(), "{timed_out:?}");
+    until("what a command leaves is gone", async || {
+        let mounts = keelet_shim::cgroup::Mounts::find().unwrap();
+        let dir = mounts.directory("", &format!("{}/{}/{id}", world.cgroup, pod.id)).unwrap();
+        (!crate::world::names(&dir).iter().any(|name| name.starts_with("exec-"))).then_some(())
+    })
+    .await;
+    Shown::Yes
+}
+
 async fn usage_is_counted(world: &mut World) -> Shown {
     let pod = world.pod("stats").await;
     let script =
@@ -104,7 +242,10 @@ async fn usage_is_counted(world: &mut World) -> Shown {
     until("it has worked", async || world.said(&pod, "main").contains("done").then_some(())).await;
     let stats = world.cri().container_stats(&id).await.expect("usage");
     assert!(stats.cpu.unwrap().usage_core_nano_seconds.unwrap().value > 1_000_000);
-    assert!(stats.memory.unwrap().working_set_bytes.unwrap().value > 50_000);
+    let memory = stats.memory.unwrap();
+    assert!(memory.working_set_bytes.unwrap().value > 50_000);
+    assert!(memory.usage_bytes.unwrap().value >= memory.working_set_bytes.unwrap().value);
+    assert!(memory.rss_bytes.unwrap().value > 0 && memory.page_faults.unwrap().value > 0);
     let layer = stats.writable_layer.unwrap();
     assert!(layer.used_bytes.unwrap().value >= 3_000_000, "{layer:?}");
     assert!(layer.inodes_used.unwrap().value >= 1);
