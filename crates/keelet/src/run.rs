@@ -24,7 +24,7 @@ use anyhow::{Context, Result, bail};
 use keelet_agent::objects::LocalObjects;
 
 use self::{
-    course::Ending,
+    course::{Ending, Signals},
     node::{Node, Place},
     notes::Notes,
 };
@@ -101,6 +101,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ending = runtime.block_on(async {
+        let signals = Signals::listen()?;
         let place = Place::of(args.root_dir.as_deref())?;
         let endpoint = args.container_runtime_endpoint.as_deref();
         let store = image_store(args)?;
@@ -108,7 +109,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         // One that does not answer now would leave everybody waiting for nothing.
         choice.runtime.version().await.context("no container runtime to run pods with")?;
         let node = Node::start(choice, pods, features, place, &args.local_objects_dir).await?;
-        let ending = course::follow(&node, args.logs, args.plain || args.verbose > 0, notes).await?;
+        let ending = course::follow(&node, signals, args.logs, args.plain || args.verbose > 0, notes).await?;
         node.stop().await;
         Ok::<_, anyhow::Error>(ending)
     })?;

@@ -5,6 +5,7 @@ mod signals;
 mod stop;
 
 use std::{
+    io,
     os::fd::OwnedFd,
     path::PathBuf,
     sync::{Mutex, MutexGuard, PoisonError},
@@ -67,7 +68,7 @@ impl Container {
         dir: PathBuf,
         config: v1::ContainerConfig,
         record: ContainerRecord,
-    ) -> Self {
+    ) -> io::Result<Self> {
         let ended = watch::Sender::new(record.failed.is_some());
         let container = Self {
             id,
@@ -79,8 +80,8 @@ impl Container {
             ended,
             turn: tokio::sync::Mutex::default(),
         };
-        container.read_state();
-        container
+        container.read_state()?;
+        Ok(container)
     }
 
     pub(crate) fn record(&self) -> MutexGuard<'_, ContainerRecord> {
@@ -112,10 +113,10 @@ impl Container {
     }
 
     /// A handle on a process that only its shim knew of; none if there is nothing to watch.
-    pub(crate) fn handle_without_shim(&self) -> Option<OwnedFd> {
+    pub(crate) fn handle_without_shim(&self) -> io::Result<Option<OwnedFd>> {
         match &*self.phase() {
-            Phase::Running(running) => running.handle.as_ref()?.try_clone().ok(),
-            _ => None,
+            Phase::Running(running) => running.handle.as_ref().map(OwnedFd::try_clone).transpose(),
+            _ => Ok(None),
         }
     }
 
@@ -127,11 +128,15 @@ impl Container {
     }
 
     /// Takes up what the shim wrote; what is new of it.
-    fn read_state(&self) -> Vec<v1::ContainerEventType> {
+    fn read_state(&self) -> io::Result<Vec<v1::ContainerEventType>> {
         use v1::ContainerEventType::{ContainerStartedEvent, ContainerStoppedEvent};
-        let Ok(state) = protocol::read::<State>(&self.dir.join(STATE)) else { return Vec::new() };
+        let state: State = match protocol::read(&self.dir.join(STATE)) {
+            Ok(state) => state,
+            Err(error) if records::is_nothing(&error) => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
         let mut phase = self.phase();
-        match (&*phase, state.exit) {
+        Ok(match (&*phase, state.exit) {
             (Phase::Ended { .. }, _) | (Phase::Running(_), None) => Vec::new(),
             (before, Some(exit)) => {
                 // One that ended before we looked has been started all the same.
@@ -142,11 +147,11 @@ impl Container {
                 started.into_iter().chain([ContainerStoppedEvent]).collect()
             }
             (Phase::Created, None) => {
-                let handle = pidfd::open(state.process);
+                let handle = pidfd::open(state.process)?;
                 *phase = Phase::Running(Running { process: state.process, started_at: state.started_at, handle });
                 vec![ContainerStartedEvent]
             }
-        }
+        })
     }
 
     /// The limits that hold: those it was made with, and what was changed since.
@@ -156,7 +161,7 @@ impl Container {
     }
 
     /// Writes down that limits were changed, so that the next server knows too.
-    pub(crate) fn note_limits(&self, asked: &v1::LinuxContainerResources) -> std::io::Result<()> {
+    pub(crate) fn note_limits(&self, asked: &v1::LinuxContainerResources) -> io::Result<()> {
         let limits = crate::update::merged(self.resources().unwrap_or_default(), asked);
         records::write_limits(&self.dir, &limits)
     }

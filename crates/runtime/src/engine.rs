@@ -106,7 +106,7 @@ impl Engine {
             settings,
         };
         let engine = Self { parts: Arc::new(parts) };
-        engine.take_up().await;
+        engine.take_up().await?;
         Ok(engine)
     }
 
@@ -131,19 +131,21 @@ impl Engine {
     }
 
     /// Everything that an earlier server left: sandboxes it finished are kept, others removed.
-    async fn take_up(&self) {
+    async fn take_up(&self) -> Result<(), OpenError> {
         let mut unfinished = Vec::new();
-        for dir in subdirectories(self.parts.settings.sandboxes()) {
+        for dir in subdirectories(&self.parts.settings.sandboxes())? {
             let id = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
             match records::read_sandbox(&dir) {
                 Ok((config, record)) => {
-                    let sandbox = Arc::new(Sandbox::new(id.clone(), dir.clone(), config, record));
-                    for dir in subdirectories(dir.join(CONTAINERS)) {
-                        self.take_up_container(&sandbox, dir).await;
+                    let sandbox = Sandbox::new(id.clone(), dir.clone(), config, record);
+                    let sandbox = Arc::new(sandbox.map_err(unknown(&dir))?);
+                    for dir in subdirectories(&dir.join(CONTAINERS))? {
+                        self.take_up_container(&sandbox, dir).await?;
                     }
                     self.tables().sandboxes.insert(id, Arc::clone(&sandbox));
                     keeper::keep(self, sandbox).await;
                 }
+                Err(error) if !records::is_nothing(&error) => return Err(unknown(&dir)(error)),
                 Err(error) => {
                     tracing::warn!(sandbox = id, %error, "a sandbox was not finished and is removed");
                     unfinished.push((id, dir));
@@ -163,15 +165,17 @@ impl Engine {
                 tracing::warn!(%error, "the files of an earlier container cannot be removed");
             }
         }
+        Ok(())
     }
 
-    async fn take_up_container(&self, sandbox: &Arc<Sandbox>, dir: PathBuf) {
+    async fn take_up_container(&self, sandbox: &Arc<Sandbox>, dir: PathBuf) -> Result<(), OpenError> {
         let id = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
         match records::read_container(&dir) {
             Ok((config, record)) => {
-                let container = Container::new(id.clone(), sandbox.id.clone(), dir, config, record);
-                self.tables().containers.insert(id, Arc::new(container));
+                let container = Container::new(id.clone(), sandbox.id.clone(), dir.clone(), config, record);
+                self.tables().containers.insert(id, Arc::new(container.map_err(unknown(&dir))?));
             }
+            Err(error) if !records::is_nothing(&error) => return Err(unknown(&dir)(error)),
             Err(error) => {
                 tracing::warn!(container = id, %error, "a container was not finished and is removed");
                 let key = id.clone();
@@ -179,6 +183,7 @@ impl Engine {
                 let _ = fs::remove_dir_all(&dir);
             }
         }
+        Ok(())
     }
 
     /// Runs something that waits for the disk or the kernel, off the threads that others need.
@@ -263,12 +268,29 @@ fn make_private(dir: &Path) -> io::Result<()> {
     fs::set_permissions(dir, fs::Permissions::from_mode(0o700))
 }
 
-fn subdirectories(dir: PathBuf) -> Vec<PathBuf> {
-    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    let mut found: Vec<_> =
-        entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()).collect();
-    found.sort();
-    found
+/// Nothing is told or removed on the strength of what could not be read: the pods run on, and the next who opens them may
+/// have more luck.
+fn unknown(dir: &Path) -> impl FnOnce(io::Error) -> OpenError {
+    let what = format!("what runs in {}", dir.display());
+    move |error| OpenError::Io { what, error }
+}
+
+fn subdirectories(dir: &Path) -> Result<Vec<PathBuf>, OpenError> {
+    let read = || -> io::Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(dir)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                found.push(entry.path());
+            }
+        }
+        found.sort();
+        Ok(found)
+    };
+    match read() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        other => other.map_err(unknown(dir)),
+    }
 }
 
 /// The time in nanoseconds since 1970, as CRI writes it.

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use keelet_shim::protocol::{Answer, Request};
+use keelet_shim::protocol::{Answer, Request, is_shortage};
 
 use crate::{
     engine::{Engine, Parts},
@@ -65,11 +65,19 @@ fn upgrade(parts: &Weak<Parts>, sandbox: &Weak<Sandbox>) -> Option<(Engine, Arc<
 /// Connects to the shim, or starts another in its place.
 async fn listen(engine: &Engine, sandbox: &Arc<Sandbox>) -> Option<Connection> {
     let shim = Shim::of(&sandbox.dir);
-    if let Ok(connection) = watch(&shim).await {
-        for container in engine.containers_of(&sandbox.id) {
-            engine.refresh(&container);
+    match watch(&shim).await {
+        Ok(connection) => {
+            for container in engine.containers_of(&sandbox.id) {
+                engine.refresh(&container);
+            }
+            return Some(connection);
         }
-        return Some(connection);
+        // It may well be there.
+        Err(ShimError::Gone(error)) if is_shortage(&error) => {
+            tracing::warn!(sandbox = sandbox.id, %error, "the shim of a pod cannot be asked; it is tried again");
+            return None;
+        }
+        Err(_) => {}
     }
     match replace(engine, sandbox).await {
         Ok(connection) => connection,
@@ -91,7 +99,7 @@ async fn replace(engine: &Engine, sandbox: &Arc<Sandbox>) -> Result<Option<Conne
     let containers = engine.containers_of(&sandbox.id);
     let mut running = Vec::new();
     for container in &containers {
-        match container.handle_without_shim() {
+        match container.handle_without_shim()? {
             Some(handle) => running.push((container.id.clone(), handle)),
             None => {
                 let cgroup = container.cgroup();

@@ -89,6 +89,11 @@ pub(crate) fn read_limits(dir: &Path) -> Option<v1::LinuxContainerResources> {
     decode(&dir.join(LIMITS)).ok()
 }
 
+/// Whether a file is missing or has nothing in it that could be used. Anything else that goes wrong says nothing about it.
+pub(crate) fn is_nothing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidData)
+}
+
 fn decode<T: Message + Default>(path: &Path) -> io::Result<T> {
     T::decode(fs::read(path)?.as_slice()).map_err(|error| {
         io::Error::new(io::ErrorKind::InvalidData, format!("{} cannot be used: {error}", path.display()))

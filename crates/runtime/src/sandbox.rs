@@ -40,9 +40,14 @@ pub(crate) struct Sandbox {
 // === impl Sandbox ===
 
 impl Sandbox {
-    pub(crate) fn new(id: String, dir: PathBuf, config: v1::PodSandboxConfig, record: SandboxRecord) -> Self {
-        let pause = pidfd::open(record.pause);
-        Self {
+    pub(crate) fn new(
+        id: String,
+        dir: PathBuf,
+        config: v1::PodSandboxConfig,
+        record: SandboxRecord,
+    ) -> io::Result<Self> {
+        let pause = pidfd::open(record.pause)?;
+        Ok(Self {
             id,
             dir,
             config,
@@ -50,7 +55,7 @@ impl Sandbox {
             pause,
             turn: tokio::sync::Mutex::default(),
             leaving: false.into(),
-        }
+        })
     }
 
     pub(crate) fn record(&self) -> MutexGuard<'_, SandboxRecord> {
@@ -219,7 +224,8 @@ impl Engine {
         }
         // From here on it is one.
         protocol::write(&dir.join(RECORD), &record).map_err(|error| internal("the pod's record", &error))?;
-        Ok(Arc::new(Sandbox::new(id.to_owned(), dir.to_owned(), config, record)))
+        let sandbox = Sandbox::new(id.to_owned(), dir.to_owned(), config, record);
+        sandbox.map(Arc::new).map_err(|error| internal("the pod's process", &error))
     }
 
     /// What a sandbox left that never came to be, or whose files cannot be read.
@@ -227,7 +233,7 @@ impl Engine {
         let _ = self.parts.network.detach(id, None).await;
         // The process that holds its namespaces goes with the shim's last word on it, or by what that wrote down.
         if let Ok(pause) = protocol::read(&dir.join(PAUSE))
-            && let Some(pause) = pidfd::open(pause)
+            && let Ok(Some(pause)) = pidfd::open(pause)
         {
             let _ = pidfd::send_signal(pause, libc::SIGKILL);
         }

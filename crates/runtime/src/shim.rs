@@ -8,12 +8,15 @@ use std::{
     },
     path::{Path, PathBuf},
     process::Stdio,
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use keelet_shim::protocol::{Answer, Request, SOCKET};
 use keelet_shim::wire;
-use rustix::fs::{Mode, OFlags, open};
+use rustix::{
+    fs::{Mode, OFlags, open},
+    process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit},
+};
 use tokio::{io::Interest, net::UnixStream, process::Command};
 
 /// How to start shims.
@@ -22,6 +25,8 @@ pub(crate) struct Launcher {
     executable: Arc<OwnedFd>,
     /// What makes a shim of the executable; the directory of the sandbox follows.
     arguments: Arc<[String]>,
+    /// How many open files shims may have, and what runs in them.
+    open_files: Rlimit,
 }
 
 /// The way to the shim of one sandbox. Each request has a connection of its own.
@@ -44,7 +49,7 @@ impl Launcher {
     /// Shims that run from this program or another, sealed.
     pub(crate) fn new(executable: Option<&Path>, arguments: &[String]) -> io::Result<Self> {
         let executable = keelet_shim::seal::sealed(executable.unwrap_or(Path::new("/proc/self/exe")))?;
-        Ok(Self { executable: Arc::new(executable), arguments: arguments.into() })
+        Ok(Self { executable: Arc::new(executable), arguments: arguments.into(), open_files: take_all_files() })
     }
 
     /// Starts a shim for the sandbox. The socket is there before it, so it can be asked at once.
@@ -56,7 +61,7 @@ impl Launcher {
         let program = format!("/proc/self/fd/{}", executable.as_raw_fd());
         rustix::io::fcntl_setfd(&executable, rustix::io::FdFlags::empty())?;
         // Dropped at once: it outlives us, and while we live tokio reaps it.
-        Command::new(program)
+        let child = Command::new(program)
             .args(self.arguments.iter())
             .arg(dir)
             .env_clear()
@@ -65,8 +70,25 @@ impl Launcher {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
+        // It has nothing to do before it is asked.
+        if let Some(pid) = child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw) {
+            prlimit(Some(pid), Resource::Nofile, self.open_files)?;
+        }
         Ok(shim)
     }
+}
+
+/// Every pod has some open files here, so as many are taken as may be. What was given before is for others: programs that
+/// close all there could be take their time with many.
+fn take_all_files() -> Rlimit {
+    static GIVEN: OnceLock<Rlimit> = OnceLock::new();
+    *GIVEN.get_or_init(|| {
+        let given = getrlimit(Resource::Nofile);
+        if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: given.maximum, ..given }) {
+            tracing::warn!(%error, "no more open files can be had");
+        }
+        given
+    })
 }
 
 // === impl Shim ===

@@ -7,14 +7,19 @@ use std::{
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::protocol::ProcessRef;
+use crate::protocol::{ProcessRef, is_shortage};
 
-/// A handle on the process, if it is still the one that is meant. It may have ended and not been reaped yet.
-pub fn open(process: ProcessRef) -> Option<OwnedFd> {
-    let pid = Pid::from_raw(i32::try_from(process.pid).ok()?)?;
-    let handle = pidfd_open(pid, PidfdFlags::NONBLOCK).ok()?;
+/// A handle on the process, if it is still the one that is meant. It may have ended and not been reaped yet. An error if
+/// there is none to be had just now, whatever became of the process.
+pub fn open(process: ProcessRef) -> io::Result<Option<OwnedFd>> {
+    let Some(pid) = i32::try_from(process.pid).ok().and_then(Pid::from_raw) else { return Ok(None) };
+    let opened = pidfd_open(pid, PidfdFlags::NONBLOCK).map_err(io::Error::from);
     // Asked after it was opened: the number can have been given to another only before.
-    (start_ticks(process.pid).ok()? == process.ticks).then_some(handle)
+    match opened.and_then(|handle| Ok((handle, start_ticks(process.pid)?))) {
+        Ok((handle, ticks)) => Ok((ticks == process.ticks).then_some(handle)),
+        Err(error) if is_shortage(&error) => Err(error),
+        Err(_) => Ok(None),
+    }
 }
 
 /// The process with that number, as it is now.
@@ -113,8 +118,9 @@ mod tests {
     fn a_handle_is_for_one_process_only() {
         let mut child = Command::new("sh").args(["-c", "exit 7"]).spawn().expect("sh");
         let process = identify(child.id()).expect("there until it is reaped");
-        assert!(open(ProcessRef { ticks: process.ticks + 1, ..process }).is_none());
-        let handle = open(process).expect("the same");
+        let found = |process| open(process).expect("it can be asked");
+        assert!(found(ProcessRef { ticks: process.ticks + 1, ..process }).is_none());
+        let handle = found(process).expect("the same");
         let status = child.wait().expect("ended");
         assert!(has_ended(&handle));
         assert_eq!(status.code(), Some(7));
@@ -124,6 +130,6 @@ mod tests {
         } else {
             println!("skipped: this kernel tells an exit code to parents only");
         }
-        assert!(open(process).is_none(), "its number is free now");
+        assert!(found(process).is_none(), "its number is free now");
     }
 }

@@ -213,6 +213,12 @@ pub fn read<T: DeserializeOwned>(path: &Path) -> io::Result<T> {
     })
 }
 
+/// Whether an error says nothing about what was asked for, only that the node has no more of something. Who takes it for an
+/// answer ends what runs.
+pub fn is_shortage(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM))
+}
+
 /// Writes a file of JSON in one step: whoever reads it sees the old one or the new one.
 pub fn write<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
     let new = path.with_extension("new");

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    io::IsTerminal,
+    io::{self, IsTerminal},
     process::ExitCode,
     sync::Arc,
     time::Duration,
@@ -16,7 +16,7 @@ use keelet_agent::{
 use keelet_lifecycle::status::{ContainerState, Phase, PodStatus};
 use keelet_pod::Pod;
 use tokio::{
-    signal::unix::{SignalKind, signal},
+    signal::unix::{Signal, SignalKind, signal},
     sync::mpsc,
     task::JoinSet,
     time::{Instant, MissedTickBehavior, interval, sleep_until},
@@ -98,13 +98,37 @@ struct Course<'a> {
     pulls_told: Instant,
 }
 
+/// What somebody at the terminal, or a service manager, may want meanwhile.
+pub(super) struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    resize: Signal,
+}
+
+// === impl Signals ===
+
+impl Signals {
+    /// They are kept from now on. To be called before anything is made: who is ended by a signal cleans nothing up.
+    pub(super) fn listen() -> io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            resize: signal(SignalKind::window_change())?,
+        })
+    }
+}
+
 /// Shows what happens until nothing is left of the pods.
-pub(super) async fn follow(node: &Node, with_logs: bool, plain: bool, notes: Notes) -> Result<Ending> {
+pub(super) async fn follow(
+    node: &Node,
+    signals: Signals,
+    with_logs: bool,
+    plain: bool,
+    notes: Notes,
+) -> Result<Ending> {
     let style = Style::of_stdout();
-    let live = std::io::stdout().is_terminal() && !plain && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
-    // Before anything else: a signal that comes early must not be lost.
-    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-    let mut resize = signal(SignalKind::window_change())?;
+    let live = io::stdout().is_terminal() && !plain && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+    let Signals { mut interrupt, mut terminate, mut resize } = signals;
     let (mut lines, mut readers) = match with_logs {
         true => logs::follow(node, style),
         false => (mpsc::channel(1).1, JoinSet::new()),

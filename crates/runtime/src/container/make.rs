@@ -139,7 +139,8 @@ impl Engine {
         };
         // From here on it is one.
         write("the container's record", protocol::write(&dir.join(RECORD), &record))?;
-        Ok(Container::new(id, sandbox.id.clone(), dir, config, record))
+        let container = Container::new(id, sandbox.id.clone(), dir, config, record);
+        container.map_err(|error| internal("the container's state", &error))
     }
 
     /// Images that a container mounts like volumes: the keys of the mounts, and where they are.
@@ -206,7 +207,11 @@ impl Engine {
 
     /// Takes up what the shim wrote of a container.
     pub(crate) fn refresh(&self, container: &Arc<Container>) {
-        for kind in container.read_state() {
+        let news = container.read_state().unwrap_or_else(|error| {
+            tracing::warn!(container = container.id, %error, "what became of a container cannot be read");
+            Vec::new()
+        });
+        for kind in news {
             if let Ok(sandbox) = self.sandbox(&container.sandbox) {
                 self.tell(&sandbox, &container.id, kind);
             }

@@ -23,6 +23,7 @@ cases![
     an_unfinished_sandbox_is_removed,
     a_command_dies_with_the_server_that_asked,
     what_is_begun_is_ended_without_its_caller,
+    a_server_without_files_changes_nothing,
     numbers_may_come_again,
 ];
 
@@ -42,7 +43,7 @@ pub(crate) fn serve(world: World) -> ExitCode {
 fn assert_ended(status: &v1::ContainerStatus, code: i32) {
     use keelet_shim::pidfd::{identify, open, wait_status};
     let mut child = Command::new("true").spawn().unwrap();
-    let handle = open(identify(child.id()).unwrap()).unwrap();
+    let handle = open(identify(child.id()).unwrap()).unwrap().unwrap();
     child.wait().unwrap();
     let expected = if wait_status(&handle).is_some() { (code, "Error") } else { (137, "ContainerStatusUnknown") };
     assert_eq!(status.state(), v1::ContainerState::ContainerExited);
@@ -360,5 +361,54 @@ async fn what_is_begun_is_ended_without_its_caller(world: &mut World) -> Shown {
             world.cri().remove_container(&container.id).await.expect("removed");
         }
     }
+    Shown::Yes
+}
+
+/// Wherever a server runs out of open files while it takes up what runs: it ends nothing, and the next finds all as it was.
+async fn a_server_without_files_changes_nothing(world: &mut World) -> Shown {
+    let mut running = Vec::new();
+    for name in ["one", "two", "three"] {
+        let pod = world.pod(name).await;
+        for container in ["first", "second"] {
+            let id = world.start(&pod, world.container(container, "sleep 1000")).await;
+            running.push((world.pid(&id).await, id));
+        }
+    }
+    let before = shims();
+    world.close();
+    let socket = world.dir.join("cri.sock");
+    let (mut ended, mut served) = (0, 0);
+    for files in (8..72).step_by(4) {
+        let _ = fs::remove_file(&socket);
+        let mut server = Command::new("sh")
+            .args(["-c", &format!("ulimit -n {files}; exec \"$@\""), "sh"])
+            .arg(env::current_exe().unwrap())
+            .arg("serve")
+            .args([&world.dir, std::path::Path::new(&world.cgroup)])
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        // One that has no more files may serve nobody, and go on.
+        for _ in 0..40 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            if server.try_wait().unwrap().is_some() {
+                ended += 1;
+                break;
+            } else if socket.exists() {
+                served += 1;
+                break;
+            }
+        }
+        let _ = server.kill();
+        server.wait().unwrap();
+    }
+    assert!(ended > 0 && served > 0, "{ended} ended, {served} served");
+    world.reopen().await;
+    for (pid, id) in running {
+        assert_eq!((world.state(&id).await, world.pid(&id).await), (v1::ContainerState::ContainerRunning, pid));
+        assert_eq!(world.exec(&id, "echo here").await, "here\n");
+    }
+    assert_eq!(shims(), before);
     Shown::Yes
 }

@@ -169,7 +169,7 @@ impl Shim {
                     Err(error) => {
                         // Nobody could ever say what became of it.
                         if let Ok(process) = pidfd::identify(pid)
-                            && let Some(handle) = pidfd::open(process)
+                            && let Ok(Some(handle)) = pidfd::open(process)
                         {
                             let _ = pidfd::send_signal(handle, libc::SIGKILL);
                         }
@@ -203,9 +203,8 @@ impl Shim {
             Err(Some(Ends { out, err, stdin })) => Output::pipes(log, out, err, stdin),
             Err(None) => Output::none(log),
         };
-        let started_at = now();
+        let (handle, started_at) = (pidfd::open(process)?, now());
         write(&dir.join(STATE), &State { process, started_at, exit: None })?;
-        let handle = pidfd::open(process);
         self.containers
             .insert(id.to_owned(), Container { process, handle, adopted: false, started_at, cgroup, output });
         Ok(())
