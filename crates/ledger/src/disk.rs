@@ -67,6 +67,15 @@ pub enum EntryKind {
 #[derive(Debug)]
 pub struct Lock(#[allow(dead_code, reason = "held for its drop")] Option<File>);
 
+/// A process that is being started has the locks of the one that starts it, until it is a program of its own. If that one
+/// dies meanwhile, the next has to wait for a moment.
+const ATTEMPTS_TO_LOCK: usize = 50;
+
+#[expect(clippy::disallowed_methods, reason = "nothing runs yet: whoever locks a ledger is about to open it")]
+fn pause() {
+    std::thread::sleep(std::time::Duration::from_millis(10));
+}
+
 /// The machine's own file system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OsDisk;
@@ -172,11 +181,14 @@ impl Disk for OsDisk {
 
     fn lock(&self, directory: &Path) -> io::Result<Option<Lock>> {
         let file = File::open(directory)?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(Lock(Some(file)))),
-            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-            Err(error) => Err(error.into()),
+        for _ in 0..ATTEMPTS_TO_LOCK {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(Some(Lock(Some(file)))),
+                Err(rustix::io::Errno::WOULDBLOCK) => pause(),
+                Err(error) => return Err(error.into()),
+            }
         }
+        Ok(None)
     }
 }
 

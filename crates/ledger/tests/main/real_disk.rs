@@ -39,6 +39,20 @@ fn two_agents_cannot_have_one_ledger() {
     drop(open(directory.path()));
 }
 
+/// Who was just started by an agent that died has its lock for a moment, and the next agent waits for that.
+#[test]
+fn a_lock_that_is_let_go_soon_is_waited_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let first = open(directory.path());
+    let holder = std::thread::spawn(move || {
+        #[expect(clippy::disallowed_methods, reason = "a lock that is held for a while")]
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        drop(first);
+    });
+    drop(open(directory.path()));
+    holder.join().unwrap();
+}
+
 #[test]
 fn a_ledger_may_move_to_the_thread_that_writes() {
     fn moves<T: Send + 'static>() {}
