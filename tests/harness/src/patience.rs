@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 /// How long to wait for something that has to happen. Only a net: a healthy machine needs a fraction of it.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How many times that, on a machine whose processor is a program.
-const SLOWER: &str = "KEELET_NODE_SLOWER";
+const SLOWER: &str = "KEELET_SLOWER";
 
 /// How long to wait on this machine.
 fn patience() -> Duration {

@@ -322,7 +322,9 @@ pub(crate) async fn until<T>(what: &str, mut found: impl AsyncFnMut() -> Option<
 }
 
 async fn until_or<T, E>(_: &str, mut found: impl AsyncFnMut() -> Result<T, E>) -> Result<T, E> {
-    let end = tokio::time::Instant::now() + Duration::from_secs(45);
+    // How many times that is told where the processor is a program.
+    let slower = std::env::var("KEELET_SLOWER").ok().and_then(|times| times.parse().ok()).unwrap_or(1);
+    let end = tokio::time::Instant::now() + Duration::from_secs(45).saturating_mul(slower);
     loop {
         match found().await {
             Err(_) if tokio::time::Instant::now() < end => tokio::time::sleep(Duration::from_millis(20)).await,

@@ -155,6 +155,14 @@ fn close_directories(spec: &Spec) -> Result<(), String> {
     Ok(())
 }
 
+/// The memory of the kernel has another name everywhere else.
+fn rename_core() {
+    if fs::read_link("/dev/kcore").is_ok_and(|target| target == Path::new("/proc/kcore")) {
+        // Of no use to most, so of no harm if it stays.
+        let _ = fs::rename("/dev/kcore", "/dev/core");
+    }
+}
+
 /// What libcontainer calls in place of the command.
 #[derive(Clone)]
 struct ContainerProcess {
@@ -171,6 +179,7 @@ impl ContainerProcess {
     fn finish(&self, spec: &Spec) -> Result<(), String> {
         let process = spec.process().as_ref().ok_or("the configuration has no process")?;
         close_directories(spec)?;
+        rename_core();
         late::set_propagation(spec.mounts().as_deref().unwrap_or_default())?;
         self.trees.take().into_iter().try_for_each(late::Tree::put)?;
         own_stdio(process.user().uid()).map_err(|error| text("standard input and output", error))?;
