@@ -321,10 +321,13 @@ pub(crate) async fn until<T>(what: &str, mut found: impl AsyncFnMut() -> Option<
     until_or(what, async || found().await.ok_or(())).await.unwrap_or_else(|()| panic!("waited in vain until {what}"))
 }
 
+/// How many times longer everything may take, where the processor is a program.
+pub(crate) fn slower() -> u32 {
+    std::env::var("KEELET_SLOWER").ok().and_then(|times| times.parse().ok()).unwrap_or(1)
+}
+
 async fn until_or<T, E>(_: &str, mut found: impl AsyncFnMut() -> Result<T, E>) -> Result<T, E> {
-    // How many times that is told where the processor is a program.
-    let slower = std::env::var("KEELET_SLOWER").ok().and_then(|times| times.parse().ok()).unwrap_or(1);
-    let end = tokio::time::Instant::now() + Duration::from_secs(45).saturating_mul(slower);
+    let end = tokio::time::Instant::now() + Duration::from_secs(45).saturating_mul(slower());
     loop {
         match found().await {
             Err(_) if tokio::time::Instant::now() < end => tokio::time::sleep(Duration::from_millis(20)).await,
