@@ -1,6 +1,7 @@
 //! Who may be killed, and what goes on.
 
 use std::{
+    collections::BTreeMap,
     env, fs,
     process::{Child, Command, ExitCode, Stdio},
     time::Duration,
@@ -89,11 +90,19 @@ impl Other {
     }
 }
 
-/// The shims that run.
+/// The shims that run. What a shim has forked has its name until it becomes the container's program, and is none.
 pub(crate) fn shims() -> Vec<u32> {
-    let is_shim =
-        |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "keelet-shim");
-    names(std::path::Path::new("/proc")).iter().filter_map(|name| name.parse().ok()).filter(is_shim).collect()
+    let parent_of_named = |pid: u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let (_, rest) = stat.split_once("(keelet-shim) ")?;
+        rest.split(' ').nth(1)?.parse().ok().map(|parent: u32| (pid, parent))
+    };
+    let named: BTreeMap<u32, u32> = names(std::path::Path::new("/proc"))
+        .iter()
+        .filter_map(|name| name.parse().ok())
+        .filter_map(parent_of_named)
+        .collect();
+    named.iter().filter(|(_, parent)| !named.contains_key(parent)).map(|(pid, _)| *pid).collect()
 }
 
 /// A process that is gone by now, such as one that a shim forked, is as good as killed.
