@@ -10,7 +10,10 @@ use std::{
     path::Path,
 };
 
-use rustix::fs::{CWD, FlockOperation, OFlags, RenameFlags, flock, renameat_with};
+use rustix::{
+    fs::{CWD, FlockOperation, OFlags, RenameFlags, flock, renameat_with},
+    io::Errno,
+};
 
 /// A file system, as far as the ledger needs one.
 pub trait Disk {
@@ -79,6 +82,11 @@ fn pause() {
 /// The machine's own file system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OsDisk;
+
+/// The error that says nothing about what was asked for, if it is one: the node has no more files or memory to give.
+pub(crate) fn shortage(error: &io::Error) -> Option<Errno> {
+    Errno::from_io_error(error).filter(|errno| matches!(*errno, Errno::MFILE | Errno::NFILE | Errno::NOMEM))
+}
 
 // === impl Lock ===
 
@@ -155,7 +163,7 @@ impl Disk for OsDisk {
     fn rename_aside(&self, from: &Path, to: &Path) -> io::Result<()> {
         match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
             // Some file systems do not know the flag. The lock keeps others away between the look and the rename.
-            Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => match fs::symlink_metadata(to) {
+            Err(Errno::INVAL | Errno::NOSYS) => match fs::symlink_metadata(to) {
                 Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
                 Err(_) => fs::rename(from, to),
             },
@@ -184,7 +192,7 @@ impl Disk for OsDisk {
         for _ in 0..ATTEMPTS_TO_LOCK {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => return Ok(Some(Lock(Some(file)))),
-                Err(rustix::io::Errno::WOULDBLOCK) => pause(),
+                Err(Errno::WOULDBLOCK) => pause(),
                 Err(error) => return Err(error.into()),
             }
         }

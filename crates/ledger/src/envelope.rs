@@ -18,11 +18,13 @@
 use std::io;
 
 use keelet_lifecycle::BootId;
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 
 use crate::{
     crc::crc32,
+    disk::shortage,
     lines::Lines,
     migrate::{self, Migration},
 };
@@ -302,6 +304,18 @@ impl<B> Decoded<B> {
             Some(pod) if pod.uid == uid => Ok(self),
             Some(pod) => Err(Damage::WrongPod { found: pod.uid.clone() }),
             None => Err(Damage::WrongPod { found: String::new() }),
+        }
+    }
+}
+
+// === impl Damage ===
+
+impl Damage {
+    /// The error that says nothing about the file, if it is one: the node has no more of something.
+    pub(crate) fn shortage(&self) -> Option<Errno> {
+        match self {
+            Self::Unreadable(error) => shortage(error),
+            _ => None,
         }
     }
 }

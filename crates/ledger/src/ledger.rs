@@ -7,7 +7,7 @@ use serde_json::{Value, value::to_raw_value};
 
 use crate::{
     commit::page_of,
-    disk::{Disk, Lock, OsDisk},
+    disk::{Disk, Lock, OsDisk, shortage},
     envelope::PodRef,
     heartbeat::{Beat, Heartbeat},
     history::Bounds,
@@ -67,6 +67,14 @@ pub enum OpenError {
         /// The other agent's process, if it left its number.
         pid: Option<u32>,
     },
+    /// The node has no more open files or no more memory. That says nothing about what is in the ledger.
+    #[error("cannot read {}: {error}; nothing was changed, and an agent that can open files finds everything", path.display())]
+    Shortage {
+        /// What could not be read.
+        path: PathBuf,
+        /// What there is no more of.
+        error: io::Error,
+    },
     /// One directory cannot be both.
     #[error("the durable and the volatile ledger must not be the same directory, {}", root.display())]
     SameRoot {
@@ -122,6 +130,9 @@ impl<D: Disk> Ledger<D> {
                 }
                 // Without a directory there is nothing to share.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) if shortage(&error).is_some() => {
+                    return Err(OpenError::Shortage { path: root.clone(), error });
+                }
                 Err(error) => troubles.push(WriteError::at(WriteStep::MakeDirectory, root)(error)),
             }
             // For the message above, so worth a try and no more.
@@ -145,6 +156,9 @@ impl<D: Disk> Ledger<D> {
         let heartbeat = Heartbeat::load(&mut loader);
         let found = loader.pods();
         let losses = loader.losses;
+        if let Some((path, error)) = losses.iter().find_map(|loss| Some((&loss.file, loss.why.shortage()?))) {
+            return Err(OpenError::Shortage { path: path.clone(), error: error.into() });
+        }
         let mut pages = BTreeMap::new();
         let mut pods = Vec::new();
         for (uid, (page, recovered)) in found {

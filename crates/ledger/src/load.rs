@@ -246,7 +246,7 @@ impl<D: Disk> Loader<'_, D> {
         match self.read(path, kind) {
             Ok(decoded) => decoded.map(|decoded| decoded.body),
             Err(damage) => {
-                let place = self.move_away(path);
+                let place = self.move_away(path, &damage);
                 self.lose(None, path, Some(kind), damage, place);
                 None
             }
@@ -324,7 +324,7 @@ impl<D: Disk> Loader<'_, D> {
                     uids.insert(uid);
                 }
                 (Some(uid), EntryKind::File | EntryKind::Other) => {
-                    let place = self.move_away(&path);
+                    let place = self.move_away(&path, &Damage::Foreign);
                     self.lose(Some(&uid), &path, None, Damage::Foreign, place);
                 }
                 (None, _) if names::is_leftover(&entry.name) => self.tidy(&path),
@@ -366,16 +366,17 @@ impl<D: Disk> Loader<'_, D> {
     }
 
     fn set_aside(&mut self, uid: &str, path: &Path, kind: Kind, why: Damage, blocked: &mut BTreeSet<PathBuf>) {
-        let place = self.move_away(path);
+        let place = self.move_away(path, &why);
         if matches!(place, Place::Stuck(_)) {
             blocked.insert(path.to_owned());
         }
         self.lose(Some(uid), path, Some(kind), why, place);
     }
 
-    fn move_away(&self, path: &Path) -> Place {
+    fn move_away(&self, path: &Path, why: &Damage) -> Place {
         match self.mode {
             Mode::Look => Place::Left,
+            Mode::Repair if why.shortage().is_some() => Place::Left,
             Mode::Repair => match set_aside(self.disk, path) {
                 Ok(to) => Place::SetAside(to),
                 Err(error) => Place::Stuck(error),

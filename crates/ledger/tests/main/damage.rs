@@ -2,13 +2,15 @@
 
 use std::{fs, os::unix::fs::symlink, path::PathBuf, sync::Arc};
 
-use keelet_ledger::{Damage, Entry, Fate, Kind, LARGEST_FILE, Ledger, Loss, Opened, Place, Settings, Snapshot};
+use keelet_ledger::{
+    Damage, Entry, Fate, Kind, LARGEST_FILE, Ledger, Loss, OpenError, Opened, Place, Settings, Snapshot,
+};
 use keelet_lifecycle::{Evidence, evidence::Durable};
 use serde_json::json;
 use tempfile::TempDir;
 
 use crate::{
-    disk::{EACCES, EIO, Fault, Op, SimDisk},
+    disk::{EACCES, EIO, EMFILE, ENFILE, ENOMEM, Fault, Op, SimDisk},
     sample::{self, BOOT, DURABLE, OTHER_BOOT, UID, VOLATILE, at, evidence, pod, record},
 };
 
@@ -234,6 +236,37 @@ fn a_file_that_the_disk_refuses_to_read_is_set_aside() {
         assert!(matches!(&opened.losses[0].why, Damage::Unreadable(error) if error.raw_os_error() == Some(errno)));
         assert!(matches!(opened.losses[0].place, Place::SetAside(_)));
         assert_eq!(opened.pods[0].evidence, evidence(1));
+    }
+}
+
+/// Wherever a start meets a node without open files, it takes nothing for lost, and the next one finds everything.
+#[test]
+fn a_node_without_open_files_has_lost_nothing() {
+    for errno in [EMFILE, ENFILE, ENOMEM] {
+        for (op, under) in [
+            (Op::Lock, DURABLE.to_owned()),
+            (Op::List, format!("{VOLATILE}/pods")),
+            (Op::List, format!("{VOLATILE}/pods/{UID}")),
+            (Op::Read, format!("{DURABLE}/pods/{UID}/evidence.json")),
+            (Op::Read, format!("{VOLATILE}/pods/{UID}/evidence.json")),
+            (Op::Read, format!("{VOLATILE}/heartbeat.json")),
+        ] {
+            let disk = SimDisk::default();
+            let mut ledger = sample::open_well(&disk).ledger;
+            let _ = sample::commit(&mut ledger, UID, &evidence(1), 0);
+            let _ = ledger.stop(at(0));
+            drop(ledger);
+            disk.fail(Some(Fault::on(op, &under, errno)));
+            let Err(OpenError::Shortage { path, error }) = Ledger::open_on(disk.clone(), sample::settings()) else {
+                panic!("{op:?} {under} {errno}: opened");
+            };
+            assert!(path.starts_with(&under), "{} {under}", path.display());
+            assert_eq!(error.raw_os_error(), Some(errno));
+            disk.fail(None);
+            let opened = sample::open_well(&disk);
+            assert_eq!(opened.pods[0].evidence, evidence(1));
+            assert!(opened.ledger.last_seen().is_some());
+        }
     }
 }
 

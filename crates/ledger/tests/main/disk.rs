@@ -14,6 +14,9 @@ pub(crate) const ENOSPC: i32 = 28;
 pub(crate) const EROFS: i32 = 30;
 pub(crate) const EIO: i32 = 5;
 pub(crate) const EACCES: i32 = 13;
+pub(crate) const EMFILE: i32 = 24;
+pub(crate) const ENFILE: i32 = 23;
+pub(crate) const ENOMEM: i32 = 12;
 
 #[derive(Clone, Default)]
 pub(crate) struct SimDisk(Rc<RefCell<World>>);
