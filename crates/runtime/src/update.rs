@@ -8,7 +8,7 @@ use tonic::Status;
 
 use crate::{
     engine::Engine,
-    spec::{SWAP_FILE, SpecError, swap_alone},
+    spec::{HUGE_PAGES, SWAP_FILE, SpecError, swap_alone},
 };
 
 /// Files to write: controller, name, text.
@@ -28,6 +28,10 @@ fn files(
         if !text.is_empty() {
             add("cpuset", name, text.clone());
         }
+    }
+    let most = if matches!(mounts, Mounts::V2(_)) { "max" } else { "limit_in_bytes" };
+    for page in asked.hugepage_limits.iter().filter(|_| mounts.has(HUGE_PAGES)) {
+        add(HUGE_PAGES, &format!("{HUGE_PAGES}.{}.{most}", page.page_size), page.limit.to_string());
     }
     match mounts {
         Mounts::V1(_) => {
@@ -108,6 +112,10 @@ pub(crate) fn merged(
             text.clone_from(new);
         }
     }
+    for page in &asked.hugepage_limits {
+        limits.hugepage_limits.retain(|limit| limit.page_size != page.page_size);
+        limits.hugepage_limits.push(page.clone());
+    }
     limits.unified.extend(asked.unified.clone());
     limits
 }
@@ -165,10 +173,26 @@ mod tests {
 
     #[test]
     fn what_a_change_does_not_name_stays() {
-        let before = v1::LinuxContainerResources { cpu_shares: 2, cpuset_cpus: "0".to_owned(), ..Default::default() };
-        let asked = v1::LinuxContainerResources { cpu_quota: -1, cpu_shares: 3, ..Default::default() };
+        let pages = |sizes: &[(&str, u64)]| -> Vec<_> {
+            let limit =
+                |(size, limit): &(&str, u64)| v1::HugepageLimit { page_size: (*size).to_owned(), limit: *limit };
+            sizes.iter().map(limit).collect()
+        };
+        let before = v1::LinuxContainerResources {
+            cpu_shares: 2,
+            cpuset_cpus: "0".to_owned(),
+            hugepage_limits: pages(&[("2MB", 1), ("1GB", 2)]),
+            ..Default::default()
+        };
+        let asked = v1::LinuxContainerResources {
+            cpu_quota: -1,
+            cpu_shares: 3,
+            hugepage_limits: pages(&[("2MB", 3)]),
+            ..Default::default()
+        };
         let after = merged(before, &asked);
         assert_eq!((after.cpu_shares, after.cpu_quota, after.cpuset_cpus.as_str()), (3, -1, "0"));
+        assert_eq!(after.hugepage_limits, pages(&[("1GB", 2), ("2MB", 3)]));
     }
 
     #[test]

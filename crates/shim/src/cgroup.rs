@@ -108,6 +108,15 @@ impl Mounts {
         }
     }
 
+    /// Whether this node has such a controller.
+    pub fn has(&self, controller: &str) -> bool {
+        match self {
+            Self::V1(controllers) => controllers.contains_key(controller),
+            Self::V2(point) => fs::read_to_string(point.join("cgroup.controllers"))
+                .is_ok_and(|names| names.split_whitespace().any(|name| name == controller)),
+        }
+    }
+
     /// Moves the calling process into a cgroup that exists. In one hierarchy it goes to a part of it, if one is named, which
     /// holds the processes together that it starts.
     pub(crate) fn join(&self, cgroup: &str, part: Option<&str>) -> io::Result<()> {

@@ -100,8 +100,8 @@ pub struct NodeFacts {
     pub memory_bytes: i64,
     /// Room for images, logs and writable layers.
     pub storage_bytes: i64,
-    /// Sizes of huge pages as the kernel names them: `2MB`, `1GB`.
-    pub huge_page_sizes: Vec<String>,
+    /// Sizes of huge pages, in bytes.
+    pub huge_page_sizes: Vec<i64>,
     /// How limits are written down.
     pub cgroups: Cgroups,
     /// Whether use of swap can be limited.

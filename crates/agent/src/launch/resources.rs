@@ -123,12 +123,12 @@ fn huge_pages(
         for (resource, amount) in resources.limits.iter().flatten() {
             if let Some(size) = resource.strip_prefix(HUGE_PAGES) {
                 let size = Amount::read(&Quantity(size.to_owned())).units();
-                limits.insert(size_name(size), u64::try_from(Amount::read(amount).units()).unwrap_or_default());
+                limits.insert(size, u64::try_from(Amount::read(amount).units()).unwrap_or_default());
             }
         }
     }
-    let of_size = |size: &String| v1::HugepageLimit {
-        page_size: size.clone(),
+    let of_size = |size: &i64| v1::HugepageLimit {
+        page_size: size_name(*size),
         limit: limits.get(size).copied().unwrap_or_default(),
     };
     node.huge_page_sizes.iter().map(of_size).collect()

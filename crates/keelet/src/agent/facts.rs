@@ -10,6 +10,7 @@ use std::{
 use keelet_agent::{Cgroups, NodeFacts};
 
 const CGROUPS: &str = "/sys/fs/cgroup";
+const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages";
 
 /// Asks this machine.
 pub(crate) fn of_this_node(name: Option<String>, address: Option<IpAddr>, root: &Path) -> NodeFacts {
@@ -22,6 +23,8 @@ pub(crate) fn of_this_node(name: Option<String>, address: Option<IpAddr>, root: 
         resolv_conf: fs::read_to_string("/etc/resolv.conf").ok(),
         cpu_millis: i64::try_from(processors).unwrap_or(1) * 1000,
         memory_bytes: memory(&fs::read_to_string("/proc/meminfo").unwrap_or_default()),
+        storage_bytes: storage(root),
+        huge_page_sizes: huge_page_sizes(Path::new(HUGE_PAGES)),
         swap_limits: limits_swap(Path::new(CGROUPS), cgroups),
         cgroups,
         seccomp_root: root.join("seccomp"),
@@ -60,13 +63,29 @@ fn memory(meminfo: &str) -> i64 {
     kibibytes.unwrap_or(0) * 1024
 }
 
+/// The whole file system that this directory is on, or will be.
+fn storage(root: &Path) -> i64 {
+    let found = root.ancestors().find_map(|dir| rustix::fs::statvfs(dir).ok());
+    found.map_or(0, |found| i64::try_from(found.f_blocks.saturating_mul(found.f_frsize)).unwrap_or(i64::MAX))
+}
+
+/// The kernel has a directory for each size: `hugepages-2048kB`.
+fn huge_page_sizes(root: &Path) -> Vec<i64> {
+    let size = |name: &str| name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse::<i64>().ok();
+    let entries = fs::read_dir(root).into_iter().flatten().flatten();
+    let mut sizes: Vec<_> =
+        entries.filter_map(|entry| Some(size(entry.file_name().to_str()?)?.saturating_mul(1024))).collect();
+    sizes.sort_unstable();
+    sizes
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
 
     use keelet_agent::Cgroups;
 
-    use super::{cgroups, limits_swap, memory};
+    use super::{cgroups, huge_page_sizes, limits_swap, memory, storage};
 
     /// NoSwap is the only behaviour there is, so where swap can be limited it is.
     #[test]
@@ -83,6 +102,24 @@ mod tests {
         fs::create_dir(root.join("system.slice")).expect("made");
         fs::write(root.join("system.slice/memory.swap.max"), "max").expect("written");
         assert_eq!(has(), (Cgroups::V2, true));
+    }
+
+    #[test]
+    fn sizes_of_huge_pages_are_found() {
+        let place = tempfile::tempdir().expect("a directory");
+        for name in ["hugepages-1048576kB", "hugepages-2048kB", "something-else", "hugepages-kB"] {
+            fs::create_dir(place.path().join(name)).expect("made");
+        }
+        assert_eq!(huge_page_sizes(place.path()), [2 << 20, 1 << 30]);
+        assert_eq!(huge_page_sizes(&place.path().join("none")), [] as [i64; 0]);
+    }
+
+    #[test]
+    fn storage_is_that_of_the_file_system_even_before_the_directory_is_there() {
+        let place = tempfile::tempdir().expect("a directory");
+        let whole = storage(place.path());
+        assert!(whole > 0, "{whole}");
+        assert_eq!(storage(&place.path().join("not/yet")), whole);
     }
 
     #[test]

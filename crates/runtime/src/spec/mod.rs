@@ -19,7 +19,7 @@ use oci_spec::runtime::{
 
 pub(crate) use self::{
     mounts::{HOSTNAME, HOSTS, RESOLV_CONF, SHM},
-    resources::{SWAP_FILE, swap_alone},
+    resources::{HUGE_PAGES, SWAP_FILE, swap_alone},
 };
 use crate::records::User;
 

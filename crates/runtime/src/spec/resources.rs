@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use keelet_cri::v1;
+use keelet_shim::cgroup::Mounts;
 use oci_spec::runtime::{
     LinuxCpu, LinuxCpuBuilder, LinuxHugepageLimitBuilder, LinuxMemory, LinuxMemoryBuilder, LinuxResources,
     LinuxResourcesBuilder,
@@ -13,18 +14,22 @@ use super::{Given, SpecError, builder, devices};
 /// Where the second generation of cgroups has the limit of swap.
 pub(crate) const SWAP_FILE: &str = "memory.swap.max";
 
+/// The controller of huge pages.
+pub(crate) const HUGE_PAGES: &str = "hugetlb";
+
 pub(super) fn resources(
     given: &Given<'_>,
     security: &v1::LinuxContainerSecurityContext,
 ) -> Result<LinuxResources, SpecError> {
     let asked = given.config.linux.as_ref().and_then(|linux| linux.resources.clone()).unwrap_or_default();
-    let mut resources = limits(&asked, given.unified_cgroups())?;
+    let mut resources = limits(&asked, given.cgroups)?;
     resources.set_devices(Some(devices::rules(&given.config.devices, security.privileged)?));
     Ok(resources)
 }
 
 /// The limits alone. Zero and empty mean: not set.
-fn limits(asked: &v1::LinuxContainerResources, unified: bool) -> Result<LinuxResources, SpecError> {
+fn limits(asked: &v1::LinuxContainerResources, cgroups: &Mounts) -> Result<LinuxResources, SpecError> {
+    let unified = matches!(cgroups, Mounts::V2(_));
     let mut resources = LinuxResourcesBuilder::default().build().map_err(builder)?;
     resources.set_devices(None);
     if let Some(cpu) = cpu(asked)? {
@@ -38,7 +43,9 @@ fn limits(asked: &v1::LinuxContainerResources, unified: bool) -> Result<LinuxRes
         LinuxHugepageLimitBuilder::default().page_size(&page.page_size).limit(limit).build().map_err(builder)
     });
     let pages = pages.collect::<Result<Vec<_>, _>>()?;
-    if !pages.is_empty() {
+    // Nobody can limit them where the node has no controller for them. Kubelets ask for it all the same, and containerd lets
+    // them.
+    if !pages.is_empty() && cgroups.has(HUGE_PAGES) {
         resources.set_hugepage_limits(Some(pages));
     }
     if unified {

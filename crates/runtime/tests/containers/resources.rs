@@ -1,5 +1,7 @@
 //! How much a container may use, and uses.
 
+use std::{fs, path::Path};
+
 use keelet_cri::v1;
 
 use crate::{
@@ -10,6 +12,7 @@ use crate::{
 cases![
     limits_are_in_its_cgroup_and_can_be_changed,
     limits_are_in_its_cgroup_of_the_second_generation,
+    huge_pages_are_limited_where_they_can_be,
     a_container_killed_for_its_memory_says_so,
     a_container_dies_as_a_whole_where_that_is_asked_for,
     a_container_sees_its_cgroup_and_cannot_change_it,
@@ -86,6 +89,51 @@ async fn limits_are_in_its_cgroup_and_can_be_changed(world: &mut World) -> Shown
     let error = world.cri().update_container_resources(&id, wrong).await.expect_err("no such processor");
     assert!(error.message.contains("cpuset.cpus = 4095"), "{error}");
     Shown::Yes
+}
+
+/// Kubelets always ask for limits of huge pages. Where the node cannot limit them, containers run without; where it can,
+/// they hold.
+async fn huge_pages_are_limited_where_they_can_be(world: &mut World) -> Shown {
+    let place = Path::new("/sys/fs/cgroup/hugetlb");
+    if unified() || place.exists() {
+        return Shown::Skipped("this machine always has a controller of huge pages".to_owned());
+    }
+    let limits = |bytes| v1::LinuxContainerResources {
+        hugepage_limits: vec![v1::HugepageLimit { page_size: "2MB".to_owned(), limit: bytes }],
+        ..Default::default()
+    };
+    let config = |world: &World| {
+        let mut config = world.container("main", "sleep 1000");
+        config.linux.as_mut().unwrap().resources = Some(limits(2 << 20));
+        config
+    };
+    let pod = world.pod("without").await;
+    let id = world.start(&pod, config(world)).await;
+    world.cri().update_container_resources(&id, limits(0)).await.expect("nothing to change");
+
+    // The directory is the machine's; what is mounted there is this case's.
+    fs::create_dir(place).expect("a directory");
+    let mounted =
+        rustix::mount::mount("hugetlb", place, "cgroup", rustix::mount::MountFlags::empty(), Some(c"hugetlb"));
+    if mounted.is_ok() {
+        world.reopen().await;
+        let pod = world.pod("with").await;
+        let id = world.start(&pod, config(world)).await;
+        let limit = || world.limit(&pod, &id, "hugetlb", "hugetlb.2MB.limit_in_bytes");
+        let first = limit();
+        world.cri().update_container_resources(&id, limits(0)).await.expect("changed");
+        let second = limit();
+        world.cri().remove_pod_sandbox(&pod.id).await.expect("removed");
+        let _ = fs::remove_dir(place.join(world.cgroup.trim_start_matches('/')));
+        rustix::mount::unmount(place, rustix::mount::UnmountFlags::DETACH).expect("unmounted");
+        world.reopen().await;
+        assert_eq!((first, second), ((2 << 20).to_string(), "0".to_owned()));
+    }
+    fs::remove_dir(place).expect("removed");
+    match mounted {
+        Ok(()) => Shown::Yes,
+        Err(error) => Shown::Skipped(format!("huge pages cannot be limited on this machine: {error}")),
+    }
 }
 
 async fn limits_are_in_its_cgroup_of_the_second_generation(world: &mut World) -> Shown {

@@ -32,7 +32,7 @@ fn the_limits_of_the_whole_pod_hold_where_a_container_has_none() {
 #[test]
 fn every_size_of_huge_pages_is_limited() {
     let mut place = Place::container("resources: {limits: {hugepages-2Mi: 4Mi, hugepages-64Ki: 64Ki}}");
-    place.node.huge_page_sizes = vec!["2MB".to_owned(), "1GB".to_owned()];
+    place.node.huge_page_sizes = vec![2 << 20, 1 << 30];
     let limits = place.resources("main").hugepage_limits;
     let limits: Vec<_> = limits.iter().map(|limit| (&*limit.page_size, limit.limit)).collect();
     assert_eq!(limits, [("2MB", 4 << 20), ("1GB", 0)]);
