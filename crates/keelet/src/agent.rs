@@ -141,7 +141,16 @@ async fn serve(args: &Args) -> Result<()> {
     let service_manager = Arc::new(ServiceManager::of_environment());
     let clock = Arc::new(OsClock::new().context("the clock of this machine cannot be used")?);
     let endpoint = options.endpoint.as_deref();
-    let embedded::Choice { runtime, images } = embedded::choose(endpoint, &options.paths, &args.embedded, None).await?;
+    let embedded = match endpoint {
+        None => args.embedded.over(&options.config),
+        Some(endpoint) => {
+            if options.config.pod_pids_limit.is_some() {
+                tracing::warn!(endpoint, "podPidsLimit has no effect: the runtime is not the embedded one");
+            }
+            args.embedded.clone()
+        }
+    };
+    let embedded::Choice { runtime, images } = embedded::choose(endpoint, &options.paths, &embedded, None).await?;
     let readers = Arc::new(LocalReaders::default());
     let recovered = recovered(&options.paths, clock.now().boot_id, &features);
     let facts = options.facts(args)?;

@@ -7,9 +7,10 @@ use std::{
     sync::Arc,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Args as ClapArgs, Subcommand};
 use futures::{future::BoxFuture, stream};
+use keelet_agent::config::{MOST_PIDS, NodeConfig};
 use keelet_cri::Runtime;
 use keelet_local::{Archive, Images, Listener, api};
 use keelet_runtime::{Engine, Image, OciRuntime, Pulling, Settings};
@@ -59,6 +60,9 @@ pub(crate) struct Options {
     /// called as runc is
     #[arg(long, value_name = "NAME|PATH", default_value = "libcontainer")]
     oci_runtime: OciRuntime,
+    /// How many processes and threads a pod may have in the embedded runtime [default: as many as the node can]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_PIDS)))]
+    pod_max_pids: Option<u32>,
     #[command(flatten)]
     registries: Registries,
 }
@@ -86,6 +90,9 @@ pub(crate) async fn choose(
 ) -> Result<Choice> {
     match endpoint {
         Some(endpoint) => {
+            if options.pod_max_pids.is_some() {
+                bail!("--pod-max-pids is for the embedded runtime; {endpoint} has none");
+            }
             options.registries.refuse_beside(endpoint)?;
             Ok(Choice { runtime: Runtime::connect(endpoint)?, images: None })
         }
@@ -105,6 +112,7 @@ fn settings(paths: &Paths, options: &Options) -> Result<Settings> {
         settings.network.bridge = bridge;
     }
     settings.oci_runtime = options.oci_runtime.clone();
+    settings.pids_limit = options.pod_max_pids;
     options.registries.apply(&mut settings.pull)?;
     Ok(settings)
 }
@@ -121,6 +129,15 @@ fn own_bridge(root: &Path) -> Option<String> {
         .iter()
         .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
     Some(format!("keelet{hash:08x}"))
+}
+
+// === impl Options ===
+
+impl Options {
+    /// With what a configuration file says of them; what was asked for at the start wins.
+    pub(crate) fn over(&self, config: &NodeConfig) -> Self {
+        Self { pod_max_pids: self.pod_max_pids.or(config.pod_pids_limit), ..self.clone() }
+    }
 }
 
 // === impl Store ===

@@ -140,6 +140,11 @@ pub(crate) fn cgroup_parent(usual: &str, id: &str, config: &v1::PodSandboxConfig
     }
 }
 
+/// Whether that cgroup is the sandbox's alone. One that was named belongs to whoever named it.
+fn has_own_cgroup(config: &v1::PodSandboxConfig) -> bool {
+    config.linux.as_ref().is_none_or(|linux| linux.cgroup_parent.is_empty())
+}
+
 // === impl Engine ===
 
 impl Engine {
@@ -222,6 +227,13 @@ impl Engine {
             let attached = attached.map_err(|error| Status::internal(format!("the pod's network: {error}")))?;
             record.ips = attached.ips.iter().map(ToString::to_string).collect();
         }
+        if let Some(most) = self.parts.settings.pids_limit
+            && has_own_cgroup(&config)
+        {
+            let cgroup = cgroup_parent(&self.parts.settings.cgroup, id, &config);
+            let limited = self.blocking(move |parts| parts.cgroups.limit_processes(&cgroup, most)).await;
+            limited.map_err(|error| internal("the pod's limit of processes", &error))?;
+        }
         // From here on it is one.
         protocol::write(&dir.join(RECORD), &record).map_err(|error| internal("the pod's record", &error))?;
         let sandbox = Sandbox::new(id.to_owned(), dir.to_owned(), config, record);
@@ -296,8 +308,7 @@ impl Engine {
         let _ = sandbox.shim().done(&Request::Quit { kill: true }, &[]).await;
         let (dir, cgroup) =
             (sandbox.dir.clone(), cgroup_parent(&self.parts.settings.cgroup, &sandbox.id, &sandbox.config));
-        // One that was named belongs to whoever named it.
-        let own = sandbox.config.linux.as_ref().is_none_or(|linux| linux.cgroup_parent.is_empty());
+        let own = has_own_cgroup(&sandbox.config);
         let removed = self.blocking(move |parts| {
             if own {
                 parts.cgroups.clear(&cgroup)?;

@@ -33,6 +33,8 @@ pub struct Settings {
     pub shim: Vec<String>,
     /// The cgroup that takes in those pods whose place is left to the runtime.
     pub cgroup: String,
+    /// How many processes and threads a pod in there may have; none for as many as the node can.
+    pub pids_limit: Option<u32>,
     /// Who makes containers.
     pub oci_runtime: OciRuntime,
 }
@@ -85,6 +87,7 @@ impl Settings {
             executable: None,
             shim: vec!["shim".to_owned()],
             cgroup: "/keelet".to_owned(),
+            pids_limit: None,
             oci_runtime: OciRuntime::default(),
         }
     }

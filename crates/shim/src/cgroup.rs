@@ -224,6 +224,29 @@ impl Mounts {
         }
     }
 
+    /// Limits how many processes and threads may be in a cgroup and in those below it. Makes it, if it is not there.
+    pub fn limit_processes(&self, cgroup: &str, most: u32) -> io::Result<()> {
+        const CONTROLLER: &str = "pids";
+        let directory = self.directory(CONTROLLER, cgroup).filter(|_| self.has(CONTROLLER)).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::NotFound, "this node has no cgroup controller pids, which limits processes")
+        })?;
+        let at = |path: PathBuf| {
+            move |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+        };
+        fs::create_dir_all(&directory).map_err(at(directory.clone()))?;
+        if let Self::V2(point) = self {
+            // A cgroup has a controller where all above hand it down.
+            let mut above = point.clone();
+            for part in cgroup.trim_matches('/').split('/') {
+                let control = above.join("cgroup.subtree_control");
+                fs::write(&control, format!("+{CONTROLLER}")).map_err(at(control))?;
+                above.push(part);
+            }
+        }
+        let limit = directory.join("pids.max");
+        fs::write(&limit, most.to_string()).map_err(at(limit))
+    }
+
     /// How often the kernel killed something in a cgroup for its memory.
     pub fn oom_kills(&self, cgroup: &str) -> u64 {
         let Some(directory) = self.directory("memory", cgroup) else { return 0 };

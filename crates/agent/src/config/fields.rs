@@ -96,7 +96,7 @@ pub const FIELDS: &[(&str, Fate)] = &[
     ("oomScoreAdj", NotSupported),
     ("podCIDR", NotSupported),
     ("podLogsDir", Applied),
-    ("podPidsLimit", NotSupported),
+    ("podPidsLimit", Applied),
     ("podsPerCore", NotSupported),
     ("port", NotSupported),
     ("preloadedImagesVerificationAllowlist", NotSupported),

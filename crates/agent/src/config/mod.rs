@@ -60,9 +60,14 @@ pub struct NodeConfig {
     pub max_restart_period: Option<Duration>,
     /// Whether containers that ask for no seccomp profile get the runtime's.
     pub seccomp_default: bool,
+    /// How many processes and threads a pod may have; none for as many as the node can.
+    pub pod_pids_limit: Option<u32>,
     /// Logs and images.
     pub upkeep: Upkeep,
 }
+
+/// The kernel has no numbers for more processes.
+pub const MOST_PIDS: u32 = 1 << 22;
 
 /// A configuration and what has to be said about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,6 +108,7 @@ struct Raw {
     cluster_domain: Option<String>,
     resolv_conf: Option<String>,
     pod_logs_dir: Option<String>,
+    pod_pids_limit: Option<i64>,
     fail_swap_on: Option<bool>,
     serialize_image_pulls: Option<bool>,
     max_parallel_image_pulls: Option<i32>,
@@ -203,6 +209,7 @@ impl Checker<'_> {
             parallel_pulls: self.pulls(raw.serialize_image_pulls, raw.max_parallel_image_pulls),
             max_restart_period: self.duration("crashLoopBackOff.maxContainerRestartPeriod", period),
             seccomp_default: raw.seccomp_default.unwrap_or_default(),
+            pod_pids_limit: self.pids(raw.pod_pids_limit),
             upkeep: Upkeep {
                 logs: self.logs(
                     raw.container_log_max_size,
@@ -264,6 +271,17 @@ impl Checker<'_> {
             self.object.refuse(field, &number.to_string(), "must be between 1 and 65535, or 0 for none");
         }
         port
+    }
+
+    fn pids(&mut self, number: Option<i64>) -> Option<u32> {
+        // The kubelet's way to say that there is no limit.
+        let number = number.filter(|number| *number != -1)?;
+        let limit = u32::try_from(number).ok().filter(|limit| (1..=MOST_PIDS).contains(limit));
+        if limit.is_none() {
+            let message = format!("must be between 1 and {MOST_PIDS}, or -1 for as many as the node can have");
+            self.object.refuse("podPidsLimit", &number.to_string(), message);
+        }
+        limit
     }
 
     fn within<T: TryFrom<i32> + PartialOrd + fmt::Display>(
@@ -367,6 +385,7 @@ impl NodeConfig {
             ("clusterDomain", old.cluster_domain != new.cluster_domain, false),
             ("resolvConf", old.resolv_conf != new.resolv_conf, false),
             ("podLogsDir", old.pod_logs_dir != new.pod_logs_dir, false),
+            ("podPidsLimit", old.pod_pids_limit != new.pod_pids_limit, false),
             ("failSwapOn", old.fail_swap_on != new.fail_swap_on, false),
             ("maxParallelImagePulls", old.parallel_pulls != new.parallel_pulls, false),
             ("crashLoopBackOff", old.max_restart_period != new.max_restart_period, false),

@@ -315,3 +315,29 @@ fn a_pod_of_which_nothing_lives_is_made_anew() {
         node.leaves_nothing().await;
     });
 }
+
+/// A pod that forks and forks gets no more processes than `podPidsLimit` says, and the pod beside it does not notice.
+#[test]
+fn a_fork_bomb_stays_in_its_pod() {
+    on_a_node(async |node| {
+        let config = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\npodPidsLimit: 40\n";
+        node.put("config.yaml", config);
+        let forks = "perl -e 'my $n = 0; while ($n < 100 and defined(my $pid = fork)) { if (!$pid) { close STDOUT; sleep 1000; exit } $n++ } print $n'";
+        let bomb = Actor::new("main").does(&format!("say forked-$({forks})"));
+        node.want("bomb", &pod("bomb", "", &[bomb]));
+        node.start();
+        let forked = eventually("it forked", async || {
+            let diary = node.diary();
+            let line = diary.iter().find_map(|line| line.strip_prefix("forked-")?.strip_suffix(" bomb.main"));
+            line.map(str::to_owned).ok_or_else(|| format!("{diary:?}"))
+        })
+        .await;
+        let forked: u32 = forked.parse().expect("a number");
+        assert!((20..40).contains(&forked), "{forked}");
+        node.want("calm", &pod("calm", "", &[Actor::new("main").does("(:) && say forks")]));
+        node.written("forks calm.main", 1).await;
+        node.want_no_more("bomb");
+        node.gone("bomb").await;
+        node.leaves_nothing().await;
+    });
+}

@@ -6,13 +6,14 @@ use keelet_cri::v1;
 
 use crate::{
     Shown, cases,
-    world::{World, until},
+    world::{Pod, World, until},
 };
 
 cases![
     limits_are_in_its_cgroup_and_can_be_changed,
     limits_are_in_its_cgroup_of_the_second_generation,
     huge_pages_are_limited_where_they_can_be,
+    a_pod_has_so_many_processes_at_most,
     a_container_killed_for_its_memory_says_so,
     a_container_dies_as_a_whole_where_that_is_asked_for,
     a_container_sees_its_cgroup_and_cannot_change_it,
@@ -134,6 +135,26 @@ async fn huge_pages_are_limited_where_they_can_be(world: &mut World) -> Shown {
         Ok(()) => Shown::Yes,
         Err(error) => Shown::Skipped(format!("huge pages cannot be limited on this machine: {error}")),
     }
+}
+
+/// The limit is the pod's: what one container has, the others do not get.
+async fn a_pod_has_so_many_processes_at_most(world: &mut World) -> Shown {
+    world.settings.pids_limit = Some(20);
+    world.reopen().await;
+    let (pod, other) = (world.pod("bomb").await, world.pod("other").await);
+    let many = "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do sleep 1000 & done; echo all; wait";
+    let said = async |pod: &Pod, name: &str, words: &str| {
+        until(words, async || world.said(pod, name).contains(words).then_some(())).await;
+    };
+    world.start(&pod, world.container("first", many)).await;
+    said(&pod, "first", "all").await;
+    let refused = world.start(&pod, world.container("second", many)).await;
+    assert_eq!(world.ended(&refused).await.exit_code, 2, "{}", world.said(&pod, "second"));
+    said(&pod, "second", "Cannot fork").await;
+    // A pod beside it has its own.
+    world.start(&other, world.container("main", many)).await;
+    said(&other, "main", "all").await;
+    Shown::Yes
 }
 
 async fn limits_are_in_its_cgroup_of_the_second_generation(world: &mut World) -> Shown {
