@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use keelet_cri::v1::{self, SupplementalGroupsPolicy, security_profile::ProfileType};
+use keelet_cri::v1::{self, SecurityProfile, SupplementalGroupsPolicy, security_profile::ProfileType};
 use keelet_image::{Image, resolve_user};
 use keelet_shim::{
     capabilities::{self, Cap},
@@ -28,6 +28,7 @@ pub(crate) struct Security {
 
 pub(crate) fn of(config: &v1::ContainerConfig, image: &Image, rootfs: &Path) -> Result<Security, Status> {
     let context = config.linux.as_ref().and_then(|linux| linux.security_context.clone()).unwrap_or_default();
+    refuse_labels(&context, Path::new(SELINUX).exists())?;
     let (user, home) = user(&context, &image.config.user, rootfs)?;
     let wish = context.capabilities.clone().unwrap_or_default();
     let wrong = |error: capabilities::UnknownCapability| Status::invalid_argument(error.to_string());
@@ -45,6 +46,46 @@ pub(crate) fn of(config: &v1::ContainerConfig, image: &Image, rootfs: &Path) -> 
         capabilities: capabilities::to_oci(&granted, &ambient.map_err(wrong)?),
         seccomp: profile(&context, &granted)?,
     })
+}
+
+/// Where a kernel that enforces labels shows its policy.
+const SELINUX: &str = "/sys/fs/selinux/enforce";
+
+/// A profile or label that is asked for by name and not applied would be a promise that nobody keeps. Without SELinux labels mean
+/// nothing, here as everywhere.
+fn refuse_labels(context: &v1::LinuxContainerSecurityContext, selinux: bool) -> Result<(), Status> {
+    if let Some(SecurityProfile { localhost_ref, .. }) =
+        app_armor(context).filter(|asked| asked.profile_type == ProfileType::Localhost as i32)
+    {
+        return Err(Status::unimplemented(format!(
+            "the AppArmor profile {localhost_ref:?} cannot be had: the embedded runtime sets no profiles"
+        )));
+    }
+    if selinux && context.selinux_options.is_some() {
+        return Err(Status::unimplemented("SELinux options cannot be had: the embedded runtime sets no labels"));
+    }
+    Ok(())
+}
+
+#[expect(deprecated, reason = "clients may still use it")]
+fn app_armor(context: &v1::LinuxContainerSecurityContext) -> Option<SecurityProfile> {
+    context.apparmor.clone().or_else(|| older(&context.apparmor_profile))
+}
+
+#[expect(deprecated, reason = "clients may still use it")]
+fn seccomp(context: &v1::LinuxContainerSecurityContext) -> Option<SecurityProfile> {
+    context.seccomp.clone().or_else(|| older(&context.seccomp_profile_path))
+}
+
+/// A profile as it was named before there were kinds of them.
+fn older(text: &str) -> Option<SecurityProfile> {
+    let (kind, name) = match text {
+        "" => return None,
+        "unconfined" => (ProfileType::Unconfined, ""),
+        "runtime/default" | "docker/default" => (ProfileType::RuntimeDefault, ""),
+        other => (ProfileType::Localhost, other.trim_start_matches("localhost/")),
+    };
+    Some(SecurityProfile { profile_type: kind.into(), localhost_ref: name.to_owned() })
 }
 
 /// The request's user over the image's; groups of the image unless the request forbids them.
@@ -79,7 +120,7 @@ fn profile(
     context: &v1::LinuxContainerSecurityContext,
     granted: &BTreeSet<Cap>,
 ) -> Result<Option<LinuxSeccomp>, Status> {
-    let Some(asked) = context.seccomp.as_ref().filter(|_| !context.privileged) else { return Ok(None) };
+    let Some(asked) = seccomp(context).filter(|_| !context.privileged) else { return Ok(None) };
     match ProfileType::try_from(asked.profile_type) {
         Ok(ProfileType::Unconfined) => Ok(None),
         Ok(ProfileType::RuntimeDefault) => {
@@ -111,5 +152,58 @@ pub(crate) fn below(dir: &Path, part: &str) -> io::Result<PathBuf> {
         Ok(whole)
     } else {
         Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("{} leads out of the image", part)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use keelet_cri::v1::{
+        LinuxContainerSecurityContext as Context, SeLinuxOption, SecurityProfile, security_profile::ProfileType,
+    };
+
+    use super::{profile, refuse_labels};
+
+    fn named(kind: ProfileType, name: &str) -> Option<SecurityProfile> {
+        Some(SecurityProfile { profile_type: kind.into(), localhost_ref: name.to_owned() })
+    }
+
+    #[test]
+    #[expect(deprecated, reason = "clients may still use it")]
+    fn profiles_and_labels_that_nobody_sets_are_refused() {
+        let refused =
+            |context: Context, selinux| refuse_labels(&context, selinux).err().map(|why| why.message().to_owned());
+        let profile = |apparmor| Context { apparmor, ..Context::default() };
+        let why = refused(profile(named(ProfileType::Localhost, "strict")), false).expect("a profile");
+        assert!(why.contains("AppArmor profile \"strict\""), "{why}");
+        let older = |name: &str| Context { apparmor_profile: name.to_owned(), ..Context::default() };
+        assert!(refused(older("localhost/strict"), false).expect("a profile").contains("\"strict\""));
+        for kind in [ProfileType::RuntimeDefault, ProfileType::Unconfined] {
+            assert_eq!(refused(profile(named(kind, "")), false), None);
+        }
+        for context in [older("runtime/default"), older("unconfined"), older("")] {
+            assert_eq!(refused(context, true), None);
+        }
+        let label = || Context { selinux_options: Some(SeLinuxOption::default()), ..Context::default() };
+        assert!(refused(label(), true).expect("labels").contains("SELinux"));
+        assert_eq!(refused(label(), false), None);
+    }
+
+    #[test]
+    #[expect(deprecated, reason = "clients may still use it")]
+    fn the_older_name_of_a_seccomp_profile_counts_unless_there_is_a_newer() {
+        let context = |path: &str, seccomp| {
+            let seccomp_profile_path = path.to_owned();
+            profile(&Context { seccomp_profile_path, seccomp, ..Context::default() }, &BTreeSet::new())
+        };
+        let default = context("", named(ProfileType::RuntimeDefault, "")).expect("a profile");
+        assert!(default.is_some());
+        assert_eq!(context("runtime/default", None).expect("a profile"), default);
+        assert_eq!(context("unconfined", None).expect("none"), None);
+        assert_eq!(context("", None).expect("none"), None);
+        assert_eq!(context("runtime/default", named(ProfileType::Unconfined, "")).expect("none"), None);
+        let why = context("localhost//no/such/profile", None).expect_err("no such file");
+        assert!(why.message().contains("/no/such/profile"), "{why}");
     }
 }
