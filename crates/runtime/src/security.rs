@@ -29,6 +29,12 @@ pub(crate) struct Security {
 pub(crate) fn of(config: &v1::ContainerConfig, image: &Image, rootfs: &Path) -> Result<Security, Status> {
     let context = config.linux.as_ref().and_then(|linux| linux.security_context.clone()).unwrap_or_default();
     refuse_labels(&context, Path::new(SELINUX).exists())?;
+    if let Some(device) = config.cdi_devices.first() {
+        let name = &device.name;
+        return Err(Status::unimplemented(format!(
+            "the device {name:?} cannot be had: the embedded runtime has no CDI"
+        )));
+    }
     let (user, home) = user(&context, &image.config.user, rootfs)?;
     let wish = context.capabilities.clone().unwrap_or_default();
     let wrong = |error: capabilities::UnknownCapability| Status::invalid_argument(error.to_string());

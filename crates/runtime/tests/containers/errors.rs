@@ -13,6 +13,7 @@ cases![
     a_working_directory_does_not_lead_out,
     a_filter_that_cannot_be_made_refuses_the_start,
     hostile_requests_are_refused,
+    what_nobody_would_do_is_refused,
 ];
 
 async fn what_cannot_be_started_says_why(world: &mut World) -> Shown {
@@ -144,6 +145,23 @@ async fn a_filter_that_cannot_be_made_refuses_the_start(world: &mut World) -> Sh
     let error = world.cri().start_container(&id).await.expect_err("refused");
     assert!(error.message.contains("seccomp"), "{error}");
     assert!(!trace.exists(), "something ran");
+    Shown::Yes
+}
+
+/// What the runtime does not do, and a client would rely on, is no container at all.
+async fn what_nobody_would_do_is_refused(world: &mut World) -> Shown {
+    let pod = world.pod("promises").await;
+    let mut confined = world.container("confined", "true");
+    security(&mut confined).apparmor = Some(v1::SecurityProfile {
+        profile_type: v1::security_profile::ProfileType::Localhost.into(),
+        localhost_ref: "strict".to_owned(),
+    });
+    let mut equipped = world.container("equipped", "true");
+    equipped.cdi_devices.push(v1::CdiDevice { name: "vendor.com/gpu=0".to_owned() });
+    for (config, words) in [(confined, "AppArmor profile \"strict\""), (equipped, "device \"vendor.com/gpu=0\"")] {
+        let error = world.create(&pod, config).await.expect_err("refused");
+        assert!(error.message.contains(words), "{error}");
+    }
     Shown::Yes
 }
 
