@@ -135,8 +135,8 @@ impl RuntimeService for Engine {
         &self,
         request: Request<v1::UpdatePodSandboxResourcesRequest>,
     ) -> Answered<v1::UpdatePodSandboxResourcesResponse> {
-        // Containers have the limits; a pod's own cgroup belongs to whoever named it.
-        self.sandbox(&request.into_inner().pod_sandbox_id)?;
+        let v1::UpdatePodSandboxResourcesRequest { pod_sandbox_id, resources, .. } = request.into_inner();
+        self.update_sandbox(&pod_sandbox_id, resources.unwrap_or_default()).await?;
         Ok(Response::new(v1::UpdatePodSandboxResourcesResponse {}))
     }
 

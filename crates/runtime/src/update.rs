@@ -79,6 +79,16 @@ fn files(
     Ok(files)
 }
 
+/// The same for a pod as a whole. Which processors its containers may use is for each of them to say.
+pub(crate) fn files_of_pod(
+    mounts: &Mounts,
+    asked: &v1::LinuxContainerResources,
+) -> Result<Vec<(&'static str, String, String)>, SpecError> {
+    let mut files = files(mounts, asked, asked, false, "")?;
+    files.retain(|(controller, ..)| *controller != "cpuset");
+    Ok(files)
+}
+
 /// Quota and period in one file, where what is not named stays.
 fn cpu_max(asked: &v1::LinuxContainerResources, before: &str) -> String {
     let (quota, period) = before.trim().split_once(' ').unwrap_or(("max", "100000"));

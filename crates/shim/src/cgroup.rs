@@ -224,27 +224,30 @@ impl Mounts {
         }
     }
 
-    /// Limits how many processes and threads may be in a cgroup and in those below it. Makes it, if it is not there.
-    pub fn limit_processes(&self, cgroup: &str, most: u32) -> io::Result<()> {
-        const CONTROLLER: &str = "pids";
-        let directory = self.directory(CONTROLLER, cgroup).filter(|_| self.has(CONTROLLER)).ok_or_else(|| {
-            io::Error::new(io::ErrorKind::NotFound, "this node has no cgroup controller pids, which limits processes")
-        })?;
-        let at = |path: PathBuf| {
-            move |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+    /// Makes a cgroup that has these controllers, if it is not there, and writes into its files: controller, name, text.
+    pub fn limit(&self, cgroup: &str, files: &[(&str, String, String)]) -> io::Result<()> {
+        let at = |path: &Path| {
+            let path = path.display().to_string();
+            move |error: io::Error| io::Error::new(error.kind(), format!("{path}: {error}"))
         };
-        fs::create_dir_all(&directory).map_err(at(directory.clone()))?;
-        if let Self::V2(point) = self {
-            // A cgroup has a controller where all above hand it down.
-            let mut above = point.clone();
-            for part in cgroup.trim_matches('/').split('/') {
-                let control = above.join("cgroup.subtree_control");
-                fs::write(&control, format!("+{CONTROLLER}")).map_err(at(control))?;
-                above.push(part);
+        for (controller, name, text) in files {
+            let directory = self.directory(controller, cgroup).filter(|_| self.has(controller)).ok_or_else(|| {
+                io::Error::new(io::ErrorKind::NotFound, format!("this node has no cgroup controller {controller}"))
+            })?;
+            fs::create_dir_all(&directory).map_err(at(&directory))?;
+            if let Self::V2(point) = self {
+                // A cgroup has a controller where all above hand it down.
+                let mut above = point.clone();
+                for part in cgroup.trim_matches('/').split('/') {
+                    let control = above.join("cgroup.subtree_control");
+                    fs::write(&control, format!("+{controller}")).map_err(at(&control))?;
+                    above.push(part);
+                }
             }
+            let file = directory.join(name);
+            fs::write(&file, text).map_err(at(&file))?;
         }
-        let limit = directory.join("pids.max");
-        fs::write(&limit, most.to_string()).map_err(at(limit))
+        Ok(())
     }
 
     /// How often the kernel killed something in a cgroup for its memory.

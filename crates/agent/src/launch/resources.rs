@@ -49,16 +49,27 @@ pub(super) fn container(placement: &Placement<'_>, raw: &Container) -> v1::Linux
     resources
 }
 
-/// What all containers of the pod together may use.
+/// What all containers of the pod together may use. One without a limit leaves the pod without.
 pub(super) fn pod(placement: &Placement<'_>) -> v1::LinuxContainerResources {
     let Some(spec) = placement.spec() else { return v1::LinuxContainerResources::default() };
     let total = |side, resource| match Amount::on(side, of_whole_pod(spec), resource) {
         unset if unset.is_zero() => of_containers(spec, side, resource),
         amount => amount,
     };
-    let limit = total(Side::Limits, "cpu");
-    let request = Some(total(Side::Requests, "cpu")).filter(|request| !request.is_zero()).unwrap_or(limit);
-    linux(request, limit, total(Side::Limits, "memory"))
+    let limit = |resource| match is_limited(spec, resource) {
+        true => total(Side::Limits, resource),
+        false => Amount::default(),
+    };
+    let request = total(Side::Requests, "cpu");
+    let request = if request.is_zero() { total(Side::Limits, "cpu") } else { request };
+    linux(request, limit("cpu"), limit("memory"))
+}
+
+/// Whether the pod as a whole has a limit, or else each of its containers.
+fn is_limited(spec: &PodSpec, resource: &str) -> bool {
+    let has_limit = |of: Option<&ResourceRequirements>| !Amount::on(Side::Limits, of, resource).is_zero();
+    let mut containers = spec.init_containers.iter().flatten().chain(&spec.containers);
+    has_limit(of_whole_pod(spec)) || containers.all(|container| has_limit(container.resources.as_ref()))
 }
 
 /// What the sandbox needs beside its containers.

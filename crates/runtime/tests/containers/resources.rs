@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use keelet_cri::v1;
+use keelet_cri::v1::{self, runtime_service_server::RuntimeService};
 
 use crate::{
     Shown, cases,
@@ -14,6 +14,7 @@ cases![
     limits_are_in_its_cgroup_of_the_second_generation,
     huge_pages_are_limited_where_they_can_be,
     a_pod_has_so_many_processes_at_most,
+    a_pod_has_shares_and_limits_as_a_whole,
     a_container_killed_for_its_memory_says_so,
     a_container_dies_as_a_whole_where_that_is_asked_for,
     a_container_sees_its_cgroup_and_cannot_change_it,
@@ -135,6 +136,67 @@ async fn huge_pages_are_limited_where_they_can_be(world: &mut World) -> Shown {
         Ok(()) => Shown::Yes,
         Err(error) => Shown::Skipped(format!("huge pages cannot be limited on this machine: {error}")),
     }
+}
+
+/// Pods compete by what they ask for, and a pod's limit is that of all its containers together. A cgroup that somebody named
+/// is left to him.
+async fn a_pod_has_shares_and_limits_as_a_whole(world: &mut World) -> Shown {
+    let asked = v1::LinuxContainerResources {
+        cpu_shares: 512,
+        cpu_period: 100_000,
+        cpu_quota: 50_000,
+        memory_limit_in_bytes: 64 << 20,
+        ..Default::default()
+    };
+    let with = |name: &str, parent: &str| {
+        let mut config = world.pod_config(name);
+        let linux = config.linux.as_mut().unwrap();
+        (linux.resources, linux.cgroup_parent) = (Some(asked.clone()), parent.to_owned());
+        config
+    };
+    let pod = world.run_pod(with("limited", "")).await.expect("a sandbox");
+    let (names, texts) = match unified() {
+        true => (["cpu.weight", "cpu.max", "memory.max"], ["59", "50000 100000", "67108864"]),
+        false => (["cpu.shares", "cpu.cfs_quota_us", "memory.limit_in_bytes"], ["512", "50000", "67108864"]),
+    };
+    let mounts = keelet_shim::cgroup::Mounts::find().unwrap();
+    let found = |cgroup: &str| {
+        [("cpu", names[0]), ("cpu", names[1]), ("memory", names[2])].map(|(controller, name)| {
+            let file = mounts.directory(controller, cgroup).unwrap().join(name);
+            fs::read_to_string(file).unwrap_or_default().trim().to_owned()
+        })
+    };
+    let cgroup = format!("{}/{}", world.cgroup, pod.id);
+    assert_eq!(found(&cgroup), texts);
+    let change = async |asked| {
+        let request = v1::UpdatePodSandboxResourcesRequest {
+            pod_sandbox_id: pod.id.clone(),
+            resources: Some(asked),
+            ..Default::default()
+        };
+        world.engine().update_pod_sandbox_resources(tonic::Request::new(request)).await.expect("changed");
+    };
+    change(v1::LinuxContainerResources { memory_limit_in_bytes: 60 << 20, ..Default::default() }).await;
+    assert_eq!(found(&cgroup), [texts[0], texts[1], "62914560"], "what is not named stays");
+
+    // Two that are small enough each, and too large together.
+    let hoard = "exec perl -e 'vec(my $x, 40 << 20, 8) = 1; sleep 1000'";
+    let both = [
+        world.start(&pod, world.container("first", hoard)).await,
+        world.start(&pod, world.container("second", hoard)).await,
+    ];
+    let killed = until("one is killed", async || {
+        let states = [world.status(&both[0]).await, world.status(&both[1]).await];
+        states.into_iter().find(|status| status.state() == v1::ContainerState::ContainerExited)
+    });
+    assert_eq!(killed.await.reason, "OOMKilled");
+
+    // What is named belongs to whoever named it.
+    let named = format!("{}/named", world.cgroup);
+    let pod = world.run_pod(with("named", &named)).await.expect("a sandbox");
+    assert_eq!(found(&named), [""; 3]);
+    world.cri().remove_pod_sandbox(&pod.id).await.expect("removed");
+    Shown::Yes
 }
 
 /// The limit is the pod's: what one container has, the others do not get.

@@ -119,6 +119,14 @@ fn a_sandbox_is_told_what_its_containers_need_at_the_most_demanding_moment() {
     let overhead = linux.overhead.expect("overhead");
     assert_eq!((overhead.cpu_shares, overhead.cpu_quota, overhead.memory_limit_in_bytes), (102, 10_000, 2_000_000));
 
+    let linux = Place::with("", &spec, "resources: {limits: {cpu: 500m}}").sandbox().linux.expect("linux");
+    let resources = linux.resources.expect("resources");
+    assert_eq!(
+        (resources.cpu_quota, resources.memory_limit_in_bytes),
+        (400_000, 0),
+        "one of them has no limit of memory"
+    );
+
     let whole = Place::with("", "resources: {limits: {cpu: 2}}", "").sandbox().linux.expect("linux");
     assert_eq!(whole.resources.map(|resources| (resources.cpu_shares, resources.cpu_quota)), Some((2048, 200_000)));
     assert_eq!(whole.overhead, Some(v1::LinuxContainerResources::default()));
