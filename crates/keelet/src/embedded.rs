@@ -57,9 +57,9 @@ struct Serve {
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct Options {
     /// Who makes containers in the embedded runtime: libcontainer, which is built in, runc, or the path of a program that is
-    /// called as runc is
-    #[arg(long, value_name = "NAME|PATH", default_value = "libcontainer")]
-    oci_runtime: OciRuntime,
+    /// called as runc is [default: libcontainer]
+    #[arg(long, value_name = "NAME|PATH")]
+    oci_runtime: Option<OciRuntime>,
     /// How many processes and threads a pod may have in the embedded runtime [default: as many as the node can]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_PIDS)))]
     pod_max_pids: Option<u32>,
@@ -90,8 +90,12 @@ pub(crate) async fn choose(
 ) -> Result<Choice> {
     match endpoint {
         Some(endpoint) => {
-            if options.pod_max_pids.is_some() {
-                bail!("--pod-max-pids is for the embedded runtime; {endpoint} has none");
+            for (option, is_given) in
+                [("--oci-runtime", options.oci_runtime.is_some()), ("--pod-max-pids", options.pod_max_pids.is_some())]
+            {
+                if is_given {
+                    bail!("{option} is for the embedded runtime, and has no effect on {endpoint}");
+                }
             }
             options.registries.refuse_beside(endpoint)?;
             Ok(Choice { runtime: Runtime::connect(endpoint)?, images: None })
@@ -111,7 +115,7 @@ fn settings(paths: &Paths, options: &Options) -> Result<Settings> {
     if let Some(bridge) = own_bridge(&paths.root_dir) {
         settings.network.bridge = bridge;
     }
-    settings.oci_runtime = options.oci_runtime.clone();
+    settings.oci_runtime = options.oci_runtime.clone().unwrap_or_default();
     settings.pids_limit = options.pod_max_pids;
     options.registries.apply(&mut settings.pull)?;
     Ok(settings)

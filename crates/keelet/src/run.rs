@@ -22,6 +22,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use keelet_agent::objects::LocalObjects;
+use keelet_pod::Resolution;
 
 use self::{
     course::{Ending, Signals},
@@ -87,7 +88,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         0 => notes.listen(),
         verbose => log_to_stderr(verbose),
     }
-    let features = args.gates.resolve()?.features;
+    let Resolution { features, warnings } = args.gates.resolve()?;
+    for warning in &warnings {
+        output::error(&format!("warning: {warning}"));
+    }
     let loaded = load::pods(&args.files, &features);
     let pods = match loaded {
         Ok((pods, warnings)) => {

@@ -68,12 +68,14 @@ pub enum OpenError {
         pid: Option<u32>,
     },
     /// The node has no more open files or no more memory. That says nothing about what is in the ledger.
-    #[error("cannot read {}: {error}; nothing was changed, and an agent that can open files finds everything", path.display())]
+    #[error("cannot read {}: {error}; nothing of it was taken for lost{}", path.display(), others.iter().map(|loss| format!("; beside it: {loss}")).collect::<String>())]
     Shortage {
         /// What could not be read.
         path: PathBuf,
         /// What there is no more of.
         error: io::Error,
+        /// What cannot be used for another reason, and has been set aside by now.
+        others: Vec<Loss>,
     },
     /// One directory cannot be both.
     #[error("the durable and the volatile ledger must not be the same directory, {}", root.display())]
@@ -131,7 +133,7 @@ impl<D: Disk> Ledger<D> {
                 // Without a directory there is nothing to share.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) if shortage(&error).is_some() => {
-                    return Err(OpenError::Shortage { path: root.clone(), error });
+                    return Err(OpenError::Shortage { path: root.clone(), error, others: Vec::new() });
                 }
                 Err(error) => troubles.push(WriteError::at(WriteStep::MakeDirectory, root)(error)),
             }
@@ -156,8 +158,9 @@ impl<D: Disk> Ledger<D> {
         let heartbeat = Heartbeat::load(&mut loader);
         let found = loader.pods();
         let losses = loader.losses;
-        if let Some((path, error)) = losses.iter().find_map(|loss| Some((&loss.file, loss.why.shortage()?))) {
-            return Err(OpenError::Shortage { path: path.clone(), error: error.into() });
+        if let Some((path, error)) = losses.iter().find_map(|loss| Some((loss.file.clone(), loss.why.shortage()?))) {
+            let others = losses.into_iter().filter(|loss| loss.why.shortage().is_none()).collect();
+            return Err(OpenError::Shortage { path, error: error.into(), others });
         }
         let mut pages = BTreeMap::new();
         let mut pods = Vec::new();

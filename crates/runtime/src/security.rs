@@ -43,8 +43,12 @@ pub(crate) fn of(config: &v1::ContainerConfig, image: &Image, rootfs: &Path) -> 
     let ambient = wish.add_ambient_capabilities.iter().map(|name| Cap::parse(name)).collect::<Result<BTreeSet<_>, _>>();
     let bounding = capabilities::node_bounding().map_err(|error| Status::internal(format!("capabilities: {error}")))?;
     let capabilities::Granted { granted, left_out } = capabilities::cap_to(&asked, &bounding);
-    if !left_out.is_empty() {
-        tracing::debug!(?left_out, "capabilities that this node does not have itself are left out");
+    // Who asks for the usual ones, or for all, gets what there is, which needs no words.
+    let named: BTreeSet<_> = wish.add_capabilities.iter().filter_map(|name| Cap::parse(name).ok()).collect();
+    let left_out: BTreeSet<_> = left_out.intersection(&named).collect();
+    if !left_out.is_empty() && !context.privileged {
+        let container = config.metadata.as_ref().map(|metadata| metadata.name.as_str()).unwrap_or_default();
+        tracing::warn!(container, ?left_out, "capabilities that this node does not have itself are left out");
     }
     Ok(Security {
         user,

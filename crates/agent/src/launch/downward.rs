@@ -28,6 +28,7 @@ pub(crate) fn file(pod: &Pod, node: &NodeFacts, item: &v1::DownwardAPIVolumeFile
         termination_file: None,
         target: None,
         pod_ips: &[],
+        recursive_read_only: false,
         users: None,
         node,
     };
@@ -91,11 +92,8 @@ pub(super) fn field(placement: &Placement<'_>, path: &str) -> Result<String, Fau
         "metadata.name" => pod.name.clone(),
         "metadata.namespace" => pod.namespace.clone(),
         "metadata.uid" => pod.uid.clone(),
-        // A pod from a manifest runs here, whether or not it says so.
-        "spec.nodeName" => {
-            let name = text(spec.and_then(|spec| spec.node_name.as_ref()));
-            if name.is_empty() { placement.node.name.clone() } else { name }
-        }
+        // A pod from a manifest runs here, whatever it says.
+        "spec.nodeName" => placement.node.name.clone(),
         "spec.serviceAccountName" => text(spec.and_then(|spec| spec.service_account_name.as_ref())),
         "status.podIP" => text(pod_ips(placement).first()),
         "status.podIPs" => pod_ips(placement).join(","),

@@ -49,7 +49,7 @@ pub(crate) use self::{
     container::container_config,
     downward::file as downward_file,
     env::references,
-    mounts::{has_contents, sub_paths},
+    mounts::{has_contents, sub_paths, wants_recursive_read_only},
     sandbox::sandbox_config,
 };
 use crate::{doors::IdRange, objects::Objects};
@@ -77,6 +77,8 @@ pub(crate) struct Placement<'a> {
     pub(crate) pod_ips: &'a [String],
     /// Who its users are on the node, if it has its own.
     pub(crate) users: Option<IdRange>,
+    /// Whether the runtime can make what is mounted below a read-only mount read-only too.
+    pub(crate) recursive_read_only: bool,
     /// The node.
     pub(crate) node: &'a NodeFacts,
 }

@@ -82,8 +82,18 @@ fn volume_mount(
         Some("Bidirectional") => v1::MountPropagation::PropagationBidirectional,
         _ => v1::MountPropagation::PropagationPrivate,
     };
-    // Where it is only wished for, it is not asked for: a runtime that cannot do it would refuse the container.
-    let recursive = mount.recursive_read_only.as_deref() == Some("Enabled");
+    let recursive = match mount.recursive_read_only.as_deref() {
+        Some("Enabled") if !placement.recursive_read_only => {
+            return Err(refusal(&mount.name, &raw.name, "recursiveReadOnly: Enabled is more than the runtime can do"));
+        }
+        Some("Enabled") => true,
+        Some("IfPossible") => {
+            placement.recursive_read_only
+                && mount.read_only == Some(true)
+                && propagation == v1::MountPropagation::PropagationPrivate
+        }
+        _ => false,
+    };
     if recursive && propagation != v1::MountPropagation::PropagationPrivate {
         return Err(refusal(&mount.name, &raw.name, "recursiveReadOnly and mountPropagation exclude each other"));
     }
@@ -96,6 +106,19 @@ fn volume_mount(
         recursive_read_only: recursive,
         mount_options: mount.bind_mount_options.clone().unwrap_or_default(),
         ..v1::Mount::default()
+    })
+}
+
+/// Whether it matters for this container what the runtime can do.
+pub(crate) fn wants_recursive_read_only(pod: &Pod, container: &Container) -> bool {
+    let asks = |name: &str, mounts: &Option<Vec<api::VolumeMount>>| {
+        name == container.name && mounts.iter().flatten().any(|mount| mount.recursive_read_only.is_some())
+    };
+    pod.source.spec.as_ref().is_some_and(|spec| {
+        let mut ordinary = spec.init_containers.iter().flatten().chain(&spec.containers);
+        let mut ephemeral = spec.ephemeral_containers.iter().flatten();
+        ordinary.any(|raw| asks(&raw.name, &raw.volume_mounts))
+            || ephemeral.any(|raw| asks(&raw.name, &raw.volume_mounts))
     })
 }
 

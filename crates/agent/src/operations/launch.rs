@@ -20,6 +20,7 @@ struct Ground {
     files: LifeFiles,
     objects: Objects,
     users: Option<IdRange>,
+    recursive_read_only: bool,
 }
 
 // === impl Work ===
@@ -43,7 +44,7 @@ impl Work {
         if self.is_cancelled() {
             return OpResult::Cancelled;
         }
-        match self.node.runtime.run_pod_sandbox(config, "").await {
+        match self.node.runtime.run_pod_sandbox(config, self.handler()).await {
             Ok(_) => {
                 self.node.metrics.pod_started();
                 OpResult::Done
@@ -112,12 +113,18 @@ impl Work {
 
     /// A runtime that knows nothing of users would give the pod the node's, root included.
     async fn runtime_has_users(&self) -> Result<(), String> {
-        let found = self.node.runtime.handler_features("").await.map_err(|error| error.to_string())?;
+        let found = self.node.runtime.handler_features(self.handler()).await.map_err(|error| error.to_string())?;
         if found.user_namespaces {
             return Ok(());
         }
         let runtime = self.node.scheme().await.unwrap_or("container");
         Err(format!("hostUsers: false: the {runtime} runtime on this node offers no user namespaces"))
+    }
+
+    /// Which of the runtime's handlers the pod asks for; the usual one has no name. There are no RuntimeClass objects to look it
+    /// up in, so a class is its handler.
+    fn handler(&self) -> &str {
+        self.pod.source.spec.as_ref().and_then(|spec| spec.runtime_class_name.as_deref()).unwrap_or_default()
     }
 
     async fn ground(&self) -> Result<Ground, HostError> {
@@ -134,6 +141,10 @@ impl Work {
         let wanted = launch::references(&self.pod, container);
         if !wanted.is_empty() {
             ground.objects = self.node.host.objects(&self.pod, &wanted).await.map_err(|error| error.message)?;
+        }
+        if launch::wants_recursive_read_only(&self.pod, container) {
+            let features = self.node.runtime.handler_features(self.handler()).await;
+            ground.recursive_read_only = features.map_err(|error| error.to_string())?.recursive_read_only_mounts;
         }
         let parts = launch::sub_paths(&self.placement(&ground), container).map_err(|error| error.message)?;
         let (pod, addresses) = (&self.pod, &self.addresses);
@@ -154,6 +165,7 @@ impl Work {
             target: None,
             pod_ips: &self.addresses,
             users: ground.users,
+            recursive_read_only: ground.recursive_read_only,
             node: &self.node.facts,
         }
     }

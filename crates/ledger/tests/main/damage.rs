@@ -257,17 +257,32 @@ fn a_node_without_open_files_has_lost_nothing() {
             let _ = ledger.stop(at(0));
             drop(ledger);
             disk.fail(Some(Fault::on(op, &under, errno)));
-            let Err(OpenError::Shortage { path, error }) = Ledger::open_on(disk.clone(), sample::settings()) else {
+            let Err(OpenError::Shortage { path, error, others }) = Ledger::open_on(disk.clone(), sample::settings())
+            else {
                 panic!("{op:?} {under} {errno}: opened");
             };
             assert!(path.starts_with(&under), "{} {under}", path.display());
-            assert_eq!(error.raw_os_error(), Some(errno));
+            assert_eq!((error.raw_os_error(), others.len()), (Some(errno), 0));
             disk.fail(None);
             let opened = sample::open_well(&disk);
             assert_eq!(opened.pods[0].evidence, evidence(1));
             assert!(opened.ledger.last_seen().is_some());
         }
     }
+}
+
+/// What is damaged besides is told even so: the next start finds it set aside and says nothing.
+#[test]
+fn a_start_without_open_files_tells_what_it_set_aside() {
+    let disk = SimDisk::default();
+    let _ = sample::commit(&mut sample::open_well(&disk).ledger, UID, &evidence(1), 0);
+    disk.put(&format!("{DURABLE}/pods/{UID}/evidence.json"), b"garbage".to_vec());
+    disk.fail(Some(Fault::on(Op::Read, &format!("{VOLATILE}/pods/{UID}/evidence.json"), EMFILE)));
+    let error = match Ledger::open_on(disk.clone(), sample::settings()) {
+        Err(error) => error.to_string(),
+        Ok(_) => panic!("opened without files"),
+    };
+    assert!(error.contains("beside it: ") && error.contains("evidence.json.corrupt-1"), "{error}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1;
 use crate::{
     Features, Pod, RestartPolicy, Role, names,
     path::FieldPath,
-    problem::{forbidden, invalid, required},
+    problem::{forbidden, ignored, invalid, required},
     review::Review,
 };
 
@@ -122,6 +122,26 @@ fn check_spec(spec: &v1::PodSpec, path: &FieldPath, review: &mut Review<'_>) {
             if value == Some(true) {
                 review.object(&path.field(field), forbidden("must be false when hostUsers is false"));
             }
+        }
+    }
+    if spec.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty()) {
+        review.object(&path.field("resourceClaims"), forbidden(resources::NO_CLAIMS));
+    }
+    for (field, is_given, why) in [
+        ("activeDeadlineSeconds", spec.active_deadline_seconds.is_some(), "keelet ends no pod for its age"),
+        (
+            "imagePullSecrets",
+            spec.image_pull_secrets.as_ref().is_some_and(|secrets| !secrets.is_empty()),
+            "credentials are the node's, see --docker-config",
+        ),
+        (
+            "schedulingGates",
+            spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty()),
+            "a pod that a node is given runs",
+        ),
+    ] {
+        if is_given {
+            review.warn(&path.field(field), ignored(why));
         }
     }
     if let Some(requirements) = &spec.resources {

@@ -5,10 +5,16 @@ use k8s_openapi::{api::core::v1, apimachinery::pkg::api::resource};
 use crate::{
     names,
     path::FieldPath,
-    problem::{invalid, quoted},
+    problem::{forbidden, ignored, invalid, quoted},
     quantity::{Quantity, SYNTAX},
     review::Review,
 };
+
+/// The resources whose names need no domain.
+const STANDARD: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
+const HUGE_PAGES: &str = "hugepages-";
+/// Why there are none.
+pub(super) const NO_CLAIMS: &str = "keelet does not allocate devices";
 
 /// Checks the resources of a container or a pod.
 pub(super) fn check(requirements: &v1::ResourceRequirements, path: &FieldPath, review: &mut Review<'_>) {
@@ -22,9 +28,19 @@ pub(super) fn check(requirements: &v1::ResourceRequirements, path: &FieldPath, r
             let path = path.field(field).key(resource);
             if let Err(fault) = names::qualified(resource) {
                 review.object(&path, invalid(quoted(resource), fault));
+            } else if !resource.contains('/') {
+                if !STANDARD.contains(&resource.as_str()) && !resource.starts_with(HUGE_PAGES) {
+                    let known = format!("must be {} or {HUGE_PAGES}<size>", STANDARD.join(", "));
+                    review.object(&path, invalid(quoted(resource), known));
+                }
+            } else if field == "limits" {
+                review.warn(&path, ignored("keelet has no devices to give: the container runs without it"));
             }
             amount(quantity, &path, review);
         }
+    }
+    if requirements.claims.as_ref().is_some_and(|claims| !claims.is_empty()) {
+        review.object(&path.field("claims"), forbidden(NO_CLAIMS));
     }
     let limits = requirements.limits.iter().flatten();
     for (resource, limit) in limits {

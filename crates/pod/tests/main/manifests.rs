@@ -161,7 +161,7 @@ fn strings_have_to_be_strings() {
 
 #[test]
 fn integers_have_to_be_integers() {
-    let path = "spec.activeDeadlineSeconds";
+    let path = "spec.terminationGracePeriodSeconds";
     for (value, words) in [
         ("\"5\"", "Invalid type: \"5\": must be an integer, is a string; remove the quotes"),
         ("five", "Invalid type: five: must be an integer, is a string"),
@@ -171,14 +171,14 @@ fn integers_have_to_be_integers() {
         ("9223372036854775808", "must be an integer from -9223372036854775808 to 9223372036854775807"),
         ("1e19", "must be an integer"),
     ] {
-        refused(&pod(&format!("activeDeadlineSeconds: {value}"), ""), path, words);
+        refused(&pod(&format!("terminationGracePeriodSeconds: {value}"), ""), path, words);
     }
     // Quotes would not help.
-    let report = strict(&pod("activeDeadlineSeconds: yes", ""));
+    let report = strict(&pod("terminationGracePeriodSeconds: yes", ""));
     assert_eq!(report.errors[0].message, "must be an integer, is a boolean");
     for (value, number) in [("5", 5), ("5.0", 5), ("0x10", 16), ("1e3", 1000), ("1_000", 1000), ("!!int 7", 7)] {
-        let spec = clean(&pod(&format!("activeDeadlineSeconds: {value}"), "")).source.spec.clone().unwrap();
-        assert_eq!(spec.active_deadline_seconds, Some(number), "{value}");
+        let spec = clean(&pod(&format!("terminationGracePeriodSeconds: {value}"), "")).source.spec.clone().unwrap();
+        assert_eq!(spec.termination_grace_period_seconds, Some(number), "{value}");
     }
 }
 

@@ -92,13 +92,7 @@ fn a_pod_has_a_spec_and_a_container() {
 #[test]
 fn fields_of_the_spec_are_checked() {
     for (good, bad, path, words) in [
-        ("activeDeadlineSeconds: 1", "activeDeadlineSeconds: 0", "activeDeadlineSeconds", "between 1 and 2147483647"),
-        (
-            "activeDeadlineSeconds: 2147483647",
-            "activeDeadlineSeconds: 2147483648",
-            "activeDeadlineSeconds",
-            "between 1 and 2147483647",
-        ),
+        ("resourceClaims: []", "resourceClaims: [{name: a}]", "resourceClaims", "keelet does not allocate devices"),
         ("hostname: web-1", "hostname: Web", "hostname", "lower case letters"),
         ("hostname: \"\"", "hostname: a.b", "hostname", "lower case letters"),
         ("subdomain: web", "subdomain: a_b", "subdomain", "lower case letters"),
@@ -122,6 +116,26 @@ fn fields_of_the_spec_are_checked() {
         clean(&pod(good, ""));
         refused(&pod(bad, ""), &format!("spec.{path}"), words);
     }
+}
+
+#[test]
+fn what_has_no_effect_is_said() {
+    for (field, path) in [
+        ("activeDeadlineSeconds: 1", "activeDeadlineSeconds"),
+        ("activeDeadlineSeconds: 2147483647", "activeDeadlineSeconds"),
+        ("imagePullSecrets: [{name: a}]", "imagePullSecrets"),
+        ("schedulingGates: [{name: a}]", "schedulingGates"),
+    ] {
+        warned(&pod(field, ""), &format!("spec.{path}"), "Ignored: ");
+    }
+    for number in ["0", "2147483648"] {
+        let report = strict(&pod(&format!("activeDeadlineSeconds: {number}"), ""));
+        assert_eq!(report.errors.len(), 1, "{report}");
+        assert!(report.errors[0].to_string().contains("between 1 and 2147483647"), "{report}");
+    }
+    clean(&pod("imagePullSecrets: []\nschedulingGates: []", ""));
+    let limits = "resources: {limits: {example.com/gpu: 1}}";
+    warned(&pod("", limits), "spec.containers[0].resources.limits[example.com/gpu]", "runs without it");
 }
 
 #[test]

@@ -408,10 +408,22 @@ fn resources_are_checked() {
             "must be a quantity",
         ),
         (
-            "resources: {limits: {a.b/c: 1}}",
+            "resources: {limits: {hugepages-2Mi: 2Mi, ephemeral-storage: 1Gi}}",
             "resources: {limits: {a b: 1}}",
             "resources.limits[a b]",
             "must consist of",
+        ),
+        (
+            "resources: {limits: {memory: 1Gi}}",
+            "resources: {limits: {memroy: 1Gi}}",
+            "resources.limits[memroy]",
+            "\"memroy\": must be cpu, memory, ephemeral-storage or hugepages-<size>",
+        ),
+        (
+            "resources: {claims: []}",
+            "resources: {claims: [{name: gpu}]}",
+            "resources.claims",
+            "keelet does not allocate devices",
         ),
         (
             "resources: {limits: {cpu: \"1\"}}",

@@ -48,6 +48,11 @@ fn limits(asked: &v1::LinuxContainerResources, cgroups: &Mounts) -> Result<Linux
     if !pages.is_empty() && cgroups.has(HUGE_PAGES) {
         resources.set_hugepage_limits(Some(pages));
     }
+    if !unified && !asked.unified.is_empty() {
+        return Err(SpecError(
+            "limits of cgroup v2 (unified) are for nodes that have it, and this one has v1".to_owned(),
+        ));
+    }
     if unified {
         // libcontainer leaves swap alone where none is allowed.
         let swap = swap_alone(asked.memory_limit_in_bytes, asked.memory_swap_limit_in_bytes)?;

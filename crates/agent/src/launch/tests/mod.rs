@@ -20,7 +20,9 @@ use crate::{
     objects::Objects,
 };
 
-use super::{ConfigError, Image, NodeFacts, Placement, container_config, sandbox_config, sub_paths};
+use super::{
+    ConfigError, Image, NodeFacts, Placement, container_config, sandbox_config, sub_paths, wants_recursive_read_only,
+};
 
 /// A pod on a node.
 struct Place {
@@ -31,6 +33,7 @@ struct Place {
     pod_ips: Vec<String>,
     target: Option<String>,
     users: Option<IdRange>,
+    recursive_read_only: bool,
     node: NodeFacts,
     image: Image,
 }
@@ -77,6 +80,7 @@ impl Place {
             pod_ips: vec!["10.0.0.7".to_owned(), "fd00::7".to_owned()],
             target: None,
             users: None,
+            recursive_read_only: true,
             node: NodeFacts {
                 name: "node-1".to_owned(),
                 address: Some("192.0.2.1".to_owned()),
@@ -108,6 +112,7 @@ impl Place {
             target: self.target.as_deref(),
             pod_ips: &self.pod_ips,
             users: self.users,
+            recursive_read_only: self.recursive_read_only,
             node: &self.node,
         }
     }

@@ -88,11 +88,25 @@ fn propagation_is_private_unless_asked_for() {
 }
 
 #[test]
-fn recursive_read_only_is_asked_for_where_it_is_demanded() {
-    for (word, recursive) in [("Disabled", false), ("IfPossible", false), ("Enabled", true)] {
+fn recursive_read_only_is_had_where_it_is_demanded_and_where_it_is_possible() {
+    for (word, where_possible, elsewhere) in
+        [("Disabled", false, Some(false)), ("IfPossible", true, Some(false)), ("Enabled", true, None)]
+    {
         let mount = format!("- {{name: node, mountPath: /m, readOnly: true, recursiveReadOnly: {word}}}");
-        assert_eq!(mounting(&mount).launch().mounts[0].recursive_read_only, recursive, "{word}");
+        let mut place = mounting(&mount);
+        assert!(wants_recursive_read_only(&place.pod, place.pod.container("main").expect("main")));
+        assert_eq!(place.launch().mounts[0].recursive_read_only, where_possible, "{word}");
+        place.recursive_read_only = false;
+        match elsewhere {
+            Some(recursive) => assert_eq!(place.launch().mounts[0].recursive_read_only, recursive, "{word}"),
+            None => assert!(place.refusal().contains("recursiveReadOnly: Enabled is more than the runtime can do")),
+        }
     }
+    let shared =
+        "{name: node, mountPath: /m, readOnly: true, recursiveReadOnly: IfPossible, mountPropagation: HostToContainer}";
+    assert!(!mounting(&format!("- {shared}")).launch().mounts[0].recursive_read_only);
+    let silent = mounting("- {name: node, mountPath: /m, readOnly: true}");
+    assert!(!wants_recursive_read_only(&silent.pod, silent.pod.container("main").expect("main")));
     let both =
         "{name: node, mountPath: /m, readOnly: true, recursiveReadOnly: Enabled, mountPropagation: HostToContainer}";
     assert!(mounting(&format!("- {both}")).refusal().contains("exclude each other"));
