@@ -227,7 +227,8 @@ impl Engine {
             let attached = attached.map_err(|error| Status::internal(format!("the pod's network: {error}")))?;
             record.ips = attached.ips.iter().map(ToString::to_string).collect();
         }
-        self.limit_sandbox(id, &config, self.parts.settings.pids_limit).await?;
+        let resources = config.linux.as_ref().and_then(|linux| linux.resources.clone()).unwrap_or_default();
+        self.limit_sandbox(id, &config, resources, self.parts.settings.pids_limit).await?;
         // From here on it is one.
         protocol::write(&dir.join(RECORD), &record).map_err(|error| internal("the pod's record", &error))?;
         let sandbox = Sandbox::new(id.to_owned(), dir.to_owned(), config, record);
@@ -235,14 +236,20 @@ impl Engine {
     }
 
     /// Gives the cgroup that is a sandbox's alone its shares and limits, so that pods compete by what they ask for.
-    async fn limit_sandbox(&self, id: &str, config: &v1::PodSandboxConfig, pids: Option<u32>) -> Result<(), Status> {
+    async fn limit_sandbox(
+        &self,
+        id: &str,
+        config: &v1::PodSandboxConfig,
+        asked: v1::LinuxContainerResources,
+        pids: Option<u32>,
+    ) -> Result<(), Status> {
         if !has_own_cgroup(config) {
             return Ok(());
         }
         let cgroup = cgroup_parent(&self.parts.settings.cgroup, id, config);
-        let asked = config.linux.as_ref().and_then(|linux| linux.resources.clone()).unwrap_or_default();
         let limited = self.blocking(move |parts| {
-            let mut files = update::files_of_pod(&parts.cgroups, &asked).map_err(io::Error::other)?;
+            let changes = update::changes_of_pod(&parts.cgroups, &cgroup, &asked);
+            let mut files = changes.map_err(io::Error::other)?;
             files.extend(pids.map(|most| ("pids", "pids.max".to_owned(), most.to_string())));
             parts.cgroups.limit(&cgroup, &files)
         });
@@ -252,9 +259,7 @@ impl Engine {
     /// Changes the limits of a sandbox; what is not named stays.
     pub(crate) async fn update_sandbox(&self, id: &str, asked: v1::LinuxContainerResources) -> Result<(), Status> {
         let sandbox = self.sandbox(id)?;
-        let mut config = sandbox.config.clone();
-        config.linux.get_or_insert_default().resources = Some(asked);
-        self.limit_sandbox(&sandbox.id, &config, None).await
+        self.limit_sandbox(&sandbox.id, &sandbox.config, asked, None).await
     }
 
     /// What a sandbox left that never came to be, or whose files cannot be read.

@@ -79,12 +79,27 @@ fn files(
     Ok(files)
 }
 
-/// The same for a pod as a whole. Which processors its containers may use is for each of them to say.
-pub(crate) fn files_of_pod(
+/// The files that change a cgroup, which may not be there yet, from what it has now.
+fn changes(
     mounts: &Mounts,
+    cgroup: &str,
+    asked: &v1::LinuxContainerResources,
+    holds: &v1::LinuxContainerResources,
+) -> Result<Vec<(&'static str, String, String)>, SpecError> {
+    let now = |controller, name| fs::read_to_string(mounts.directory(controller, cgroup)?.join(name)).ok();
+    let limit = now("memory", "memory.limit_in_bytes").and_then(|text| text.trim().parse::<i64>().ok());
+    let wanted = asked.memory_limit_in_bytes;
+    let grows = wanted < 0 || limit.is_some_and(|limit| limit < wanted);
+    files(mounts, asked, holds, grows, &now("cpu", "cpu.max").unwrap_or_default())
+}
+
+/// The same for a pod as a whole. Which processors its containers may use is for each of them to say.
+pub(crate) fn changes_of_pod(
+    mounts: &Mounts,
+    cgroup: &str,
     asked: &v1::LinuxContainerResources,
 ) -> Result<Vec<(&'static str, String, String)>, SpecError> {
-    let mut files = files(mounts, asked, asked, false, "")?;
+    let mut files = changes(mounts, cgroup, asked, asked)?;
     files.retain(|(controller, ..)| *controller != "cpuset");
     Ok(files)
 }
@@ -154,14 +169,8 @@ impl Engine {
         }
         let cgroup = container.cgroup();
         let written = self.blocking(move |parts| {
-            let limit = parts.cgroups.directory("memory", &cgroup).map(|dir| dir.join("memory.limit_in_bytes"));
-            let limit = limit.and_then(|path| fs::read_to_string(path).ok()?.trim().parse::<i64>().ok());
-            let wanted = asked.memory_limit_in_bytes;
-            let grows = wanted < 0 || limit.is_some_and(|limit| limit < wanted);
-            let quota = parts.cgroups.directory("cpu", &cgroup).map(|dir| dir.join("cpu.max"));
-            let quota = quota.and_then(|path| fs::read_to_string(path).ok()).unwrap_or_default();
             let holds = merged(container.resources().unwrap_or_default(), &asked);
-            let files = files(&parts.cgroups, &asked, &holds, grows, &quota).map_err(io::Error::other)?;
+            let files = changes(&parts.cgroups, &cgroup, &asked, &holds).map_err(io::Error::other)?;
             files.into_iter().try_for_each(|(controller, name, text)| {
                 let dir = parts.cgroups.directory(controller, &cgroup).ok_or_else(|| {
                     io::Error::new(io::ErrorKind::NotFound, format!("this node has no cgroup controller {controller}"))

@@ -62,7 +62,11 @@ pub(super) fn pod(placement: &Placement<'_>) -> v1::LinuxContainerResources {
     };
     let request = total(Side::Requests, "cpu");
     let request = if request.is_zero() { total(Side::Limits, "cpu") } else { request };
-    linux(request, limit("cpu"), limit("memory"))
+    let mut resources = linux(request, limit("cpu"), limit("memory"));
+    if placement.node.swap_limits {
+        resources.memory_swap_limit_in_bytes = resources.memory_limit_in_bytes;
+    }
+    resources
 }
 
 /// Whether the pod as a whole has a limit, or else each of its containers.

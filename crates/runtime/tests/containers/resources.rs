@@ -141,11 +141,14 @@ async fn huge_pages_are_limited_where_they_can_be(world: &mut World) -> Shown {
 /// Pods compete by what they ask for, and a pod's limit is that of all its containers together. A cgroup that somebody named
 /// is left to him.
 async fn a_pod_has_shares_and_limits_as_a_whole(world: &mut World) -> Shown {
+    // A node that swaps would kill nobody.
+    let counts_swap = unified() || Path::new("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes").exists();
     let asked = v1::LinuxContainerResources {
         cpu_shares: 512,
         cpu_period: 100_000,
         cpu_quota: 50_000,
         memory_limit_in_bytes: 64 << 20,
+        memory_swap_limit_in_bytes: if counts_swap { 64 << 20 } else { 0 },
         ..Default::default()
     };
     let with = |name: &str, parent: &str| {
@@ -178,6 +181,16 @@ async fn a_pod_has_shares_and_limits_as_a_whole(world: &mut World) -> Shown {
     };
     change(v1::LinuxContainerResources { memory_limit_in_bytes: 60 << 20, ..Default::default() }).await;
     assert_eq!(found(&cgroup), [texts[0], texts[1], "62914560"], "what is not named stays");
+    for bytes in [96 << 20, 60 << 20] {
+        let swap = if counts_swap { bytes } else { 0 };
+        change(v1::LinuxContainerResources {
+            memory_limit_in_bytes: bytes,
+            memory_swap_limit_in_bytes: swap,
+            ..Default::default()
+        })
+        .await;
+        assert_eq!(found(&cgroup)[2], bytes.to_string(), "more and less");
+    }
 
     // Two that are small enough each, and too large together.
     let hoard = "exec perl -e 'vec(my $x, 40 << 20, 8) = 1; sleep 1000'";

@@ -119,6 +119,11 @@ fn a_sandbox_is_told_what_its_containers_need_at_the_most_demanding_moment() {
     let overhead = linux.overhead.expect("overhead");
     assert_eq!((overhead.cpu_shares, overhead.cpu_quota, overhead.memory_limit_in_bytes), (102, 10_000, 2_000_000));
 
+    assert_eq!(resources.memory_swap_limit_in_bytes, 0, "nobody could limit it");
+    let mut place = Place::with("", &spec, "resources: {limits: {cpu: 500m, memory: 7M}}");
+    place.node.swap_limits = true;
+    let swap = place.sandbox().linux.and_then(|linux| Some(linux.resources?.memory_swap_limit_in_bytes));
+    assert_eq!(swap, Some(8_000_000), "no more with swap than without");
     let linux = Place::with("", &spec, "resources: {limits: {cpu: 500m}}").sandbox().linux.expect("linux");
     let resources = linux.resources.expect("resources");
     assert_eq!(
