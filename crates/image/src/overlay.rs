@@ -250,16 +250,11 @@ mod tests {
         }
     }
 
-    #[expect(clippy::print_stderr, reason = "a skipped test says so")]
-    fn skipped(reason: &str) {
-        eprintln!("skipped: {reason}");
-    }
-
     /// The kernel of the machine decides which way is taken; each of them has to work where it is known.
     #[test]
     fn every_way_to_mount_gives_the_same_overlay() {
         if !rustix::process::geteuid().is_root() {
-            return skipped("mounting needs root");
+            return keelet_report::skipped("mounting needs root");
         }
         let ways: [(&str, Way); 4] = [
             ("what it takes", mount_overlay),
@@ -285,7 +280,7 @@ mod tests {
                     let upper = writable.then(|| Upper { changes: path("upper"), work: path("work") });
                     match way(&Overlay { lowers: &lowers, owners: None, upper }, &target) {
                         Err(error) if error.to_string().contains("does not know") => {
-                            skipped(&format!("{name}: {error}"));
+                            keelet_report::skipped(format_args!("{name}: {error}"));
                             continue;
                         }
                         mounted => mounted.unwrap_or_else(|error| panic!("{name}: {error}")),
@@ -318,7 +313,7 @@ mod tests {
     #[test]
     fn what_the_kernel_refuses_is_explained() {
         if !rustix::process::geteuid().is_root() {
-            return skipped("mounting needs root");
+            return keelet_report::skipped("mounting needs root");
         }
         let place = tempfile::tempdir().unwrap();
         let lowers = [place.path().join("missing")];

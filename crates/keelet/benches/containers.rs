@@ -51,7 +51,7 @@ fn main() -> ExitCode {
         bed::Entered::Inside(place) => place,
         bed::Entered::Left(code) => return code,
         bed::Entered::Not(why) => {
-            println!("{why}");
+            println!("skipped: real containers, because {why}");
             return ExitCode::SUCCESS;
         }
     };

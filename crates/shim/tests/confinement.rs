@@ -11,6 +11,8 @@ use std::env;
 use std::panic;
 use std::process::{Command, ExitCode, Output};
 
+use keelet_report::{Ended, Tally};
+
 #[path = "confinement/capabilities.rs"]
 mod capabilities;
 #[path = "confinement/devices.rs"]
@@ -40,21 +42,23 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let filter = args.iter().find(|arg| !arg.starts_with('-'));
-    let chosen = cases.iter().filter(|(name, _)| filter.is_none_or(|part| name.contains(part.as_str())));
-    let failed = chosen.filter(|case| !run(case)).count();
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let is_chosen = |case: &&Case| filter.is_none_or(|part| case.0.contains(part.as_str()));
+    let tally = Tally::new();
+    let chosen: Vec<&Case> = cases.iter().filter(is_chosen).collect();
+    for (name, case) in &chosen {
+        tally.tell(name, run(*case));
+    }
+    let well = tally.close(cases.len() - chosen.len());
+    if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn run((name, case): &Case) -> bool {
+fn run(case: fn() -> Shown) -> Ended {
     match panic::catch_unwind(case) {
-        Ok(Shown::Yes) => println!("test {name} ... ok"),
-        Ok(Shown::Skipped(reason)) => println!("test {name} ... skipped: {reason}"),
-        Err(_) => {
-            println!("test {name} ... FAILED");
-            return false;
-        }
+        Ok(Shown::Yes) => Ended::Passed,
+        Ok(Shown::Skipped(reason)) => Ended::Skipped(reason),
+        // The panic has said why.
+        Err(_) => Ended::Failed(String::new()),
     }
-    true
 }
 
 fn play(role: &str, args: &[String]) {

@@ -178,7 +178,6 @@ const LOST_FOR_GOOD: usize = 5;
 ///
 /// containerd gives a start up when its client goes away, and shows a container that never ran as ended (StartError).
 /// That is no failure of the container: also where nothing may be restarted the pod gets to run.
-#[expect(clippy::print_stdout, reason = "a test that is skipped says so")]
 #[tokio::test]
 #[ignore = "needs containerd: make e2e"]
 async fn a_pod_starts_however_often_the_agent_dies() {
@@ -201,10 +200,9 @@ async fn a_pod_starts_however_often_the_agent_dies() {
         }
     });
     if !come_up.await {
-        println!(
-            "skipped: containerd calls a container exited whose task it has left running, and lets nobody remove it"
+        return keelet_report::skipped(
+            "containerd calls a container exited whose task it has left running, and lets nobody remove it",
         );
-        return;
     }
     for pod in ["web", "job"] {
         let seen = node.ready(pod).await;

@@ -25,7 +25,7 @@ const LIMIT: Duration = Duration::from_secs(1800);
 /// How `bed.sh` says that the machine cannot be made.
 const SKIPPED: u8 = 77;
 
-const NOT_ROOT: &str = "skipped: needs root";
+const NOT_ROOT: &str = "it needs root";
 const SCRIPT: &str = include_str!("bed.sh");
 const DIRECTORY: &str = "KEELET_NODE_DIR";
 
@@ -37,19 +37,17 @@ static FREE: (Mutex<usize>, Condvar) = (Mutex::new(AT_ONCE), Condvar::new());
 /// # Panics
 ///
 /// If the test fails.
-#[expect(clippy::print_stdout, reason = "a test that is skipped says so")]
 pub fn run<T: AsyncFnOnce(&mut Node)>(binary: &str, test: T) {
     if let Some(place) = inside(binary) {
         return block_on(async { test(&mut Node::new(place)).await });
     }
     if !rustix::process::geteuid().is_root() {
-        return println!("{NOT_ROOT}");
+        return keelet_report::skipped(NOT_ROOT);
     }
     let _turn = Turn::take();
     match block_on(outside(name_of::<T>())) {
-        Ok(()) => {}
-        Err(Trouble::Skipped(why)) => println!("{why}"),
-        Err(Trouble::Failed(said)) => panic!("on a machine of its own:\n{said}"),
+        Ok(said) => keelet_report::skipped_elsewhere(&said),
+        Err(said) => panic!("on a machine of its own:\n{said}"),
     }
 }
 
@@ -80,7 +78,7 @@ pub fn enter(binary: &str) -> Entered {
             code => ExitCode::from(code),
         })),
         Ok(None) => Entered::Left(ExitCode::FAILURE),
-        Err(error) => Entered::Not(format!("skipped: {error}")),
+        Err(error) => Entered::Not(error.to_string()),
     }
 }
 
@@ -109,26 +107,22 @@ fn machine(program: &Path) -> Command {
     command
 }
 
-enum Trouble {
-    Skipped(String),
-    Failed(String),
-}
-
-async fn outside(name: &str) -> Result<(), Trouble> {
-    let failed = |error: std::io::Error| Trouble::Failed(format!("{error}"));
+/// What the test said on a machine of its own, also if it was skipped there; or how it failed.
+async fn outside(name: &str) -> Result<String, String> {
+    let failed = |error: std::io::Error| error.to_string();
     let test = env::current_exe().map_err(failed)?;
     let mut command = machine(&test);
     command.args(["--exact", name, "--include-ignored", "--nocapture"]).env("RUST_BACKTRACE", "0");
     let Ok(output) = tokio::time::timeout(LIMIT, command.output()).await else {
-        return Err(Trouble::Failed(format!("{name} did not end within {LIMIT:?}")));
+        return Err(format!("{name} did not end within {LIMIT:?}"));
     };
     let output = output.map_err(failed)?;
     let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
     let (out, err) = (said(&output.stdout), said(&output.stderr));
     match output.status.code() {
-        Some(0) if out.contains("1 passed") => Ok(()),
-        Some(code) if code == i32::from(SKIPPED) => Err(Trouble::Skipped(out)),
-        _ => Err(Trouble::Failed(format!("{}\n{out}\n{err}", output.status))),
+        Some(0) if out.contains("1 passed") => Ok(format!("{out}\n{err}")),
+        Some(code) if code == i32::from(SKIPPED) => Ok(out),
+        _ => Err(format!("{}\n{out}\n{err}", output.status)),
     }
 }
 

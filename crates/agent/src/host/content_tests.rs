@@ -48,9 +48,8 @@ impl Node {
     }
 }
 
-#[allow(clippy::print_stderr, reason = "a skipped test says so")]
 fn skipped() {
-    eprintln!("skipped: mounting needs root");
+    keelet_report::skipped("mounting needs root");
 }
 
 fn pod(volume: &str, spec: &str) -> Pod {

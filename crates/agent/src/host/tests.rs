@@ -41,9 +41,8 @@ fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o7777
 }
 
-#[allow(clippy::print_stderr, reason = "a skipped test says so")]
 fn skipped() {
-    eprintln!("skipped: mounting needs root");
+    keelet_report::skipped("mounting needs root");
 }
 
 #[tokio::test]

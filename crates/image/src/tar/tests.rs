@@ -11,11 +11,6 @@ fn archive(fill: impl FnOnce(&mut ::tar::Builder<Vec<u8>>)) -> Vec<u8> {
     builder.into_inner().unwrap()
 }
 
-#[expect(clippy::print_stderr, reason = "a skipped test says so")]
-fn skipped(reason: &str) {
-    eprintln!("skipped: {reason}");
-}
-
 fn header(kind: ::tar::EntryType, size: u64) -> ::tar::Header {
     let mut header = ::tar::Header::new_gnu();
     header.set_entry_type(kind);
@@ -159,7 +154,7 @@ fn a_sparse_file_of_gnu_tar_is_read_with_its_holes() {
             .arg("holes")
             .status();
         if !status.is_ok_and(|status| status.success()) {
-            skipped("there is no GNU tar");
+            keelet_report::skipped("there is no GNU tar");
             return;
         }
         let bytes = std::fs::read(made.path()).unwrap();

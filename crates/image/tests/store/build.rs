@@ -26,15 +26,10 @@ pub(crate) struct Sample {
     pub(crate) packing: Packing,
 }
 
-#[expect(clippy::print_stderr, reason = "a skipped test says so")]
-pub(crate) fn skipped(reason: &str) {
-    eprintln!("skipped: {reason}");
-}
-
 pub(crate) fn is_root() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
-        skipped("layers are unpacked as root only");
+        keelet_report::skipped("layers are unpacked as root only");
     }
     is_root
 }

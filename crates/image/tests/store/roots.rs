@@ -16,7 +16,7 @@ fn in_namespace(test: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             if let Err(error) = nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS) {
-                skipped(&format!("no mount namespace: {error}"));
+                keelet_report::skipped(format_args!("no mount namespace: {error}"));
                 return;
             }
             mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).unwrap();
@@ -301,7 +301,7 @@ fn the_hosts_own_root_stands_in_for_an_image_with_changes_in_memory() {
 fn busybox_runs_in_a_root() {
     in_namespace(|| {
         let Ok(busybox) = fs::read("/bin/busybox") else {
-            skipped("there is no /bin/busybox");
+            keelet_report::skipped("there is no /bin/busybox");
             return;
         };
         let place = Place::new();
@@ -322,7 +322,10 @@ fn busybox_runs_in_a_root() {
         if output.status.success() {
             assert_eq!(output.stdout, b"hello\n");
         } else {
-            skipped(&format!("/bin/busybox is not static: {}", String::from_utf8_lossy(&output.stderr)));
+            keelet_report::skipped(format_args!(
+                "/bin/busybox is not static: {}",
+                String::from_utf8_lossy(&output.stderr)
+            ));
         }
         assert!(fs::metadata(root.join("null")).unwrap().file_type().is_char_device());
         store.remove_root("b").unwrap();

@@ -197,9 +197,8 @@ impl Drop for TinyDisk {
     }
 }
 
-#[allow(clippy::print_stderr, reason = "a skipped test says so")]
 fn skipped() {
-    eprintln!("skipped: mounting a tmpfs needs root");
+    keelet_report::skipped("mounting a tmpfs needs root");
 }
 
 #[test]

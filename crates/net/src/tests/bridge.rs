@@ -209,8 +209,7 @@ fn many_pods_at_once_have_addresses_of_their_own() {
 fn both_families_work() {
     inside("tests::bridge::both_families_work", |mut scene| {
         if !crate::sysctl::exists("ipv6/conf/all/forwarding") {
-            #[expect(clippy::print_stderr, reason = "says why a test is skipped")]
-            return eprintln!("skipped: this kernel has no IPv6");
+            return keelet_report::skipped("this kernel has no IPv6");
         }
         let before = scene.snapshot();
         scene.settings.ranges = vec![net("fd00:42::/64"), net("10.42.0.0/24")];

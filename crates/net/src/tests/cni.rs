@@ -256,8 +256,7 @@ fn the_real_bridge_plugin_works() {
         let bin = ["/usr/lib/cni", "/opt/cni/bin"].map(PathBuf::from);
         let has = |name: &str| bin.iter().any(|dir| dir.join(name).exists());
         if !["bridge", "host-local", "portmap"].iter().all(|name| has(name)) {
-            #[expect(clippy::print_stderr, reason = "says why a test is skipped")]
-            return eprintln!("skipped: the plugins bridge, host-local and portmap are not installed");
+            return keelet_report::skipped("the plugins bridge, host-local and portmap are not installed");
         }
         scene.settings.cni_bin_dirs = bin.to_vec();
         let addresses = scene.dir.path().join("host-local");

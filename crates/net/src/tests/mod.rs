@@ -27,17 +27,16 @@ const INSIDE: &str = "KEELET_NET_TEST_INSIDE";
 
 /// Runs `body` in a copy of this program that has namespaces of its own. `name` is the test's full name.
 #[expect(clippy::disallowed_methods, reason = "a test waits for its own copy")]
-#[expect(clippy::print_stderr, reason = "says why a test is skipped")]
 fn inside(name: &str, body: impl FnOnce(Scene)) {
     if std::env::var_os(INSIDE).is_some() {
         return body(Scene::new());
     }
     if !rustix::process::geteuid().is_root() {
-        return eprintln!("skipped: {name} needs root");
+        return keelet_report::skipped("it needs root");
     }
     let probe = Command::new("unshare").args(["-n", "-m", "true"]).status();
     if !probe.as_ref().is_ok_and(|status| status.success()) {
-        return eprintln!("skipped: {name} needs `unshare -n -m`, which gives {probe:?}");
+        return keelet_report::skipped(format_args!("it needs `unshare -n -m`, which gives {probe:?}"));
     }
     // Not by its path, which another build may have replaced by now.
     let exe = format!("/proc/{}/exe", std::process::id());
@@ -46,9 +45,7 @@ fn inside(name: &str, body: impl FnOnce(Scene)) {
     let output = command.env(INSIDE, "1").output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("1 passed"), "inside of its namespaces the test said:\n{said}");
-    for line in said.lines().filter(|line| line.contains("skipped:")) {
-        eprintln!("{line}");
-    }
+    keelet_report::skipped_elsewhere(&said);
 }
 
 /// A node of its own: the namespaces of this process, a state directory, and pods.

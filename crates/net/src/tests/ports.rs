@@ -50,10 +50,7 @@ fn rules_work(scene: &Scene) -> bool {
         }
         Err(reason) => {
             let _ = scene;
-            #[expect(clippy::print_stderr, reason = "says why a test is skipped")]
-            {
-                eprintln!("skipped: {reason}");
-            }
+            keelet_report::skipped(reason);
             false
         }
     }

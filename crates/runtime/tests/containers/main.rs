@@ -5,7 +5,7 @@
 //! be built. After each case everything is removed, and whatever is left then fails the case: mounts, processes,
 //! cgroups, interfaces, directories. Without root everything is printed as skipped.
 
-#![expect(clippy::print_stdout, reason = "the output of a test")]
+#![expect(clippy::print_stdout, reason = "a list of cases, and why one is skipped")]
 #![expect(clippy::disallowed_methods, reason = "a test waits for the processes it starts, and for time to pass")]
 
 mod confinement;
@@ -27,13 +27,11 @@ use std::{
     path::{Path, PathBuf},
     pin::Pin,
     process::{Command, ExitCode},
-    sync::{
-        Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicUsize, Ordering},
     time::Duration,
 };
 
+use keelet_report::{Ended, Tally};
 use world::World;
 
 /// How a case ends that does not fail.
@@ -105,35 +103,30 @@ fn all(args: &[String]) -> ExitCode {
         all.iter().for_each(|(name, _)| println!("{name}: test"));
         return ExitCode::SUCCESS;
     }
-    if !rustix::process::geteuid().is_root() {
-        println!("skipped: containers are made as root only");
-        return ExitCode::SUCCESS;
-    }
     let filters: Vec<_> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
     let chosen: Vec<_> = all
         .iter()
         .filter(|(name, _)| filters.is_empty() || filters.iter().any(|part| name.contains(part.as_str())))
         .collect();
-    let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let is_root = rustix::process::geteuid().is_root();
+    let (next, tally) = (AtomicUsize::new(0), Tally::new());
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
                 while let Some((name, _)) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if !apart(name) {
-                        failed.lock().unwrap().push(*name);
-                    }
+                    let short = name.split_once("::").map_or(*name, |(_, short)| short);
+                    let ended = if is_root { apart(name, short) } else { Ended::Skipped("it needs root".to_owned()) };
+                    tally.tell(short, ended);
                 }
             });
         }
     });
-    let failed = failed.into_inner().unwrap();
-    println!("{} of {} cases failed {failed:?}", failed.len(), chosen.len());
-    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let well = tally.close(all.len() - chosen.len());
+    if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Runs one case in namespaces of its own.
-fn apart(name: &str) -> bool {
-    let (_, short) = name.split_once("::").unwrap_or(("", name));
+fn apart(name: &str, short: &str) -> Ended {
     let dir = tempfile::Builder::new().prefix("keelet-rt-").tempdir().unwrap();
     let cgroup = format!("/keelet-rt-{}-{}", std::process::id(), short.replace("::", "-"));
     let output = Command::new("unshare")
@@ -151,11 +144,10 @@ fn apart(name: &str) -> bool {
     }
     let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     match output.status.code() {
-        Some(0) => println!("test {short} ... ok"),
-        Some(SKIPPED) => println!("test {short} ... skipped: {}", text.lines().last().unwrap_or_default()),
-        _ => println!("test {short} ... FAILED ({})\n{text}", output.status),
+        Some(0) => Ended::Passed,
+        Some(SKIPPED) => Ended::Skipped(text.lines().last().unwrap_or_default().to_owned()),
+        _ => Ended::Failed(format!("{}\n{text}", output.status)),
     }
-    matches!(output.status.code(), Some(0 | SKIPPED))
 }
 
 /// The case itself, in its namespaces.

@@ -57,13 +57,12 @@ fn url(server: &Server, scenario: &str) -> String {
     }
 }
 
-#[expect(clippy::print_stdout, reason = "whoever runs it wants to see what ran, and what was skipped")]
+#[expect(clippy::print_stdout, reason = "whoever runs it wants to see what ran")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "builds client-go, which takes minutes when nothing is cached: cargo test -p keelet-stream --test peer -- --ignored"]
 async fn client_go_is_content_with_every_transport() {
     if !has_go().await {
-        println!("skipped: go is not installed, so there is no client-go to talk to");
-        return;
+        return keelet_report::skipped("go is not installed, so there is no client-go to talk to");
     }
     let binary = build().await;
     let server = backend::start(Config::default()).await;

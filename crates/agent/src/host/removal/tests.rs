@@ -18,9 +18,8 @@ fn assert_precious(directory: &tempfile::TempDir) {
     assert_eq!(fs::read_to_string(directory.path().join("precious/file")).unwrap(), "precious");
 }
 
-#[allow(clippy::print_stderr, reason = "a skipped test says so")]
 fn skipped() {
-    eprintln!("skipped: mounting needs root");
+    keelet_report::skipped("mounting needs root");
 }
 
 #[test]
