@@ -2,8 +2,9 @@
 //!
 //! Line by line and without a parser: rustfmt sees to it that an attribute, a doc comment and a `fn` each begin a line.
 //! A `#[test]` inside `proptest!` looks like any other. A macro whose name ends in `tests` or `cases` is taken for a
-//! table of tests: each of its entries with a doc comment counts as one. Ignored tests are marked: `make test` does not
-//! run them, so most of them show nothing.
+//! table of tests: each of its entries with a doc comment counts as one. In a binary without the standard harness a test is
+//! a function that tells whether it was [shown](CASE); the compiler complains if no table names it. Ignored tests are
+//! marked: `make test` does not run them, so most of them show nothing.
 
 /// A test function, or an entry of a table of tests.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +18,9 @@ pub struct Test {
     /// Whether it runs only where somebody asks for it.
     pub ignored: bool,
 }
+
+/// How the head of a test ends that the standard harness does not run.
+const CASE: &str = "-> Shown {";
 
 /// What stands directly before an item.
 #[derive(Default)]
@@ -44,7 +48,7 @@ pub fn find(source: &str) -> Vec<Test> {
         } else if code.starts_with("#[") {
             before.attribute(code);
         } else if !code.starts_with("//") {
-            let entry = if before.is_test {
+            let entry = if before.is_test || code.ends_with(CASE) {
                 function_name(code)
             } else if table_indent.is_some() && !before.doc.is_empty() {
                 Some(leading_name(code)).filter(|name| !name.is_empty())
@@ -139,6 +143,13 @@ mod tests {
     fn reads_the_entries_of_a_table() {
         let source = "phase_cases! {\n    /// VEC-35\n    nothing_yet: [] => Pending,\n    no_doc: [] => Running,\n    /// VEC-36\n    one_missing => {}\n}\n/// VEC-9\nstruct Plain {\n}\n";
         assert_eq!(found(source), [pair("nothing_yet", "VEC-35"), pair("one_missing", "VEC-36")]);
+    }
+
+    #[test]
+    fn reads_cases_of_other_harnesses() {
+        let source =
+            "/// VEC-1\nasync fn shown_so(world: &mut World) -> Shown {\n}\n\nfn other() -> Option<Shown> {\n}\n";
+        assert_eq!(found(source), [pair("shown_so", "VEC-1")]);
     }
 
     #[test]
