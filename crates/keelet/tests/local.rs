@@ -35,6 +35,15 @@ metadata: {name: db}
 spec: {terminationGracePeriodSeconds: 1, containers: [{name: main, image: 'db:3'}]}
 ";
 
+/// The same, but `db` takes its time to end, so that whoever watches sees it end.
+fn pods_that_linger() -> String {
+    let lingers = "terminationGracePeriodSeconds: 60, containers: [{name: main, image: 'db:3', \
+                   lifecycle: {preStop: {sleep: {seconds: 10}}}}]";
+    let quick = "terminationGracePeriodSeconds: 1, containers: [{name: main, image: 'db:3'}]";
+    assert!(PODS.contains(quick));
+    PODS.replace(quick, lingers)
+}
+
 /// It only ends a test that failed.
 const ROUNDS: usize = 1200;
 
@@ -63,8 +72,12 @@ impl Node {
 
     /// A node with an agent whose pods are ready.
     fn running() -> Self {
+        Self::running_these(PODS)
+    }
+
+    fn running_these(pods: &str) -> Self {
         let mut node = Self::with_runtime();
-        fs::write(node.path("manifests/all.yaml"), PODS).unwrap();
+        fs::write(node.path("manifests/all.yaml"), pods).unwrap();
         node.start();
         node.until(|node| {
             let (code, pods, _) = node.keelet(&["get", "pods", "-A"]);
@@ -297,7 +310,7 @@ fn logs_are_those_of_the_container_that_is_meant() {
 
 #[test]
 fn pods_are_restarted_in_place_and_deleted_by_their_file() {
-    let node = Node::running();
+    let node = Node::running_these(&pods_that_linger());
     assert_eq!(node.keelet(&["restart", "db"]), (0, "pod/db restarting\n".to_owned(), String::new()));
     node.until(|node| node.keelet(&["get", "pods"]).1.contains("1/1     Running   1 ("));
     let (code, _, err) = node.keelet(&["delete", "pod", "db", "none"]);
@@ -334,7 +347,7 @@ fn who_has_read_enough_of_a_watch_ends_it() {
 /// did not change.
 #[test]
 fn who_watches_goes_on_with_the_next_agent() {
-    let mut node = Node::running();
+    let mut node = Node::running_these(&pods_that_linger());
     let pods = node.begin(&["get", "pods", "-A", "-w"]);
     node.until(|_| pods.out().lines().count() == 3);
     for death in 1..=4 {

@@ -71,8 +71,9 @@ pub enum EntryKind {
 pub struct Lock(#[allow(dead_code, reason = "held for its drop")] Option<File>);
 
 /// A process that is being started has the locks of the one that starts it, until it is a program of its own. If that one
-/// dies meanwhile, the next has to wait for a moment.
-const ATTEMPTS_TO_LOCK: usize = 50;
+/// dies meanwhile, the next has to wait for a moment, which may be long on a busy machine: two seconds, with the pauses between
+/// attempts.
+const ATTEMPTS_TO_LOCK: usize = 200;
 
 #[expect(clippy::disallowed_methods, reason = "nothing runs yet: whoever locks a ledger is about to open it")]
 fn pause() {

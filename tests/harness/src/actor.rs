@@ -16,7 +16,8 @@ pub struct Actor {
 }
 
 /// The beginning of every actor: who it is, the diary, and naps that need no process. Once it has written that it started,
-/// it does what it is told; who tells it to stop before that is heard afterwards.
+/// it does what it is told; who tells it to stop before that is heard afterwards. (Kubernetes takes two dollars for one, so the
+/// shell's number has its longer name.)
 const BEGINNING: &str = r#"
 cd /ctl; me=$HOSTNAME.@
 say() { echo "$1 $me" >>diary; }
@@ -30,7 +31,7 @@ trap 'early=yes' TERM
 say start
 life=$(grep -cx "start $me" diary)
 trap 'say term; $' TERM
-[ -z "$early" ] || kill -TERM $$
+[ -z "$early" ] || kill -TERM $BASHPID
 "#;
 
 const END: &str = r"

@@ -46,7 +46,7 @@ fn a_lock_that_is_let_go_soon_is_waited_for() {
     let first = open(directory.path());
     let holder = std::thread::spawn(move || {
         #[expect(clippy::disallowed_methods, reason = "a lock that is held for a while")]
-        std::thread::sleep(std::time::Duration::from_millis(100));
+        std::thread::sleep(std::time::Duration::from_millis(20));
         drop(first);
     });
     drop(open(directory.path()));

@@ -170,10 +170,19 @@ fn serve(netns: Option<&Path>, address: &str) {
     });
 }
 
-/// Under which address a server sees a caller.
+/// Under which address a server sees a caller. The first packets may be lost: a port of a bridge takes a moment.
 fn ask(netns: Option<&Path>, ip: IpAddr, port: u16) -> io::Result<String> {
+    ask_within(netns, ip, port, Duration::from_secs(30))
+}
+
+/// Whether nobody answers there.
+fn is_silent(netns: Option<&Path>, ip: IpAddr, port: u16) -> bool {
+    ask_within(netns, ip, port, Duration::from_secs(2)).is_err()
+}
+
+fn ask_within(netns: Option<&Path>, ip: IpAddr, port: u16, patience: Duration) -> io::Result<String> {
     #[expect(clippy::disallowed_methods, reason = "a test may block")]
-    let connect = || TcpStream::connect_timeout(&SocketAddr::new(ip, port), Duration::from_secs(2));
+    let connect = || TcpStream::connect_timeout(&SocketAddr::new(ip, port), patience);
     let mut stream = at(netns, connect)?;
     // Who is connected gets an answer, once the thread that answers has its turn.
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;

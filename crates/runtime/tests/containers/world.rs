@@ -192,11 +192,11 @@ impl World {
         fs::read_to_string(path).unwrap_or_default()
     }
 
-    /// The text of a log, without times, streams and tags.
+    /// The text of a log, without times, streams and tags, and without a line that is being written.
     pub(crate) fn said(&self, pod: &Pod, name: &str) -> String {
         let log = self.log(pod, name);
         let mut text = String::new();
-        for line in log.lines() {
+        for line in log.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')) {
             let mut parts = line.splitn(4, ' ');
             let (tag, words) = (parts.nth(2).unwrap_or_default(), parts.next().unwrap_or_default());
             text.push_str(words);

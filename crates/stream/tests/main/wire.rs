@@ -73,8 +73,8 @@ async fn a_session_of_version_5_frame_by_frame() {
     assert_eq!(next(&mut socket).await, Some((BINARY, vec![1])), "the client is told that the session is there");
     // In two pieces, with a ping between them.
     socket.write_all(&frame(0x02, b"\0he")).await.unwrap();
-    socket.write_all(&frame(0x89, b"are you there")).await.unwrap();
     assert_eq!(next(&mut socket).await, Some((BINARY, b"\x01he".to_vec())));
+    socket.write_all(&frame(0x89, b"are you there")).await.unwrap();
     assert_eq!(next(&mut socket).await, Some((0x8a, b"are you there".to_vec())));
     socket.write_all(&frame(0x80, b"llo")).await.unwrap();
     assert_eq!(next(&mut socket).await, Some((BINARY, b"\x01llo".to_vec())));

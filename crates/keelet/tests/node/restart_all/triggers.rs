@@ -41,10 +41,13 @@ async fn a_sidecar_triggers(node: &Node) {
 
 /// SCN-A2, DEF-16: the main container may not restart, and ends right after the sidecar.
 async fn a_sidecar_triggers_and_main_ends_too(node: &Node) {
-    let side = Actor::new("side").with(SIDECAR_RULE).does("trap 'say end; echo 1 >$HOSTNAME.main.exit' EXIT");
-    // If it was killed first, what it was told is not for its next life.
-    let main = Actor::new("main").does("[ $life = 1 ] || rm -f $me.exit");
-    node.want("d16", &manifest("d16", &format!("restartPolicy: Never\ninitContainers:\n{side}\ncontainers:\n{main}")));
+    let side = Actor::new("side").with(SIDECAR_RULE).does("echo $BASHPID >d16.new; mv d16.new d16.pid");
+    // Gone from the table of processes: the sidecar's end is known to whoever is its parent.
+    let gone = "await d16.pid; read -r pid <d16.pid; while [ -e /proc/$pid ]; do nap 0.01; done";
+    let main = Actor::new("main").does(&format!("[ $life != 1 ] || {{ {gone}; exit 1; }}"));
+    let pod =
+        format!("restartPolicy: Never\nshareProcessNamespace: true\ninitContainers:\n{side}\ncontainers:\n{main}");
+    node.want("d16", &manifest("d16", &pod));
     let before = node.ready("d16").await;
     node.exit("d16", "side", 42);
     let after = up(node, "d16", ["side", "main"], [1, 1]).await;
