@@ -155,6 +155,11 @@ impl Observed {
     pub fn newest(&self, name: &str) -> Option<&Instance> {
         self.containers.iter().filter(|c| c.name == name).max_by_key(|c| c.age_key())
     }
+
+    /// Whether this container is there and has ended.
+    pub(crate) fn has_ended(&self, id: &str) -> bool {
+        self.containers.iter().any(|c| c.id == id && matches!(c.state, InstanceState::Exited { .. }))
+    }
 }
 
 // === impl Instance ===

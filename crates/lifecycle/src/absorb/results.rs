@@ -71,6 +71,10 @@ fn take(draft: &mut Draft<'_>, pending: &Pending, at: Moment, result: &OpResult)
         }
         Operation::Probe { container, id, probe } => {
             let report = match result {
+                // It asked a container that was on its way out, and a command dies with its container: that is no answer.
+                OpResult::Probed(report) if report.outcome == Outcome::Failure && draft.observed.has_ended(id) => {
+                    ProbeReport { outcome: Outcome::Cancelled, ..report.clone() }
+                }
                 OpResult::Probed(report) => report.clone(),
                 OpResult::Failed(failure) => non_result(Outcome::Error, &failure.message),
                 OpResult::Done | OpResult::Cancelled => non_result(Outcome::Cancelled, ""),

@@ -288,6 +288,24 @@ fn a_result_of_a_former_life_is_not_taken() {
     assert_eq!(world.bits("main"), (true, true));
 }
 
+/// PROBE-6: an attempt that fails because its container ends says nothing about it. It is recorded, and no event tells of it.
+#[test]
+fn a_failure_that_comes_with_the_end_of_its_container_is_none() {
+    for kind in [ProbeKind::Readiness, ProbeKind::Liveness] {
+        let mut world = World::with_spec(READY_AND_LIVE);
+        world.hold(move |operation| matches!(operation, Operation::Probe { probe, .. } if *probe == kind)).seconds(1);
+        let first = world.id("main");
+        world.exit_only("main", 1);
+        world.reply_only("main", kind, Outcome::Failure);
+        let results = world.plan_once().results;
+        assert_eq!(
+            results.iter().map(|r| (r.id.as_str(), r.outcome)).collect::<Vec<_>>(),
+            [(&*first, Outcome::Cancelled)]
+        );
+        assert!(!world.saw_event("Unhealthy", ""), "{kind:?}");
+    }
+}
+
 /// PROBE-21: every result is recorded once, with container, ID, time, outcome and latency, non-results too.
 #[test]
 fn every_result_is_recorded_once() {
