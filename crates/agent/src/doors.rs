@@ -147,6 +147,8 @@ pub struct LifeOf<'a> {
 /// out of the volume: whoever can write to the volume can put a symbolic link in its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubPath {
+    /// The volume's name.
+    pub name: String,
     /// The volume on the node.
     pub volume: PathBuf,
     /// The part: relative, without `..`.
@@ -182,7 +184,7 @@ pub struct LifeFiles {
     pub termination: Option<PathBuf>,
     /// What is to be mounted at `/etc/hosts`.
     pub etc_hosts: Option<PathBuf>,
-    /// Where the parts of volumes really are, by where they were asked for.
+    /// What leads to the parts of volumes, and not to what somebody puts in their place, by where they were asked for.
     pub parts: BTreeMap<PathBuf, PathBuf>,
 }
 

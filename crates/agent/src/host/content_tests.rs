@@ -179,7 +179,8 @@ async fn a_part_of_a_filled_volume_is_where_its_file_is_now() {
     node.write("configmaps/shop/conf/a", "1");
     let pod = pod("configMap: {name: conf}", "");
     let volume = node.prepare(&pod).await.unwrap();
-    let part = |path: &str| SubPath { volume: volume.clone(), path: path.into(), writer: Writer::Agent };
+    let part =
+        |path: &str| SubPath { name: "v".into(), volume: volume.clone(), path: path.into(), writer: Writer::Agent };
     let life = async |part: SubPath| {
         let sub_paths = [part];
         let life = LifeOf { pod: &pod, container: "main", attempt: 0, addresses: &[], sub_paths: &sub_paths };

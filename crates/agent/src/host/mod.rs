@@ -6,6 +6,7 @@
 //! <root>/pods/<uid>/containers/<container>/<attempt>              termination message
 //! <root>/pods/<uid>/volumes/kubernetes.io~empty-dir/<volume>/     a directory, or a tmpfs
 //! <root>/pods/<uid>/volumes/kubernetes.io~configmap/<volume>/     the same for volumes that the agent fills
+//! <root>/pods/<uid>/volume-subpaths/<volume>/<container>/<number> a mount of a part of a volume
 //! <logs>/<namespace>_<name>_<uid>/<container>/<attempt>.log       written by the runtime
 //! ```
 //!
@@ -202,8 +203,7 @@ impl Host for OsHost {
         let parts = life.sub_paths.to_vec();
         self.turns.run(move || {
             let paths = paths?;
-            let found = parts.iter().map(|part| Ok((part.volume.join(&part.path), make_part(part)?)));
-            let parts = found.collect::<Result<BTreeMap<_, _>, _>>()?;
+            let parts = make_parts(&paths, &container, &parts)?;
             make_container_dirs(&paths, &container)?;
             // A node without such a file has nothing to pass on.
             let nodes = host_network.then(|| fs::read_to_string("/etc/hosts").unwrap_or_default());
@@ -309,6 +309,7 @@ impl Host for OsHost {
         let uid = uid.to_owned();
         self.turns.run(move || {
             let pod = layout.pod_dir(&uid)?;
+            sub_paths::release_pod(&pod).map_err(|message| HostError { reason: NOT_REMOVED, message })?;
             let logs = names_in(layout.logs()).unwrap_or_default();
             let of_pod = logs.into_iter().filter(|name| paths::is_log_dir_of(name, &uid));
             // The pod's own goes last: as long as it is there, somebody will come back for the rest.
@@ -320,6 +321,12 @@ impl Host for OsHost {
             }
         })
     }
+}
+
+/// Removes a directory that pods had files in. What is mounted in it is unmounted and never emptied; what cannot be removed
+/// stays, and is told.
+pub fn remove_directory(path: &Path) -> Result<(), String> {
+    removal::remove(path)
 }
 
 /// Whether a container that fails without a message is to be quoted from its log.
@@ -335,11 +342,25 @@ fn falls_back_to_log(pod: &Pod, container: &str) -> bool {
     policy == Some("FallbackToLogsOnError")
 }
 
-/// Sees to it that a part of a volume is there, and tells where it is.
-fn make_part(part: &SubPath) -> Result<PathBuf, HostError> {
-    let SubPath { volume, path, writer } = part;
+/// Sees to it that parts of volumes are there, and tells where each is, by where it was asked for.
+fn make_parts(paths: &PodPaths, container: &str, parts: &[SubPath]) -> Result<BTreeMap<PathBuf, PathBuf>, HostError> {
+    // What an earlier start was given, by this agent or by another one.
+    sub_paths::release_container(paths, container).map_err(|message| HostError { reason: NO_VOLUME, message })?;
+    let made = parts.iter().enumerate().map(|(number, part)| {
+        let place = paths.sub_path(&part.name, container, number);
+        Ok((part.volume.join(&part.path), make_part(part, place)?))
+    });
+    made.collect()
+}
+
+/// Sees to it that a part of a volume is there, and tells where it is or what leads to it.
+fn make_part(part: &SubPath, place: PathBuf) -> Result<PathBuf, HostError> {
+    let SubPath { volume, path, writer, .. } = part;
     let made = match writer {
-        Writer::Pod => sub_paths::make(volume, path).map(|()| volume.join(path)).map_err(|error| error.to_string()),
+        Writer::Pod => match sub_paths::find(volume, path).and_then(|found| sub_paths::bind(&found, &place)) {
+            Ok(()) => Ok(place),
+            Err(error) => Err(error.to_string()),
+        },
         Writer::Agent => contents::resolve(volume, path),
     };
     made.map_err(|error| HostError {

@@ -111,6 +111,21 @@ impl PodPaths {
         self.volumes_of(EMPTY_DIRS).join(volume)
     }
 
+    /// The directory with the places that lead to parts of volumes.
+    pub(super) fn sub_paths(&self) -> PathBuf {
+        Self::sub_paths_in(&self.dir)
+    }
+
+    /// The same for a pod of which nothing but its directory is known.
+    pub(super) fn sub_paths_in(pod: &Path) -> PathBuf {
+        pod.join("volume-subpaths")
+    }
+
+    /// What leads to a part of a volume that a container mounts, by the number of the part.
+    pub(super) fn sub_path(&self, volume: &str, container: &str, number: usize) -> PathBuf {
+        self.sub_paths().join(volume).join(container).join(number.to_string())
+    }
+
     /// The directory with all volumes of one plugin.
     pub(super) fn volumes_of(&self, plugin: &str) -> PathBuf {
         self.dir.join("volumes").join(plugin)
@@ -167,6 +182,8 @@ spec:
         assert_eq!(shown(paths.etc_hosts()), "/var/lib/keelet/pods/u-1/etc-hosts");
         let volume = "/var/lib/keelet/pods/u-1/volumes/kubernetes.io~empty-dir/data";
         assert_eq!(shown(paths.empty_dir("data")), volume);
+        let part = "/var/lib/keelet/pods/u-1/volume-subpaths/data/main/0";
+        assert_eq!(shown(paths.sub_path("data", "main", 0)), part);
     }
 
     #[test]

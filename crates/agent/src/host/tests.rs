@@ -33,6 +33,31 @@ async fn life(host: &OsHost, pod: &Pod, attempt: u32, address: &str) -> Result<L
     host.prepare_life(LifeOf { pod, container: "main", attempt, addresses: &addresses, sub_paths: &[] }).await
 }
 
+/// The same with parts of its volumes; nothing where this test may not mount.
+async fn parts_of(host: &OsHost, pod: &Pod, attempt: u32, parts: &[&str]) -> Option<Result<Vec<PathBuf>, HostError>> {
+    let volume = host.prepare(pod).await.unwrap()["data"].clone();
+    let part = |path: &&str| SubPath {
+        name: "data".to_owned(),
+        volume: volume.clone(),
+        path: path.into(),
+        writer: Writer::Pod,
+    };
+    let sub_paths: Vec<_> = parts.iter().map(part).collect();
+    let life = LifeOf { pod, container: "main", attempt, addresses: &[], sub_paths: &sub_paths };
+    match host.prepare_life(life).await {
+        Err(error) if error.message.contains("Operation not permitted") => {
+            skipped();
+            None
+        }
+        made => Some(made.map(|files| parts.iter().map(|part| files.parts[&volume.join(part)].clone()).collect())),
+    }
+}
+
+fn mounts_below(directory: &Path) -> usize {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    mounts.lines().filter(|line| line.contains(directory.to_str().unwrap())).count()
+}
+
 async fn said(host: &OsHost, pod: &Pod, attempt: u32, exit_code: i32) -> String {
     host.last_words(pod, Ended { container: "main", attempt, exit_code }).await
 }
@@ -85,6 +110,77 @@ async fn a_volume_in_memory_is_a_tmpfs_of_its_size() {
     assert_eq!(mounts.matches(cache.to_str().unwrap()).count(), 1);
     host.clean_up("u1").await.unwrap();
     assert!(!cache.exists());
+}
+
+/// CVE-2021-25741: what the runtime is told leads to what was looked at, whatever a container makes of the name since.
+#[tokio::test]
+async fn a_part_of_a_volume_stays_what_was_looked_at() {
+    let (directory, host) = host();
+    let pod = pod("u1", "{ name: data, emptyDir: {} }");
+    let precious = directory.path().join("precious");
+    fs::create_dir(&precious).unwrap();
+    fs::write(precious.join("file"), "precious").unwrap();
+    let volume = host.prepare(&pod).await.unwrap()["data"].clone();
+    fs::create_dir(volume.join("part")).unwrap();
+    fs::write(volume.join("part/file"), "its own").unwrap();
+    let parts = ["part", "part/file"];
+    let Some(made) = parts_of(&host, &pod, 0, &parts).await else { return };
+    let [dir, file] = &made.unwrap()[..] else { panic!("two parts") };
+    // A container that has all of the volume puts a link in the place of the part.
+    fs::rename(volume.join("part"), volume.join("aside")).unwrap();
+    std::os::unix::fs::symlink(&precious, volume.join("part")).unwrap();
+    for file in [&dir.join("file"), file] {
+        assert_eq!(fs::read_to_string(file).unwrap(), "its own");
+    }
+    // The next start looks anew.
+    let error = parts_of(&host, &pod, 1, &parts).await.unwrap().unwrap_err();
+    assert!(error.message.ends_with("part is a symbolic link that leads out of the volume"), "{error}");
+    fs::remove_file(volume.join("part")).unwrap();
+    fs::rename(volume.join("aside"), volume.join("part")).unwrap();
+    for attempt in 2..4 {
+        let again = parts_of(&host, &pod, attempt, &parts).await.unwrap().unwrap();
+        assert_eq!(again, [dir.clone(), file.clone()]);
+        assert_eq!(fs::read_to_string(file).unwrap(), "its own");
+        assert_eq!(mounts_below(directory.path()), 2, "those of earlier starts are gone");
+    }
+    // What is written there is in the volume.
+    fs::write(dir.join("new"), "x").unwrap();
+    assert!(volume.join("part/new").exists());
+    host.clean_up("u1").await.unwrap();
+    assert_eq!(mounts_below(directory.path()), 0);
+    assert!(!host.layout().pod(&pod).unwrap().dir().exists());
+}
+
+/// What is the node's stays, also what was mounted below the part since.
+#[tokio::test]
+async fn a_part_of_the_node_outlives_its_pod() {
+    let (directory, host) = host();
+    let data = directory.path().join("node");
+    fs::create_dir_all(data.join("part/below")).unwrap();
+    fs::write(data.join("part/file"), "the node's").unwrap();
+    let pod = pod("u1", &format!("{{ name: data, hostPath: {{ path: {} }} }}", data.display()));
+    let shared = || {
+        rustix::mount::mount_bind(&data, &data)?;
+        rustix::mount::mount_change(&data, rustix::mount::MountPropagationFlags::SHARED)
+    };
+    if shared().is_err() {
+        return skipped();
+    }
+    let made = parts_of(&host, &pod, 0, &["part"]).await.unwrap().unwrap();
+    let tmpfs = || {
+        let flags = rustix::mount::MountFlags::empty();
+        rustix::mount::mount("tmpfs", data.join("part/below"), "tmpfs", flags, c"size=64k")
+    };
+    tmpfs().unwrap();
+    fs::write(data.join("part/below/file"), "in memory").unwrap();
+    assert_eq!(fs::read_to_string(made[0].join("below/file")).unwrap(), "in memory", "passed on");
+    host.clean_up("u1").await.unwrap();
+    assert_eq!(fs::read_to_string(data.join("part/file")).unwrap(), "the node's");
+    assert_eq!(fs::read_to_string(data.join("part/below/file")).unwrap(), "in memory");
+    assert_eq!(mounts_below(directory.path()), 2);
+    for path in [data.join("part/below"), data] {
+        rustix::mount::unmount(path, rustix::mount::UnmountFlags::DETACH).unwrap();
+    }
 }
 
 #[tokio::test]

@@ -61,7 +61,7 @@ pub(crate) struct Placement<'a> {
     pub(crate) pod: &'a Pod,
     /// Where its volumes are on the node, by name.
     pub(crate) volumes: &'a BTreeMap<String, PathBuf>,
-    /// Where parts of volumes really are, by where they were asked for.
+    /// What leads to parts of volumes, by where they were asked for.
     pub(crate) parts: &'a BTreeMap<PathBuf, PathBuf>,
     /// The config maps and secrets that the container's variables come from.
     pub(crate) objects: &'a Objects,

@@ -23,7 +23,8 @@ pub(crate) fn sub_paths(placement: &Placement<'_>, container: &Container) -> Res
                 Kind::Content => Writer::Agent,
                 Kind::Room | Kind::Foreign => Writer::Pod,
             };
-            parts.push(SubPath { volume: volume(placement, &mount.name, &raw.name)?.to_owned(), path, writer });
+            let volume = volume(placement, &mount.name, &raw.name)?.to_owned();
+            parts.push(SubPath { name: mount.name.clone(), volume, path, writer });
         }
     }
     Ok(parts)

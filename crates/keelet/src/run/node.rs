@@ -12,14 +12,13 @@ use keelet_agent::{
     Agent, Extent, ImageRules, Mode, Settings, Upkeep, Wanted, WantedPods,
     clock::OsClock,
     doors::Clock,
-    host::{Layout, OsHost},
+    host::{Layout, OsHost, remove_directory},
     objects::LocalObjects,
     readers::{LocalReaders, Published},
 };
 use keelet_lifecycle::observed::Deletion;
 use keelet_local::{Images, Listener, Local, Source, api::Pulling};
 use keelet_pod::{Features, Pod};
-use tempfile::TempDir;
 use tokio::task::JoinSet;
 
 use crate::{
@@ -42,15 +41,20 @@ pub(super) struct Node {
     wishes: Arc<Wishes>,
     served: JoinSet<()>,
     // Removed with it, unless it was named.
-    _directory: Option<TempDir>,
+    _directory: Option<OwnDirectory>,
 }
 
 /// The directories of one run.
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) paths: Paths,
-    directory: Option<TempDir>,
+    directory: Option<OwnDirectory>,
 }
+
+/// A directory that goes with the run. Pods that could not be waited for may have mounts in it, of directories of the node
+/// among others, so what is mounted is unmounted and never emptied.
+#[derive(Debug)]
+struct OwnDirectory(PathBuf);
 
 /// What is wanted to run.
 #[derive(Debug)]
@@ -66,6 +70,16 @@ const NO_COLLECTION: ImageRules =
 /// Probe attempts at once: what a node allows.
 const PROBES: usize = 64;
 
+// === impl OwnDirectory ===
+
+impl Drop for OwnDirectory {
+    fn drop(&mut self) {
+        if let Err(error) = remove_directory(&self.0) {
+            tracing::warn!(%error, "something of the run stays");
+        }
+    }
+}
+
 // === impl Place ===
 
 impl Place {
@@ -76,7 +90,8 @@ impl Place {
             None => {
                 let made = tempfile::Builder::new().prefix("keelet-run-").tempdir();
                 let made = made.context("no temporary directory for the pods")?;
-                (made.path().to_owned(), Some(made))
+                let own = OwnDirectory(made.keep());
+                (own.0.clone(), Some(own))
             }
         };
         Ok(Self { paths: Paths { root_dir: base.clone(), state_dir: base.join("run") }, directory })
@@ -98,7 +113,7 @@ impl Node {
         let base = paths.root_dir.clone();
         let pods: Vec<Arc<Pod>> = match &directory {
             // Whatever an earlier run left in the runtime has nothing to do with this one.
-            Some(directory) => pods.into_iter().map(|pod| Arc::new(of_this_run(pod, directory.path()))).collect(),
+            Some(directory) => pods.into_iter().map(|pod| Arc::new(of_this_run(pod, &directory.0))).collect(),
             None => pods.into_iter().map(Arc::new).collect(),
         };
         let layout = Layout::new(&base, base.join("logs"));

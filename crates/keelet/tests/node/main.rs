@@ -17,6 +17,7 @@ mod probes;
 mod restart_all;
 mod runtime;
 mod users;
+mod volumes;
 
 /// Runs a test on a machine of its own.
 fn on_a_node<T: AsyncFnOnce(&mut Node)>(test: T) {
