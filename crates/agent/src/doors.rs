@@ -84,7 +84,7 @@ pub trait Host: Send + Sync + fmt::Debug {
     ) -> BoxFuture<'a, Result<(), HostError>>;
     /// Gives a rotated log its name back, unless there is another one by now.
     fn unrotate_log<'a>(&'a self, log: &'a LogFile, stamp: &'a str) -> BoxFuture<'a, Result<(), HostError>>;
-    /// Drops the logs of all lives but the newest ones of each container.
+    /// Drops the logs and termination messages of all lives but the newest ones of each container.
     fn drop_old_logs<'a>(&'a self, pod: &'a Pod, keep: u32) -> BoxFuture<'a, Result<(), HostError>>;
     /// The room on the file system that a path is on; `None` if nobody knows.
     fn space<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Option<Space>>;

@@ -1,4 +1,5 @@
-//! Log files of containers: their sizes, their rotation, and the end of old ones. Blocks.
+//! Log files of containers: their sizes, their rotation, and the end of old ones, with the termination messages of their lives.
+//! Blocks.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -116,13 +117,25 @@ fn shrink(path: &Path) -> io::Result<()> {
     fs::remove_file(path)
 }
 
-/// Removes the logs of all lives in a directory but the newest ones.
-pub(super) fn drop_old(directory: &Path, keep: u32) -> io::Result<()> {
+/// The life that a log is of, by its name.
+pub(super) fn life_of_log(name: &str) -> Option<u32> {
+    let (number, rest) = name.split_once(".log")?;
+    let is_log = rest.is_empty() || rest.starts_with('.');
+    number.parse().ok().filter(|_| is_log)
+}
+
+/// The life that a termination message is of, by its name.
+pub(super) fn life_of_message(name: &str) -> Option<u32> {
+    name.parse().ok()
+}
+
+/// Removes the files of all lives in a directory but the newest ones. Files of other names are left alone.
+pub(super) fn drop_old(directory: &Path, keep: u32, life: fn(&str) -> Option<u32>) -> io::Result<()> {
     let names = match names_in(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         names => names?,
     };
-    for name in past(&names, keep) {
+    for name in past(&names, keep, life) {
         match fs::remove_file(directory.join(name)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -131,13 +144,8 @@ pub(super) fn drop_old(directory: &Path, keep: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Files of lives before the newest ones. Files of other names are left alone.
-fn past(names: &[String], keep: u32) -> Vec<&str> {
-    let life = |name: &str| {
-        let (number, rest) = name.split_once(".log")?;
-        let is_log = rest.is_empty() || rest.starts_with('.');
-        number.parse::<u32>().ok().filter(|_| is_log)
-    };
+/// Files of lives before the newest ones.
+fn past(names: &[String], keep: u32, life: fn(&str) -> Option<u32>) -> Vec<&str> {
     let lives: BTreeSet<u32> = names.iter().filter_map(|name| life(name)).collect();
     let kept: BTreeSet<u32> = lives.into_iter().rev().take(keep as usize).collect();
     names.iter().map(String::as_str).filter(|name| life(name).is_some_and(|life| !kept.contains(&life))).collect()
@@ -213,15 +221,15 @@ mod tests {
     #[test]
     fn logs_of_past_lives_go() {
         let names = owned(&["0.log", "3.log", "3.log.20260101-000000.gz", "4.log", "5.log", "note", "x.log"]);
-        assert_eq!(past(&names, 2), ["0.log", "3.log", "3.log.20260101-000000.gz"]);
+        assert_eq!(past(&names, 2, life_of_log), ["0.log", "3.log", "3.log.20260101-000000.gz"]);
         let directory = tempfile::tempdir().unwrap();
         for name in &names {
             fs::write(directory.path().join(name), "").unwrap();
         }
-        drop_old(directory.path(), 1).unwrap();
+        drop_old(directory.path(), 1, life_of_log).unwrap();
         let mut left = names_in(directory.path()).unwrap();
         left.sort();
         assert_eq!(left, ["5.log", "note", "x.log"]);
-        drop_old(&directory.path().join("none"), 1).unwrap();
+        drop_old(&directory.path().join("none"), 1, life_of_log).unwrap();
     }
 }

@@ -279,8 +279,9 @@ impl Host for OsHost {
         self.turns.run(move || {
             let paths = paths?;
             containers.iter().try_for_each(|container| {
-                let directory = paths.container_log_dir(container);
-                logs::drop_old(&directory, keep).map_err(|error| no_log(&directory, &error))
+                let (logs, messages) = (paths.container_log_dir(container), paths.container_dir(container));
+                logs::drop_old(&logs, keep, logs::life_of_log).map_err(|error| no_log(&logs, &error))?;
+                logs::drop_old(&messages, keep, logs::life_of_message).map_err(|error| no_log(&messages, &error))
             })
         })
     }

@@ -302,6 +302,25 @@ async fn last_words_are_read_from_the_life_that_said_them() {
     assert_eq!(host.log_tail(&pod, "main", 2).await, "");
 }
 
+/// A container that restarts for years must not fill the disk, nor its file system with names.
+#[tokio::test]
+async fn what_past_lives_left_goes_with_their_logs() {
+    let (_directory, host) = host();
+    let pod = pod("u1", "");
+    let paths = host.layout().pod(&pod).unwrap();
+    for attempt in 0..5 {
+        let message = life(&host, &pod, attempt, "10.0.0.1").await.unwrap().termination.unwrap();
+        fs::write(message, attempt.to_string()).unwrap();
+        fs::write(paths.log_dir().join(PodPaths::container_log_file("main", attempt)), "").unwrap();
+    }
+    fs::write(paths.container_dir("main").join("note"), "").unwrap();
+    host.drop_old_logs(&pod, 2).await.unwrap();
+    let left = |directory: PathBuf| names_in(&directory).unwrap().into_iter().collect::<BTreeSet<_>>();
+    assert_eq!(left(paths.container_log_dir("main")), ["3.log", "4.log"].map(str::to_owned).into());
+    assert_eq!(left(paths.container_dir("main")), ["3", "4", "note"].map(str::to_owned).into());
+    assert_eq!((said(&host, &pod, 3, 1).await, said(&host, &pod, 4, 1).await), ("3".to_owned(), "4".to_owned()));
+}
+
 /// STAT-11: the log stands in only where the pod asks for it and the container failed without a word; all containers of
 /// a pod share 12 KiB.
 #[tokio::test]
