@@ -146,8 +146,9 @@ fn is_key(key: &str) -> bool {
 fn is_ignored(name: &OsStr) -> bool {
     let name = name.to_string_lossy();
     name.starts_with("..")
+        || name.starts_with(".#")
         || name.ends_with('~')
-        || name.ends_with(".swp")
+        || [".swp", ".swo", ".swx"].iter().any(|swap| name.ends_with(swap))
         || (name.starts_with('#') && name.ends_with('#'))
 }
 
@@ -237,10 +238,13 @@ mod tests {
 
     #[test]
     fn an_object_is_a_directory_of_files_or_a_manifest() {
-        let (_directory, store) = store(&[
+        let (directory, store) = store(&[
             ("configmaps/shop/conf/a.txt", "one"),
             ("configmaps/shop/conf/.hidden", "two"),
             ("configmaps/shop/conf/a.txt~", "old"),
+            ("configmaps/shop/conf/.a.txt.swp", "vim's"),
+            ("configmaps/shop/conf/.a.txt.swo", "vim's"),
+            ("configmaps/shop/conf/.a.txt.swx", "vim's"),
             ("configmaps/shop/conf/..data/x", "not ours"),
             ("configmaps/shop/conf/sub/x", "no key"),
             ("configmaps/shop/other.yaml", "apiVersion: v1\nkind: ConfigMap\ndata: {k: v}\nbinaryData: {b: YmI=}\n"),
@@ -250,6 +254,9 @@ mod tests {
                 "{\"apiVersion\": \"v1\", \"kind\": \"Secret\", \"metadata\": {\"name\": \"token\"}}",
             ),
         ]);
+        // Emacs locks a file with a link that leads nowhere.
+        let lock = directory.path().join("configmaps/shop/conf/.#a.txt");
+        std::os::unix::fs::symlink("somebody@somewhere.1:2", lock).unwrap();
         let find = |kind, name: &str| store.find(kind, "shop", name).unwrap();
         assert_eq!(find(ObjectKind::ConfigMap, "conf"), Some(data(&[("a.txt", "one"), (".hidden", "two")])));
         assert_eq!(find(ObjectKind::ConfigMap, "other"), Some(data(&[("k", "v"), ("b", "bb")])));
