@@ -183,6 +183,44 @@ async fn a_part_of_the_node_outlives_its_pod() {
     }
 }
 
+/// What is in it counts as the pod's memory, and the pod must not be killed for what its volume promised.
+#[tokio::test]
+async fn a_volume_in_memory_is_no_larger_than_its_pod() {
+    let (_directory, host) = host();
+    let limited = |main: &str, side: &str, size: &str| {
+        let limit = |limit: &str| format!("resources: {{ limits: {{ memory: {limit} }} }}");
+        let manifest = format!(
+            "{{apiVersion: v1, kind: Pod, metadata: {{name: web, uid: u1}}, spec: {{containers: [\
+             {{name: main, image: x, {}}}, {{name: side, image: x, {}}}], \
+             volumes: [{{name: cache, emptyDir: {{medium: Memory, sizeLimit: {size}}}}}]}}}}",
+            limit(main),
+            limit(side)
+        );
+        parse_one(&manifest).unwrap()
+    };
+    for (main, side, size, expected) in [
+        ("3Mi", "5Mi", "0", Some(8 << 20)),
+        ("3Mi", "5Mi", "1Gi", Some(8 << 20)),
+        ("3Mi", "5Mi", "1Mi", Some(1 << 20)),
+        ("3Mi", "0", "0", None),
+    ] {
+        let volumes = match host.prepare(&limited(main, side, size)).await {
+            Ok(volumes) => volumes,
+            Err(error) => {
+                assert!(error.message.contains("cannot mount a tmpfs"), "{error}");
+                return skipped();
+            }
+        };
+        let found = host.space(&volumes["cache"]).await.unwrap().capacity;
+        match expected {
+            Some(expected) => assert_eq!(found, expected, "{main} {side} {size}"),
+            // As the kernel has it: half of what no machine that runs this has too little of.
+            None => assert!(found > 8 << 20, "{found}"),
+        }
+        host.clean_up("u1").await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_host_path_is_what_its_type_says() {
     let (directory, host) = host();

@@ -17,7 +17,7 @@ use super::{
     contents::{self, Content, Medium, Sources},
     make_dirs, size,
 };
-use crate::doors::HostError;
+use crate::{doors::HostError, launch::memory_limit};
 
 /// Anybody in the pod may write, whatever user a container runs as.
 const ROOM_MODE: u32 = 0o777;
@@ -67,8 +67,10 @@ fn empty_dir(
     ground: &Ground<'_>,
 ) -> Result<PathBuf, String> {
     let path = paths.empty_dir(name);
-    // No limit, or one of nothing: the kernel's own, half the memory of the node.
-    let limit = source.size_limit.as_ref().and_then(size::bytes).filter(|limit| *limit > 0);
+    // As in the kubelet, no more than the pod may use at all: what is in the volume counts as memory of the pod. No limit, or
+    // one of nothing: the kernel's own, half the memory of the node.
+    let asked = source.size_limit.as_ref().and_then(size::bytes).filter(|limit| *limit > 0);
+    let limit = asked.into_iter().chain(memory_limit(ground.sources.pod)).min();
     match source.medium.as_deref().unwrap_or_default() {
         "" => ground.make_room(&path, Medium::Disk)?,
         "Memory" => {

@@ -50,6 +50,7 @@ pub(crate) use self::{
     downward::file as downward_file,
     env::references,
     mounts::{has_contents, sub_paths, wants_recursive_read_only},
+    resources::memory_limit,
     sandbox::sandbox_config,
 };
 use crate::{doors::IdRange, objects::Objects};

@@ -7,6 +7,7 @@ use k8s_openapi::{
     apimachinery::pkg::api::resource::Quantity,
 };
 use keelet_cri::v1;
+use keelet_pod::Pod;
 
 use super::{
     Cgroups, NodeFacts, Placement,
@@ -52,21 +53,30 @@ pub(super) fn container(placement: &Placement<'_>, raw: &Container) -> v1::Linux
 /// What all containers of the pod together may use. One without a limit leaves the pod without.
 pub(super) fn pod(placement: &Placement<'_>) -> v1::LinuxContainerResources {
     let Some(spec) = placement.spec() else { return v1::LinuxContainerResources::default() };
-    let total = |side, resource| match Amount::on(side, of_whole_pod(spec), resource) {
-        unset if unset.is_zero() => of_containers(spec, side, resource),
-        amount => amount,
-    };
-    let limit = |resource| match is_limited(spec, resource) {
-        true => total(Side::Limits, resource),
-        false => Amount::default(),
-    };
-    let request = total(Side::Requests, "cpu");
-    let request = if request.is_zero() { total(Side::Limits, "cpu") } else { request };
-    let mut resources = linux(request, limit("cpu"), limit("memory"));
+    let request = total(spec, Side::Requests, "cpu");
+    let request = if request.is_zero() { total(spec, Side::Limits, "cpu") } else { request };
+    let mut resources = linux(request, limit_of_all(spec, "cpu"), limit_of_all(spec, "memory"));
     if placement.node.swap_limits {
         resources.memory_swap_limit_in_bytes = resources.memory_limit_in_bytes;
     }
     resources
+}
+
+/// The bytes of memory that all containers of a pod together may use, if there is a limit.
+pub(crate) fn memory_limit(pod: &Pod) -> Option<u64> {
+    let limit = limit_of_all(pod.source.spec.as_ref()?, "memory").units();
+    u64::try_from(limit).ok().filter(|limit| *limit > 0)
+}
+
+fn limit_of_all(spec: &PodSpec, resource: &str) -> Amount {
+    if is_limited(spec, resource) { total(spec, Side::Limits, resource) } else { Amount::default() }
+}
+
+fn total(spec: &PodSpec, side: Side, resource: &str) -> Amount {
+    match Amount::on(side, of_whole_pod(spec), resource) {
+        unset if unset.is_zero() => of_containers(spec, side, resource),
+        amount => amount,
+    }
 }
 
 /// Whether the pod as a whole has a limit, or else each of its containers.

@@ -11,7 +11,8 @@ use crate::{
 };
 
 /// The resources whose names need no domain.
-const STANDARD: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
+const STANDARD: [&str; 3] = ["cpu", "memory", STORAGE];
+const STORAGE: &str = "ephemeral-storage";
 const HUGE_PAGES: &str = "hugepages-";
 /// Why there are none.
 pub(super) const NO_CLAIMS: &str = "keelet does not allocate devices";
@@ -32,6 +33,8 @@ pub(super) fn check(requirements: &v1::ResourceRequirements, path: &FieldPath, r
                 if !STANDARD.contains(&resource.as_str()) && !resource.starts_with(HUGE_PAGES) {
                     let known = format!("must be {} or {HUGE_PAGES}<size>", STANDARD.join(", "));
                     review.object(&path, invalid(quoted(resource), known));
+                } else if resource == STORAGE {
+                    review.warn(&path, ignored("keelet evicts no pod for what it writes to a disk"));
                 }
             } else if field == "limits" {
                 review.warn(&path, ignored("keelet has no devices to give: the container runs without it"));

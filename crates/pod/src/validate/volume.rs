@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1;
 use crate::{
     names,
     path::FieldPath,
-    problem::{forbidden, invalid, not_found, quoted, required, unsupported},
+    problem::{forbidden, ignored, invalid, not_found, quoted, required, unsupported},
     review::Review,
 };
 
@@ -118,6 +118,10 @@ fn check_source(volume: &v1::Volume, path: &FieldPath, review: &mut Review<'_>) 
         one_of(review, &path.field("medium"), medium, &["", "Memory", "HugePages", "HugePages-2Mi"]);
         if let Some(limit) = &source.size_limit {
             resources::amount(limit, &path.field("sizeLimit"), review);
+            if source.medium.as_deref().unwrap_or_default().is_empty() {
+                let why = "keelet evicts no pod for what it writes to a disk; with medium: Memory it is a limit";
+                review.warn(&path.field("sizeLimit"), ignored(why));
+            }
         }
     }
     if let Some(source) = &volume.config_map {

@@ -125,6 +125,8 @@ fn what_has_no_effect_is_said() {
         ("activeDeadlineSeconds: 2147483647", "activeDeadlineSeconds"),
         ("imagePullSecrets: [{name: a}]", "imagePullSecrets"),
         ("schedulingGates: [{name: a}]", "schedulingGates"),
+        ("volumes: [{name: a, emptyDir: {sizeLimit: 1Gi}}]", "volumes[0].emptyDir.sizeLimit"),
+        ("volumes: [{name: a, emptyDir: {medium: \"\", sizeLimit: 1Gi}}]", "volumes[0].emptyDir.sizeLimit"),
     ] {
         warned(&pod(field, ""), &format!("spec.{path}"), "Ignored: ");
     }
@@ -136,6 +138,15 @@ fn what_has_no_effect_is_said() {
     clean(&pod("imagePullSecrets: []\nschedulingGates: []", ""));
     let limits = "resources: {limits: {example.com/gpu: 1}}";
     warned(&pod("", limits), "spec.containers[0].resources.limits[example.com/gpu]", "runs without it");
+    // Said once where the request is the limit.
+    for (resources, path) in [
+        ("limits: {ephemeral-storage: 1Gi}", "limits"),
+        ("limits: {ephemeral-storage: 1Gi}, requests: {ephemeral-storage: 1Gi}", "limits"),
+        ("requests: {ephemeral-storage: 1Gi}", "requests"),
+    ] {
+        let path = format!("spec.containers[0].resources.{path}[ephemeral-storage]");
+        warned(&pod("", &format!("resources: {{{resources}}}")), &path, "Ignored: keelet evicts no pod");
+    }
 }
 
 #[test]

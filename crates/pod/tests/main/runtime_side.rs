@@ -408,7 +408,7 @@ fn resources_are_checked() {
             "must be a quantity",
         ),
         (
-            "resources: {limits: {hugepages-2Mi: 2Mi, ephemeral-storage: 1Gi}}",
+            "resources: {limits: {hugepages-2Mi: 2Mi}}",
             "resources: {limits: {a b: 1}}",
             "resources.limits[a b]",
             "must consist of",
