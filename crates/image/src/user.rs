@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::os::fd::AsRawFd;
 use std::path::Path;
 
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
@@ -149,11 +150,12 @@ fn parse_groups(content: &str) -> Vec<Group> {
 fn read_in_root(rootfs: &Path, name: &'static str) -> Result<String, Error> {
     let path = rootfs.join(name);
     let root = open_directory(rootfs).at("open", rootfs)?;
-    // Not blocking: the image decides what kind of file this is.
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    // The image decides what kind of file this is, and to open a device is to use it: a watchdog begins to count. Hence it is only
+    // found here, and opened when it is known to be a file.
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
     let mut tries = 0;
-    let file = loop {
+    let found = loop {
         tries += 1;
         match rustix::fs::openat2(&root, name, flags, Mode::empty(), resolve) {
             Err(Errno::AGAIN | Errno::INTR) if tries < TRIES => {}
@@ -161,12 +163,13 @@ fn read_in_root(rootfs: &Path, name: &'static str) -> Result<String, Error> {
             opened => break opened.at("open", &path)?,
         }
     };
-    let stat = rustix::fs::fstat(&file).at("look at", &path)?;
+    let stat = rustix::fs::fstat(&found).at("look at", &path)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(Error::Damaged { path, reason: "not a regular file".into() });
     }
+    let file = File::open(format!("/proc/self/fd/{}", found.as_raw_fd())).at("open", &path)?;
     let mut content = Vec::new();
-    File::from(file).take(LARGEST_FILE + 1).read_to_end(&mut content).at("read", &path)?;
+    file.take(LARGEST_FILE + 1).read_to_end(&mut content).at("read", &path)?;
     if content.len() as u64 > LARGEST_FILE {
         return Err(Error::Damaged { path, reason: format!("larger than {LARGEST_FILE} bytes") });
     }
@@ -257,13 +260,23 @@ mod tests {
         assert!(resolve_user(root.path(), "daemon").is_err());
     }
 
+    /// No driver has these numbers, so whoever opens the device gets an error of the system's.
+    const NOBODYS_DEVICE: (u32, u32) = (4000, 1);
+
     #[test]
-    fn a_pipe_in_place_of_the_file_does_not_block() {
-        let root = image();
-        let passwd = root.path().join("etc/passwd");
-        fs::remove_file(&passwd).unwrap();
-        rustix::fs::mknodat(rustix::fs::CWD, &passwd, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
-        let error = resolve_user(root.path(), "app").unwrap_err().to_string();
-        assert!(error.contains("not a regular file"), "{error}");
+    fn what_is_no_file_is_refused_without_being_opened() {
+        if !rustix::process::geteuid().is_root() {
+            return keelet_report::skipped("making devices needs root");
+        }
+        let device = rustix::fs::makedev(NOBODYS_DEVICE.0, NOBODYS_DEVICE.1);
+        for (kind, name) in [(FileType::Fifo, "etc/passwd"), (FileType::CharacterDevice, "etc/group")] {
+            let root = image();
+            let path = root.path().join(name);
+            fs::remove_file(&path).unwrap();
+            rustix::fs::mknodat(rustix::fs::CWD, &path, kind, Mode::from_raw_mode(0o600), device).unwrap();
+            assert!(kind == FileType::Fifo || File::open(&path).is_err(), "the device tells that it was opened");
+            let error = resolve_user(root.path(), "app").unwrap_err().to_string();
+            assert!(error.contains(name) && error.contains("not a regular file"), "{error}");
+        }
     }
 }
