@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use crate::digest::Digest;
 use crate::error::Error;
+use crate::overlay::MOST_LAYERS;
 use crate::platform::Platform;
 
 /// Larger manifests and configurations than this are nobody's; registries refuse to store half of it.
@@ -86,12 +87,14 @@ pub(crate) fn choose<'a>(entries: &'a [Descriptor], platform: &Platform, what: &
     })
 }
 
-/// A manifest and the configuration it names must agree on the number of layers.
+/// A manifest and the configuration it names must agree on the number of layers, and no container stands on more than the kernel
+/// takes: the room that documents have is enough for tens of thousands, each of which would be looked up in all below it.
 pub(crate) fn check_layers(layers: usize, diff_ids: usize, what: &str) -> Result<(), Error> {
-    if layers == diff_ids {
-        return Ok(());
-    }
-    let reason = format!("the manifest has {layers} layers, the configuration {diff_ids}");
+    let reason = match layers {
+        _ if layers != diff_ids => format!("the manifest has {layers} layers, the configuration {diff_ids}"),
+        0..=MOST_LAYERS => return Ok(()),
+        _ => format!("{layers} layers, the kernel takes {MOST_LAYERS}"),
+    };
     Err(Error::Image { what: what.to_owned(), reason })
 }
 
@@ -128,6 +131,15 @@ mod tests {
         assert_eq!(error, "x.tar: no image for linux/amd64; there is linux/arm64, windows/amd64");
         let entries = index(&[&of("linux", "arm64"), ""]);
         assert_eq!(choose(&entries, &amd64, "x").unwrap().digest.to_string(), digest('b'));
+    }
+
+    #[test]
+    fn more_layers_than_the_kernel_takes_are_refused() {
+        check_layers(500, 500, "m").unwrap();
+        let error = check_layers(501, 501, "m").unwrap_err().to_string();
+        assert_eq!(error, "m: 501 layers, the kernel takes 500");
+        let error = check_layers(2, 1, "m").unwrap_err().to_string();
+        assert_eq!(error, "m: the manifest has 2 layers, the configuration 1");
     }
 
     #[test]

@@ -44,7 +44,7 @@ enum Hand {
 }
 
 /// The kernel's own bound on layers.
-const MOST_LAYERS: usize = 500;
+pub(crate) const MOST_LAYERS: usize = 500;
 /// Options of the old call must fit into a page with the zero at the end.
 const LONGEST_OPTIONS: usize = 4095;
 

@@ -87,6 +87,8 @@ impl Store {
                     found: candidate.parsed.platform.to_string(),
                 });
             }
+            let what = format!("{ARCHIVE}: image {}", candidate.parsed.id);
+            check_layers(candidate.layers.len(), candidate.parsed.diff_ids.len(), &what)?;
         }
         candidates.iter_mut().for_each(|candidate| candidate.names.sort());
         Ok(candidates)
@@ -95,7 +97,6 @@ impl Store {
 
 fn add_candidate(assembly: &mut Assembly, spool: &Spool, candidate: &Candidate) -> Result<(), Error> {
     let parsed = &candidate.parsed;
-    check_layers(candidate.layers.len(), parsed.diff_ids.len(), &format!("{ARCHIVE}: image {}", parsed.id))?;
     let chain = assembly.claim(&parsed.diff_ids)?;
     for (index, ((member, digest), diff_id)) in candidate.layers.iter().zip(&parsed.diff_ids).enumerate() {
         if assembly.has(&chain[index]) {
