@@ -278,6 +278,9 @@ pub enum LimitExceeded {
     /// what must stay free on the disk
     #[error("less than {0} bytes would stay free on the disk")]
     Reserve(u64),
+    /// how many inodes must stay free on the disk
+    #[error("less than {0} inodes would stay free on the disk")]
+    Inodes(u64),
 }
 
 /// Adds the step and the file to an error of the system.

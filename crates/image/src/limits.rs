@@ -19,6 +19,9 @@ pub struct Limits {
     pub entries: u64,
     /// Bytes that must stay free on the store's disk. 1 GiB: enough for logs and the agent's ledger to go on.
     pub reserve: u64,
+    /// Inodes that must stay free on the store's disk, if it counts them. 10 000: a pod takes tens of them for its directories,
+    /// logs and ledger, and a node has some hundred pods.
+    pub reserved_inodes: u64,
 }
 
 /// What is left of the limits for one image. Clones pay from the same purse.
@@ -40,12 +43,14 @@ pub(crate) struct Metered<R> {
 
 /// How much is written before the disk is looked at again: small beside the reserve, large beside a system call.
 const CHECK_EVERY: u64 = 16 * 1024 * 1024;
+/// The same for files, directories and links, which need not have a byte of their own.
+const CHECK_EVERY_ENTRIES: u64 = 1024;
 
 // === impl Limits ===
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { bytes: 64 << 30, entries: 10_000_000, reserve: 1 << 30 }
+        Self { bytes: 64 << 30, entries: 10_000_000, reserve: 1 << 30, reserved_inodes: 10_000 }
     }
 }
 
@@ -68,11 +73,12 @@ impl Budget {
         }
     }
 
-    pub(crate) fn pay_entry(&self) -> Result<(), LimitExceeded> {
-        if self.entries.fetch_add(1, Ordering::Relaxed) >= self.limits.entries {
-            return Err(LimitExceeded::Entries(self.limits.entries));
+    pub(crate) fn pay_entry(&self) -> io::Result<()> {
+        let before = self.entries.fetch_add(1, Ordering::Relaxed);
+        if before >= self.limits.entries {
+            return Err(LimitExceeded::Entries(self.limits.entries).into());
         }
-        Ok(())
+        if before.is_multiple_of(CHECK_EVERY_ENTRIES) { self.check_disk() } else { Ok(()) }
     }
 
     /// Looks whether the reserve is still free.
@@ -80,6 +86,10 @@ impl Budget {
         let disk = rustix::fs::fstatvfs(&*self.disk)?;
         if disk.f_bavail.saturating_mul(disk.f_frsize) < self.limits.reserve {
             return Err(LimitExceeded::Reserve(self.limits.reserve).into());
+        }
+        // Where inodes are made as they are needed there is no number of them.
+        if disk.f_files > 0 && disk.f_favail < self.limits.reserved_inodes {
+            return Err(LimitExceeded::Inodes(self.limits.reserved_inodes).into());
         }
         Ok(())
     }

@@ -70,7 +70,7 @@ impl Spool {
         path: PathBuf,
         budget: &Budget,
     ) -> Result<(), Fault> {
-        budget.pay_entry()?;
+        budget.pay_entry().step("look at the disk")?;
         let name = normalise(std::str::from_utf8(&entry.name).map_err(|_| Fault::Name)?);
         let link = || std::str::from_utf8(&entry.link).map_err(|_| Fault::Name);
         let member = match entry.kind {

@@ -96,7 +96,7 @@ impl Unpacking<'_> {
     }
 
     fn place(&mut self, entry: &Entry, content: &mut impl Read) -> Result<(), Fault> {
-        self.budget.pay_entry()?;
+        self.budget.pay_entry().step("look at the disk")?;
         let name = Name::parse(&entry.name)?;
         if name.is_root() {
             if entry.kind != Kind::Directory {
@@ -136,7 +136,7 @@ impl Unpacking<'_> {
             if self.root.is_reached(&parent)? {
                 continue;
             }
-            self.budget.pay_entry()?;
+            self.budget.pay_entry().step("look at the disk")?;
             let was_hidden = self.root.make_directory(&parent)?;
             match self.lowers.find(&parent).filter(|below| !was_hidden && below.is_directory()) {
                 Some(below) => {

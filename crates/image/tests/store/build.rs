@@ -36,7 +36,7 @@ pub(crate) fn is_root() -> bool {
 
 pub(crate) fn options() -> Options {
     let mut limits = Limits::default();
-    limits.reserve = 0;
+    (limits.reserve, limits.reserved_inodes) = (0, 0);
     Options { limits, durable: false, ..Options::default() }
 }
 

@@ -1,10 +1,12 @@
 //! Archives that somebody made to do harm, or that broke on the way: each is refused by name and leaves nothing.
 
+use std::ffi::CString;
 use std::fs;
 
 use keelet_image::{Error, Fault};
 
 use crate::build::*;
+use crate::roots::{Place, in_namespace};
 
 fn layer(entries: Vec<Raw>) -> Vec<u8> {
     Sample::new(vec![tar(entries)]).docker_archive()
@@ -258,6 +260,23 @@ fn bombs_stop_at_the_limits() {
     padded.resize(8 << 20, 0);
     let error = refuse_with("padding", &Sample::new(vec![padded]).docker_archive(), limited(1 << 20, 1000, 0));
     assert!(matches!(&error, Error::Entry { fault: Fault::Limit(_), .. }), "{error}");
+}
+
+/// Files without a byte in them still take an inode each, and others need some too.
+#[test]
+fn files_without_content_leave_inodes_to_others() {
+    in_namespace(|| {
+        let place = Place::new();
+        let limit = CString::new("nr_inodes=5000").unwrap();
+        rustix::mount::mount("keelet", place.path(), "tmpfs", rustix::mount::MountFlags::empty(), limit.as_c_str())
+            .unwrap();
+        let mut options = options();
+        options.limits.reserved_inodes = 2000;
+        let store = keelet_image::Store::open_with(place.path(), options).unwrap();
+        let many = tar((0..6000).map(|n| Raw::file(&format!("f{n}"), "")).collect());
+        let error = store.import(&Sample::new(vec![many]).docker_archive()[..], None).unwrap_err();
+        assert!(error.to_string().ends_with("less than 2000 inodes would stay free on the disk"), "{error}");
+    });
 }
 
 /// Links that lead out may exist, but nothing goes through them to the host.

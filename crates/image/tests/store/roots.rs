@@ -9,7 +9,7 @@ use rustix::mount::{MountPropagationFlags, mount_change};
 use crate::build::*;
 
 /// Runs something where mounts are nobody else's and vanish at the end.
-fn in_namespace(test: impl FnOnce() + Send) {
+pub(crate) fn in_namespace(test: impl FnOnce() + Send) {
     if !is_root() {
         return;
     }
@@ -28,14 +28,14 @@ fn in_namespace(test: impl FnOnce() + Send) {
 
 /// A directory that takes its mounts away before it goes, also when a test fails: removing must never go into the host's own
 /// files.
-struct Place(tempfile::TempDir);
+pub(crate) struct Place(tempfile::TempDir);
 
 impl Place {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
 
-    fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.0.path()
     }
 }
