@@ -51,6 +51,13 @@ impl Drop for Place {
     }
 }
 
+/// Bytes of memory.
+fn machine_memory() -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap();
+    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB"));
+    total.unwrap().parse::<u64>().unwrap() * 1024
+}
+
 fn mounts_below(directory: &Path) -> usize {
     let mounts = fs::read_to_string("/proc/thread-self/mountinfo").unwrap();
     mounts.lines().filter(|line| line.split(' ').nth(4).is_some_and(|at| Path::new(at).starts_with(directory))).count()
@@ -288,6 +295,9 @@ fn the_hosts_own_root_stands_in_for_an_image_with_changes_in_memory() {
         // The store's own place is a plain directory in there, not a loop.
         assert!(fs::read_dir(root.join(place.path().strip_prefix("/").unwrap())).is_ok());
         assert_eq!(mounts_below(place.path()), 2);
+        let memory = rustix::fs::statvfs(place.path().join("roots/host/memory")).unwrap();
+        let size = memory.f_blocks * memory.f_frsize;
+        assert!(size <= machine_memory() / 9, "{size} bytes of {}", machine_memory());
         store.remove_root("host").unwrap();
         assert_eq!(mounts_below(place.path()), 0);
         assert!(place.path().join("images.json").exists() || store.list().unwrap().is_empty());
