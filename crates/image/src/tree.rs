@@ -25,10 +25,15 @@ pub struct Usage {
 pub(crate) const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// A directory on the way down, with the names that are still to be visited.
+/// How often a directory is read before what is still in it counts as put there by somebody else. Those disks that hide names need
+/// two rounds.
+const MOST_ROUNDS: u32 = 8;
+
+/// A directory on the way down. Its names are read as they are visited: somebody may have made millions of them.
 struct Level {
-    directory: OwnedFd,
-    names: Vec<CString>,
+    directory: Dir,
+    /// how often it was read from its start
+    rounds: u32,
 }
 
 /// Opens a directory that is no link.
@@ -44,11 +49,11 @@ pub(crate) fn usage(path: &Path) -> io::Result<Usage> {
     let mut linked = BTreeSet::new();
     let mut levels = vec![Level::new(root)?];
     while let Some(level) = levels.last_mut() {
-        let Some(name) = level.names.pop() else {
+        let Some(name) = level.next()? else {
             levels.pop();
             continue;
         };
-        let stat = match rustix::fs::statat(&level.directory, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW) {
+        let stat = match rustix::fs::statat(level.directory.fd()?, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => continue,
             stat => stat?,
         };
@@ -58,7 +63,7 @@ pub(crate) fn usage(path: &Path) -> io::Result<Usage> {
             }
             continue;
         }
-        match open_child(&level.directory, &name) {
+        match open_child(level.directory.fd()?, &name) {
             Ok(child) => {
                 total.add(&stat);
                 levels.push(Level::new(child)?);
@@ -92,22 +97,26 @@ pub(crate) fn remove_at(parent: impl AsFd, name: &CStr) -> Result<(), Errno> {
     // The name under which each level but the first is found in the one above.
     let mut path: Vec<CString> = Vec::new();
     while let Some(level) = levels.last_mut() {
-        if let Some(child) = level.names.pop() {
-            if !unlink(level.directory.as_fd(), &child)? {
-                let directory = open_child(&level.directory, &child)?;
+        if let Some(child) = level.next()? {
+            if !unlink(level.directory.fd()?, &child)? {
+                let directory = open_child(level.directory.fd()?, &child)?;
                 levels.push(Level::new(directory)?);
                 path.push(child);
             }
             continue;
         }
-        levels.pop();
-        let (above, name) = match (levels.last(), path.pop()) {
-            (Some(above), Some(child)) => (above.directory.as_fd(), child),
-            _ => (parent.as_fd(), name.to_owned()),
+        let above = levels.len().checked_sub(2).and_then(|above| levels.get(above));
+        let (above, name) = match (above, path.last()) {
+            (Some(above), Some(child)) => (above.directory.fd()?, child.as_c_str()),
+            _ => (parent.as_fd(), name),
         };
-        match rustix::fs::unlinkat(above, name.as_c_str(), AtFlags::REMOVEDIR) {
-            Ok(()) | Err(Errno::NOENT) => {}
-            Err(error) => return Err(error),
+        match rustix::fs::unlinkat(above, name, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => drop((levels.pop(), path.pop())),
+            Err(error) => match levels.last_mut() {
+                // What is removed while it is read may hide some of the rest from the reader.
+                Some(level) if error == Errno::NOTEMPTY && level.rounds < MOST_ROUNDS => level.start_again(),
+                _ => return Err(error),
+            },
         }
     }
     Ok(())
@@ -153,15 +162,24 @@ impl std::ops::AddAssign for Usage {
 
 impl Level {
     fn new(directory: OwnedFd) -> Result<Self, Errno> {
-        let mut names = Vec::new();
-        for entry in Dir::read_from(&directory)? {
+        Ok(Self { directory: Dir::new(directory)?, rounds: 1 })
+    }
+
+    /// The next name.
+    fn next(&mut self) -> Result<Option<CString>, Errno> {
+        while let Some(entry) = self.directory.read() {
             let entry = entry?;
             let name = entry.file_name();
             if name.to_bytes() != b"." && name.to_bytes() != b".." {
-                names.push(name.to_owned());
+                return Ok(Some(name.to_owned()));
             }
         }
-        Ok(Self { directory, names })
+        Ok(None)
+    }
+
+    fn start_again(&mut self) {
+        self.directory.rewind();
+        self.rounds += 1;
     }
 }
 
@@ -198,6 +216,21 @@ mod tests {
         let usage = usage(place.path()).unwrap();
         assert_eq!(usage.inodes, 3);
         assert!((100_000..200_000).contains(&usage.bytes), "{usage:?}");
+    }
+
+    #[test]
+    fn a_directory_with_more_names_than_are_read_at_a_time_is_counted_and_removed() {
+        let place = tempfile::tempdir().unwrap();
+        let tree = place.path().join("tree");
+        for directory in ["a", "b"] {
+            fs::create_dir_all(tree.join(directory)).unwrap();
+            for number in 0..2000 {
+                fs::write(tree.join(directory).join(format!("a file with a long name, number {number}")), "").unwrap();
+            }
+        }
+        assert_eq!(usage(&tree).unwrap().inodes, 4003);
+        remove(&tree).unwrap();
+        assert!(!tree.exists());
     }
 
     #[test]
