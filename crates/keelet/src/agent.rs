@@ -125,7 +125,9 @@ pub(crate) fn log_to_stderr(verbose: u8) {
     let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let wrong = filter.as_ref().and_then(|filter| filter.as_ref().err()).map(ToString::to_string);
     let filter = filter.and_then(Result::ok).unwrap_or_else(usual);
-    fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(colours).with_target(false).init();
+    // Its complaints about a line that cannot be written would go to the same place, and end whichever task wrote it.
+    let log = fmt().with_env_filter(filter).with_writer(io::stderr).log_internal_errors(false);
+    log.with_ansi(colours).with_target(false).init();
     if let Some(error) = wrong {
         tracing::warn!(KEELET_LOG = asked, %error, "ignored: expected a filter such as warn,keelet_agent=debug");
     }

@@ -40,7 +40,7 @@ pub(crate) fn live(bytes: &[u8]) -> io::Result<Reader> {
     }
 }
 
-/// Whether whoever was to read standard output has closed it. A terminal and a file never do.
+/// Whether whoever was to read standard output has closed it. A file never does.
 pub(crate) fn reader_is_gone() -> bool {
     let stdout = io::stdout();
     let mut asked = [PollFd::new(&stdout, PollFlags::empty())];

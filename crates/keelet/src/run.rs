@@ -7,6 +7,7 @@
 //! ```
 
 mod course;
+mod ending;
 mod frame;
 mod load;
 mod logs;
@@ -25,7 +26,7 @@ use keelet_agent::objects::LocalObjects;
 use keelet_pod::Resolution;
 
 use self::{
-    course::{Ending, Signals},
+    ending::{Ending, Signals},
     node::{Node, Place},
     notes::Notes,
 };
@@ -45,8 +46,10 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Exit status: 0 all pods succeeded, 1 some pod failed, 2 wrong usage, a file that is wrong, or no \
-                        runtime, 130 interrupted by Ctrl-C, 143 by SIGTERM.\n\n\
-                        Ctrl-C stops the pods with their grace periods; a second one kills them at once.\n\n\
+                        runtime, 129 its terminal was closed, 130 interrupted by Ctrl-C, or nobody reads what it \
+                        writes, 143 by SIGTERM.\n\n\
+                        Ctrl-C stops the pods with their grace periods; a second one kills them at once. Closing the \
+                        terminal stops them too, unless it was started with nohup.\n\n\
                         Examples:\n  keelet run pod.yaml\n  keelet run --logs examples/full.yaml\n  keelet run - < pod.yaml"
 )]
 pub(crate) struct Args {
@@ -113,7 +116,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         // One that does not answer now would leave everybody waiting for nothing.
         choice.runtime.version().await.context("no container runtime to run pods with")?;
         let node = Node::start(choice, pods, features, place, &args.local_objects_dir).await?;
-        let ending = course::follow(&node, signals, args.logs, args.plain || args.verbose > 0, notes).await?;
+        let ending = course::follow(&node, signals, args.logs, args.plain || args.verbose > 0, notes).await;
         node.stop().await;
         Ok::<_, anyhow::Error>(ending)
     })?;

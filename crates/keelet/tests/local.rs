@@ -126,6 +126,21 @@ impl Node {
         format!("unix://{}", self.path("runtime.sock").display())
     }
 
+    /// The pods that the runtime has, whoever made them.
+    fn sandboxes(&self) -> usize {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let listed = runtime.block_on(async {
+            keelet_cri::Runtime::connect(&self.endpoint()).unwrap().list_sandboxes(None).await.unwrap()
+        });
+        listed.len()
+    }
+
+    /// Directories of runs that did not take them away.
+    fn directories_of_runs(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.directory.path()).unwrap().map(|entry| entry.unwrap().path());
+        entries.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with("keelet-run-")).collect()
+    }
+
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_keelet"));
         command.current_dir(self.directory.path()).env("KEELET_SOCKET", self.path("run/keelet.sock")).args(arguments);
@@ -508,4 +523,58 @@ fn pods_run_until_somebody_wants_an_end() {
         .unwrap()
         .filter(|entry| entry.as_ref().unwrap().file_name().to_str().unwrap().starts_with("keelet-run-"));
     assert_eq!(left.count(), 0);
+}
+
+/// Whoever cannot be told of the pods any more: they are stopped all the same, and nothing is left.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a test waits for the processes it tests")]
+fn a_run_that_nobody_sees_any_more_stops_its_pods() {
+    let node = Node::with_runtime();
+    fs::write(node.path("pod.yaml"), PODS).unwrap();
+    let run = format!("keelet run --container-runtime-endpoint {} pod.yaml", node.endpoint());
+    let begin = |line: &str| {
+        let program = PathBuf::from(env!("CARGO_BIN_EXE_keelet"));
+        let path = format!("{}:{}", program.parent().unwrap().display(), std::env::var("PATH").unwrap());
+        let mut shell = Command::new("bash");
+        shell.args(["-c", line]).env("PATH", path).env("TMPDIR", node.directory.path()).env("TERM", "xterm");
+        shell.current_dir(node.directory.path()).stdin(Stdio::null()).spawn().unwrap()
+    };
+    let left = || (node.sandboxes(), node.directories_of_runs());
+    let told = |signal: &str, process: u32| {
+        let kill = format!("kill -{signal} {process}");
+        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    };
+
+    // Its terminal is closed.
+    let mut hung_up = begin(&format!("exec {run} >out"));
+    node.until(|node| node.sandboxes() == 2);
+    told("HUP", hung_up.id());
+    told("HUP", hung_up.id());
+    assert_eq!(hung_up.wait().unwrap().code(), Some(129));
+    assert_eq!(left(), (0, Vec::new()));
+    let out = fs::read_to_string(node.path("out")).unwrap();
+    assert!(out.contains(" keelet stopping, for up to 1 s;") && !out.contains("killing"), "{out}");
+
+    // Its terminal is closed, and only what it writes there tells: it was started to ignore that signal.
+    let line = format!("script -qec \"trap '' HUP; {run} 2>/dev/null; echo \\$? >ended\" /dev/null >/dev/null");
+    let mut terminal = begin(&format!("exec {line}"));
+    node.until(|node| node.sandboxes() == 2);
+    terminal.kill().unwrap();
+    terminal.wait().unwrap();
+    node.until(|node| fs::read_to_string(node.path("ended")).is_ok_and(|code| code == "129\n"));
+    assert_eq!(left(), (0, Vec::new()));
+
+    // The disk is full.
+    let mut full = begin(&format!("exec {run} >/dev/full 2>err"));
+    assert_eq!(full.wait().unwrap().code(), Some(130));
+    assert_eq!(left(), (0, Vec::new()));
+    let err = fs::read_to_string(node.path("err")).unwrap();
+    assert!(err.starts_with("keelet: cannot write: No space left on device"), "{err}");
+
+    // Only what the agent does cannot be told.
+    let mut log = begin(&format!("exec {run} -v >out 2>/dev/full"));
+    node.until(|node| fs::read_to_string(node.path("out")).unwrap().contains("web Ready is True"));
+    told("INT", log.id());
+    assert_eq!(log.wait().unwrap().code(), Some(130));
+    assert_eq!(left(), (0, Vec::new()));
 }

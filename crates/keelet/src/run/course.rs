@@ -3,12 +3,10 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     io::{self, IsTerminal},
-    process::ExitCode,
     sync::Arc,
     time::Duration,
 };
 
-use anyhow::{Context, Result};
 use keelet_agent::{
     doors::Clock,
     readers::{Published, Told},
@@ -16,13 +14,13 @@ use keelet_agent::{
 use keelet_lifecycle::status::{ContainerState, Phase, PodStatus};
 use keelet_pod::Pod;
 use tokio::{
-    signal::unix::{Signal, SignalKind, signal},
     sync::mpsc,
     task::JoinSet,
     time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
 
 use super::{
+    ending::{Ending, Signals},
     frame::{self, Model},
     logs,
     node::Node,
@@ -36,21 +34,6 @@ use crate::{
     style::Style,
     view::table::Tint,
 };
-
-/// How it ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ending {
-    /// All pods succeeded.
-    Succeeded,
-    /// Some pod failed.
-    Failed,
-    /// Nothing was run.
-    WrongUsage,
-    /// By Ctrl-C.
-    Interrupted,
-    /// By SIGTERM.
-    Terminated,
-}
 
 /// What is going on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,42 +76,20 @@ struct Course<'a> {
     /// Lines that stay, not yet written.
     above: String,
     reader: Reader,
+    /// What it means if nobody reads any more.
+    unread: Ending,
     notes: Notes,
     /// When images on their way were last told of.
     pulls_told: Instant,
 }
 
-/// What somebody at the terminal, or a service manager, may want meanwhile.
-pub(super) struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-    resize: Signal,
-}
-
-// === impl Signals ===
-
-impl Signals {
-    /// They are kept from now on. To be called before anything is made: who is ended by a signal cleans nothing up.
-    pub(super) fn listen() -> io::Result<Self> {
-        Ok(Self {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-            resize: signal(SignalKind::window_change())?,
-        })
-    }
-}
-
-/// Shows what happens until nothing is left of the pods.
-pub(super) async fn follow(
-    node: &Node,
-    signals: Signals,
-    with_logs: bool,
-    plain: bool,
-    notes: Notes,
-) -> Result<Ending> {
+/// Shows what happens until nothing is left of the pods. There is no way out before that: whatever cannot be shown, the pods
+/// have to be stopped.
+pub(super) async fn follow(node: &Node, signals: Signals, with_logs: bool, plain: bool, notes: Notes) -> Ending {
     let style = Style::of_stdout();
-    let live = io::stdout().is_terminal() && !plain && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
-    let Signals { mut interrupt, mut terminate, mut resize } = signals;
+    let terminal = io::stdout().is_terminal();
+    let live = terminal && !plain && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+    let Signals { mut interrupt, mut terminate, mut hang_up, mut resize } = signals;
     let (mut lines, mut readers) = match with_logs {
         true => logs::follow(node, style),
         false => (mpsc::channel(1).1, JoinSet::new()),
@@ -145,6 +106,7 @@ pub(super) async fn follow(
         told: None,
         above: String::new(),
         reader: Reader::There,
+        unread: if terminal { Ending::HungUp } else { Ending::Interrupted },
         notes,
         pulls_told: Instant::now(),
     };
@@ -163,21 +125,22 @@ pub(super) async fn follow(
         if course.is_over() {
             break;
         }
-        course.show()?;
+        course.show();
         tokio::select! {
             biased;
             _ = interrupt.recv() => course.interrupted(Ending::Interrupted),
             _ = terminate.recv() => course.interrupted(Ending::Terminated),
+            () = hang_up.recv() => course.interrupted(Ending::HungUp),
             _ = resize.recv(), if live => {}
-            changed = changes.changed() => changed.context("the agent is gone")?,
+            Ok(()) = changes.changed() => {}
             line = lines.recv(), if with_logs && !lines.is_closed() || !lines.is_empty() => course.log(line, &mut lines),
             _ = ticks.tick() => {}
         }
     }
     course.last_lines(&mut readers, &mut lines).await;
     course.sum_up();
-    course.show()?;
-    Ok(course.ending())
+    course.show();
+    course.ending()
 }
 
 // === impl Course ===
@@ -256,7 +219,7 @@ impl Course<'_> {
         }
         if self.reader == Reader::Gone && self.stage == Stage::Running {
             // Nobody looks any more.
-            self.interrupted(Ending::Interrupted);
+            self.interrupted(self.unread);
         }
     }
 
@@ -268,6 +231,8 @@ impl Course<'_> {
     /// Somebody wants an end.
     fn interrupted(&mut self, by: Ending) {
         match self.stage {
+            // Of one closed terminal the kernel tells, and the shell, and whoever cannot write: nobody asks for more haste.
+            Stage::Stopping(_) if by == Ending::HungUp => return,
             Stage::Running | Stage::Clearing => {
                 self.enter(Stage::Stopping(by));
                 self.node.dismiss();
@@ -331,19 +296,28 @@ impl Course<'_> {
         }
     }
 
-    fn show(&mut self) -> Result<()> {
+    /// Shows how things are, unless nobody reads any more.
+    fn show(&mut self) {
         let above = std::mem::take(&mut self.above);
+        if self.reader == Reader::Gone {
+            return;
+        }
+        let written = self.write(&above);
+        self.reader = written.unwrap_or_else(|error| {
+            output::error(&format!("cannot write: {error}"));
+            Reader::Gone
+        });
+    }
+
+    fn write(&mut self, above: &str) -> io::Result<Reader> {
         let over = self.is_over();
         let Some(screen) = &mut self.screen else {
-            if !above.is_empty() && self.reader == Reader::There {
-                self.reader = output::live(above.as_bytes()).context("cannot write")?;
-            }
-            return Ok(());
+            return if above.is_empty() { Ok(Reader::There) } else { output::live(above.as_bytes()) };
         };
         let (width, height) = screen.size();
         if over {
             // What is left on the screen is what was summed up.
-            return screen.draw(above.trim_end(), &[]).context("cannot draw");
+            return screen.draw(above.trim_end(), &[]).map(|()| Reader::There);
         }
         let here = |pod: &Pod| self.known.get(&pod.uid).filter(|_| !self.gone.contains(&pod.uid)).cloned();
         let model = Model {
@@ -354,7 +328,7 @@ impl Course<'_> {
             footer: words(self.stage, self.node),
         };
         let frame = frame::lines(&model, width, height, self.style);
-        screen.draw(&above, &frame).context("cannot draw")
+        screen.draw(above, &frame).map(|()| Reader::There)
     }
 
     fn ending(&self) -> Ending {
@@ -412,19 +386,5 @@ fn sum_up(status: &PodStatus, by_itself: bool) -> (Tint, String) {
         Phase::Succeeded => (Tint::Good, "succeeded".to_owned()),
         Phase::Failed if by_itself => (Tint::Bad, format!("failed{why}")),
         Phase::Failed | Phase::Pending | Phase::Running => (Tint::Unsure, format!("was stopped{why}")),
-    }
-}
-
-// === impl Ending ===
-
-impl From<Ending> for ExitCode {
-    fn from(ending: Ending) -> Self {
-        Self::from(match ending {
-            Ending::Succeeded => 0,
-            Ending::Failed => 1,
-            Ending::WrongUsage => 2,
-            Ending::Interrupted => 130,
-            Ending::Terminated => 143,
-        })
     }
 }

@@ -140,13 +140,25 @@ fn a_command_says_that_its_agent_went_away() {
     });
 }
 
+/// A run of a pod with one container, in a directory of its own.
+fn a_run_of(node: &Node, command: &str) -> Command {
+    let command = command.replace(' ', ", ");
+    let spec = format!(
+        "{{terminationGracePeriodSeconds: 1, containers: [{{name: main, image: 'rootfs:/', command: [{command}]}}]}}"
+    );
+    node.put("pod.yaml", &format!("{{apiVersion: v1, kind: Pod, metadata: {{name: job}}, spec: {spec}}}"));
+    let arguments = run_arguments(node);
+    node.command(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+fn run_arguments(node: &Node) -> [String; 4] {
+    let path = |name: &str| node.path(name).display().to_string();
+    ["run".to_owned(), "--root-dir".to_owned(), path("run"), path("pod.yaml")]
+}
+
 /// A run of a pod that would go on, once it listens, and its socket.
 async fn a_run(node: &Node) -> (Child, PathBuf) {
-    let spec =
-        "{terminationGracePeriodSeconds: 1, containers: [{name: main, image: 'rootfs:/', command: [sleep, '99']}]}";
-    node.put("pod.yaml", &format!("{{apiVersion: v1, kind: Pod, metadata: {{name: job}}, spec: {spec}}}"));
-    let (pod, root) = (node.path("pod.yaml").display().to_string(), node.path("run").display().to_string());
-    let run = node.command(&["run", "--root-dir", &root, &pod]).spawn().expect("keelet run");
+    let run = a_run_of(node, "sleep '99'").spawn().expect("keelet run");
     let socket = node.path("run/run/keelet.sock");
     eventually("a socket", async || if socket.exists() { Ok(()) } else { Err("there is none") }).await;
     (run, socket)
@@ -169,6 +181,22 @@ fn a_run_leaves_nothing_whenever_it_is_interrupted() {
             let left = fs::remove_dir_all(node.path("run"));
             left.unwrap_or_else(|error| panic!("interrupted after {moment}0 ms: {error}"));
         }
+        node.leaves_nothing().await;
+    });
+}
+
+/// Who closes the terminal wants the run to end, and nobody is there to clean up after it.
+#[test]
+fn a_run_leaves_nothing_when_its_terminal_is_closed() {
+    on_a_node(async |node: &mut Node| {
+        let run = a_run_of(node, "sleep '99'");
+        let line = format!("{} {}", run.as_std().get_program().display(), run_arguments(node).join(" "));
+        let mut terminal = Command::new("script");
+        terminal.args(["-qec", &line, "/dev/null"]).stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
+        let mut terminal = terminal.spawn().expect("script");
+        eventually("a container", async || if node.processes("sleep 99") == 1 { Ok(()) } else { Err("there is none") })
+            .await;
+        terminal.kill().await.expect("it ends");
         node.leaves_nothing().await;
     });
 }
