@@ -181,6 +181,11 @@ impl Agent {
         self.desk.set_wanted(wanted, extent);
     }
 
+    /// Whether no pod is here, also none that an earlier agent left and that is on its way out.
+    pub fn is_empty(&self) -> bool {
+        self.node.registry.is_empty()
+    }
+
     /// Asks for all containers of a pod to be restarted in place.
     pub fn request_restart(&self, uid: &str, request: RestartRequest) -> Result<(), RequestError> {
         let (pod, slot) = self.node.registry.find(uid).ok_or_else(|| RequestError::UnknownPod(uid.to_owned()))?;

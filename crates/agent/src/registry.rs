@@ -66,6 +66,10 @@ impl Registry {
         self.pods().insert(pod.uid.clone(), entry);
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pods().is_empty()
+    }
+
     pub(crate) fn leave(&self, uid: &str) {
         self.pods().remove(uid);
     }

@@ -130,7 +130,7 @@ impl Node {
     fn sandboxes(&self) -> usize {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let listed = runtime.block_on(async {
-            keelet_cri::Runtime::connect(&self.endpoint()).unwrap().list_sandboxes(None).await.unwrap()
+            keelet_cri::Runtime::connect(&self.endpoint()).unwrap().list_pod_sandbox(None).await.unwrap()
         });
         listed.len()
     }

@@ -69,6 +69,8 @@ struct Course<'a> {
     /// The newest status of each pod, by UID, also of those that are gone.
     known: BTreeMap<String, Arc<Published>>,
     gone: BTreeSet<String>,
+    /// Those of an earlier run that were told of, by UID.
+    earlier: BTreeSet<String>,
     /// Those that ended before anybody wanted them to.
     ended: BTreeSet<String>,
     /// The newest event that was told.
@@ -102,6 +104,7 @@ pub(super) async fn follow(node: &Node, signals: Signals, with_logs: bool, plain
         screen: live.then(Screen::new),
         known: BTreeMap::new(),
         gone: BTreeSet::new(),
+        earlier: BTreeSet::new(),
         ended: BTreeSet::new(),
         told: None,
         above: String::new(),
@@ -165,6 +168,14 @@ impl Course<'_> {
         }
         self.told = events.last().cloned();
         for (uid, published) in &statuses {
+            if self.node.is_of_earlier_run(published) {
+                if self.earlier.insert(uid.clone()) {
+                    let what = if published.leaving.is_some() { "is stopped first" } else { "runs on" };
+                    let line = (Tint::Unsure, format!("what an earlier run has left of it {what}"));
+                    self.above.push_str(&plain::line(now, &published.pod.name, &line, self.style));
+                }
+                continue;
+            }
             if published.leaving.is_none() && published.status.phase.is_terminal() {
                 self.ended.insert(uid.clone());
             }
@@ -252,6 +263,7 @@ impl Course<'_> {
         self.stage != Stage::Running
             && self.gone.len() + unseen == self.node.pods.len()
             && (unseen == 0 || self.since.elapsed() > UNSEEN)
+            && self.node.is_clear()
     }
 
     /// Takes a log line, and those that wait behind it.

@@ -60,6 +60,8 @@ struct OwnDirectory(PathBuf);
 #[derive(Debug)]
 struct Wishes {
     agent: Arc<Agent>,
+    /// What it means for other pods.
+    extent: Extent,
     wanted: Mutex<WantedPods>,
 }
 
@@ -116,6 +118,9 @@ impl Node {
             Some(directory) => pods.into_iter().map(|pod| Arc::new(of_this_run(pod, &directory.0))).collect(),
             None => pods.into_iter().map(Arc::new).collect(),
         };
+        // The embedded runtime has nothing but what runs on this very directory have put there, and what is left of an
+        // earlier one has to go. What else is in another runtime belongs to others.
+        let extent = if images.is_some() { Extent::Complete } else { Extent::Partial };
         let layout = Layout::new(&base, base.join("logs"));
         let clock = Arc::new(OsClock::new().context("the clock of this machine cannot be used")?);
         let readers = Arc::new(LocalReaders::default());
@@ -135,7 +140,7 @@ impl Node {
         let doors = agent::doors(&runtime, &clock, host, &readers)?;
         let agent = Arc::new(Agent::start(doors, settings).await?);
         let wanted = pods.iter().map(|pod| (pod.uid.clone(), Wanted::new(Arc::clone(pod)))).collect();
-        let wishes = Arc::new(Wishes { agent: Arc::clone(&agent), wanted: Mutex::new(wanted) });
+        let wishes = Arc::new(Wishes { agent: Arc::clone(&agent), extent, wanted: Mutex::new(wanted) });
         wishes.tell();
         let local = Local {
             agent: Arc::clone(&agent),
@@ -172,9 +177,28 @@ impl Node {
         let wanted = |pod: &Arc<Pod>| Wanted { deletion: deletion.clone(), ..Wanted::new(Arc::clone(pod)) };
         // One that is gone already would come back to life to be killed.
         let here = self.readers.statuses();
-        let pods = self.pods.iter().filter(|pod| here.contains_key(&pod.uid));
+        let ours =
+            |published: &&Arc<Published>| self.wishes.extent == Extent::Complete || self.runs(&published.pod.uid);
+        let pods = here.values().filter(ours).map(|published| &published.pod);
         let killed: WantedPods = pods.map(|pod| (pod.uid.clone(), wanted(pod))).collect();
         self.wishes.change(|wishes| *wishes = killed);
+    }
+
+    /// Whether a pod is one of this run.
+    fn runs(&self, uid: &str) -> bool {
+        self.pods.iter().any(|pod| pod.uid == uid)
+    }
+
+    /// Whether what is here of a pod was left by an earlier run on the same directory: either this one does not have it,
+    /// or wants it to run while it is on its way out.
+    pub(super) fn is_of_earlier_run(&self, published: &Published) -> bool {
+        let uid = &published.pod.uid;
+        !self.runs(uid) || published.leaving.is_some() && self.wishes.is_to_run(uid)
+    }
+
+    /// Whether nothing is left of pods that have to go, also those of an earlier run.
+    pub(super) fn is_clear(&self) -> bool {
+        self.wishes.extent == Extent::Partial || self.agent.is_empty()
     }
 
     /// Stops the agent.
@@ -194,8 +218,12 @@ impl Wishes {
 
     fn tell(&self) {
         let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        // Never complete: what else is in the runtime belongs to others.
-        self.agent.set_pods(wanted, Extent::Partial);
+        self.agent.set_pods(wanted, self.extent);
+    }
+
+    fn is_to_run(&self, uid: &str) -> bool {
+        let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        wanted.get(uid).is_some_and(|wanted| wanted.deletion.is_none())
     }
 }
 

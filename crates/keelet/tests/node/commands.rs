@@ -201,6 +201,44 @@ fn a_run_leaves_nothing_when_its_terminal_is_closed() {
     });
 }
 
+/// What a run that was killed has left goes before the next one on its directory, of the same pod or another, begins.
+#[test]
+fn a_run_takes_the_place_of_one_that_was_killed() {
+    on_a_node(async |node: &mut Node| {
+        let running = async |command: &str, times: usize| {
+            eventually(command, async || match node.processes(command) {
+                count if count == times => Ok(()),
+                count => Err(format!("{count} processes")),
+            })
+            .await;
+        };
+        let mut first = a_run_of(node, "sleep '99'").spawn().expect("keelet run");
+        running("sleep 99", 1).await;
+        first.kill().await.expect("it dies");
+        // Another pod under the same name.
+        let (out, err) = (node.path("out"), node.path("err"));
+        let mut second = a_run_of(node, "sleep '88'");
+        into_file(&mut second, &out, &err);
+        let mut second = second.spawn().expect("keelet run");
+        running("sleep 88", 1).await;
+        assert_eq!(node.processes("sleep 99"), 0, "it was stopped first");
+        assert_eq!(text(&out).matches("job what an earlier run has left of it is stopped first").count(), 1);
+        // It dies while it stops its pod, and the same one is to run again.
+        let told = Command::new("kill").args(["-INT", &second.id().expect("it runs").to_string()]).status().await;
+        assert!(told.expect("kill").success());
+        until_said(&out, "stopping, for up to 1 s", 1).await;
+        second.kill().await.expect("it dies");
+        let mut third = a_run_of(node, "sleep '88'");
+        into_file(&mut third, &out, &err);
+        let mut third = third.spawn().expect("keelet run");
+        until_said(&out, "job main: running", 1).await;
+        running("sleep 88", 1).await;
+        interrupt(&mut third).await;
+        node.leaves_nothing().await;
+        fs::remove_dir_all(node.path("run")).expect("nothing is mounted there");
+    });
+}
+
 /// Nobody is left waiting for the agent of a run that is over.
 #[test]
 fn who_watches_a_run_ends_with_it() {
