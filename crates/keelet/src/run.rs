@@ -45,7 +45,7 @@ use crate::{
 /// each change.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Exit status: 0 all pods succeeded, 1 some pod failed, 2 wrong usage, a file that is wrong, or no \
+    after_help = "Exit status: 0 all pods succeeded, 1 some pod failed or was deleted, 2 wrong usage, a file that is wrong, or no \
                         runtime, 129 its terminal was closed, 130 interrupted by Ctrl-C, or nobody reads what it \
                         writes, 143 by SIGTERM.\n\n\
                         Ctrl-C stops the pods with their grace periods; a second one kills them at once. Closing the \

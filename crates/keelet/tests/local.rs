@@ -525,6 +525,21 @@ fn pods_run_until_somebody_wants_an_end() {
     assert_eq!(left.count(), 0);
 }
 
+/// Who asks for pods that do their work is told if they did not, whoever is to blame.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a test waits for the process it tests")]
+fn a_run_whose_pods_were_deleted_did_not_succeed() {
+    let node = Node::with_runtime();
+    fs::write(node.path("pod.yaml"), PODS).unwrap();
+    let mut run = node.begin(&["run", "--container-runtime-endpoint", &node.endpoint(), "pod.yaml"]);
+    node.until(|_| run.out().contains(" web Ready is True\n") && run.out().contains(" db Ready is True\n"));
+    let socket = node.directories_of_runs()[0].join("run/keelet.sock");
+    let delete = |pod: &str| node.keelet(&["delete", "pod", pod, "--socket", socket.to_str().unwrap()]).0;
+    assert_eq!((delete("db"), delete("web")), (0, 0));
+    let code = run.process.wait().unwrap().code();
+    assert!(code == Some(1) && run.out().contains(" web was stopped"), "{code:?}: {}", run.out());
+}
+
 /// Whoever cannot be told of the pods any more: they are stopped all the same, and nothing is left.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a test waits for the processes it tests")]

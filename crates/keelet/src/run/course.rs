@@ -347,9 +347,10 @@ impl Course<'_> {
         match self.stage {
             Stage::Stopping(by) | Stage::Killing(by) => by,
             Stage::Running | Stage::Clearing => {
-                let ends = self.ended.iter().filter_map(|uid| self.known.get(uid));
-                let failed = ends.into_iter().any(|published| published.status.phase == Phase::Failed);
-                if failed { Ending::Failed } else { Ending::Succeeded }
+                // One that somebody has deleted meanwhile has done its work only if it says so.
+                let succeeded =
+                    |uid| self.known.get(uid).is_some_and(|published| published.status.phase == Phase::Succeeded);
+                if self.node.pods.iter().all(|pod| succeeded(&pod.uid)) { Ending::Succeeded } else { Ending::Failed }
             }
         }
     }
