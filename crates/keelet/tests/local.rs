@@ -533,11 +533,37 @@ fn a_run_whose_pods_were_deleted_did_not_succeed() {
     fs::write(node.path("pod.yaml"), PODS).unwrap();
     let mut run = node.begin(&["run", "--container-runtime-endpoint", &node.endpoint(), "pod.yaml"]);
     node.until(|_| run.out().contains(" web Ready is True\n") && run.out().contains(" db Ready is True\n"));
-    let socket = node.directories_of_runs()[0].join("run/keelet.sock");
-    let delete = |pod: &str| node.keelet(&["delete", "pod", pod, "--socket", socket.to_str().unwrap()]).0;
+    // The first line says how to reach it.
+    let out = run.out();
+    let (_, command) = out.lines().next().unwrap().split_once(" keelet to look from elsewhere: ").unwrap();
+    let pods = node.shell(command);
+    assert!(pods.contains("2/2     Running") && pods.contains("1/1     Running"), "{command}: {pods}");
+    let (_, socket) = command.split_once("--socket ").unwrap();
+    let delete = |pod: &str| node.keelet(&["delete", "pod", pod, "--socket", socket]).0;
     assert_eq!((delete("db"), delete("web")), (0, 0));
     let code = run.process.wait().unwrap().code();
     assert!(code == Some(1) && run.out().contains(" web was stopped"), "{code:?}: {}", run.out());
+}
+
+/// Pods run without a socket too, and it is said that there is none.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a test waits for the process it tests")]
+fn a_run_without_a_socket_says_so() {
+    let node = Node::with_runtime();
+    fs::write(node.path("pod.yaml"), PODS).unwrap();
+    let deep = "a".repeat(120);
+    let mut run =
+        node.begin(&["run", "--root-dir", &deep, "--container-runtime-endpoint", &node.endpoint(), "pod.yaml"]);
+    node.until(|_| run.out().contains(" web Ready is True\n"));
+    assert!(
+        run.err().starts_with("keelet: warning: other commands cannot reach these pods: the socket "),
+        "{}",
+        run.err()
+    );
+    assert!(!run.out().contains("--socket"), "{}", run.out());
+    let kill = format!("kill -INT {}", run.process.id());
+    assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    assert_eq!(run.process.wait().unwrap().code(), Some(130));
 }
 
 /// Whoever cannot be told of the pods any more: they are stopped all the same, and nothing is left.

@@ -113,6 +113,7 @@ pub(super) async fn follow(node: &Node, signals: Signals, with_logs: bool, plain
         notes,
         pulls_told: Instant::now(),
     };
+    course.begin();
     let mut changes = node.readers.changes();
     let mut ticks = interval(Duration::from_secs(1));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -149,6 +150,15 @@ pub(super) async fn follow(node: &Node, signals: Signals, with_logs: bool, plain
 // === impl Course ===
 
 impl Course<'_> {
+    /// Says how these pods can be reached. On a terminal the frame does, for as long as they run.
+    fn begin(&mut self) {
+        match (&self.node.socket, self.node.command()) {
+            (Err(error), _) => output::error(&format!("warning: other commands cannot reach these pods: {error}")),
+            (Ok(_), Some(command)) => self.say("keelet", (Tint::Neutral, format!("to look from elsewhere: {command}"))),
+            (Ok(_), None) => {}
+        }
+    }
+
     /// Takes up what is new.
     fn look(&mut self) {
         self.above.push_str(&self.notes.take());
@@ -337,6 +347,7 @@ impl Course<'_> {
             pods: self.node.pods.iter().map(|pod| (&**pod, here(pod))).collect(),
             events: folded(self.node.readers.events()),
             pulls: self.node.pulling(),
+            command: self.node.command(),
             footer: words(self.stage, self.node),
         };
         let frame = frame::lines(&model, width, height, self.style);

@@ -31,6 +31,8 @@ pub(super) struct Model<'a> {
     pub(super) events: Vec<Arc<Told>>,
     /// Images that are being pulled.
     pub(super) pulls: Vec<Pulling>,
+    /// What shows the same elsewhere.
+    pub(super) command: Option<String>,
     /// What happens next, and what Ctrl-C does.
     pub(super) footer: String,
 }
@@ -54,7 +56,10 @@ pub(super) fn lines(model: &Model<'_>, width: usize, height: usize, style: Style
         lines.extend(pull_lines(&model.pulls, style));
     }
     // Two for the footer and the line above it.
-    let room = height.saturating_sub(2);
+    let mut room = height.saturating_sub(2);
+    // Half of it would be of no use to anybody.
+    let command = model.command.as_ref().filter(|command| lines.len() < room && command.chars().count() <= width);
+    room -= usize::from(command.is_some());
     if lines.len() > room {
         let hidden = lines.len() - room.saturating_sub(1);
         lines.truncate(room.saturating_sub(1));
@@ -68,6 +73,7 @@ pub(super) fn lines(model: &Model<'_>, width: usize, height: usize, style: Style
         lines.extend(event_lines(newest, model.now, style));
     }
     lines.push(String::new());
+    lines.extend(command.map(|command| style.dim(command)));
     lines.push(style.dim(&model.footer));
     lines.iter().map(|line| clip(line, width)).collect()
 }
@@ -256,6 +262,7 @@ mod tests {
             pods: vec![(&pod, Some(published(&pod)))],
             events: (0..20).map(|number| told(&pod, number)).collect(),
             pulls,
+            command: Some("keelet get pods --socket /run/a.sock".to_owned()),
             footer: "Ctrl-C stops the pods.".to_owned(),
         };
         lines(&model, width, height, Style::Plain)
@@ -274,8 +281,11 @@ Events
   20s   web/main   BackOff   number 18
   20s   web/main   BackOff   number 19
 
+keelet get pods --socket /run/a.sock
 Ctrl-C stops the pods.";
-        assert_eq!(frame(100, 11).join("\n"), expected);
+        assert_eq!(frame(100, 12).join("\n"), expected);
+        let narrow = frame(30, 12);
+        assert!(!narrow.iter().any(|line| line.starts_with("keelet get")), "not the half of it: {narrow:?}");
     }
 
     #[test]

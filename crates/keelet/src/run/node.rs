@@ -17,7 +17,7 @@ use keelet_agent::{
     readers::{LocalReaders, Published},
 };
 use keelet_lifecycle::observed::Deletion;
-use keelet_local::{Images, Listener, Local, Source, api::Pulling};
+use keelet_local::{BindError, Images, Listener, Local, Source, api::Pulling};
 use keelet_pod::{Features, Pod};
 use tokio::task::JoinSet;
 
@@ -37,6 +37,8 @@ pub(super) struct Node {
     pub(super) layout: Layout,
     /// In the order of the files.
     pub(super) pods: Vec<Arc<Pod>>,
+    /// The socket on which other commands reach these pods, or why there is none.
+    pub(super) socket: Result<PathBuf, BindError>,
     images: Option<Arc<dyn Images>>,
     wishes: Arc<Wishes>,
     served: JoinSet<()>,
@@ -154,11 +156,20 @@ impl Node {
             images: images.clone(),
         };
         let mut served = JoinSet::new();
-        // Others can look at these pods too: `keelet get pods --socket ...`.
-        if let Ok(listener) = Listener::bind(paths.socket()).await {
+        // Others can look at these pods too. The pods run without them.
+        let socket = Listener::bind(paths.socket()).await.map(|listener| {
+            let socket = listener.path().to_owned();
             served.spawn(async move { listener.serve(Arc::new(local)).await });
-        }
-        Ok(Self { agent, readers, clock, layout, pods, images, wishes, served, _directory: directory })
+            socket
+        });
+        Ok(Self { agent, readers, clock, layout, pods, socket, images, wishes, served, _directory: directory })
+    }
+
+    /// The command that shows these pods from elsewhere, if they can be reached.
+    pub(super) fn command(&self) -> Option<String> {
+        let socket = self.socket.as_ref().ok()?;
+        let elsewhere = self.pods.iter().any(|pod| pod.namespace != "default");
+        Some(format!("keelet get pods {}--socket {}", if elsewhere { "-A " } else { "" }, socket.display()))
     }
 
     /// The images that are being pulled, where the runtime tells.
