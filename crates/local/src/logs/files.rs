@@ -8,7 +8,9 @@
 
 use std::{
     collections::BTreeMap,
-    fs, io,
+    fs::{self, File},
+    io,
+    ops::Bound,
     path::{Path, PathBuf},
 };
 
@@ -18,6 +20,61 @@ pub(super) struct Life {
     /// By what is behind `.log.`: a time, so they are in order.
     rotated: BTreeMap<String, PathBuf>,
     pub(super) newest: Option<PathBuf>,
+}
+
+/// The parts of one life's log at one moment.
+#[derive(Debug)]
+pub(super) struct Snapshot {
+    pub(super) life: Life,
+    /// The part that is written, open: its name may be another's when it is its turn.
+    pub(super) held: Option<(PathBuf, File)>,
+}
+
+/// A rotated part, open.
+#[derive(Debug)]
+pub(super) enum Rotated {
+    Plain(File),
+    Compressed(File),
+}
+
+/// The parts of a life, and the one that is written open.
+pub(super) fn snapshot(directory: &Path, attempt: u32) -> io::Result<Snapshot> {
+    let look = || lives(directory).map(|mut lives| lives.remove(&attempt).unwrap_or_default());
+    let mut life = look()?;
+    loop {
+        let held = match life.written().map(|path| (path, File::open(path))) {
+            Some((path, Ok(file))) => Some((path.to_owned(), file)),
+            Some((_, Err(error))) if error.kind() == io::ErrorKind::NotFound => None,
+            Some((_, Err(error))) => return Err(error),
+            None => None,
+        };
+        // Rotated between the look and the opening, another file would have the name. That happens once a second at most,
+        // and no name comes twice.
+        let again = look()?;
+        if again == life {
+            return Ok(Snapshot { life, held });
+        }
+        life = again;
+    }
+}
+
+/// Opens a rotated part by either of its names. None if it was collected.
+pub(super) fn open(path: &Path) -> io::Result<Option<Rotated>> {
+    let plain = if is_compressed(path) { path.with_extension("") } else { path.to_owned() };
+    let mut compressed = plain.clone().into_os_string();
+    compressed.push(".gz");
+    // In this order: the plain one goes once the compressed one is there.
+    for (path, kind) in [(plain, Rotated::Plain as fn(File) -> Rotated), (compressed.into(), Rotated::Compressed)] {
+        match File::open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            opened => return opened.map(|file| Some(kind(file))),
+        }
+    }
+    Ok(None)
+}
+
+fn is_compressed(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "gz")
 }
 
 /// All lives that left a log, by restart count. None if there is no directory yet.
@@ -76,6 +133,27 @@ impl Life {
     /// All parts, the oldest first.
     pub(super) fn parts(&self) -> impl DoubleEndedIterator<Item = &Path> {
         self.rotated.values().chain(&self.newest).map(PathBuf::as_path)
+    }
+
+    /// The parts that were rotated after the one of that time, with their times.
+    pub(super) fn rotated_after(&self, time: Option<&str>) -> impl Iterator<Item = (&str, &Path)> {
+        let from = time.map_or(Bound::Unbounded, Bound::Excluded);
+        self.rotated.range::<str, _>((from, Bound::Unbounded)).map(|(time, path)| (time.as_str(), path.as_path()))
+    }
+
+    /// The part that is written, or was last. Between two steps of a rotation it has the name of a rotated one.
+    fn written(&self) -> Option<&Path> {
+        let last = self.rotated.values().next_back().filter(|path| !is_compressed(path));
+        self.newest.as_ref().or(last).map(PathBuf::as_path)
+    }
+
+    /// When the newest part was rotated that is not written any more.
+    pub(super) fn last_time(&self) -> Option<&str> {
+        let mut times = self.rotated.iter().rev();
+        if self.newest.is_none() && self.written().is_some() {
+            times.next();
+        }
+        times.next().map(|(time, _)| time.as_str())
     }
 }
 

@@ -4,7 +4,6 @@ use std::{
     fs::File,
     io::{self, BufRead, BufReader, Read},
     os::unix::fs::FileExt,
-    path::Path,
 };
 
 use flate2::read::MultiGzDecoder;
@@ -33,15 +32,16 @@ pub(super) enum What {
 }
 
 /// What to skip of a file to have its last `wanted` lines, and how many there are then.
-pub(super) fn find(path: &Path, wanted: u64, what: What) -> io::Result<(Skip, u64)> {
-    let file = File::open(path)?;
-    if path.extension().is_some_and(|extension| extension == "gz") {
-        let all = count(MultiGzDecoder::new(file), what)?;
-        return Ok((Skip::Lines(all.saturating_sub(wanted)), all.min(wanted)));
-    }
+pub(super) fn find(file: &File, wanted: u64, what: What) -> io::Result<(Skip, u64)> {
     let length = file.metadata()?.len();
-    let (offset, lines) = last_lines(&file, length, wanted, what)?;
+    let (offset, lines) = last_lines(file, length, wanted, what)?;
     Ok((Skip::Bytes(offset), lines))
+}
+
+/// The same of a compressed one, which has to be read from its front.
+pub(super) fn find_compressed(file: &File, wanted: u64, what: What) -> io::Result<(Skip, u64)> {
+    let all = count(MultiGzDecoder::new(file), what)?;
+    Ok((Skip::Lines(all.saturating_sub(wanted)), all.min(wanted)))
 }
 
 fn count(log: impl Read, what: What) -> io::Result<u64> {
@@ -133,7 +133,7 @@ mod tests {
             for wanted in [0, 1, 2, 49, 50, 51, 299, 300, 1000] {
                 let expected = lines.len().min(wanted);
                 let offset: usize = lines[..lines.len() - expected].iter().map(String::len).sum();
-                let found = find(&path, wanted as u64, What::LastPart).unwrap();
+                let found = find(&File::open(&path).unwrap(), wanted as u64, What::LastPart).unwrap();
                 assert_eq!(found, (Skip::Bytes(offset as u64), expected as u64), "{wanted} of {count}");
             }
         }
@@ -145,12 +145,18 @@ mod tests {
         let path = directory.path().join("0.log");
         let log = "t stdout F a\nt stdout P b\nt stdout P c\nt stdout F d\nt stdout F e\n";
         fs::write(&path, log).unwrap();
-        assert_eq!(find(&path, 1, What::LastPart).unwrap(), (Skip::Bytes(log.find("t stdout F e").unwrap() as u64), 1));
-        assert_eq!(find(&path, 2, What::LastPart).unwrap(), (Skip::Bytes(log.find("t stdout P b").unwrap() as u64), 2));
-        assert_eq!(find(&path, 9, What::LastPart).unwrap(), (Skip::Bytes(0), 3));
+        assert_eq!(
+            find(&File::open(&path).unwrap(), 1, What::LastPart).unwrap(),
+            (Skip::Bytes(log.find("t stdout F e").unwrap() as u64), 1)
+        );
+        assert_eq!(
+            find(&File::open(&path).unwrap(), 2, What::LastPart).unwrap(),
+            (Skip::Bytes(log.find("t stdout P b").unwrap() as u64), 2)
+        );
+        assert_eq!(find(&File::open(&path).unwrap(), 9, What::LastPart).unwrap(), (Skip::Bytes(0), 3));
         fs::write(&path, "t stdout F a\nt stdout P b").unwrap();
         assert_eq!(
-            find(&path, 1, What::LastPart).unwrap(),
+            find(&File::open(&path).unwrap(), 1, What::LastPart).unwrap(),
             (Skip::Bytes(13), 1),
             "a line that is being written is one"
         );
@@ -163,7 +169,8 @@ mod tests {
         let mut file = GzEncoder::new(File::create(&path).unwrap(), Compression::fast());
         file.write_all((0..10).map(line).collect::<String>().as_bytes()).unwrap();
         file.finish().unwrap();
-        assert_eq!(find(&path, 3, What::LastPart).unwrap(), (Skip::Lines(7), 3));
-        assert_eq!(find(&path, 30, What::LastPart).unwrap(), (Skip::Lines(0), 10));
+        let open = || File::open(&path).unwrap();
+        assert_eq!(find_compressed(&open(), 3, What::LastPart).unwrap(), (Skip::Lines(7), 3));
+        assert_eq!(find_compressed(&open(), 30, What::LastPart).unwrap(), (Skip::Lines(0), 10));
     }
 }

@@ -190,3 +190,105 @@ async fn who_follows_sees_rotation_and_the_next_life_and_the_end() {
     assert!(log.next().await.is_none(), "it has ended");
     assert_eq!(seen, "a\nb\nc\nd\ne\nf\n");
 }
+
+/// Rotates as the agent does: the part before is compressed, then the log gets another name and a new one begins.
+fn rotate(directory: &Path, before: Option<&str>, stamp: &str, texts: &[&str]) {
+    let path = |name: &str| directory.join(name);
+    if let Some(before) = before {
+        let plain = path(&format!("0.log.{before}"));
+        let mut file = GzEncoder::new(File::create(path(&format!("0.log.{before}.gz"))).unwrap(), Compression::fast());
+        file.write_all(&fs::read(&plain).unwrap()).unwrap();
+        file.finish().unwrap();
+        fs::remove_file(plain).unwrap();
+    }
+    fs::rename(path("0.log"), path(&format!("0.log.{stamp}"))).unwrap();
+    write(&path("0.log"), texts);
+}
+
+/// What was there when it began is told whole, and nothing of what came after it.
+#[tokio::test]
+async fn parts_that_are_rotated_before_their_turn_are_read_all_the_same() {
+    for tail in [None, Some(5), Some(3)] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        compress(&path("0.log.1-1.gz"), &["a", "b"]);
+        write(&path("0.log.1-2"), &["c", "d"]);
+        write(&path("0.log"), &["e", "f"]);
+        let request = LogRequest { directory: directory.path().to_owned(), tail, ..LogRequest::default() };
+        let mut log = Box::pin(read(request, || Course::Open));
+        let mut seen = log.next().await.unwrap().unwrap().to_vec();
+        rotate(directory.path(), Some("1-2"), "1-3", &["g"]);
+        rotate(directory.path(), Some("1-3"), "1-4", &["h"]);
+        while let Some(piece) = log.next().await {
+            seen.extend_from_slice(&piece.unwrap());
+        }
+        let all = ["a\n", "b\n", "c\n", "d\n", "e\n", "f\n"];
+        let expected = all[tail.map_or(0, |tail| all.len() - usize::try_from(tail).unwrap())..].concat();
+        assert_eq!(String::from_utf8(seen).unwrap(), expected, "{tail:?}");
+    }
+}
+
+/// Whoever follows slowly gets every part that is still there, the one in the middle too, and also if the container has
+/// ended by then.
+#[tokio::test]
+async fn a_slow_follower_misses_no_part() {
+    let collected =
+        |stamp: &str, directory: &Path| fs::remove_file(directory.join(format!("0.log.{stamp}.gz"))).unwrap();
+    for (what, ended, gone) in
+        [("it runs", false, false), ("it has ended", true, false), ("its part was collected", true, true)]
+    {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        write(&path("0.log"), &["a"]);
+        let closed = Arc::new(AtomicBool::new(false));
+        let course = {
+            let closed = Arc::clone(&closed);
+            move || if closed.load(Ordering::Relaxed) { Course::Closed } else { Course::Open }
+        };
+        let request = LogRequest { directory: directory.path().to_owned(), follow: true, ..LogRequest::default() };
+        let mut log = Box::pin(read(request, course));
+        let mut seen = log.next().await.unwrap().unwrap().to_vec();
+        write(&path("0.log"), &["b"]);
+        rotate(directory.path(), None, "1-1", &["c"]);
+        rotate(directory.path(), Some("1-1"), "1-2", &["d"]);
+        rotate(directory.path(), Some("1-2"), "1-3", &["e"]);
+        if gone {
+            collected("1-1", directory.path());
+        }
+        write(&path("1.log"), &["f"]);
+        closed.store(ended, Ordering::Relaxed);
+        while !seen.ends_with(b"f\n") {
+            let piece = tokio::time::timeout(Duration::from_secs(20), log.next()).await;
+            let Ok(Some(piece)) = piece else { panic!("{what}: only {:?}", String::from_utf8_lossy(&seen)) };
+            seen.extend_from_slice(&piece.unwrap());
+        }
+        assert_eq!(String::from_utf8(seen).unwrap(), "a\nb\nc\nd\ne\nf\n", "{what}");
+        closed.store(true, Ordering::Relaxed);
+        assert!(log.next().await.is_none(), "{what}: it has ended");
+    }
+}
+
+/// Between the two steps of a rotation there is no file of the usual name.
+#[tokio::test]
+async fn who_begins_to_follow_in_the_middle_of_a_rotation_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    compress(&path("0.log.1-1.gz"), &["a"]);
+    write(&path("0.log.1-2"), &["b"]);
+    let closed = Arc::new(AtomicBool::new(false));
+    let course = {
+        let closed = Arc::clone(&closed);
+        move || if closed.load(Ordering::Relaxed) { Course::Closed } else { Course::Open }
+    };
+    let request = LogRequest { directory: directory.path().to_owned(), follow: true, ..LogRequest::default() };
+    let mut log = Box::pin(read(request, course));
+    let mut seen = log.next().await.unwrap().unwrap().to_vec();
+    seen.extend_from_slice(&log.next().await.unwrap().unwrap());
+    write(&path("0.log.1-2"), &["c"]);
+    write(&path("0.log"), &["d"]);
+    closed.store(true, Ordering::Relaxed);
+    while let Some(piece) = log.next().await {
+        seen.extend_from_slice(&piece.unwrap());
+    }
+    assert_eq!(String::from_utf8(seen).unwrap(), "a\nb\nc\nd\n");
+}
