@@ -22,6 +22,7 @@ fn ms(millis: u64) -> Duration {
 /// The value of a series whose labels may come in any order.
 fn value(metrics: &Metrics, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
     let text = metrics.encode();
+    is_documented(&text);
     let mut found = text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
         let (series, value) = line.rsplit_once(' ')?;
         let (given, inside) = series.strip_suffix('}').and_then(|s| s.split_once('{')).unwrap_or((series, ""));
@@ -32,6 +33,14 @@ fn value(metrics: &Metrics, name: &str, labels: &[(&str, &str)]) -> Option<f64> 
         (given == name && inside == wanted).then(|| value.parse().unwrap())
     });
     found.next()
+}
+
+/// Whatever has a value is in the document. All of them have one in some test.
+fn is_documented(text: &str) {
+    let document = include_str!("../../../../docs/agent.md");
+    for name in text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()) {
+        assert!(document.contains(&format!("| `{name}` |")), "docs/agent.md does not tell what {name} is");
+    }
 }
 
 fn total(metrics: &Metrics, uid: &str, container: &str, kind: &str, result: &str) -> Option<f64> {
