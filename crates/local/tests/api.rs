@@ -415,6 +415,27 @@ async fn the_node_its_health_and_its_numbers_are_there() {
     assert_eq!(Node::refusal(node.client.delete("/v1/node").await).await.0, 405);
 }
 
+/// Whoever asks for something that there is not must not believe to have got it: `?gracePeriodSeconds=0` least of all.
+#[tokio::test]
+async fn what_cannot_be_asked_for_is_refused_by_name() {
+    let node = Node::start(None).await;
+    node.want(&[&pod("web")], |_| String::new());
+    node.until("/v1/pods/shop/web", is_ready).await;
+    let paths = ["pods", "pods/shop/web", "pods/shop/web/log", "pods/shop/web/log/files", "events"];
+    for path in paths.into_iter().chain(["node", "stats", "containers", "images"]) {
+        let answer = node.client.get::<Value>(&format!("/v1/{path}?graze=1")).await;
+        let (code, message) = Node::refusal(answer).await;
+        assert!(code == 400 && message.contains("unknown field `graze`"), "{path}: {message}");
+    }
+    for path in ["pods/shop/web/restart", "pods/shop/web/exec", "pods/shop/web/portforward", "images/import"] {
+        let answer = node.client.post::<Value>(&format!("/v1/{path}?graze=1"), &Value::Null).await;
+        let (code, message) = Node::refusal(answer).await;
+        assert!(code == 400 && message.contains("unknown field `graze`"), "{path}: {message}");
+    }
+    let (code, message) = Node::refusal(node.client.delete("/v1/pods/shop/web?gracePeriodSeconds=0").await).await;
+    assert!(code == 400 && message.contains("unknown field `gracePeriodSeconds`"), "{message}");
+}
+
 #[tokio::test]
 async fn health_and_numbers_are_on_loopback_and_nothing_else_is() {
     let node = Node::start(None).await;

@@ -2,7 +2,7 @@
 
 use std::{fs, sync::Arc};
 
-use axum::{Json, extract::State};
+use axum::{Json, extract::State, http::Uri};
 use keelet_cri::v1;
 use serde_json::{Value, json};
 
@@ -14,7 +14,8 @@ fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-pub(super) async fn node(State(local): State<Arc<Local>>) -> Json<Value> {
+pub(super) async fn node(State(local): State<Arc<Local>>, uri: Uri) -> Result<Json<Value>, Refusal> {
+    pods::no_query(&uri)?;
     let (version, status) = tokio::join!(local.runtime.version(), local.runtime.status());
     let conditions = conditions(status, &pods::time(local.clock.now().wall));
     let runtime = version.map_or_else(
@@ -27,7 +28,7 @@ pub(super) async fn node(State(local): State<Arc<Local>>) -> Json<Value> {
     addresses.push(json!({ "type": "Hostname", "address": facts.name }));
     let uname = rustix::system::uname();
     let (kernel, machine) = (uname.release().to_string_lossy(), uname.machine().to_string_lossy());
-    Json(json!({
+    Ok(Json(json!({
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": { "name": facts.name, "creationTimestamp": pods::time(local.started.wall) },
@@ -49,7 +50,7 @@ pub(super) async fn node(State(local): State<Arc<Local>>) -> Json<Value> {
                 "kubeletVersion": format!("keelet/{}", env!("CARGO_PKG_VERSION")),
             },
         },
-    }))
+    })))
 }
 
 /// What the runtime says of itself, and whether that is enough for pods.
@@ -92,7 +93,8 @@ fn architecture(machine: &str) -> &str {
     }
 }
 
-pub(super) async fn stats(State(local): State<Arc<Local>>) -> Result<Json<Stats>, Refusal> {
+pub(super) async fn stats(State(local): State<Arc<Local>>, uri: Uri) -> Result<Json<Stats>, Refusal> {
+    pods::no_query(&uri)?;
     let containers = local.runtime.list_container_stats(None).await?;
     let facts = &local.facts;
     let node = NodeUsage {

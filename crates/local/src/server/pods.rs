@@ -33,6 +33,16 @@ pub(super) struct ListQuery {
     pub(super) watch: bool,
 }
 
+/// Nothing can be asked of it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct NoQuery {}
+
+/// Refuses a request that asks for something in its query where nothing can be asked for.
+pub(super) fn no_query(uri: &Uri) -> Result<(), Refusal> {
+    query::<NoQuery>(uri).map(drop)
+}
+
 /// The query of a request, or what is wrong with it.
 pub(super) fn query<T: serde::de::DeserializeOwned>(uri: &Uri) -> Result<T, Refusal> {
     let parsed = axum::extract::Query::try_from_uri(uri);
@@ -65,7 +75,9 @@ pub(super) async fn list(State(local): State<Arc<Local>>, uri: Uri) -> Result<Re
 pub(super) async fn one(
     State(local): State<Arc<Local>>,
     Path((namespace, name)): Path<(String, String)>,
+    uri: Uri,
 ) -> Result<Json<Value>, Refusal> {
+    no_query(&uri)?;
     let published = local.pod(&namespace, &name)?;
     Ok(Json(object(&published, &local)?))
 }
@@ -73,7 +85,9 @@ pub(super) async fn one(
 pub(super) async fn delete(
     State(local): State<Arc<Local>>,
     Path((namespace, name)): Path<(String, String)>,
+    uri: Uri,
 ) -> Result<Json<Value>, Refusal> {
+    no_query(&uri)?;
     let published = local.pod(&namespace, &name)?;
     local.source.delete(&published).map_err(|why| Refusal::new(409, "Conflict", why))?;
     tracing::info!(pod = %format!("{namespace}/{name}"), "deleted over the local API");
@@ -84,8 +98,10 @@ pub(super) async fn delete(
 pub(super) async fn restart(
     State(local): State<Arc<Local>>,
     Path((namespace, name)): Path<(String, String)>,
+    uri: Uri,
 ) -> Result<Json<Value>, Refusal> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
+    no_query(&uri)?;
     let published = local.pod(&namespace, &name)?;
     if published.leaving.is_some() {
         return Err(Refusal::new(409, "Conflict", format!("pod {namespace}/{name} is on its way out")));

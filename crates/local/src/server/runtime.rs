@@ -17,7 +17,7 @@ use tokio_util::io::StreamReader;
 use super::{
     Local,
     failure::{Refusal, not_found},
-    pods::query,
+    pods::{no_query, query},
 };
 use crate::api::{Container, Image, Imported, List};
 
@@ -27,7 +27,8 @@ pub(super) fn identity(labels: &BTreeMap<String, String>) -> (String, String, St
     (label("io.kubernetes.pod.namespace"), label("io.kubernetes.pod.name"), label("io.kubernetes.pod.uid"))
 }
 
-pub(super) async fn containers(State(local): State<Arc<Local>>) -> Result<Json<List<Container>>, Refusal> {
+pub(super) async fn containers(State(local): State<Arc<Local>>, uri: Uri) -> Result<Json<List<Container>>, Refusal> {
+    no_query(&uri)?;
     let (containers, images) = tokio::join!(local.runtime.list_containers(None), local.runtime.list_images());
     let mut items: Vec<Container> = containers?.into_iter().map(container).collect();
     // A runtime may know a container's image by its ID alone.
@@ -70,7 +71,8 @@ fn container(found: v1::Container) -> Container {
     }
 }
 
-pub(super) async fn images(State(local): State<Arc<Local>>) -> Result<Json<List<Image>>, Refusal> {
+pub(super) async fn images(State(local): State<Arc<Local>>, uri: Uri) -> Result<Json<List<Image>>, Refusal> {
+    no_query(&uri)?;
     let mut items: Vec<Image> = local.runtime.list_images().await?.into_iter().map(image).collect();
     items.sort_by(|a, b| (&a.tags, &a.digests, &a.id).cmp(&(&b.tags, &b.digests, &b.id)));
     Ok(Json(List { items }))
@@ -116,7 +118,8 @@ pub(super) async fn remove_image(
     Ok(StatusCode::NO_CONTENT)
 }
 
-pub(super) async fn import(State(local): State<Arc<Local>>, body: Body) -> Result<Json<Imported>, Refusal> {
+pub(super) async fn import(State(local): State<Arc<Local>>, uri: Uri, body: Body) -> Result<Json<Imported>, Refusal> {
+    no_query(&uri)?;
     let Some(store) = &local.images else {
         let version = local.runtime.version().await;
         let name = version.map_or_else(|_| local.runtime.endpoint().to_owned(), |version| version.runtime_name);

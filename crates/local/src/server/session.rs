@@ -6,6 +6,7 @@ use axum::{
     Json,
     body::Bytes,
     extract::{Path, State},
+    http::Uri,
 };
 use keelet_agent::readers::Published;
 use keelet_cri::v1;
@@ -13,6 +14,7 @@ use keelet_cri::v1;
 use super::{
     Local,
     failure::{Refusal, bad_request},
+    pods::no_query,
 };
 use crate::api::{ExecSession, Session};
 
@@ -22,8 +24,10 @@ const USUAL_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 pub(super) async fn exec(
     State(local): State<Arc<Local>>,
     Path((namespace, name)): Path<(String, String)>,
+    uri: Uri,
     body: Bytes,
 ) -> Result<Json<Session>, Refusal> {
+    no_query(&uri)?;
     let asked: ExecSession =
         serde_json::from_slice(&body).map_err(|error| bad_request(format!("not a command: {error}")))?;
     let published = local.pod(&namespace, &name)?;
@@ -51,7 +55,9 @@ pub(super) async fn exec(
 pub(super) async fn port_forward(
     State(local): State<Arc<Local>>,
     Path((namespace, name)): Path<(String, String)>,
+    uri: Uri,
 ) -> Result<Json<Session>, Refusal> {
+    no_query(&uri)?;
     let published = local.pod(&namespace, &name)?;
     let labels = [("io.kubernetes.pod.uid".to_owned(), published.pod.uid.clone())];
     let state = v1::PodSandboxStateValue { state: v1::PodSandboxState::SandboxReady.into() };
