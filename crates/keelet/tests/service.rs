@@ -7,6 +7,7 @@ use std::{
     io::{Read, Write},
     net::{TcpListener, TcpStream},
     os::unix::net::UnixDatagram,
+    path::Path,
     process::Command,
 };
 
@@ -82,6 +83,23 @@ fn the_service_manager_is_told_what_the_agent_does() {
     hears("WATCHDOG=1\n");
     agent.signal("TERM");
     hears("STOPPING=1\n");
+}
+
+/// The file that is shipped beside the unit can be used as it is, and so can each field that it only mentions.
+#[test]
+fn the_file_that_is_shipped_is_right() {
+    let shipped = include_str!("../../../deploy/config.yaml");
+    let is_field = |line: &&str| line.starts_with(|letter: char| letter.is_ascii_lowercase()) && line.contains(": ");
+    let uncommented = |line| Some(line).and_then(|line: &str| line.strip_prefix("# ")).filter(is_field).unwrap_or(line);
+    let fields: Vec<&str> = shipped.lines().map(uncommented).collect();
+    assert!(fields.contains(&"healthzPort: 10248"), "{fields:?}");
+    for text in [shipped, &fields.join("\n")] {
+        let read = keelet_agent::config::read(text.as_bytes(), Path::new("/etc/keelet/config.yaml"));
+        let read = read.unwrap_or_else(|problems| panic!("{problems:?}"));
+        assert_eq!((read.warnings.len(), read.remarks.len()), (0, 0), "{read:?}");
+        assert_eq!(read.config.static_pod_path.as_deref(), Some(Path::new("/etc/keelet/manifests")));
+    }
+    assert!(include_str!("../../../deploy/keelet.service").contains("--config /etc/keelet/config.yaml\n"));
 }
 
 #[test]
