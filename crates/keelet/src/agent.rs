@@ -42,7 +42,7 @@ use self::{
     options::{Options, read_config},
     systemd::ServiceManager,
 };
-use crate::{embedded, gates::Gates, number, paths::Paths, rules};
+use crate::{embedded, gates::Gates, number, paths::Paths, rules, style};
 
 /// Run the node agent: pods from a directory of manifests, on a container runtime
 ///
@@ -122,7 +122,7 @@ pub(crate) fn log_to_stderr(verbose: u8) {
     };
     let asked = std::env::var("KEELET_LOG").ok().filter(|filter| !filter.is_empty());
     let filter = asked.as_ref().map(EnvFilter::try_new);
-    let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let colours = io::stderr().is_terminal() && !style::is_refused(std::env::var_os("NO_COLOR").as_deref());
     let wrong = filter.as_ref().and_then(|filter| filter.as_ref().err()).map(ToString::to_string);
     let filter = filter.and_then(Result::ok).unwrap_or_else(usual);
     // Its complaints about a line that cannot be written would go to the same place, and end whichever task wrote it.

@@ -1,6 +1,6 @@
 //! Colours: on a terminal only, and not for those who do not want them.
 
-use std::io::IsTerminal;
+use std::{ffi::OsStr, io::IsTerminal};
 
 /// Whether text is coloured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,12 +11,17 @@ pub(crate) enum Style {
     Plain,
 }
 
+/// Whether colours are refused by `NO_COLOR`, which is <https://no-color.org>: any value but the empty one counts.
+pub(crate) fn is_refused(no_color: Option<&OsStr>) -> bool {
+    no_color.is_some_and(|value| !value.is_empty())
+}
+
 // === impl Style ===
 
 impl Style {
-    /// What suits standard output. `NO_COLOR` is <https://no-color.org>: any value but the empty one counts.
+    /// What suits standard output.
     pub(crate) fn of_stdout() -> Self {
-        let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let refused = is_refused(std::env::var_os("NO_COLOR").as_deref());
         let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
         match std::io::stdout().is_terminal() && !refused && !dumb {
             true => Self::Coloured,
@@ -63,7 +68,12 @@ impl Style {
 
 #[cfg(test)]
 mod tests {
-    use super::Style;
+    use super::*;
+
+    #[test]
+    fn an_empty_word_refuses_nothing() {
+        assert!(!is_refused(None) && !is_refused(Some(OsStr::new(""))) && is_refused(Some(OsStr::new("0"))));
+    }
 
     #[test]
     fn colours_wrap_the_text_and_plain_leaves_it() {
