@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use keelet_local::{Client, escaped, logs::LogRequest};
 use tokio::{sync::mpsc, task::JoinSet};
 
-use self::follow::Log;
+use self::follow::{Life, Log};
 use crate::{
     ask::{self, Connection, InNamespace},
     number,
@@ -83,7 +83,7 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
                 }
             }
             all if args.follow => together(followed(&client, args, &pod, all).await?, args, &pod, all).await?,
-            [only] if !args.prefix => single(streamed(&client, &args.path(&pod, only)).await?).await?,
+            [only] if !args.prefix => single(so_far(&client, args, &pod, only).await?).await?,
             all => one_by_one(&client, args, &pod, all).await?,
         }
         Ok(Verdict::Valid)
@@ -93,6 +93,15 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
 /// The log as the agent sends it.
 async fn streamed(client: &Client, path: &str) -> Result<Log> {
     Ok(client.stream(path).await?.map(|piece| piece.map_err(Into::into)).boxed())
+}
+
+/// What a container has written so far: from its files if these can be seen from here, else as the agent sends it.
+async fn so_far(client: &Client, args: &Args, pod: &PodView, container: &str) -> Result<Log> {
+    let life = if args.previous { Life::Previous } else { Life::Present };
+    match follow::so_far(client, pod, container, life, &args.wish()?).await? {
+        Some(log) => Ok(log),
+        None => streamed(client, &args.path(pod, container)).await,
+    }
 }
 
 /// Logs that go on: from their files if these can be seen from here, else for as long as the agent sends them.
@@ -121,7 +130,7 @@ async fn one_by_one(client: &Client, args: &Args, pod: &PodView, containers: &[S
     let mut missing = None;
     let mut shown = false;
     for (index, container) in containers.iter().enumerate() {
-        let pieces = match client.stream(&args.path(pod, container)).await {
+        let pieces = match so_far(client, args, pod, container).await {
             Ok(pieces) => pieces,
             Err(error) => {
                 missing.get_or_insert(error);
@@ -140,9 +149,9 @@ async fn one_by_one(client: &Client, args: &Args, pod: &PodView, containers: &[S
         }
     }
     match missing {
-        Some(error) if !shown => Err(error.into()),
+        Some(error) if !shown => Err(error),
         Some(error) => {
-            output::note(&format!("note: {error}"));
+            output::note(&format!("note: {error:#}"));
             Ok(())
         }
         None => Ok(()),

@@ -425,6 +425,34 @@ fn logs_go_on_without_an_agent() {
     assert_eq!(logs.err().lines().count(), 2, "{}", logs.err());
 }
 
+/// Who reads slowly, as a pager does, gets all of it, whatever becomes of the agent meanwhile.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a test waits for the process it tests")]
+fn a_log_is_read_to_its_end_however_slowly() {
+    let mut node = Node::running();
+    let (_, json, _) = node.keelet(&["get", "pod/db", "-o", "json"]);
+    let pod: Value = serde_json::from_str(&json).unwrap();
+    let directory = node.path(&format!("logs/default_db_{}/main", pod["metadata"]["uid"].as_str().unwrap()));
+    fs::create_dir_all(&directory).unwrap();
+    // More than a pipe and a socket hold.
+    let lines: Vec<String> = (0..40_000).map(|number| format!("{number} {}", "x".repeat(100))).collect();
+    let log: String = lines.iter().map(|line| format!("2026-01-01T00:00:00Z stdout F {line}\n")).collect();
+    fs::write(directory.join("0.log"), log).unwrap();
+    for arguments in [&["logs", "db"][..], &["logs", "db", "--all-containers"]] {
+        let mut logs = node.command(arguments).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
+        let mut out = logs.stdout.take().unwrap();
+        let mut first = [0];
+        out.read_exact(&mut first).unwrap();
+        node.kill();
+        let mut rest = String::new();
+        out.read_to_string(&mut rest).unwrap();
+        assert!(logs.wait().unwrap().success(), "{arguments:?}");
+        assert!(rest.lines().eq([&lines[0][1..]].into_iter().chain(lines[1..].iter().map(String::as_str))));
+        node.start();
+        node.until(|node| node.keelet(&["get", "pods"]).1.contains("1/1     Running"));
+    }
+}
+
 #[test]
 fn registries_are_for_the_embedded_runtime() {
     let node = Node::bare();

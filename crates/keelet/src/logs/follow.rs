@@ -1,17 +1,19 @@
-//! Following logs past the agent that was asked for them.
+//! Reading logs past the agent that was asked for them.
 //!
 //! The log of a container is a file of this machine, and it is written by whoever runs the container, not by the agent. So
-//! it is read from there: nothing is lost or told twice when the agent is killed, and nobody waits for the next one. The
-//! agent is asked only where the files are, and whether there will be more.
+//! it is read from there: nothing is lost or told twice when the agent is killed, nobody waits for the next one, and
+//! whoever reads slowly (`| less`) is left in peace. The agent is asked only where the files are, and whether there will
+//! be more.
 
 use anyhow::Result;
 use bytes::Bytes;
 use futures::{StreamExt, stream::BoxStream};
+use keelet_lifecycle::status::ContainerState;
 use keelet_local::{
     Client, ClientError,
     api::LogFiles,
     escaped,
-    logs::{Course, LogRequest, read},
+    logs::{Course, LogRequest, Which, exists, read},
 };
 use tokio::sync::watch;
 
@@ -31,6 +33,45 @@ struct Courses {
     absence: Absence,
 }
 
+/// Which life of a container is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Life {
+    /// The present one, or the last.
+    Present,
+    /// The one before it.
+    Previous,
+}
+
+/// What a container has written so far, from its files; none if the agent sees other files than we do, or there is no log:
+/// then it is the agent who says why.
+pub(super) async fn so_far(
+    client: &Client,
+    pod: &PodView,
+    container: &str,
+    life: Life,
+    wish: &LogRequest,
+) -> Result<Option<Log>> {
+    let files: LogFiles = client.get(&path_of_files(pod, container)).await?;
+    if !files.anchor.is_here() || files.pod_uid != pod.uid {
+        return Ok(None);
+    }
+    // One that waits to be started again has had no newer life than its last one.
+    let state = pod.status.container(container).map(|status| &status.state);
+    let which = match life {
+        Life::Previous if !matches!(state, Some(ContainerState::Waiting(_))) => Which::BeforeNewest,
+        Life::Previous | Life::Present => Which::Newest,
+    };
+    let request = LogRequest { directory: files.directory, which, follow: false, ..wish.clone() };
+    if !exists(&request)? {
+        return Ok(None);
+    }
+    Ok(Some(read(request, || Course::Closed).map(|piece| piece.map_err(Into::into)).boxed()))
+}
+
+fn path_of_files(pod: &PodView, container: &str) -> String {
+    format!("{}/log/files?container={}", ask::path_of(pod), escaped(container))
+}
+
 /// The logs of these containers, from their files; none if the agent sees other files than we do. Has to be called inside
 /// a tokio runtime, which watches over them.
 pub(super) async fn logs(
@@ -48,7 +89,7 @@ pub(super) async fn logs(
     };
     let mut logs = Vec::new();
     for container in containers {
-        let path = format!("{}/log/files?container={}", ask::path_of(pod), escaped(container));
+        let path = path_of_files(pod, container);
         let files: LogFiles = client.get(&path).await?;
         if !files.anchor.is_here() {
             return Ok(None);
