@@ -50,11 +50,14 @@ pub(crate) struct Args {
     #[arg(short, long)]
     previous: bool,
     /// Only what is younger than this
-    #[arg(long, value_name = "SPAN", value_parser = span::parse)]
+    #[arg(long, value_name = "SPAN", value_parser = span::parse_with_fractions, conflicts_with = "since_time")]
     since: Option<Duration>,
-    /// Only the last so many lines
-    #[arg(long, value_name = "LINES", allow_hyphen_values = true, value_parser = number::parse::<u64>)]
-    tail: Option<u64>,
+    /// Only what was written from then on, such as 2026-11-16T08:30:00Z
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    since_time: Option<Timestamp>,
+    /// Only the last so many lines; -1 for all
+    #[arg(long, value_name = "LINES", allow_hyphen_values = true, value_parser = Lines::parse)]
+    tail: Option<Lines>,
     /// The time of each line before it
     #[arg(long)]
     timestamps: bool,
@@ -65,6 +68,13 @@ pub(crate) struct Args {
     place: InNamespace,
     #[command(flatten)]
     connection: Connection,
+}
+
+/// How many lines are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lines {
+    All,
+    Last(u64),
 }
 
 /// Lines on their way to the terminal. Whoever is too quick waits.
@@ -183,6 +193,27 @@ async fn together(logs: Vec<Log>, args: &Args, pod: &PodView, containers: &[Stri
     Ok(())
 }
 
+/// A time as the Kubernetes API writes it.
+fn moment(text: &str) -> Result<Timestamp, String> {
+    text.parse().map_err(|_| format!("{text:?} is no time: expected one such as 2026-11-16T08:30:00Z"))
+}
+
+// === impl Lines ===
+
+impl Lines {
+    fn parse(text: &str) -> Result<Self, String> {
+        // kubectl's word for all of them.
+        if text == "-1" { Ok(Self::All) } else { number::parse(text).map(Self::Last) }
+    }
+
+    fn last(self) -> Option<u64> {
+        match self {
+            Self::All => None,
+            Self::Last(count) => Some(count),
+        }
+    }
+}
+
 // === impl Args ===
 
 impl Args {
@@ -220,7 +251,10 @@ impl Args {
             // Whole seconds are all that the API knows.
             path.push_str(&format!("&sinceSeconds={}", since.as_secs() + u64::from(since.subsec_nanos() > 0)));
         }
-        if let Some(tail) = self.tail {
+        if let Some(time) = self.since_time {
+            path.push_str(&format!("&sinceTime={}", escaped(&time.to_string())));
+        }
+        if let Some(tail) = self.tail.and_then(Lines::last) {
             path.push_str(&format!("&tailLines={tail}"));
         }
         path
@@ -233,8 +267,8 @@ impl Args {
             anyhow::Ok(now.checked_sub(SignedDuration::try_from(since)?).unwrap_or(Timestamp::MIN))
         });
         Ok(LogRequest {
-            tail: self.tail,
-            since: since.transpose()?,
+            tail: self.tail.and_then(Lines::last),
+            since: since.transpose()?.or(self.since_time),
             timestamps: self.timestamps,
             ..LogRequest::default()
         })
@@ -244,6 +278,23 @@ impl Args {
         match self.prefix {
             true => format!("{} ", Style::of_stdout().one_of_many(index, &format!("[pod/{}/{container}]", pod.name))),
             false => String::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_and_times_are_written_as_for_kubectl() {
+        assert_eq!((Lines::parse("-1"), Lines::parse("0")), (Ok(Lines::All), Ok(Lines::Last(0))));
+        for bad in ["-2", "x", "1.5", ""] {
+            assert!(Lines::parse(bad).is_err(), "{bad:?}");
+        }
+        assert_eq!(moment("2026-01-01T02:00:00+02:00"), moment("2026-01-01T00:00:00Z"));
+        for bad in ["noon", "2026-01-01", "2026-01-01T00:00:00", ""] {
+            assert!(moment(bad).unwrap_err().contains("is no time: expected"), "{bad:?}");
         }
     }
 }

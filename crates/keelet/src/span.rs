@@ -4,17 +4,35 @@ use std::time::Duration;
 
 /// `90s`, `1m30s`, `250ms`, `2h`, `3d`, `0s`.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
+    read(text, whole)
+}
+
+/// The same, and `1.5h` as kubectl takes it.
+pub(crate) fn parse_with_fractions(text: &str) -> Result<Duration, String> {
+    read(text, fractional)
+}
+
+/// A number of units of so many milliseconds, in milliseconds.
+type Number = fn(&str, u64) -> Result<u64, Wrong>;
+
+enum Wrong {
+    NoNumber,
+    TooLong,
+}
+
+fn read(text: &str, number: Number) -> Result<Duration, String> {
     let bad =
         || format!("{text:?} is no span of time: expected numbers with units (ms, s, m, h, d), such as 45s or 1h30m");
+    let is_number = |c: char| c.is_ascii_digit() || c == '.';
     let mut rest = text;
     let mut span = Duration::ZERO;
     if rest.is_empty() {
         return Err(bad());
     }
     while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(bad)?;
-        let letters = rest[digits..].find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len() - digits);
-        let millis: u64 = match &rest[digits..digits + letters] {
+        let digits = rest.find(|c: char| !is_number(c)).ok_or_else(bad)?;
+        let letters = rest[digits..].find(is_number).unwrap_or(rest.len() - digits);
+        let unit: u64 = match &rest[digits..digits + letters] {
             "ms" => 1,
             "s" => 1000,
             "m" => 60_000,
@@ -22,16 +40,35 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
             "d" => 86_400_000,
             _ => return Err(bad()),
         };
-        let number: u64 = match rest[..digits].parse() {
-            Ok(number) => number,
-            Err(_) if digits == 0 => return Err(bad()),
-            Err(_) => return Err(too_long(text)),
-        };
-        let part = number.checked_mul(millis).map(Duration::from_millis);
-        span = part.and_then(|part| span.checked_add(part)).ok_or_else(|| too_long(text))?;
+        let millis = number(&rest[..digits], unit).map_err(|wrong| match wrong {
+            Wrong::NoNumber => bad(),
+            Wrong::TooLong => too_long(text),
+        })?;
+        span = span.checked_add(Duration::from_millis(millis)).ok_or_else(|| too_long(text))?;
         rest = &rest[digits + letters..];
     }
     if span > LONGEST { Err(too_long(text)) } else { Ok(span) }
+}
+
+fn whole(digits: &str, unit: u64) -> Result<u64, Wrong> {
+    if digits.is_empty() || digits.contains('.') {
+        return Err(Wrong::NoNumber);
+    }
+    digits.parse::<u64>().ok().and_then(|number| number.checked_mul(unit)).ok_or(Wrong::TooLong)
+}
+
+/// To the millisecond; what is less is left out.
+fn fractional(digits: &str, unit: u64) -> Result<u64, Wrong> {
+    let Some((before, after)) = digits.split_once('.') else { return whole(digits, unit) };
+    // More digits than this are less than a millisecond of a day.
+    let after = after.get(..after.len().min(9)).unwrap_or_default();
+    if before.is_empty() || after.is_empty() {
+        return Err(Wrong::NoNumber);
+    }
+    let scale = 10_u64.pow(u32::try_from(after.len()).unwrap_or(0));
+    // The second point of `1.2.3` makes this fail.
+    let fraction: u64 = after.parse().map_err(|_| Wrong::NoNumber)?;
+    whole(before, unit)?.checked_add(fraction * unit / scale).ok_or(Wrong::TooLong)
 }
 
 /// One that is not nothing.
@@ -116,6 +153,19 @@ mod tests {
         for text in ["99999999999999999999s", "9999999999999999d", "3651d"] {
             assert_eq!(parse(text), Err(format!("{text:?} is too long: at most 3650d")));
         }
+    }
+
+    #[test]
+    fn some_options_take_fractions_too() {
+        let cases = [("1.5h", 5_400_000), ("0.25s", 250), ("1.0015s", 1_001), ("1h0.5m", 3_630_000), ("45s", 45_000)];
+        for (text, millis) in cases {
+            assert_eq!(parse_with_fractions(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+        for text in ["", "1.5", ".5s", "1.s", "1.2.3s", "1.x", "-1.5s", "1.5é"] {
+            assert!(parse_with_fractions(text).unwrap_err().contains("is no span of time"), "{text}");
+        }
+        assert!(parse_with_fractions("99999999999999999999.5s").unwrap_err().contains("is too long"));
+        assert!(parse_with_fractions("1.99999999999999999999999d").is_ok());
     }
 
     #[test]

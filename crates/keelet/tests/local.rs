@@ -315,6 +315,14 @@ fn logs_are_those_of_the_container_that_is_meant() {
     let (_, some, note) = node.keelet(&["logs", "db", "--all-containers", "--prefix"]);
     assert_eq!((some.as_str(), note.as_str()), ("", "keelet: container \"main\" in pod \"db\" has left no log\n"));
     assert_eq!(node.keelet(&["logs", "web", "--since", "1h", "-c", "main"]).1, "", "it is older");
+    assert_eq!(node.keelet(&["logs", "web", "--since", "1.5h", "-c", "main"]).1, "", "it is older");
+    for (time, expected) in [("2026-01-01T00:00:00Z", "one\ntwo\n"), ("2026-01-01T00:00:01Z", "")] {
+        assert_eq!(node.keelet(&["logs", "web", "--since-time", time, "-c", "main"]).1, expected, "{time}");
+    }
+    assert_eq!(node.keelet(&["logs", "web", "--tail=-1", "-c", "main"]).1, "one\ntwo\n");
+    let (code, _, err) = node.keelet(&["logs", "web", "-p", "-c", "main"]);
+    let missing = "keelet: previous terminated container \"main\" in pod \"web\" not found\n";
+    assert_eq!((code, err.as_str()), (1, missing));
     let (code, _, err) = node.keelet(&["logs", "web", "-c", "x"]);
     assert_eq!((code, err.as_str()), (1, "keelet: pod shop/web has no container \"x\"; it has main, side\n"));
     assert_eq!(node.keelet(&["logs", "web", "-f", "-p"]).0, 2);
