@@ -29,6 +29,9 @@ pub(crate) struct Args {
     connection: Connection,
 }
 
+/// What else `keelet get` shows.
+const OTHER_KINDS: [&str; 9] = ["node", "nodes", "no", "container", "containers", "image", "images", "event", "events"];
+
 /// Answers and prints.
 pub(crate) fn run(args: &Args) -> Result<Verdict> {
     let names = names(&args.what)?;
@@ -57,6 +60,10 @@ pub(crate) fn names(words: &[String]) -> Result<Vec<&str>> {
             }
             names
         }
+        // A kind before a name is hardly a pod beside another one.
+        Some((kind, [_, ..])) if OTHER_KINDS.contains(&kind.as_str()) => {
+            bail!("{kind:?} is not known here: only pods can be named, such as pod web")
+        }
         _ => words,
     };
     words
@@ -80,6 +87,8 @@ mod tests {
         assert_eq!(names(&words("pod/web")).unwrap(), ["web"]);
         assert_eq!(names(&words("web")).unwrap(), ["web"]);
         assert!(names(&words("pod")).unwrap_err().to_string().starts_with("which pod?"));
+        assert!(names(&words("node n1")).unwrap_err().to_string().contains("only pods"));
+        assert_eq!(names(&words("node")).unwrap(), ["node"], "a pod may be called so");
         assert!(names(&words("deployment/web")).unwrap_err().to_string().contains("only pods"));
     }
 }

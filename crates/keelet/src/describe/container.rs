@@ -50,6 +50,10 @@ pub(super) fn describe(spec: &Value, pod: &PodView, sheet: &mut Sheet) {
             sheet.field(FIELD, title, &probe(&spec[field]));
         }
     }
+    let whole = each(&spec["envFrom"], variables);
+    if !whole.is_empty() {
+        sheet.list(FIELD, "Env From", &whole);
+    }
     sheet.list(FIELD, "Environment", &each(&spec["env"], variable));
     sheet.list(FIELD, "Mounts", &each(&spec["volumeMounts"], mount));
 }
@@ -113,16 +117,43 @@ fn port(port: &Value) -> Option<String> {
 
 fn variable(variable: &Value) -> Option<String> {
     let name = variable["name"].as_str()?;
-    let from = &variable["valueFrom"];
-    let source = || {
-        let field = from["fieldRef"]["fieldPath"].as_str().or(from["resourceFieldRef"]["resource"].as_str());
-        field.unwrap_or("from elsewhere").to_owned()
-    };
-    Some(match variable["value"].as_str() {
-        Some(value) => format!("{name}={value}"),
-        None if from.is_object() => format!("{name}=({})", source()),
-        None => format!("{name}="),
+    Some(match (variable["value"].as_str(), &variable["valueFrom"]) {
+        (Some(value), _) => format!("{name}={value}"),
+        (None, from) if from.is_object() => format!("{name}={}", source(from)),
+        (None, _) => format!("{name}="),
     })
+}
+
+/// Where a variable has its value from; never the value itself.
+fn source(from: &Value) -> String {
+    for (field, what) in [("configMapKeyRef", "config map"), ("secretKeyRef", "secret")] {
+        let key = &from[field];
+        if key.is_object() {
+            let optional = key["optional"] == true;
+            let optional = if optional { " (optional)" } else { "" };
+            return format!("<set to the key '{}' of {what} '{}'>{optional}", text(&key["key"]), text(&key["name"]));
+        }
+    }
+    let field = from["fieldRef"]["fieldPath"].as_str().or(from["resourceFieldRef"]["resource"].as_str());
+    match (field, &from["fileKeyRef"]) {
+        (Some(field), _) => format!("({field})"),
+        (None, file) if file.is_object() => {
+            format!("<set to the key '{}' of file '{}'>", text(&file["key"]), text(&file["path"]))
+        }
+        (None, _) => "(from elsewhere)".to_owned(),
+    }
+}
+
+/// All keys of an object as variables.
+fn variables(from: &Value) -> Option<String> {
+    let (kind, source) = [("ConfigMap", "configMapRef"), ("Secret", "secretRef")]
+        .into_iter()
+        .map(|(kind, field)| (kind, &from[field]))
+        .find(|(_, source)| source.is_object())?;
+    let prefix = from["prefix"].as_str().filter(|prefix| !prefix.is_empty());
+    let prefix = prefix.map(|prefix| format!(" with prefix '{prefix}'")).unwrap_or_default();
+    let optional = if source["optional"] == true { " (optional)" } else { "" };
+    Some(format!("{} {kind}{prefix}{optional}", text(&source["name"])))
 }
 
 fn mount(mount: &Value) -> Option<String> {

@@ -123,11 +123,29 @@ fn volumes(pod: &PodView, sheet: &mut Sheet) {
     }
     sheet.line(0, "Volumes:");
     for volume in volumes {
-        let kind = volume.as_object().and_then(|fields| fields.iter().find(|(key, _)| *key != "name"));
-        let (kind, details) = kind.map_or(("emptyDir", ""), |(kind, details)| (kind, text(&details["path"])));
+        let (kind, details) = source(volume, &["name"]).unwrap_or(("emptyDir", &Value::Null));
         let name = text(&volume["name"]);
-        sheet.line(2, &format!("{name}: {kind} {details}"));
+        sheet.line(2, &format!("{name}: {kind} {}", of(details)));
+        for part in details["sources"].as_array().into_iter().flatten() {
+            if let Some((kind, details)) = source(part, &[]) {
+                sheet.line(4, &format!("{kind} {}", of(details)));
+            }
+        }
     }
+}
+
+/// The kind of a volume, or of a part of a projected one, and what is said of it.
+fn source<'a>(volume: &'a Value, besides: &[&str]) -> Option<(&'a str, &'a Value)> {
+    let fields = volume.as_object()?;
+    fields.iter().find(|(key, _)| !besides.contains(&key.as_str())).map(|(kind, details)| (kind.as_str(), details))
+}
+
+/// What a volume is made from: a path, an object, an image.
+fn of(details: &Value) -> String {
+    let named = ["path", "name", "secretName", "claimName", "driver", "reference"];
+    let name = named.into_iter().find_map(|field| details[field].as_str()).unwrap_or_default();
+    let optional = if details["optional"] == true { " (optional)" } else { "" };
+    format!("{name}{optional}")
 }
 
 fn happenings(events: &[Value], now: Wall, sheet: &mut Sheet) {
@@ -178,13 +196,20 @@ mod tests {
                 "containers": [{
                     "name": "main", "image": "app:1", "command": ["sh", "-c", "one\ntwo"],
                     "ports": [{ "containerPort": 80, "protocol": "TCP" }],
-                    "env": [{ "name": "A", "value": "1" }, { "name": "B", "valueFrom": { "fieldRef": { "fieldPath": "status.podIP" } } }],
+                    "env": [{ "name": "A", "value": "1" }, { "name": "B", "valueFrom": { "fieldRef": { "fieldPath": "status.podIP" } } },
+                            { "name": "C", "valueFrom": { "configMapKeyRef": { "name": "conf", "key": "k" } } },
+                            { "name": "D", "valueFrom": { "secretKeyRef": { "name": "pass", "key": "p", "optional": true } } }],
+                    "envFrom": [{ "configMapRef": { "name": "conf" } }, { "prefix": "S_", "secretRef": { "name": "pass" } }],
                     "resources": { "limits": { "cpu": "1" } },
                     "readinessProbe": { "httpGet": { "port": 80, "path": "/", "scheme": "HTTP" }, "periodSeconds": 5,
                                         "timeoutSeconds": 1, "successThreshold": 1, "failureThreshold": 3 },
                     "volumeMounts": [{ "name": "data", "mountPath": "/data", "readOnly": true, "subPath": "x" }],
                 }],
-                "volumes": [{ "name": "data", "hostPath": { "path": "/srv" } }],
+                "volumes": [{ "name": "data", "hostPath": { "path": "/srv" } },
+                            { "name": "conf", "configMap": { "name": "conf", "defaultMode": 420 } },
+                            { "name": "pass", "secret": { "secretName": "pass", "optional": true } },
+                            { "name": "all", "projected": { "sources": [{ "secret": { "name": "pass" } }, { "downwardAPI": {} }] } },
+                            { "name": "tmp", "emptyDir": {} }],
             },
             "status": {
                 "phase": "Running", "startTime": "2026-01-01T00:00:00Z", "hostIP": "10.0.0.1", "qosClass": "Burstable",
@@ -242,14 +267,24 @@ Containers:
     Restarts:     2
     Limits:       cpu=1
     Readiness:    http-get http://:80/ delay=0s timeout=1s period=5s #success=1 #failure=3
+    Env From:     conf ConfigMap
+                  pass Secret with prefix 'S_'
     Environment:  A=1
                   B=(status.podIP)
+                  C=<set to the key 'k' of config map 'conf'>
+                  D=<set to the key 'p' of secret 'pass'> (optional)
     Mounts:       /data from data, path x (ro)
 Conditions:
   Type    Status   Since   Reason               Message
   Ready   False    60s     ContainersNotReady   unready: [main]
 Volumes:
   data: hostPath /srv
+  conf: configMap conf
+  pass: secret pass (optional)
+  all: projected
+    secret pass
+    downwardAPI
+  tmp: emptyDir
 QoS Class:        Burstable
 Events:
   Type      Reason    Age                 Message
