@@ -51,6 +51,7 @@ pub use limits::Limits;
 pub use overlay::Owners;
 pub use platform::Platform;
 pub use pull::{Auth, Progress, PullOptions, Tally, docker_auth, docker_config_path};
+pub use reference::full_name;
 pub use store::{Collected, Options, Store};
 pub use tree::Usage;
 pub use user::{User, groups_of, resolve_user};

@@ -50,6 +50,16 @@ pub(crate) fn parse_name(reference: &str) -> Result<Reference, Error> {
     Ok(name)
 }
 
+/// The full name that is meant, with a digest or else with a tag: `busybox` is `docker.io/library/busybox:latest`. None if it
+/// is no name.
+pub fn full_name(reference: &str) -> Option<String> {
+    let Ok(Wanted::Name(name, _)) = parse(reference) else { return None };
+    match name.digest() {
+        Some(digest) => Some(format!("{}@{digest}", repository_of(&name))),
+        None => tag_of(&name),
+    }
+}
+
 /// The full name with its tag; a digest is left out.
 pub(crate) fn tag_of(name: &Reference) -> Option<String> {
     name.tag().map(|tag| format!("{}:{tag}", repository_of(name)))

@@ -1,11 +1,14 @@
 //! `keelet get`: what is on the node, in kubectl's columns.
 
+mod kind;
 mod rows;
+mod selector;
 mod watch;
+mod which;
 
 use std::collections::BTreeSet;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::ValueEnum;
 use keelet_local::{
     Client,
@@ -15,7 +18,13 @@ use keelet_local::{
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use self::rows::Columns;
+pub(crate) use self::kind::Kind;
+use self::{
+    kind::{Asked, AskedParser},
+    rows::Columns,
+    selector::Selector,
+    which::{Called, Thing, meant},
+};
 use crate::{
     ask::{self, Listed},
     output,
@@ -30,14 +39,17 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Exit status: 0 answered, 1 nothing of that name or no agent, 2 wrong usage.\n\n\
                         Examples:\n  keelet get pods\n  keelet get pods -A -o wide\n  keelet get pods -w\n  \
-                        keelet get pod web -o yaml\n  keelet get events -n shop")]
+                        keelet get pods -l app=web\n  keelet get pod web -o yaml\n  keelet get events -n shop")]
 pub(crate) struct Args {
-    /// pods, containers, images, node or events; or one of them with a name, as pod/web
-    #[arg(value_name = "KIND")]
-    kind: String,
-    /// Only these
+    /// What to show; or one of them with a name, as pod/web
+    #[arg(value_name = "KIND", value_parser = AskedParser)]
+    kind: Asked,
+    /// Only these; images by any of their names or the beginning of their ID
     #[arg(value_name = "NAME")]
     names: Vec<String>,
+    /// Only pods with such labels: app=web, app!=web, app, !app, 'app in (web, db)', 'app notin (web)'
+    #[arg(short = 'l', long, value_name = "LABELS", value_parser = Selector::parse)]
+    selector: Option<Selector>,
     #[command(flatten)]
     how: How,
 }
@@ -68,87 +80,138 @@ enum Format {
     Name,
 }
 
-/// What is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Pods,
-    Containers,
-    Images,
-    Node,
-    Events,
+/// Which things of a kind are shown.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wanted {
+    /// Those of these names; all if there are none.
+    pub(crate) names: BTreeSet<String>,
+    /// Those with such labels.
+    pub(crate) selector: Option<Selector>,
+    /// Events of this pod.
+    pub(crate) pod: Option<String>,
 }
 
 /// Answers and prints.
 pub(crate) fn run(args: &Args) -> Result<Verdict> {
-    let (kind, mut names) = match args.kind.split_once('/') {
-        Some((kind, name)) => (kind, vec![name.to_owned()]),
-        None => (args.kind.as_str(), Vec::new()),
+    let Asked { kind, name } = args.kind.clone();
+    let without_kind = |text: &String| match text.split_once('/') {
+        // The names of images have slashes of their own; a kind is before the others only if it is before the first.
+        Some((word, rest)) if kind != Kind::Images || (name.is_some() && Kind::called(word) == Some(kind)) => {
+            rest.to_owned()
+        }
+        _ => text.clone(),
     };
-    let kind = Kind::parse(kind)?;
-    if args.how.watch && !matches!(kind, Kind::Pods | Kind::Events) {
-        bail!("-w: a list of {} does not tell its changes; pods and events do", args.kind);
-    }
-    names.extend(args.names.iter().map(|name| name.split_once('/').map_or(name.as_str(), |(_, name)| name).to_owned()));
-    ask::run(show(kind, names.into_iter().collect(), &args.how))
+    let names = name.iter().cloned().chain(args.names.iter().map(without_kind)).collect();
+    let wanted = Wanted { names, selector: args.selector.clone(), pod: None };
+    ask::run(show_wanted(kind, &wanted, &args.how))
 }
 
 /// Shows things of a kind, all of them or those of these names.
 pub(crate) async fn show(kind: Kind, names: BTreeSet<String>, how: &How) -> Result<Verdict> {
-    let client = how.listed.connection.client();
-    if how.watch {
-        return watch::follow(kind, &names, how, &client).await;
-    }
-    let mut items = items(kind, how, &client).await?;
-    let missing: Vec<&String> = names.iter().filter(|name| !items.iter().any(|item| item["name"] == **name)).collect();
-    if !names.is_empty() {
-        items.retain(|item| item["name"].as_str().is_some_and(|name| names.contains(name)));
-    }
-    let items: Vec<Value> = items.into_iter().map(|mut item| item["object"].take()).collect();
-    if items.is_empty() && names.is_empty() && !matches!(how.output, Some(Format::Json | Format::Yaml)) {
-        output::note(&nothing(kind, how, &client).await);
-        return Ok(Verdict::Valid);
-    }
-    if !items.is_empty() || names.is_empty() {
-        output::out(&print(kind, &items, names.len() == 1, how)?).context("cannot write the answer")?;
-    }
-    for name in &missing {
-        let within = how
-            .listed
-            .namespace()
-            .map(|namespace| format!(" in namespace {namespace:?}"))
-            .filter(|_| kind.is_namespaced());
-        output::error(&format!("there is no {} {name:?}{}", kind.one(), within.unwrap_or_default()));
-    }
-    Ok(if missing.is_empty() { Verdict::Valid } else { Verdict::Invalid })
+    show_wanted(kind, &Wanted { names, ..Wanted::default() }, how).await
 }
 
-/// The things, each with the name it is asked for by.
-async fn items(kind: Kind, how: &How, client: &Client) -> Result<Vec<Value>> {
-    let namespace =
-        how.listed.namespace().map(|namespace| format!("?namespace={}", escaped(namespace))).unwrap_or_default();
-    let named = |object: Value, name: &str| json!({ "name": name, "object": object });
+/// Shows those things of a kind that are wanted.
+pub(crate) async fn show_wanted(kind: Kind, wanted: &Wanted, how: &How) -> Result<Verdict> {
+    if let Err(why) = possible(kind, wanted, how) {
+        output::error(&why);
+        return Ok(Verdict::Unreadable);
+    }
+    let client = how.listed.connection.client();
+    if how.watch && wanted.names.is_empty() {
+        return watch::follow(kind, wanted, how, &client).await;
+    }
+    let things = things(kind, wanted, how, &client).await?;
+    let (mut shown, mut missing) = (BTreeSet::new(), Vec::new());
+    for name in &wanted.names {
+        match meant(&things, name) {
+            Ok(found) if found.is_empty() => missing.push(nobody(kind, name, how)),
+            Ok(found) => shown.extend(found),
+            Err(why) => missing.push(why),
+        }
+    }
+    let verdict = if missing.is_empty() { Verdict::Valid } else { Verdict::Invalid };
+    if how.watch {
+        // What is not there now may never come, and nobody would notice that it was misspelt.
+        missing.iter().for_each(|why| output::error(why));
+        if !shown.is_empty() {
+            watch::follow(kind, wanted, how, &client).await?;
+        }
+        return Ok(verdict);
+    }
+    let things = things.into_iter().enumerate();
+    let items: Vec<Value> = things
+        .filter(|(index, _)| wanted.names.is_empty() || shown.contains(index))
+        .map(|(_, thing)| thing.object)
+        .collect();
+    let names = wanted.names.len();
+    if items.is_empty() && names == 0 && !matches!(how.output, Some(Format::Json | Format::Yaml)) {
+        output::note(&nothing(kind, wanted, how, &client).await);
+        return Ok(Verdict::Valid);
+    }
+    if !items.is_empty() || names == 0 {
+        output::out(&print(kind, &items, names == 1, how)?).context("cannot write the answer")?;
+    }
+    missing.iter().for_each(|why| output::error(why));
+    Ok(verdict)
+}
+
+/// Whether things of that kind can be shown so; else why not.
+fn possible(kind: Kind, wanted: &Wanted, how: &How) -> Result<(), String> {
+    if how.watch && !kind.tells_changes() {
+        return Err(format!("-w: a list of {} does not tell its changes; pods and events do", kind.all()));
+    }
+    if wanted.selector.is_some() && kind != Kind::Pods {
+        return Err(format!("-l: {} have no labels to choose by; pods do", kind.all()));
+    }
+    if wanted.selector.is_some() && !wanted.names.is_empty() {
+        return Err("-l: either names or labels say what is wanted, not both".to_owned());
+    }
+    Ok(())
+}
+
+fn nobody(kind: Kind, name: &str, how: &How) -> String {
+    let within = how.listed.namespace().map(|namespace| format!(" in namespace {namespace:?}"));
+    let within = within.filter(|_| kind.is_namespaced()).unwrap_or_default();
+    format!("there is no {} {name:?}{within}", kind.one())
+}
+
+/// Where a list is asked for.
+fn path(kind: Kind, wanted: &Wanted, how: &How, watch: bool) -> String {
+    // Of containers the agent tells all; images and nodes have no namespace.
+    let namespace = how.listed.namespace().filter(|_| matches!(kind, Kind::Pods | Kind::Events));
+    let parameters = [("namespace", namespace), ("pod", wanted.pod.as_deref()), ("watch", watch.then_some("true"))];
+    let given = parameters.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", escaped(value?))));
+    let query = given.collect::<Vec<_>>().join("&");
+    if query.is_empty() { kind.path().to_owned() } else { format!("{}?{query}", kind.path()) }
+}
+
+/// The things, each with what it is called.
+async fn things(kind: Kind, wanted: &Wanted, how: &How, client: &Client) -> Result<Vec<Thing>> {
+    let path = path(kind, wanted, how, false);
+    let of_api = |object: Value| {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        Thing { called: Called::Name(name), object }
+    };
     Ok(match kind {
         Kind::Pods | Kind::Events => {
-            let list: List<Value> = client.get(&format!("{}{namespace}", kind.path())).await?;
-            let name = |object: &Value| object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-            list.items.into_iter().map(|object| named(object.clone(), &name(&object))).collect()
+            let list: List<Value> = client.get(&path).await?;
+            list.items.into_iter().filter(|object| wanted.has(object)).map(of_api).collect()
         }
-        Kind::Node => {
-            let node: Value = client.get(kind.path()).await?;
-            let name = node["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-            vec![named(node, &name)]
-        }
+        Kind::Node => vec![of_api(client.get(&path).await?)],
         Kind::Containers => {
-            let list: List<Container> = client.get(kind.path()).await?;
+            let list: List<Container> = client.get(&path).await?;
             let here =
                 |container: &Container| how.listed.namespace().is_none_or(|wanted| wanted == container.namespace);
-            let value = |container: Container| Ok(named(to_value(&container)?, &container.name));
-            list.items.into_iter().filter(here).map(value).collect::<Result<_>>()?
+            let thing = |container: Container| {
+                Ok(Thing { object: to_value(&container)?, called: Called::Name(container.name) })
+            };
+            list.items.into_iter().filter(here).map(thing).collect::<Result<_>>()?
         }
         Kind::Images => {
-            let list: List<Image> = client.get(kind.path()).await?;
-            let name = |image: &Image| image.tags.first().unwrap_or(&image.id).clone();
-            list.items.into_iter().map(|image| Ok(named(to_value(&image)?, &name(&image)))).collect::<Result<_>>()?
+            let list: List<Image> = client.get(&path).await?;
+            let thing = |image: Image| Ok(Thing { called: Called::image(&image), object: to_value(&image)? });
+            list.items.into_iter().map(thing).collect::<Result<_>>()?
         }
     })
 }
@@ -158,12 +221,12 @@ fn to_value(thing: &impl Serialize) -> Result<Value> {
 }
 
 /// What to say if there is nothing: also where there is something.
-async fn nothing(kind: Kind, how: &How, client: &Client) -> String {
+async fn nothing(kind: Kind, wanted: &Wanted, how: &How, client: &Client) -> String {
     let Some(namespace) = how.listed.namespace().filter(|_| kind.is_namespaced()) else {
         return "No resources found".to_owned();
     };
     let elsewhere = How { listed: how.listed.everywhere(), ..how.clone() };
-    let others = items(kind, &elsewhere, client).await.map_or(0, |items| items.len());
+    let others = things(kind, wanted, &elsewhere, client).await.map_or(0, |things| things.len());
     match others {
         0 => format!("No resources found in {namespace} namespace."),
         1 => format!("No resources found in {namespace} namespace; another one has 1: -A shows it."),
@@ -200,42 +263,11 @@ impl How {
     }
 }
 
-// === impl Kind ===
+// === impl Wanted ===
 
-impl Kind {
-    fn parse(text: &str) -> Result<Self> {
-        Ok(match text.to_ascii_lowercase().as_str() {
-            "pods" | "pod" | "po" => Self::Pods,
-            "containers" | "container" => Self::Containers,
-            "images" | "image" => Self::Images,
-            "node" | "nodes" | "no" => Self::Node,
-            "events" | "event" | "ev" => Self::Events,
-            _ => bail!("{text:?} is nothing that can be shown: expected pods, containers, images, node or events"),
-        })
-    }
-
-    fn path(self) -> &'static str {
-        match self {
-            Self::Pods => "/v1/pods",
-            Self::Containers => "/v1/containers",
-            Self::Images => "/v1/images",
-            Self::Node => "/v1/node",
-            Self::Events => "/v1/events",
-        }
-    }
-
-    /// One of them, in words.
-    fn one(self) -> &'static str {
-        match self {
-            Self::Pods => "pod",
-            Self::Containers => "container",
-            Self::Images => "image",
-            Self::Node => "node",
-            Self::Events => "event",
-        }
-    }
-
-    fn is_namespaced(self) -> bool {
-        matches!(self, Self::Pods | Self::Containers | Self::Events)
+impl Wanted {
+    /// Whether an object has the labels that are wanted.
+    fn has(&self, object: &Value) -> bool {
+        self.selector.as_ref().is_none_or(|selector| selector.matches(object))
     }
 }

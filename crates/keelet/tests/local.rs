@@ -280,11 +280,46 @@ fn an_agent_is_asked_about_its_pods() {
     let (code, _, err) = node.keelet(&["describe", "pod", "wep"]);
     assert!(code == 1 && err.starts_with("keelet: there is no pod \"wep\"; did you mean web -n shop?\n"), "{err}");
     assert_eq!(node.keelet(&["get", "services"]).0, 2);
-    assert_eq!(node.keelet(&["get", "images", "-w"]).0, 2);
+    for arguments in [&["get", "images", "-w"][..], &["image", "ls", "-w"]] {
+        let (code, _, err) = node.keelet(arguments);
+        let why = "keelet: -w: a list of images does not tell its changes; pods and events do\n";
+        assert_eq!((code, err.as_str()), (2, why), "{arguments:?}");
+    }
     let (_, images, _) = node.keelet(&["image", "ls"]);
     assert!(images.contains("proxy") && images.starts_with("IMAGE "), "{images}");
     let (_, containers, _) = node.keelet(&["get", "containers", "-n", "shop"]);
     assert!(containers.contains("web   side        Running   0"), "{containers}");
+}
+
+#[test]
+fn what_is_wanted_is_found_and_what_is_not_there_is_said() {
+    let node = Node::running();
+    assert_eq!(node.keelet(&["get", "pods", "-A", "-l", "app=web", "-o", "name"]).1, "pod/web\n");
+    assert_eq!(node.keelet(&["get", "pods", "-A", "-l", "app notin (web)", "-o", "name"]).1, "pod/db\n");
+    for arguments in
+        [&["get", "pods", "-l", "a b"][..], &["get", "images", "-l", "a"], &["get", "pods", "db", "-l", "a"]]
+    {
+        assert_eq!(node.keelet(arguments).0, 2, "{arguments:?}");
+    }
+    // What was misspelt is said at once, and what is there is watched.
+    let missing = "keelet: there is no pod \"wep\" in namespace \"shop\"\n";
+    assert_eq!(node.shell("timeout 60 keelet get pod wep -w -n shop; echo $?"), format!("1\n{missing}"));
+    let mut pods = node.begin(&["get", "pods", "wep", "web", "-w", "-n", "shop"]);
+    node.until(|_| pods.out().contains("web "));
+    assert_eq!(pods.err(), missing);
+    fs::remove_file(node.path("manifests/all.yaml")).unwrap();
+    node.until(|_| pods.out().contains("Terminating"));
+    node.until(|node| node.keelet(&["get", "pods", "-A", "-o", "name"]).1.is_empty());
+    assert_eq!(pods.process.try_wait().unwrap(), None, "what goes later does not end it");
+
+    // What happened to a pod is told for a while after it is gone.
+    let (_, events, _) = node.keelet(&["events", "--for", "pod/web", "-n", "shop", "--no-headers"]);
+    assert!(events.lines().count() > 0 && events.lines().all(|line| line.contains(" pod/web ")), "{events}");
+    let (_, events, err) = node.keelet(&["events", "--for", "pod/db", "-n", "shop"]);
+    assert!(events.is_empty() && err.starts_with("No resources found"), "{events}{err}");
+    assert_eq!(node.keelet(&["events", "--for", "node/x"]).0, 2);
+    let (code, _, err) = node.keelet(&["describe", "node", "x"]);
+    assert_eq!((code, err.contains("only pods can be named")), (2, true), "{err}");
 }
 
 #[test]
@@ -485,6 +520,9 @@ fn scripts_for_shells_know_the_commands() {
     for shell in ["bash", "zsh", "fish"] {
         let (code, script, _) = node.keelet(&["completion", shell]);
         assert!(code == 0 && script.contains("all-containers") && script.contains("describe"), "{shell}");
+        // fish completes no arguments without a dash.
+        let kinds = script.contains("pods containers images node events");
+        assert!(kinds || shell == "fish", "{shell}: the kinds of things to get");
     }
     let (code, _, err) = node.keelet(&["completion", "tcsh"]);
     assert!(code == 2 && err.contains("expected bash, zsh or fish"), "{err}");

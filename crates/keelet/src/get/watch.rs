@@ -10,11 +10,10 @@ use futures::StreamExt;
 use keelet_local::{
     Client, ClientError,
     api::{Change, ChangeKind, List},
-    escaped,
 };
 use serde_json::Value;
 
-use super::{Format, How, Kind, rows};
+use super::{Format, How, Kind, Wanted, path, rows};
 use crate::{
     absence::Absence,
     ask,
@@ -36,8 +35,7 @@ struct Known {
 /// What is printed, and how.
 struct Printer<'a> {
     kind: Kind,
-    /// All if there are none.
-    names: &'a BTreeSet<String>,
+    wanted: &'a Wanted,
     how: &'a How,
     table: Table,
     /// Whether the columns still have to be named.
@@ -45,8 +43,8 @@ struct Printer<'a> {
 }
 
 /// Prints until nobody reads any more.
-pub(super) async fn follow(kind: Kind, names: &BTreeSet<String>, how: &How, client: &Client) -> Result<Verdict> {
-    let mut printer = Printer::new(kind, names, how);
+pub(super) async fn follow(kind: Kind, wanted: &Wanted, how: &How, client: &Client) -> Result<Verdict> {
+    let mut printer = Printer::new(kind, wanted, how);
     let mut known = Known::default();
     let absence = Absence::new(client, "waiting for the next one");
     let mut begun = false;
@@ -69,13 +67,13 @@ async fn from_one_agent(
     client: &Client,
     absence: &Absence,
 ) -> Result<Reader> {
-    let (kind, namespace) = (printer.kind, printer.how.listed.namespace().map(escaped));
-    let namespace = |joint| namespace.as_ref().map(|name| format!("{joint}namespace={name}")).unwrap_or_default();
-    let pieces = client.stream(&format!("{}?watch=true{}", kind.path(), namespace('&'))).await?;
+    let path = |watch| path(printer.kind, printer.wanted, printer.how, watch);
+    let (changes, all) = (path(true), path(false));
+    let pieces = client.stream(&changes).await?;
     let mut waiting = Vec::new();
     if *begun {
         // Asked for behind the stream: what goes away from now on is told by the stream.
-        let list: List<Value> = client.get(&format!("{}{}", kind.path(), namespace('?'))).await?;
+        let list: List<Value> = client.get(&all).await?;
         waiting = known.only(&list.items);
         absence.is_over();
     }
@@ -140,24 +138,24 @@ impl Known {
 // === impl Printer ===
 
 impl<'a> Printer<'a> {
-    fn new(kind: Kind, names: &'a BTreeSet<String>, how: &'a How) -> Self {
+    fn new(kind: Kind, wanted: &'a Wanted, how: &'a How) -> Self {
         let mut table = Table::new(rows::headers(kind, how.columns()));
         // What comes later should find room.
         table.reserve("STATUS", "ContainerCreating".len());
         table.reserve("RESTARTS", "1 (2m10s ago)".len());
-        Self { kind, names, how, table, header: !how.listed.no_headers }
+        Self { kind, wanted, how, table, header: !how.listed.no_headers }
     }
 
     fn show(&mut self, mut changes: Vec<Change>) -> Result<Reader> {
-        let (kind, names) = (self.kind, self.names);
+        let (kind, wanted) = (self.kind, self.wanted);
         let now = ask::now()?;
-        let wanted = |change: &Change| {
+        let is_wanted = |change: &Change| {
             let name = change.object["metadata"]["name"].as_str().unwrap_or_default();
             // An event that is no longer kept happened all the same.
             let forgotten = kind == Kind::Events && change.kind == ChangeKind::Deleted;
-            !forgotten && (names.is_empty() || names.contains(name))
+            !forgotten && wanted.has(&change.object) && (wanted.names.is_empty() || wanted.names.contains(name))
         };
-        changes.retain(wanted);
+        changes.retain(is_wanted);
         if changes.is_empty() {
             return Ok(Reader::There);
         }
