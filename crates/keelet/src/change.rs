@@ -1,6 +1,10 @@
 //! `keelet delete` and `keelet restart`: what is asked of the agent about a pod.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context, Result};
+use futures::StreamExt;
+use keelet_local::{Client, api::List};
 use serde_json::Value;
 
 use crate::{
@@ -13,12 +17,26 @@ use crate::{
 /// Delete pods
 ///
 /// A pod that comes from a manifest in the agent's directory is deleted by removing the manifest; the answer says which
-/// file that is.
+/// file that is. It ends when the pod is gone, which takes its grace period at most; Ctrl-C ends the waiting, not the
+/// deletion.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Exit status: 0 done, 1 not done, 2 wrong usage.\n\nExample:\n  keelet delete pod web")]
+#[command(after_help = "Exit status: 0 done, 1 not done, 2 wrong usage.\n\n\
+                        Examples:\n  keelet delete pod web\n  keelet delete pod web --wait=false")]
 pub(crate) struct DeleteArgs {
     #[command(flatten)]
     which: Which,
+    /// Wait until the pods are gone
+    #[arg(
+        long,
+        value_name = "true|false",
+        default_value_t = true,
+        default_missing_value = "true",
+        num_args = 0..=1,
+        require_equals = true,
+        hide_possible_values = true,
+        action = clap::ArgAction::Set
+    )]
+    wait: bool,
 }
 
 /// Restart all containers of a pod in place
@@ -44,7 +62,7 @@ struct Which {
 
 /// Asks for pods to go away.
 pub(crate) fn delete(args: &DeleteArgs) -> Result<Verdict> {
-    each(&args.which, Action::Delete)
+    each(&args.which, Action::Delete(if args.wait { Until::Gone } else { Until::Asked }))
 }
 
 /// Asks for all containers of pods to be restarted.
@@ -54,8 +72,15 @@ pub(crate) fn restart(args: &RestartArgs) -> Result<Verdict> {
 
 #[derive(Clone, Copy)]
 enum Action {
-    Delete,
+    Delete(Until),
     Restart,
+}
+
+/// How far something is waited for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Until {
+    Asked,
+    Gone,
 }
 
 /// Does it for each of them; what is wrong with one does not hold up the others.
@@ -64,27 +89,53 @@ fn each(which: &Which, action: Action) -> Result<Verdict> {
     ask::run(async {
         let client = which.connection.client();
         let mut verdict = Verdict::Valid;
+        let mut leaving = BTreeSet::new();
         for name in names {
             let done = async {
                 let pod = ask::pod(&client, which.place.namespace.as_deref(), name).await?;
                 let path = ask::path_of(&pod);
-                let word = match action {
-                    Action::Delete => {
+                let said = match action {
+                    Action::Delete(until) => {
                         client.delete(&path).await?;
-                        "deleted"
+                        if until == Until::Gone {
+                            leaving.insert(pod.uid);
+                        }
+                        format!("pod {:?} deleted\n", pod.name)
                     }
                     Action::Restart => {
                         client.post::<Value>(&format!("{path}/restart"), &Value::Null).await?;
-                        "restarting"
+                        format!("pod/{} restarting\n", pod.name)
                     }
                 };
-                output::out(&format!("pod/{} {word}\n", pod.name)).context("cannot write the answer")
+                output::out(&said).context("cannot write the answer")
             };
             if let Err(error) = done.await {
                 output::error(&ask::explained(&error));
                 verdict = Verdict::Invalid;
             }
         }
+        until_gone(&client, &leaving).await?;
         Ok(verdict)
     })
+}
+
+/// Waits until there are no pods of these UIDs.
+async fn until_gone(client: &Client, uids: &BTreeSet<String>) -> Result<()> {
+    if uids.is_empty() {
+        return Ok(());
+    }
+    // Begun before the first look: what goes away after that look is told.
+    let mut changes = client.stream("/v1/pods?watch=true").await?;
+    loop {
+        let pods: List<Value> = client.get("/v1/pods").await?;
+        let is_left = |pod: &Value| pod["metadata"]["uid"].as_str().is_some_and(|uid| uids.contains(uid));
+        if !pods.items.iter().any(is_left) {
+            return Ok(());
+        }
+        match changes.next().await {
+            Some(changed) => drop(changed?),
+            // An agent that stops ends what it was asked for; whoever is asked next may be another one.
+            None => changes = client.stream("/v1/pods?watch=true").await?,
+        }
+    }
 }

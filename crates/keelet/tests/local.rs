@@ -576,7 +576,9 @@ fn pods_run_until_somebody_wants_an_end() {
     // These are deleted without a file.
     let path = socket().unwrap();
     let (code, out, err) = node.keelet(&["delete", "pod", "db", "--socket", path.to_str().unwrap()]);
-    assert_eq!((code, out.as_str(), err.as_str()), (0, "pod/db deleted\n", ""));
+    assert_eq!((code, out.as_str(), err.as_str()), (0, "pod \"db\" deleted\n", ""));
+    let (_, left, _) = node.keelet(&["get", "pods", "-A", "-o", "name", "--socket", path.to_str().unwrap()]);
+    assert_eq!(left, "pod/web\n", "it was waited for");
     let interrupt = format!("kill -INT {}", run.id());
     assert!(Command::new("sh").args(["-c", &interrupt]).status().unwrap().success());
     assert_eq!(run.wait().unwrap().code(), Some(130));
