@@ -2,7 +2,7 @@
 
 use std::{net::Ipv4Addr, sync::Arc, time::Duration};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use futures::FutureExt;
 use keelet_local::{Client, ClientError, api::Session};
 use keelet_stream::client::Forwarder;
@@ -15,6 +15,7 @@ use crate::{
     exec::connect,
     output,
     validate::Verdict,
+    view::pod::PodView,
 };
 
 /// Reach ports of a pod on loopback
@@ -23,12 +24,13 @@ use crate::{
 /// is killed, open connections break; new ones wait for the next agent.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Exit status: 1 not possible, or the pod is gone; 2 wrong usage.\n\n\
-                        Examples:\n  keelet port-forward web 8080\n  keelet port-forward web 8000:80 :443")]
+                        Examples:\n  keelet port-forward web 8080\n  keelet port-forward web 8000:80 :443\n  \
+                        keelet port-forward web 8000:http")]
 pub(crate) struct Args {
     /// Name of the pod
     #[arg(value_name = "POD")]
     pod: String,
-    /// PORT, LOCAL:PORT, or :PORT for any free local one
+    /// PORT, LOCAL:PORT, or :PORT for any free local one; PORT is a number or the name of a port of the pod
     #[arg(required = true, value_name = "[LOCAL:]PORT", value_parser = Ports::parse)]
     ports: Vec<Ports>,
     #[command(flatten)]
@@ -38,10 +40,27 @@ pub(crate) struct Args {
 }
 
 /// A port here and a port there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Ports {
-    local: u16,
-    remote: u16,
+    local: Local,
+    remote: Remote,
+}
+
+/// A port of loopback.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Local {
+    /// The same number as that of the pod.
+    Same,
+    /// Any that is free.
+    Free,
+    This(u16),
+}
+
+/// A port of the pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Remote {
+    Number(u16),
+    Name(String),
 }
 
 /// The way into the pod, made anew when it broke.
@@ -59,15 +78,62 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 impl Ports {
     fn parse(text: &str) -> Result<Self, String> {
-        let port = |text: &str| {
-            let number = text.parse::<u16>().ok().filter(|port| *port > 0);
-            number.ok_or_else(|| format!("{text:?} is not a port: 1 to 65535"))
-        };
         match text.split_once(':') {
-            None => port(text).map(|remote| Self { local: remote, remote }),
-            Some(("", remote)) => port(remote).map(|remote| Self { local: 0, remote }),
-            Some((local, remote)) => Ok(Self { local: port(local)?, remote: port(remote)? }),
+            None => Ok(Self { local: Local::Same, remote: Remote::parse(text)? }),
+            Some(("", remote)) => Ok(Self { local: Local::Free, remote: Remote::parse(remote)? }),
+            Some((local, remote)) => {
+                let number = number(local).ok_or_else(|| format!("{local:?} is not a port: 1 to 65535"))?;
+                Ok(Self { local: Local::This(number), remote: Remote::parse(remote)? })
+            }
         }
+    }
+
+    /// The ports as numbers, the local one first; 0 is any.
+    fn numbers(&self, pod: &PodView) -> Result<(u16, u16)> {
+        let remote = self.remote.number(pod)?;
+        Ok(match self.local {
+            Local::Same => (remote, remote),
+            Local::Free => (0, remote),
+            Local::This(local) => (local, remote),
+        })
+    }
+}
+
+fn number(text: &str) -> Option<u16> {
+    text.parse::<u16>().ok().filter(|port| *port > 0)
+}
+
+// === impl Remote ===
+
+impl Remote {
+    fn parse(text: &str) -> Result<Self, String> {
+        if let Some(number) = number(text) {
+            return Ok(Self::Number(number));
+        }
+        // As Kubernetes has it: no name of a port is a number.
+        let fits = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
+        let is_name = text.chars().all(fits) && text.chars().any(|letter| letter.is_ascii_lowercase());
+        match is_name && text.len() <= 15 {
+            true => Ok(Self::Name(text.to_owned())),
+            false => Err(format!("{text:?} is not a port: 1 to 65535, or the name of a port of the pod")),
+        }
+    }
+
+    fn number(&self, pod: &PodView) -> Result<u16> {
+        let name = match self {
+            Self::Number(number) => return Ok(*number),
+            Self::Name(name) => name,
+        };
+        let containers = ["containers", "initContainers"].into_iter().flat_map(|list| pod.specs(list));
+        let ports: Vec<&Value> = containers.flat_map(|spec| spec["ports"].as_array().into_iter().flatten()).collect();
+        let found = ports.iter().find(|port| port["name"] == name.as_str());
+        if let Some(number) = found.and_then(|port| port["containerPort"].as_u64()?.try_into().ok()) {
+            return Ok(number);
+        }
+        let known: Vec<&str> = ports.iter().filter_map(|port| port["name"].as_str()).collect();
+        let known =
+            if known.is_empty() { "none has a name".to_owned() } else { format!("it has {}", known.join(", ")) };
+        bail!("pod {}/{} has no port {name:?}; {known}", pod.namespace, pod.name)
     }
 }
 
@@ -78,9 +144,10 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
         let pod = ask::pod(&client, args.place.namespace.as_deref(), &args.pod).await?;
         let mut listeners = Vec::new();
         for ports in &args.ports {
-            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, ports.local)).await;
-            let listener = listener.with_context(|| format!("cannot listen on port {} of loopback", ports.local))?;
-            listeners.push((listener, ports.remote));
+            let (local, remote) = ports.numbers(&pod)?;
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, local)).await;
+            let listener = listener.with_context(|| format!("cannot listen on port {local} of loopback"))?;
+            listeners.push((listener, remote));
         }
         let tunnel = Arc::new(Tunnel {
             path: format!("{}/portforward", ask::path_of(&pod)),
@@ -147,15 +214,39 @@ impl Tunnel {
 
 #[cfg(test)]
 mod tests {
-    use super::Ports;
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod() -> PodView {
+        let ports = json!([{ "containerPort": 80 }, { "name": "http", "containerPort": 8080 }]);
+        PodView::read(json!({
+            "metadata": { "namespace": "shop", "name": "web", "uid": "u" },
+            "spec": { "containers": [{ "name": "main" }, { "name": "side", "ports": ports }] },
+        }))
+        .unwrap()
+    }
 
     #[test]
     fn ports_are_written_as_for_kubectl() {
-        assert_eq!(Ports::parse("80"), Ok(Ports { local: 80, remote: 80 }));
-        assert_eq!(Ports::parse("8000:80"), Ok(Ports { local: 8000, remote: 80 }));
-        assert_eq!(Ports::parse(":80"), Ok(Ports { local: 0, remote: 80 }));
-        for bad in ["", "0", "x", "80:", "8000:0", "70000", "1:2:3"] {
+        for (text, expected) in [
+            ("80", (80, 80)),
+            ("8000:80", (8000, 80)),
+            (":80", (0, 80)),
+            ("http", (8080, 8080)),
+            ("8000:http", (8000, 8080)),
+            (":http", (0, 8080)),
+        ] {
+            assert_eq!(Ports::parse(text).unwrap().numbers(&pod()).unwrap(), expected, "{text}");
+        }
+        for bad in ["", "0", "X", "80:", "8000:0", "70000", "1:2:3", "http:80", "-", "a-name-that-is-too-long"] {
             assert!(Ports::parse(bad).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn a_port_that_the_pod_does_not_have_is_said_with_those_it_has() {
+        let error = Ports::parse("https").unwrap().numbers(&pod()).unwrap_err().to_string();
+        assert_eq!(error, "pod shop/web has no port \"https\"; it has http");
     }
 }
