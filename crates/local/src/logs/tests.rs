@@ -292,3 +292,73 @@ async fn who_begins_to_follow_in_the_middle_of_a_rotation_goes_on() {
     }
     assert_eq!(String::from_utf8(seen).unwrap(), "a\nb\nc\nd\n");
 }
+
+/// The container writes and is restarted, its log is rotated in two steps of which the second may fail, and somebody reads
+/// now and then: each line is told once and in order, whatever comes between.
+#[test]
+fn whatever_comes_between_each_line_is_told_once() {
+    for seed in 1..=100_u64 {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        let request = LogRequest { directory: directory.path().to_owned(), follow: true, ..LogRequest::default() };
+        let mut reader = Reader::new(request);
+        let (mut random, mut seen) = (seed, Vec::new());
+        let (mut life, mut stamp, mut before, mut lines) = (0, 1000, None::<String>, 0);
+        let write_next = |to: &Path, lines: &mut u32| {
+            write(to, &[&lines.to_string()]);
+            *lines += 1;
+        };
+        write_next(&path("0.log"), &mut lines);
+        read_some(&mut reader, &mut seen);
+        for _ in 0..60 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let current = path(&format!("{life}.log"));
+            match random >> 60 {
+                0..6 => write_next(&current, &mut lines),
+                6..10 => {
+                    if let Some(before) = before.take() {
+                        let plain = path(&before);
+                        let made = File::create(path(&format!("{before}.gz"))).unwrap();
+                        let mut file = GzEncoder::new(made, Compression::fast());
+                        file.write_all(&fs::read(&plain).unwrap()).unwrap();
+                        file.finish().unwrap();
+                        fs::remove_file(plain).unwrap();
+                    }
+                    stamp += 1;
+                    let rotated = format!("{life}.log.{stamp}");
+                    fs::rename(&current, path(&rotated)).unwrap();
+                    // The runtime has not heard of it yet.
+                    write_next(&path(&rotated), &mut lines);
+                    if random >> 58 & 3 == 0 {
+                        read_some(&mut reader, &mut seen);
+                    }
+                    if random >> 56 & 3 == 0 {
+                        fs::rename(path(&rotated), &current).unwrap();
+                    } else {
+                        before = Some(rotated);
+                    }
+                    write_next(&current, &mut lines);
+                }
+                10 => {
+                    life += 1;
+                    before = None;
+                    write_next(&path(&format!("{life}.log")), &mut lines);
+                }
+                _ => drop(read_some(&mut reader, &mut seen)),
+            }
+        }
+        reader.no_more();
+        while read_some(&mut reader, &mut seen) {}
+        let expected: String = (0..lines).map(|line| format!("{line}\n")).collect();
+        assert_eq!(String::from_utf8(seen).unwrap(), expected, "{seed}");
+    }
+}
+
+/// One step. Whether there are more.
+fn read_some(reader: &mut Reader, seen: &mut Vec<u8>) -> bool {
+    let step = reader.step().unwrap();
+    if let Step::Lines(lines) = &step {
+        seen.extend_from_slice(lines);
+    }
+    step != Step::End
+}
