@@ -80,7 +80,7 @@ async fn attempt(
     while let Some(chunk) = stream.next().await {
         let chunk = match chunk {
             Ok(chunk) => chunk,
-            // The client checks digests too; with its error nothing is left but to compare them ourselves.
+            // All of it is there; its digest says whether it is right.
             Err(_) if arrived.bytes == descriptor.size => break,
             Err(error) => return Err(endpoint.broken(&descriptor.digest, arrived.bytes, descriptor.size, &error)),
         };

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use oci_client::secrets::RegistryAuth;
 use serde::Deserialize;
 
 use crate::error::{At, Error};
@@ -154,16 +153,6 @@ impl fmt::Debug for Auth {
             Self::Anonymous => write!(f, "Anonymous"),
             Self::Basic { username, .. } => write!(f, "Basic({username}, ...)"),
             Self::Token(_) => write!(f, "Token(...)"),
-        }
-    }
-}
-
-impl From<Auth> for RegistryAuth {
-    fn from(auth: Auth) -> Self {
-        match auth {
-            Auth::Anonymous => Self::Anonymous,
-            Auth::Basic { username, password } => Self::Basic(username, password),
-            Auth::Token(token) => Self::Bearer(token),
         }
     }
 }

@@ -7,6 +7,7 @@
 
 mod blob;
 mod credentials;
+mod http;
 mod registry;
 mod tally;
 

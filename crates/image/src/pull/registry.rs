@@ -1,28 +1,23 @@
 //! One host that may have an image: asking it, and saying clearly what went wrong.
 
-use std::collections::BTreeSet;
 use std::error::Error as StdError;
 
-use futures::StreamExt as _;
 use futures::stream::BoxStream;
-use oci_client::client::{BlobResponse, Certificate, CertificateEncoding, ClientConfig, ClientProtocol};
+use futures::{StreamExt as _, TryStreamExt as _};
+use oci_client::Reference;
 use oci_client::errors::{OciDistributionError, OciErrorCode};
-use oci_client::manifest::OciDescriptor;
-use oci_client::secrets::RegistryAuth;
-use oci_client::{Client, Reference};
+use reqwest::{Client, StatusCode};
 
 use super::PullOptions;
 use super::credentials::{Auth, docker_auth};
+use super::http::{self, Repository};
 use crate::digest::Digest;
 use crate::error::{Error, RegistryProblem};
 use crate::manifest::{Descriptor, LARGEST_DOCUMENT};
 
 /// A host and how to ask it.
 pub(super) struct Endpoint {
-    client: Client,
-    /// the reference as this host is asked for it
-    reference: Reference,
-    auth: RegistryAuth,
+    repository: Repository,
 }
 
 /// A blob that begins to arrive.
@@ -31,14 +26,6 @@ pub(super) struct Blob {
     pub(super) continues: bool,
     pub(super) stream: BoxStream<'static, std::io::Result<bytes::Bytes>>,
 }
-
-/// Everything that may describe an image.
-const ACCEPTED: [&str; 4] = [
-    "application/vnd.oci.image.index.v1+json",
-    "application/vnd.oci.image.manifest.v1+json",
-    "application/vnd.docker.distribution.manifest.list.v2+json",
-    "application/vnd.docker.distribution.manifest.v2+json",
-];
 
 /// The key of those mirrors that are asked for the images of every registry.
 const EVERY_REGISTRY: &str = "*";
@@ -50,18 +37,21 @@ pub(super) fn endpoints(name: &Reference, auth: Option<&Auth>, options: &PullOpt
         Some(path) => docker_auth(path, host, name.repository()),
         None => Ok(Auth::Anonymous),
     };
+    let endpoint = |reference: Reference, auth: Auth| Endpoint {
+        repository: Repository::new(client.clone(), &options.plain_http, reference, auth),
+    };
     let mut endpoints = Vec::new();
     let mirrors = [name.registry(), EVERY_REGISTRY].into_iter().filter_map(|key| options.mirrors.get(key));
     for mirror in mirrors.flatten() {
         let mut reference = name.clone();
         reference.set_mirror_registry(mirror.clone());
-        endpoints.push(Endpoint { client: client.clone(), reference, auth: from_file(mirror)?.into() });
+        endpoints.push(endpoint(reference, from_file(mirror)?));
     }
     let own = match auth {
         Some(auth) => auth.clone(),
         None => from_file(name.registry())?,
     };
-    endpoints.push(Endpoint { client, reference: name.clone(), auth: own.into() });
+    endpoints.push(endpoint(name.clone(), own));
     Ok(endpoints)
 }
 
@@ -69,17 +59,7 @@ fn client(options: &PullOptions) -> Result<Client, Error> {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
         return Err(Error::NoTlsProvider);
     }
-    let plain: BTreeSet<String> = options.plain_http.clone();
-    let certificate = |pem: &Vec<u8>| Certificate { encoding: CertificateEncoding::Pem, data: pem.clone() };
-    let config = ClientConfig {
-        protocol: ClientProtocol::HttpsExcept(plain.into_iter().collect()),
-        extra_root_certificates: options.extra_roots.iter().map(certificate).collect(),
-        connect_timeout: Some(options.connect_timeout),
-        read_timeout: Some(options.read_timeout),
-        user_agent: concat!("keelet/", env!("CARGO_PKG_VERSION")),
-        ..ClientConfig::default()
-    };
-    Client::try_from(config)
+    http::client(options)
         .map_err(|error| Error::Image { what: "setting up TLS".to_owned(), reason: with_causes(&error) })
 }
 
@@ -144,16 +124,16 @@ fn problem_of_status(code: u16) -> RegistryProblem {
 
 impl Endpoint {
     pub(super) fn host(&self) -> &str {
-        self.reference.resolve_registry()
+        self.repository.reference.resolve_registry()
     }
 
     /// Host and reference, for messages.
     pub(super) fn describe(&self) -> String {
-        format!("registry {}: {}", self.host(), self.reference)
+        format!("registry {}: {}", self.host(), self.repository.reference)
     }
 
     fn failed(&self, problem: RegistryProblem, detail: String) -> Error {
-        let reference = self.reference.to_string();
+        let reference = self.repository.reference.to_string();
         Error::Registry { registry: self.host().to_owned(), reference, problem, detail }
     }
 
@@ -173,43 +153,27 @@ impl Endpoint {
 
     /// Fetches what the reference points to, or another manifest of the same repository by digest.
     pub(super) async fn fetch_manifest(&self, digest: Option<&Digest>) -> Result<(Digest, Vec<u8>), Error> {
-        let reference = match digest {
-            Some(digest) => self.reference.clone_with_digest(digest.to_string()),
-            None => self.reference.clone(),
-        };
-        let (content, _) = self
-            .client
-            .pull_manifest_raw(&reference, &self.auth, &ACCEPTED)
-            .await
-            .map_err(|error| self.explain(&error))?;
+        let own = &self.repository.reference;
+        let named = own.digest().map(Digest::parse).transpose().map_err(|reason| self.bad_answer(reason))?;
+        let wanted = digest.cloned().or(named);
+        let name = wanted.as_ref().map_or_else(|| own.tag().unwrap_or("latest").to_owned(), ToString::to_string);
+        let explain = |error: OciDistributionError| self.explain(&error);
+        let response = self.repository.get(&format!("manifests/{name}"), 0).await.map_err(explain)?;
+        let content = http::whole(response, LARGEST_DOCUMENT).await.map_err(explain)?;
         let found = Digest::of(&content);
-        let wanted = reference.digest().map(Digest::parse).transpose();
-        match wanted.map_err(|reason| self.bad_answer(reason))? {
+        match wanted {
             Some(wanted) if wanted != found => {
                 Err(self.bad_answer(format!("manifest {wanted}: the content has the digest {found}")))
             }
-            _ => Ok((found, content.to_vec())),
+            _ => Ok((found, content)),
         }
     }
 
     /// Fetches a blob that has to fit into memory.
     pub(super) async fn fetch_document(&self, descriptor: &Descriptor) -> Result<Vec<u8>, Error> {
-        let mut stream = self.open_blob(descriptor, 0).await?.stream;
-        let mut content = Vec::new();
-        while let Some(chunk) = stream.next().await {
-            let chunk = match chunk {
-                Ok(chunk) => chunk,
-                Err(_) if content.len() as u64 == descriptor.size => break,
-                Err(error) => {
-                    return Err(self.broken(&descriptor.digest, content.len() as u64, descriptor.size, &error));
-                }
-            };
-            if content.len() as u64 + chunk.len() as u64 > LARGEST_DOCUMENT {
-                let detail = format!("blob {}: larger than {LARGEST_DOCUMENT} bytes", descriptor.digest);
-                return Err(self.bad_answer(detail));
-            }
-            content.extend_from_slice(&chunk);
-        }
+        let explain = |error: OciDistributionError| self.explain(&error);
+        let response = self.repository.get(&format!("blobs/{}", descriptor.digest), 0).await.map_err(explain)?;
+        let content = http::whole(response, LARGEST_DOCUMENT).await.map_err(explain)?;
         let found = Digest::of(&content);
         if found != descriptor.digest {
             return Err(self.bad_answer(format!("blob {}: the content has the digest {found}", descriptor.digest)));
@@ -219,17 +183,9 @@ impl Endpoint {
 
     /// Asks for a blob, or for the rest of it.
     pub(super) async fn open_blob(&self, descriptor: &Descriptor, offset: u64) -> Result<Blob, Error> {
-        let explain = |error: OciDistributionError| self.explain(&error);
-        self.client.store_auth_if_needed(self.host(), &self.auth).await;
-        let layer = OciDescriptor { digest: descriptor.digest.to_string(), ..OciDescriptor::default() };
-        if offset == 0 {
-            let blob = self.client.pull_blob_stream(&self.reference, &layer).await.map_err(explain)?;
-            return Ok(Blob { continues: false, stream: blob.stream });
-        }
-        let answer = self.client.pull_blob_stream_partial(&self.reference, &layer, offset, None).await;
-        match answer.map_err(explain)? {
-            BlobResponse::Full(blob) => Ok(Blob { continues: false, stream: blob.stream }),
-            BlobResponse::Partial(blob) => Ok(Blob { continues: true, stream: blob.stream }),
-        }
+        let response = self.repository.get(&format!("blobs/{}", descriptor.digest), offset).await;
+        let response = response.map_err(|error| self.explain(&error))?;
+        let continues = offset > 0 && response.status() == StatusCode::PARTIAL_CONTENT;
+        Ok(Blob { continues, stream: response.bytes_stream().map_err(std::io::Error::other).boxed() })
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use keelet_image::{Auth, Error, Image, Progress, PullOptions, RegistryProblem, Store};
 
 use crate::build::*;
-use crate::registry::{Door, Fault, Registry};
+use crate::registry::{Door, ENDLESS, Fault, Registry};
 
 fn run(test: impl Future<Output = ()>) {
     if !is_root() {
@@ -175,6 +175,52 @@ fn failures_say_where_what_and_why_and_leave_nothing() {
             );
             assert_eq!(listing(place.path()), before, "{case}");
         }
+    });
+}
+
+/// Whatever is asked: nobody keeps more of an answer than it may have.
+#[test]
+fn a_registry_that_sends_for_ever_is_cut_off() {
+    run(async {
+        for (part, status, problem) in [
+            ("/manifests/", 200, RegistryProblem::BadAnswer),
+            ("/manifests/", 404, RegistryProblem::NotFound),
+            ("/manifests/", 503, RegistryProblem::Unreachable),
+            ("/token", 200, RegistryProblem::BadAnswer),
+            ("/token", 401, RegistryProblem::Unauthorised),
+            ("/blobs/", 200, RegistryProblem::BadAnswer),
+            ("/blobs/", 404, RegistryProblem::NotFound),
+        ] {
+            let registry = Registry::start().await;
+            registry.put("team/app", "v1", &sample(1));
+            registry.with(|state| {
+                state.endless = Some((part, status));
+                state.door = (part == "/token").then_some(Door::Bearer);
+            });
+            let place = tempfile::tempdir().unwrap();
+            let error = pull(&store(place.path()), &registry, None).await.unwrap_err();
+            assert!(
+                matches!(&error, Error::Registry { problem: found, .. } if *found == problem),
+                "{part} {status}: {error}"
+            );
+            assert!(error.to_string().len() < 2048, "{part} {status}: {} bytes of error", error.to_string().len());
+            let taken = registry.with(|state| state.taken);
+            assert!((1..ENDLESS / 4).contains(&taken), "{part} {status}: {taken} bytes were taken");
+        }
+    });
+}
+
+/// A pass of a registry is good for minutes, a pull may take hours.
+#[test]
+fn a_pass_that_ended_is_asked_for_again() {
+    run(async {
+        let registry = Registry::start().await;
+        registry.put("team/app", "v1", &sample(2));
+        registry.with(|state| (state.door, state.uses) = (Some(Door::Bearer), Some(2)));
+        let place = tempfile::tempdir().unwrap();
+        let auth = Auth::Basic { username: "NAME".into(), password: "PASSWORD".into() };
+        pull(&store(place.path()), &registry, Some(auth)).await.unwrap();
+        assert!(registry.with(|state| state.log.iter().filter(|path| *path == "/token").count()) > 1);
     });
 }
 

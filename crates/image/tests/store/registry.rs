@@ -46,7 +46,15 @@ pub(crate) struct State {
     pub(crate) blobs: BTreeMap<String, Vec<u8>>,
     pub(crate) faults: BTreeMap<String, Fault>,
     pub(crate) door: Option<Door>,
+    /// how often a token is good
+    pub(crate) uses: Option<usize>,
+    /// how often it still is
+    pub(crate) left: usize,
     pub(crate) status: Option<u16>,
+    /// paths with this in them are answered so, and the answer goes on and on
+    pub(crate) endless: Option<(&'static str, u16)>,
+    /// bytes of endless answers that were taken
+    pub(crate) taken: usize,
     /// paths that were asked for
     pub(crate) log: Vec<String>,
     /// blobs on their way now, and the most at once
@@ -146,16 +154,31 @@ async fn answer(
     if let Some(status) = status {
         return Ok(full(status, "told to"));
     }
+    if let Some((_, status)) = state.lock().unwrap().endless.filter(|(part, _)| path.contains(part)) {
+        return Ok(endless(status, &state));
+    }
     // NAME:PASSWORD in base64.
     let is_basic = auth == "Basic TkFNRTpQQVNTV09SRA==";
     if path == "/token" {
         let scope = request.uri().query().unwrap_or_default().contains("scope=repository%3A");
-        return Ok(if is_basic && scope { full(200, r#"{"token":"granted"}"#) } else { full(401, "no") });
+        if is_basic && scope {
+            let mut state = state.lock().unwrap();
+            state.left = state.uses.unwrap_or(usize::MAX);
+            return Ok(full(200, r#"{"token":"granted"}"#));
+        }
+        return Ok(full(401, "no"));
     }
     let is_let_in = match door {
         None => true,
         Some(Door::Basic) => is_basic,
-        Some(Door::Bearer) => auth == "Bearer granted",
+        Some(Door::Bearer) => {
+            auth == "Bearer granted" && {
+                let mut state = state.lock().unwrap();
+                let left = state.left.checked_sub(1);
+                state.left = left.unwrap_or(0);
+                left.is_some()
+            }
+        }
     };
     if !is_let_in {
         let challenge = match door {
@@ -182,6 +205,22 @@ async fn answer(
         return Ok(blob(&state, digest, range.as_deref()));
     }
     Ok(full(404, "no such thing"))
+}
+
+/// Much more than anybody may keep, and still less than the machine has.
+pub(crate) const ENDLESS: usize = 512 << 20;
+
+fn endless(status: u16, state: &Arc<Mutex<State>>) -> Response<Body> {
+    let part = Bytes::from(vec![b' '; PART]);
+    let stream = futures::stream::unfold(state.clone(), move |state| {
+        let part = part.clone();
+        async move {
+            state.lock().unwrap().taken += PART;
+            let goes_on = state.lock().unwrap().taken < ENDLESS;
+            goes_on.then_some((Ok(Frame::data(part)), state))
+        }
+    });
+    Response::builder().status(status).body(BodyExt::boxed(StreamBody::new(stream))).unwrap()
 }
 
 /// What a response gives at a time.

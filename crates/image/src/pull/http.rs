@@ -1,0 +1,297 @@
+//! Asking a registry over HTTP: who we are to it, and no more of its answer than an answer of that kind may have.
+//!
+//! `oci_client` speaks this protocol too, but keeps every answer as a whole: a registry, or whoever stands between, that sends for
+//! ever would fill the memory. Its names for what goes wrong are used here.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::time::Duration;
+
+use http_auth::parser::ChallengeParser;
+use oci_client::Reference;
+use oci_client::errors::{OciDistributionError, OciEnvelope};
+use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderValue, RANGE, WWW_AUTHENTICATE};
+use reqwest::{Client, RequestBuilder, Response, StatusCode};
+use serde::Deserialize;
+use tokio::sync::Mutex;
+
+use super::PullOptions;
+use super::credentials::Auth;
+
+/// One repository on one host.
+pub(super) struct Repository {
+    client: Client,
+    scheme: &'static str,
+    /// the reference as this host is asked for it
+    pub(super) reference: Reference,
+    auth: Auth,
+    pass: Mutex<Pass>,
+}
+
+/// What lets us in.
+#[derive(Clone, PartialEq)]
+enum Pass {
+    Unasked,
+    Unneeded,
+    Header(HeaderValue),
+}
+
+/// How a registry asks who we are.
+#[derive(Debug, PartialEq, Eq)]
+enum Challenge {
+    Bearer { realm: String, service: Option<String> },
+    Basic,
+}
+
+#[derive(Deserialize)]
+struct Token {
+    token: Option<String>,
+    access_token: Option<String>,
+}
+
+/// Everything that may describe an image.
+const ACCEPTED: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
+    application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.docker.distribution.manifest.v2+json";
+
+/// Tokens are signed lists of rights; the largest in use have a few kilobytes.
+const LARGEST_TOKEN: u64 = 1024 * 1024;
+/// What is read of a refusal. Nobody says more that is worth reading.
+const LARGEST_REFUSAL: u64 = 64 * 1024;
+/// What is repeated of a refusal that is no error of the protocol.
+const LONGEST_MESSAGE: usize = 1024;
+/// How long an answer may take that is kept as a whole. The largest, 8 MiB, comes within it over a line of 70 kB/s.
+const WHOLE_ANSWER: Duration = Duration::from_secs(120);
+
+type Asked<T> = Result<T, OciDistributionError>;
+
+/// A client for all hosts of a pull.
+pub(super) fn client(options: &PullOptions) -> reqwest::Result<Client> {
+    let certificates = options.extra_roots.iter().map(|pem| reqwest::Certificate::from_pem(pem));
+    Client::builder()
+        .tls_certs_merge(certificates.collect::<Result<Vec<_>, _>>()?)
+        .connect_timeout(options.connect_timeout)
+        .read_timeout(options.read_timeout)
+        .user_agent(concat!("keelet/", env!("CARGO_PKG_VERSION")))
+        .build()
+}
+
+/// The whole of an answer that has to fit into memory.
+pub(super) async fn whole(mut response: Response, most: u64) -> Asked<Vec<u8>> {
+    let url = response.url().to_string();
+    in_time(async {
+        let mut content = Vec::new();
+        while let Some(chunk) = response.chunk().await? {
+            if content.len() as u64 + chunk.len() as u64 > most {
+                return Err(OciDistributionError::SpecViolationError(format!("url {url}: more than {most} bytes")));
+            }
+            content.extend_from_slice(&chunk);
+        }
+        Ok(content)
+    })
+    .await
+}
+
+/// A refusal in the registry's own words, as far as they are worth reading.
+async fn refusal(mut response: Response) -> OciDistributionError {
+    let (status, url) = (response.status(), response.url().to_string());
+    if status == StatusCode::UNAUTHORIZED {
+        return OciDistributionError::UnauthorizedError { url };
+    }
+    let body = words(&mut response).await;
+    if status.is_client_error()
+        && let Ok(envelope) = serde_json::from_slice::<OciEnvelope>(&body)
+    {
+        return OciDistributionError::RegistryError { envelope, url };
+    }
+    OciDistributionError::ServerError { code: status.as_u16(), url, message: shortened(&body) }
+}
+
+/// The beginning of what a registry says to a refusal; what breaks off says less.
+async fn words(response: &mut Response) -> Vec<u8> {
+    let mut body = Vec::new();
+    let read = async {
+        while let Ok(Some(chunk)) = response.chunk().await {
+            let room = LARGEST_REFUSAL.saturating_sub(body.len() as u64);
+            body.extend(chunk.iter().take(usize::try_from(room).unwrap_or(usize::MAX)));
+            if room <= chunk.len() as u64 {
+                break;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(WHOLE_ANSWER, read).await;
+    body
+}
+
+fn shortened(words: &[u8]) -> String {
+    let text = String::from_utf8_lossy(words);
+    text[..text.floor_char_boundary(LONGEST_MESSAGE)].to_owned()
+}
+
+async fn in_time<T>(asking: impl Future<Output = Asked<T>>) -> Asked<T> {
+    let answer = tokio::time::timeout(WHOLE_ANSWER, asking).await;
+    answer.unwrap_or_else(|_| {
+        let what = format!("no whole answer within {} seconds", WHOLE_ANSWER.as_secs());
+        Err(io::Error::new(io::ErrorKind::TimedOut, what).into())
+    })
+}
+
+/// How an answer asks who we are. A token is asked for before a password.
+fn challenge(headers: &HeaderMap) -> Option<Challenge> {
+    let texts: Vec<&str> = headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok()).collect();
+    let all: Vec<_> = texts.iter().flat_map(|text| ChallengeParser::new(text)).filter_map(Result::ok).collect();
+    let bearer = all.iter().filter(|one| one.scheme.eq_ignore_ascii_case("bearer")).find_map(|one| {
+        let value = |name: &str| {
+            let named = one.params.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
+            named.map(|(_, value)| value.to_unescaped())
+        };
+        Some(Challenge::Bearer { realm: value("realm")?, service: value("service") })
+    });
+    bearer.or_else(|| (!texts.is_empty()).then_some(Challenge::Basic))
+}
+
+/// A value that is never shown.
+fn secret(text: &str) -> Asked<HeaderValue> {
+    let mut value = HeaderValue::from_str(text)
+        .map_err(|_| OciDistributionError::AuthenticationFailure("the token cannot be sent".to_owned()))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+// === impl Repository ===
+
+impl Repository {
+    /// Hosts in `plain` are asked over plain HTTP.
+    pub(super) fn new(client: Client, plain: &BTreeSet<String>, reference: Reference, auth: Auth) -> Self {
+        let scheme = if plain.contains(reference.resolve_registry()) { "http" } else { "https" };
+        Self { client, scheme, reference, auth, pass: Mutex::new(Pass::Unasked) }
+    }
+
+    /// Asks for something of the repository, or for the rest of it from an offset. An answer is a success; how much of it is read
+    /// is the caller's to bound.
+    pub(super) async fn get(&self, what: &str, offset: u64) -> Asked<Response> {
+        let response = in_time(self.let_in(what, offset)).await?;
+        if response.status().is_success() { Ok(response) } else { Err(refusal(response).await) }
+    }
+
+    async fn let_in(&self, what: &str, offset: u64) -> Asked<Response> {
+        // Without a pass the registry may still give it, or say itself that it does not.
+        let (pass, why_none) = match self.pass().await {
+            Ok(pass) => (pass, None),
+            Err(error) => (Pass::Unneeded, Some(error)),
+        };
+        let ask = |pass: &Pass| {
+            let mut request = self.client.get(self.url(what)).header(ACCEPT, ACCEPTED);
+            if offset > 0 {
+                request = request.header(RANGE, format!("bytes={offset}-"));
+            }
+            with(request, pass).send()
+        };
+        let response = ask(&pass).await?;
+        if response.status() != StatusCode::UNAUTHORIZED {
+            return Ok(response);
+        }
+        match (why_none, self.renewed(&pass, &response).await?) {
+            (Some(error), _) => Err(error),
+            (None, Some(pass)) => Ok(ask(&pass).await?),
+            (None, None) => Ok(response),
+        }
+    }
+
+    fn url(&self, what: &str) -> String {
+        let namespace = self.reference.namespace().map(|name| format!("?ns={name}")).unwrap_or_default();
+        let (host, repository) = (self.reference.resolve_registry(), self.reference.repository());
+        format!("{}://{host}/v2/{repository}/{what}{namespace}", self.scheme)
+    }
+
+    /// What lets us in. It is asked for once; the version of the protocol is what every registry tells, if only to whom it knows.
+    async fn pass(&self) -> Asked<Pass> {
+        let mut pass = self.pass.lock().await;
+        if *pass == Pass::Unasked {
+            *pass = match &self.auth {
+                Auth::Token(token) => Pass::Header(secret(&format!("Bearer {token}"))?),
+                _ => {
+                    let url = format!("{}://{}/v2/", self.scheme, self.reference.resolve_registry());
+                    let asked = challenge(self.client.get(url).send().await?.headers());
+                    self.answer_to(asked).await?
+                }
+            };
+        }
+        Ok(pass.clone())
+    }
+
+    /// Another pass for one that was good for a while, as those of long pulls are.
+    async fn renewed(&self, old: &Pass, refusal: &Response) -> Asked<Option<Pass>> {
+        let asked = challenge(refusal.headers()).filter(|asked| matches!(asked, Challenge::Bearer { .. }));
+        if asked.is_none() || matches!(old, Pass::Unneeded) || matches!(self.auth, Auth::Token(_)) {
+            return Ok(None);
+        }
+        let mut pass = self.pass.lock().await;
+        // Others who are refused at the same time need one only.
+        if *pass == *old {
+            *pass = self.answer_to(asked).await?;
+        }
+        Ok(Some(pass.clone()))
+    }
+
+    async fn answer_to(&self, asked: Option<Challenge>) -> Asked<Pass> {
+        match (asked, &self.auth) {
+            (Some(Challenge::Bearer { realm, service }), _) => {
+                let token = self.token(&realm, service.as_deref()).await?;
+                Ok(Pass::Header(secret(&format!("Bearer {token}"))?))
+            }
+            (Some(Challenge::Basic), Auth::Basic { username, password }) => {
+                use base64::Engine as _;
+                let both = base64::engine::general_purpose::STANDARD.encode(format!("{username}:{password}"));
+                Ok(Pass::Header(secret(&format!("Basic {both}"))?))
+            }
+            _ => Ok(Pass::Unneeded),
+        }
+    }
+
+    async fn token(&self, realm: &str, service: Option<&str>) -> Asked<String> {
+        let scope = format!("repository:{}:pull", self.reference.repository());
+        let service = service.map(|service| ("service", service));
+        let mut request = self.client.get(realm).query(&[("scope", scope.as_str())]).query(service.as_slice());
+        if let Auth::Basic { username, password } = &self.auth {
+            request = request.basic_auth(username, Some(password));
+        }
+        let mut response = request.send().await?;
+        if response.status() != StatusCode::OK {
+            return Err(OciDistributionError::AuthenticationFailure(shortened(&words(&mut response).await)));
+        }
+        let undecoded = |reason: String| OciDistributionError::RegistryTokenDecodeError(reason);
+        let token = whole(response, LARGEST_TOKEN).await?;
+        let token: Token = serde_json::from_slice(&token).map_err(|error| undecoded(error.to_string()))?;
+        token.token.or(token.access_token).ok_or_else(|| undecoded("there is none".to_owned()))
+    }
+}
+
+fn with(request: RequestBuilder, pass: &Pass) -> RequestBuilder {
+    match pass {
+        Pass::Header(value) => request.header(AUTHORIZATION, value.clone()),
+        Pass::Unasked | Pass::Unneeded => request,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_asked_for_before_a_password() {
+        let asked = |texts: &[&'static str]| {
+            let values = texts.iter().map(|text| (WWW_AUTHENTICATE, HeaderValue::from_static(text)));
+            challenge(&values.collect())
+        };
+        let bearer = |realm: &str, service: Option<&str>| {
+            Some(Challenge::Bearer { realm: realm.to_owned(), service: service.map(str::to_owned) })
+        };
+        assert_eq!(asked(&[]), None);
+        assert_eq!(asked(&[r#"Basic realm="x""#]), Some(Challenge::Basic));
+        assert_eq!(asked(&[r#"Bearer realm="https://a/t",service="s""#]), bearer("https://a/t", Some("s")));
+        assert_eq!(asked(&[r#"bearer Realm="https://a/t""#]), bearer("https://a/t", None));
+        assert_eq!(asked(&[r#"Basic realm="x", Bearer realm="https://a/t""#]), bearer("https://a/t", None));
+        assert_eq!(asked(&[r#"Basic realm="x""#, r#"Bearer realm="https://a/t""#]), bearer("https://a/t", None));
+        assert_eq!(asked(&["Bearer service=s"]), Some(Challenge::Basic), "nowhere to ask");
+    }
+}
