@@ -1,5 +1,6 @@
 //! The HTTP side: from a request to a running session.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
 
 use crate::StreamError;
 use crate::backend::{Backend, PortForward, Request, Streams};
@@ -25,11 +26,12 @@ use crate::sessions::Sessions;
 use crate::spdy::{Spdy, SpdyEnd};
 use crate::ws::{self, Framing, Ws};
 
-/// Connections that did not become a session yet. Each lives for seconds.
+/// Connections that did not become a session yet. Each lives for moments; whoever has more of them, be it any user of this machine,
+/// says nothing on most, and the oldest has to go.
 const MAX_CONNECTIONS: usize = 256;
 
-/// How long a client may take to send its request.
-const REQUEST: Duration = Duration::from_secs(30);
+/// How long a client may take to send its request. It is small, and comes from an API server or an agent nearby.
+const REQUEST: Duration = Duration::from_secs(5);
 
 /// How long to wait before accepting again when there are no more file descriptors.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
@@ -51,9 +53,8 @@ pub async fn serve(
     backend: Arc<dyn Backend>,
     config: Config,
 ) -> io::Result<()> {
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let mut waiting: VecDeque<AbortHandle> = VecDeque::new();
     loop {
-        let Ok(place) = places.clone().acquire_owned().await else { return Ok(()) };
         let socket = match listener.accept().await {
             Ok((socket, _)) => socket,
             Err(error) if is_passing(&error) => {
@@ -65,22 +66,29 @@ pub async fn serve(
         };
         // Keystrokes are small and should not wait for more.
         let _ = socket.set_nodelay(true);
+        waiting.retain(|connection| !connection.is_finished());
+        if waiting.len() >= MAX_CONNECTIONS
+            && let Some(oldest) = waiting.pop_front()
+        {
+            oldest.abort();
+        }
         let (sessions, backend, config) = (sessions.clone(), backend.clone(), config.clone());
-        tokio::spawn(async move {
+        let connection = tokio::spawn(async move {
             let service = service_fn(|request| {
                 let response = sessions.respond(request, backend.clone(), &config);
                 async { Ok::<_, Infallible>(response) }
             });
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
+                .keep_alive(false)
                 .header_read_timeout(REQUEST)
                 .serve_connection(TokioIo::new(socket), service)
                 .with_upgrades();
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "a streaming request failed");
             }
-            drop(place);
         });
+        waiting.push_back(connection.abort_handle());
     }
 }
 

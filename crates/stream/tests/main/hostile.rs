@@ -111,6 +111,19 @@ async fn requests_that_are_no_upgrade_get_an_answer() {
     }
 }
 
+/// Any user of the machine can connect.
+#[tokio::test]
+async fn connections_that_say_nothing_keep_nobody_out() {
+    let server = start(Config::default()).await;
+    let mut silent = Vec::new();
+    for _ in 0..300 {
+        silent.push(TcpStream::connect(server.address).await.unwrap());
+    }
+    assert_eq!(until_closed(silent.swap_remove(0)).await, b"", "the oldest goes");
+    let (head, _) = request(&server, &format!("http://{}/", server.address), &[]).await;
+    assert!(head.starts_with("http/1.1 404 ") && head.contains("connection: close"), "{head}");
+}
+
 #[tokio::test]
 async fn a_client_that_goes_in_the_middle_harms_no_other() {
     let server = start(Config::default()).await;
