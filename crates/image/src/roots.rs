@@ -188,6 +188,18 @@ impl Store {
         Ok(())
     }
 
+    /// The keys of all images that this owner has mounted or was about to.
+    pub fn image_mounts(&self) -> Result<Vec<String>, Error> {
+        let mut keys = Vec::new();
+        for name in names_in(&self.path("mounts"))? {
+            let note = read_note(&self.path("mounts").join(&name));
+            if note.is_ok_and(|note| note.is_some_and(|note| self.owns(&note))) {
+                keys.extend(name.strip_suffix(".json").map(str::to_owned));
+            }
+        }
+        Ok(keys)
+    }
+
     fn root_directory(&self, key: &str) -> Result<PathBuf, Error> {
         Ok(self.path("roots").join(checked(key)?))
     }

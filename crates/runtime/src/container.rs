@@ -18,6 +18,7 @@ use keelet_shim::{
 };
 use tokio::sync::watch;
 
+pub(crate) use self::make::container_of_mount;
 use crate::{
     records::{self, ContainerRecord},
     sandbox::Sandbox,

@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use tonic::Status;
 
 use crate::{
-    container::Container,
+    container::{Container, container_of_mount},
     events::Events,
     keeper,
     pulls::{Pulling, Pulls},
@@ -152,6 +152,8 @@ impl Engine {
                 }
             }
         }
+        let known: BTreeSet<_> = self.tables().containers.keys().cloned().collect();
+        self.unmount_images(|container| !known.contains(container)).await;
         for (id, dir) in unfinished {
             self.remove_unfinished(&id, &dir).await;
         }
@@ -159,8 +161,7 @@ impl Engine {
         if let Err(error) = self.parts.network.sweep(&live).await {
             tracing::warn!(%error, "what earlier pods left of their network cannot be removed");
         }
-        let roots: BTreeSet<_> = self.tables().containers.keys().cloned().collect();
-        for key in self.parts.images.roots().unwrap_or_default().into_iter().filter(|key| !roots.contains(key)) {
+        for key in self.parts.images.roots().unwrap_or_default().into_iter().filter(|key| !known.contains(key)) {
             if let Err(error) = self.blocking(move |parts| parts.images.remove_root(&key)).await {
                 tracing::warn!(%error, "the files of an earlier container cannot be removed");
             }
@@ -178,12 +179,24 @@ impl Engine {
             Err(error) if !records::is_nothing(&error) => return Err(unknown(&dir)(error)),
             Err(error) => {
                 tracing::warn!(container = id, %error, "a container was not finished and is removed");
+                self.unmount_images(|container| container == id).await;
                 let key = id.clone();
                 let _ = self.blocking(move |parts| parts.images.remove_root(&key)).await;
                 let _ = fs::remove_dir_all(&dir);
             }
         }
         Ok(())
+    }
+
+    /// Takes the image volumes of containers away. Nothing else would once their container is forgotten, and as long as one is noted
+    /// its layers stay.
+    async fn unmount_images(&self, of: impl Fn(&str) -> bool) {
+        let keys = self.parts.images.image_mounts().unwrap_or_default();
+        for key in keys.into_iter().filter(|key| container_of_mount(key).is_some_and(&of)) {
+            if let Err(error) = self.blocking(move |parts| parts.images.unmount_image(&key)).await {
+                tracing::warn!(%error, "an image volume of an earlier container cannot be removed");
+            }
+        }
     }
 
     /// Runs something that waits for the disk or the kernel, off the threads that others need.

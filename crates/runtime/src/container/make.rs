@@ -237,6 +237,11 @@ fn image_mount(id: &str, number: usize) -> String {
     format!("{id}-{number}")
 }
 
+/// The container that such a key was made for.
+pub(crate) fn container_of_mount(key: &str) -> Option<&str> {
+    key.rsplit_once('-').map(|(id, _)| id)
+}
+
 /// What cannot be passed on is refused before anything is made.
 fn check(config: &v1::ContainerConfig) -> Result<(), Status> {
     use std::path::Component;

@@ -3,11 +3,21 @@
 use std::{fs, io::Write};
 
 use keelet_cri::v1;
+use keelet_shim::cgroup::Mounts;
 use sha2::{Digest, Sha256};
 
-use crate::{Shown, cases, world::World};
+use crate::{
+    Shown, cases,
+    survival::{kill, shims},
+    world::{Pod, World, names},
+};
 
-cases![an_image_says_what_runs_and_as_whom, an_image_can_be_a_volume];
+cases![
+    an_image_says_what_runs_and_as_whom,
+    an_image_can_be_a_volume,
+    an_image_volume_goes_with_a_container_that_nobody_finished,
+    after_a_restart_of_the_machine_image_volumes_hold_nothing,
+];
 
 /// An archive as `docker save` writes it, with one layer: a shell, two users, a few files.
 pub(crate) fn archive(busybox: &std::path::Path, name: &str) -> Vec<u8> {
@@ -70,17 +80,76 @@ async fn an_image_says_what_runs_and_as_whom(world: &mut World) -> Shown {
     Shown::Yes
 }
 
-async fn an_image_can_be_a_volume(world: &mut World) -> Shown {
-    let Some(busybox) = crate::program("busybox") else { return Shown::Skipped("no busybox for an image".to_owned()) };
-    world.engine().images().import(archive(&busybox, "example.org/data:1").as_slice(), None).expect("imported");
-    let pod = world.pod("volume").await;
-    let mount = |path: &str, sub: &str| v1::Mount {
+fn mount(path: &str, sub: &str) -> v1::Mount {
+    v1::Mount {
         container_path: path.to_owned(),
         image: Some(v1::ImageSpec { image: "example.org/data:1".to_owned(), ..Default::default() }),
         image_sub_path: sub.to_owned(),
         readonly: true,
         ..Default::default()
-    };
+    }
+}
+
+/// A container with a volume, which is made and not started.
+async fn with_volume(world: &World, busybox: &std::path::Path, pod: &Pod) -> String {
+    world.engine().images().import(archive(busybox, "example.org/data:1").as_slice(), None).expect("imported");
+    let mut config = world.container("main", "true");
+    config.mounts = vec![mount("/vol", "")];
+    world.create(pod, config).await.expect("created")
+}
+
+/// As if the server had been killed before it was done, with a container or with its whole pod: there is no record.
+async fn an_image_volume_goes_with_a_container_that_nobody_finished(world: &mut World) -> Shown {
+    let Some(busybox) = crate::program("busybox") else { return Shown::Skipped("no busybox for an image".to_owned()) };
+    let pod = world.pod("container").await;
+    let id = with_volume(world, &busybox, &pod).await;
+    let dir = world.sandbox_dir(&pod.id).join("containers").join(&id);
+    world.close();
+    fs::remove_file(dir.join("record.json")).unwrap();
+    world.reopen().await;
+    assert!(!dir.exists(), "{:?}", names(&dir));
+    assert!(names(&world.dir.join("root/images/mounts")).is_empty());
+
+    with_volume(world, &busybox, &pod).await;
+    world.close();
+    fs::remove_file(world.sandbox_dir(&pod.id).join("record.json")).unwrap();
+    world.reopen().await;
+    assert!(!world.sandbox_dir(&pod.id).exists());
+    Shown::Yes
+}
+
+async fn after_a_restart_of_the_machine_image_volumes_hold_nothing(world: &mut World) -> Shown {
+    let Some(busybox) = crate::program("busybox") else { return Shown::Skipped("no busybox for an image".to_owned()) };
+    let pod = world.pod("rebooted").await;
+    let id = with_volume(world, &busybox, &pod).await;
+    let dir = world.sandbox_dir(&pod.id);
+    world.close();
+    shims().into_iter().for_each(kill);
+    let record: serde_json::Value = serde_json::from_slice(&fs::read(dir.join("record.json")).unwrap()).unwrap();
+    kill(u32::try_from(record["pause"]["pid"].as_u64().unwrap()).unwrap());
+    // What does not outlive a restart: mounts, and the directory of what runs.
+    let root = world.dir.join("root/images/roots").join(&id);
+    for place in [
+        &dir.join("containers").join(&id).join("image-0"),
+        &root.join("rootfs"),
+        &root.join("memory"),
+        &dir.join("shm"),
+    ] {
+        crate::world::run("umount", &[&place.display().to_string()]);
+    }
+    Mounts::find().unwrap().clear(&format!("{}/{}", world.cgroup, pod.id)).unwrap();
+    fs::remove_dir_all(world.dir.join("state")).unwrap();
+    world.reopen().await;
+    assert!(names(&world.dir.join("root/images/mounts")).is_empty());
+    world.engine().images().remove("example.org/data:1").expect("removed");
+    assert!(names(&world.dir.join("root/images/layers")).is_empty(), "no layer stays");
+    Shown::Yes
+}
+
+async fn an_image_can_be_a_volume(world: &mut World) -> Shown {
+    let Some(busybox) = crate::program("busybox") else { return Shown::Skipped("no busybox for an image".to_owned()) };
+    world.engine().images().import(archive(&busybox, "example.org/data:1").as_slice(), None).expect("imported");
+    let pod = world.pod("volume").await;
     let mut config = world.container("main", "cat /vol/data/inner/file /sub/file; touch /vol/x 2>&1; true");
     config.mounts = vec![mount("/vol", ""), mount("/sub", "data/inner")];
     let said = world.output(&pod, config).await;
