@@ -32,8 +32,8 @@ pub(crate) struct Sandbox {
     record: Mutex<SandboxRecord>,
     /// The process that holds its namespaces; none if it had ended before we looked.
     pause: Option<OwnedFd>,
-    /// Stopping and removing take turns.
-    turn: tokio::sync::Mutex<()>,
+    /// Stopping, removing and making containers take turns.
+    pub(crate) turn: tokio::sync::Mutex<()>,
     leaving: std::sync::atomic::AtomicBool,
 }
 

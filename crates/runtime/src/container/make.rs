@@ -27,6 +27,8 @@ use crate::{
 impl Engine {
     pub(crate) async fn create_container(&self, sandbox: &str, config: v1::ContainerConfig) -> Result<String, Status> {
         let sandbox = self.sandbox(sandbox)?;
+        // Who asked may have left and have the sandbox removed: that has to find this container, or this the sandbox stopped.
+        let _turn = sandbox.turn.lock().await;
         if !sandbox.is_ready() {
             return Err(Status::failed_precondition(format!("the sandbox {} is not ready", sandbox.id)));
         }

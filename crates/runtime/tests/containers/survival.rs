@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     env, fs,
+    io::Write,
     process::{Child, Command, ExitCode, Stdio},
     time::Duration,
 };
@@ -24,6 +25,7 @@ cases![
     an_unfinished_sandbox_is_removed,
     a_command_dies_with_the_server_that_asked,
     what_is_begun_is_ended_without_its_caller,
+    a_container_that_is_being_made_goes_with_its_pod,
     a_server_without_files_changes_nothing,
     numbers_may_come_again,
 ];
@@ -376,6 +378,41 @@ async fn what_is_begun_is_ended_without_its_caller(world: &mut World) -> Shown {
             world.cri().remove_container(&container.id).await.expect("removed");
         }
     }
+    Shown::Yes
+}
+
+/// Its caller may have left: then nobody else removes it.
+async fn a_container_that_is_being_made_goes_with_its_pod(world: &mut World) -> Shown {
+    use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
+    let Some(busybox) = crate::program("busybox") else { return Shown::Skipped("no busybox for an image".to_owned()) };
+    let archive = crate::images::archive(&busybox, "example.org/web:1");
+    world.engine().images().import(archive.as_slice(), None).expect("imported");
+    let pod = world.pod("pod").await;
+    let mut config = world.container("main", "true");
+    config.image.as_mut().unwrap().image = "example.org/web:1".to_owned();
+    // Who makes a container looks for its image first: here that waits for us.
+    let list = world.dir.join("root/images/images.json");
+    let kept = list.with_extension("kept");
+    fs::rename(&list, &kept).unwrap();
+    mknodat(CWD, &list, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+    let (cri, one) = (world.cri().clone(), pod.clone());
+    let made = tokio::spawn(async move { cri.create_container(&one.id, config, one.config.clone()).await });
+    let pipe = until("it is being made", async || open(&list, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty()).ok());
+    let mut pipe = fs::File::from(pipe.await);
+    let (cri, id) = (world.cri().clone(), pod.id.clone());
+    let mut removed = tokio::spawn(async move { cri.remove_pod_sandbox(&id).await });
+    // Whoever does not wait for the container has removed the pod by then.
+    let early = tokio::time::timeout(Duration::from_secs(1), &mut removed).await;
+    let images = fs::read(&kept).unwrap();
+    fs::rename(&kept, &list).unwrap();
+    pipe.write_all(&images).unwrap();
+    drop(pipe);
+    if early.is_err() {
+        removed.await.unwrap().expect("removed");
+    }
+    let _ = made.await.unwrap();
+    let left = world.cri().list_containers(None).await.expect("containers");
+    assert!(left.is_empty(), "{left:?}");
     Shown::Yes
 }
 
