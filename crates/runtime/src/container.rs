@@ -102,11 +102,15 @@ impl Container {
     }
 
     /// The first process, while it runs.
-    pub(crate) fn pid(&self) -> Option<u32> {
+    pub(crate) fn process(&self) -> Option<ProcessRef> {
         match &*self.phase() {
-            Phase::Running(running) => Some(running.process.pid),
+            Phase::Running(running) => Some(running.process),
             _ => None,
         }
+    }
+
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.process().map(|process| process.pid)
     }
 
     pub(crate) fn is_running(&self) -> bool {

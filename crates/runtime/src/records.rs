@@ -48,6 +48,9 @@ pub(crate) struct ContainerRecord {
     pub(crate) cgroup: String,
     /// Images mounted into it, by the key of the mount.
     pub(crate) image_mounts: Vec<String>,
+    /// The process of another container whose processes it sees.
+    #[serde(default)]
+    pub(crate) target: Option<ProcessRef>,
     /// Why it could not be started, and when that was tried.
     pub(crate) failed: Option<(String, i64)>,
     /// Stopped after nobody could tell any more how it ended.

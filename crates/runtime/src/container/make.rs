@@ -8,7 +8,10 @@ use std::{
 };
 
 use keelet_cri::v1;
-use keelet_shim::protocol::{self, CONFIG, Exit, PLAN, Plan, Request, STATE, State, container_dir};
+use keelet_shim::{
+    pidfd,
+    protocol::{self, CONFIG, Exit, PLAN, Plan, ProcessRef, Request, STATE, State, container_dir},
+};
 use tonic::Status;
 
 use super::{Container, Phase, log_path, signals::stop_signal};
@@ -71,11 +74,11 @@ impl Engine {
     }
 
     /// The process of the container whose processes this one asks to see.
-    fn target(&self, config: &v1::ContainerConfig) -> Result<Option<u32>, Status> {
+    fn target(&self, config: &v1::ContainerConfig) -> Result<Option<ProcessRef>, Status> {
         let options =
             config.linux.as_ref().and_then(|linux| linux.security_context.as_ref()?.namespace_options.as_ref());
         match options.filter(|options| options.pid == v1::NamespaceMode::Target as i32) {
-            Some(options) => Ok(self.container(&options.target_id)?.pid()),
+            Some(options) => Ok(self.container(&options.target_id)?.process()),
             None => Ok(None),
         }
     }
@@ -86,7 +89,7 @@ impl Engine {
         id: String,
         dir: PathBuf,
         config: v1::ContainerConfig,
-        target: Option<u32>,
+        target: Option<ProcessRef>,
     ) -> Result<Container, Status> {
         let images = &self.parts.images;
         let wanted = config.image.as_ref().map(|image| image.image.as_str()).unwrap_or_default();
@@ -109,7 +112,7 @@ impl Engine {
             sandbox_config: &sandbox.config,
             sandbox_dir: &sandbox.dir,
             pause: sandbox.pause_pid(),
-            target,
+            target: target.map(|process| process.pid),
             rootfs,
             cgroup: &cgroup,
             image: &image.config,
@@ -136,6 +139,7 @@ impl Engine {
             user: security.user,
             cgroup,
             image_mounts,
+            target,
             failed: None,
             given_up_at: None,
         };
@@ -185,6 +189,12 @@ impl Engine {
         }
         if !sandbox.is_ready() {
             return is("is in a sandbox that is not ready");
+        }
+        // Its configuration knows that process by the number alone, which may be another's by now, and that one the node's.
+        let target = container.record().target.map(pidfd::open).transpose();
+        let target = target.map_err(|error| internal("the container whose processes are asked for", &error))?;
+        if target.is_some_and(|handle| handle.is_none_or(pidfd::has_ended)) {
+            return is("asks for the processes of one that has ended");
         }
         let started = sandbox.shim().run(&Request::Start { id: container.id.clone() }).await;
         match started {

@@ -12,6 +12,7 @@ cases![
     the_nodes_namespaces_are_shared_when_asked,
     shared_processes_are_reaped_and_lead_nowhere,
     a_container_sees_the_processes_of_another,
+    a_number_that_came_again_is_not_the_container_that_had_it,
     a_pod_without_its_holder_is_not_ready,
     children_of_a_pod_cgroup_stay_where_the_agent_says,
 ];
@@ -26,6 +27,9 @@ fn container(world: &World, name: &str, script: &str, options: &v1::NamespaceOpt
     security(&mut config).namespace_options = Some(options.clone());
     config
 }
+
+/// The process number that was given last, in the namespace of whoever looks.
+const LAST_NUMBER: &str = "/proc/sys/kernel/ns_last_pid";
 
 const LINKS: &str = "for ns in net ipc uts pid; do readlink /proc/self/ns/$ns; done";
 
@@ -133,6 +137,37 @@ async fn a_container_sees_the_processes_of_another(world: &mut World) -> Shown {
     assert!(said.contains("sleep 1234"), "{said}");
     let wrong = v1::NamespaceOption { target_id: "none".to_owned(), ..target };
     world.create(&one, container(world, "c", "true", &wrong)).await.expect_err("no such container");
+    Shown::Yes
+}
+
+async fn a_number_that_came_again_is_not_the_container_that_had_it(world: &mut World) -> Shown {
+    let options = v1::NamespaceOption {
+        network: NamespaceMode::Node.into(),
+        pid: NamespaceMode::Container.into(),
+        ..Default::default()
+    };
+    let one = pod(world, "again", &options).await;
+    let a = world.start(&one, container(world, "a", "sleep 1234", &options)).await;
+    let target = v1::NamespaceOption { pid: NamespaceMode::Target.into(), target_id: a.clone(), ..options.clone() };
+    let b = world.create(&one, container(world, "b", "cat /proc/1/cmdline", &target)).await.expect("created");
+    let number = world.pid(&a).await;
+    world.cri().stop_container(&a, std::time::Duration::ZERO).await.expect("stopped");
+    if std::fs::write(LAST_NUMBER, (number - 1).to_string()).is_err() {
+        return Shown::Skipped("which process number comes next cannot be set here".to_owned());
+    }
+    let mut other = until("its number is another's", async || {
+        std::fs::write(LAST_NUMBER, (number - 1).to_string()).unwrap();
+        let mut other = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        if other.id() == number {
+            return Some(other);
+        }
+        other.kill().and_then(|()| other.wait()).unwrap();
+        None
+    })
+    .await;
+    let error = world.cri().start_container(&b).await.expect_err("it would be among the node's processes");
+    assert!(error.message.contains("one that has ended"), "{error}");
+    other.kill().and_then(|()| other.wait()).unwrap();
     Shown::Yes
 }
 
