@@ -23,6 +23,7 @@ use crate::{
     sandbox::Sandbox,
     settings::Settings,
     shim::Launcher,
+    stats::Counted,
     streams,
 };
 
@@ -42,6 +43,7 @@ pub(crate) struct Parts {
     /// The program that makes containers, if it is not libcontainer.
     pub(crate) oci_runtime: Option<PathBuf>,
     pub(crate) events: Events,
+    pub(crate) counted: Counted,
     pub(crate) streams: streams::Server,
     tables: Mutex<Tables>,
 }
@@ -101,6 +103,7 @@ impl Engine {
                 .map_err(io("the runtime's own executable".to_owned()))?,
             oci_runtime: settings.oci_runtime.program().map_err(OpenError::OciRuntime)?,
             events: Events::new(),
+            counted: Counted::default(),
             streams: streams::Server::default(),
             tables: Mutex::default(),
             settings,

@@ -1,9 +1,16 @@
 //! What containers and pods use.
 
-use std::{fs, path::Path};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::Path,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use keelet_cri::v1;
 use keelet_shim::cgroup::{Mounts, field};
+use tokio::time::Instant;
 use tonic::Status;
 
 use crate::{
@@ -25,6 +32,14 @@ struct Usage {
     limit: Option<u64>,
     processes: Option<u64>,
 }
+
+/// What containers take on disk, as it was counted a moment ago, by their IDs. Counting goes through all files that a container has
+/// changed or made, which may be millions, and anybody may ask at any time.
+#[derive(Debug, Default)]
+pub(crate) struct Counted(Mutex<BTreeMap<String, (Instant, v1::FilesystemUsage)>>);
+
+/// How long a count stands. The kubelet has such numbers counted no oftener.
+const COUNT_STANDS: Duration = Duration::from_secs(10);
 
 fn usage(mounts: &Mounts, cgroup: &str) -> Usage {
     let text = |controller: &str, file: &str| {
@@ -63,6 +78,28 @@ fn usage(mounts: &Mounts, cgroup: &str) -> Usage {
     }
 }
 
+// === impl Counted ===
+
+impl Counted {
+    fn get(
+        &self,
+        id: &str,
+        clock: impl Fn() -> Instant,
+        count: impl FnOnce() -> Option<v1::FilesystemUsage>,
+    ) -> Option<v1::FilesystemUsage> {
+        let all = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = clock();
+        // Those of containers that are gone go with the rest.
+        all().retain(|_, (at, _)| now.saturating_duration_since(*at) < COUNT_STANDS);
+        if let Some((_, known)) = all().get(id) {
+            return Some(known.clone());
+        }
+        let counted = count()?;
+        all().insert(id.to_owned(), (clock(), counted.clone()));
+        Some(counted)
+    }
+}
+
 // === impl Usage ===
 
 impl Usage {
@@ -92,11 +129,14 @@ fn value(value: u64) -> v1::UInt64Value {
 
 fn of_container(parts: &Parts, container: &Container) -> v1::ContainerStats {
     let (timestamp, used) = (now(), usage(&parts.cgroups, &container.cgroup()));
-    let layer = parts.images.root_usage(&container.id).ok().map(|layer| v1::FilesystemUsage {
-        timestamp,
-        fs_id: Some(v1::FilesystemIdentifier { mountpoint: mountpoint(&parts.settings.images) }),
-        used_bytes: Some(value(layer.bytes)),
-        inodes_used: Some(value(layer.inodes)),
+    let layer = parts.counted.get(&container.id, Instant::now, || {
+        let layer = parts.images.root_usage(&container.id).ok()?;
+        Some(v1::FilesystemUsage {
+            timestamp,
+            fs_id: Some(v1::FilesystemIdentifier { mountpoint: mountpoint(&parts.settings.images) }),
+            used_bytes: Some(value(layer.bytes)),
+            inodes_used: Some(value(layer.inodes)),
+        })
     });
     v1::ContainerStats {
         attributes: Some(v1::ContainerAttributes {
@@ -188,7 +228,31 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
-    use super::{Usage, interfaces, value};
+    use std::{cell::Cell, time::Duration};
+
+    use keelet_cri::v1::FilesystemUsage;
+    use tokio::time::Instant;
+
+    use super::{Counted, Usage, interfaces, value};
+
+    #[test]
+    fn files_are_counted_again_only_after_a_while() {
+        let (counted, start, seconds, counts) = (Counted::default(), Instant::now(), Cell::new(0), Cell::new(0));
+        let get = |id: &str| {
+            let count = || {
+                counts.set(counts.get() + 1);
+                Some(FilesystemUsage { timestamp: counts.get(), ..Default::default() })
+            };
+            let clock = || start + Duration::from_secs(seconds.get());
+            counted.get(id, clock, count).map(|usage| usage.timestamp)
+        };
+        assert_eq!((get("a"), get("a"), get("b")), (Some(1), Some(1), Some(2)));
+        seconds.set(9);
+        assert_eq!((get("a"), get("b")), (Some(1), Some(2)));
+        seconds.set(10);
+        assert_eq!((get("a"), get("a")), (Some(3), Some(3)));
+        assert_eq!(counted.0.lock().expect("whole").len(), 1, "what nobody asks for is forgotten");
+    }
 
     #[test]
     fn the_working_set_is_memory_without_files_nobody_uses() {
