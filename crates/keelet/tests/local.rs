@@ -126,6 +126,20 @@ impl Node {
         format!("unix://{}", self.path("runtime.sock").display())
     }
 
+    /// Starts a run of the pods, and waits until they are ready.
+    fn begin_run(&self, more: &[&str]) -> Going {
+        fs::write(self.path("pod.yaml"), PODS).unwrap();
+        let run = ["run", "--container-runtime-endpoint", &self.endpoint(), "pod.yaml"];
+        let run = self.begin(&[&run[..], more].concat());
+        self.until(|_| run.out().contains(" web Ready is True\n") && run.out().contains(" db Ready is True\n"));
+        run
+    }
+
+    /// Neither a pod nor a directory of a run.
+    fn has_nothing_left(&self) {
+        assert_eq!((self.sandboxes(), self.directories_of_runs()), (0, Vec::new()));
+    }
+
     /// The pods that the runtime has, whoever made them.
     fn sandboxes(&self) -> usize {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -166,13 +180,16 @@ impl Node {
 
     /// What a command of the shell says; `keelet` is in its path.
     fn shell(&self, line: &str) -> String {
-        let program = PathBuf::from(env!("CARGO_BIN_EXE_keelet"));
-        let path = format!("{}:{}", program.parent().unwrap().display(), std::env::var("PATH").unwrap());
         let mut command = Command::new("bash");
-        command.args(["-c", line]).env("PATH", path).env("KEELET_SOCKET", self.path("run/keelet.sock"));
+        command.args(["-c", line]).env("PATH", path_with_keelet()).env("KEELET_SOCKET", self.path("run/keelet.sock"));
         let (_, out, err) = ended(command.current_dir(self.directory.path()));
         out + &err
     }
+}
+
+fn path_with_keelet() -> String {
+    let program = PathBuf::from(env!("CARGO_BIN_EXE_keelet"));
+    format!("{}:{}", program.parent().unwrap().display(), std::env::var("PATH").unwrap())
 }
 
 /// A command that goes on.
@@ -183,6 +200,19 @@ struct Going {
 }
 
 impl Going {
+    #[expect(clippy::disallowed_methods, reason = "a test waits for the processes it tests")]
+    fn told(&self, signal: &str) {
+        let kill = Command::new("sh").args(["-c", &format!("kill -{signal} {}", self.process.id())]).status();
+        assert!(kill.unwrap().success());
+    }
+
+    /// The exit status, after that signal.
+    #[expect(clippy::disallowed_methods, reason = "a test waits for the processes it tests")]
+    fn ends_by(&mut self, signal: &str) -> Option<i32> {
+        self.told(signal);
+        self.process.wait().unwrap().code()
+    }
+
     fn out(&self) -> String {
         fs::read_to_string(&self.out).unwrap()
     }
@@ -606,92 +636,86 @@ fn pods_run_until_somebody_wants_an_end() {
 #[expect(clippy::disallowed_methods, reason = "a test waits for the process it tests")]
 fn a_run_whose_pods_were_deleted_did_not_succeed() {
     let node = Node::with_runtime();
-    fs::write(node.path("pod.yaml"), PODS).unwrap();
-    let mut run = node.begin(&["run", "--container-runtime-endpoint", &node.endpoint(), "pod.yaml"]);
-    node.until(|_| run.out().contains(" web Ready is True\n") && run.out().contains(" db Ready is True\n"));
-    // The first line says how to reach it.
-    let out = run.out();
-    let (_, command) = out.lines().next().unwrap().split_once(" keelet to look from elsewhere: ").unwrap();
-    let pods = node.shell(command);
-    assert!(pods.contains("2/2     Running") && pods.contains("1/1     Running"), "{command}: {pods}");
-    let (_, socket) = command.split_once("--socket ").unwrap();
-    let delete = |pod: &str| node.keelet(&["delete", "pod", pod, "--socket", socket]).0;
+    let mut run = node.begin_run(&[]);
+    let socket = node.directories_of_runs()[0].join("run/keelet.sock");
+    let delete = |pod: &str| node.keelet(&["delete", "pod", pod, "--socket", socket.to_str().unwrap()]).0;
     assert_eq!((delete("db"), delete("web")), (0, 0));
     let code = run.process.wait().unwrap().code();
     assert!(code == Some(1) && run.out().contains(" web was stopped"), "{code:?}: {}", run.out());
 }
 
-/// Pods run without a socket too, and it is said that there is none.
 #[test]
-#[expect(clippy::disallowed_methods, reason = "a test waits for the process it tests")]
-fn a_run_without_a_socket_says_so() {
+fn the_first_line_of_a_run_says_how_to_reach_it() {
     let node = Node::with_runtime();
-    fs::write(node.path("pod.yaml"), PODS).unwrap();
-    let deep = "a".repeat(120);
-    let mut run =
-        node.begin(&["run", "--root-dir", &deep, "--container-runtime-endpoint", &node.endpoint(), "pod.yaml"]);
-    node.until(|_| run.out().contains(" web Ready is True\n"));
-    assert!(
-        run.err().starts_with("keelet: warning: other commands cannot reach these pods: the socket "),
-        "{}",
-        run.err()
-    );
-    assert!(!run.out().contains("--socket"), "{}", run.out());
-    let kill = format!("kill -INT {}", run.process.id());
-    assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
-    assert_eq!(run.process.wait().unwrap().code(), Some(130));
+    let run = node.begin_run(&[]);
+    let out = run.out();
+    let (_, command) = out.lines().next().unwrap().split_once(" keelet to look from elsewhere: ").expect(&out);
+    let pods = node.shell(command);
+    assert!(pods.contains("2/2     Running") && pods.contains("1/1     Running"), "{command}: {pods}");
 }
 
-/// Whoever cannot be told of the pods any more: they are stopped all the same, and nothing is left.
+/// Pods run without a socket too, and it is said that there is none.
+#[test]
+fn a_run_without_a_socket_says_so() {
+    let node = Node::with_runtime();
+    // More than fits into the address of a socket.
+    let mut run = node.begin_run(&["--root-dir", &"a".repeat(120)]);
+    let err = run.err();
+    assert!(err.starts_with("keelet: warning: other commands cannot reach these pods: the socket "), "{err}");
+    assert!(!run.out().contains("--socket"), "{}", run.out());
+    assert_eq!(run.ends_by("INT"), Some(130));
+}
+
+/// Of one closed terminal the kernel tells and the shell does: that is no second Ctrl-C.
+#[test]
+fn a_run_stops_its_pods_when_its_terminal_is_closed() {
+    let node = Node::with_runtime();
+    let mut run = node.begin_run(&[]);
+    run.told("HUP");
+    assert_eq!(run.ends_by("HUP"), Some(129));
+    let out = run.out();
+    assert!(out.contains(" keelet stopping, for up to 1 s;") && !out.contains("killing"), "{out}");
+    node.has_nothing_left();
+}
+
+/// Who was started to ignore that its terminal is closed finds that it cannot write there.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a test waits for the processes it tests")]
-fn a_run_that_nobody_sees_any_more_stops_its_pods() {
+fn a_run_stops_its_pods_when_its_terminal_cannot_be_written() {
     let node = Node::with_runtime();
     fs::write(node.path("pod.yaml"), PODS).unwrap();
-    let run = format!("keelet run --container-runtime-endpoint {} pod.yaml", node.endpoint());
-    let begin = |line: &str| {
-        let program = PathBuf::from(env!("CARGO_BIN_EXE_keelet"));
-        let path = format!("{}:{}", program.parent().unwrap().display(), std::env::var("PATH").unwrap());
-        let mut shell = Command::new("bash");
-        shell.args(["-c", line]).env("PATH", path).env("TMPDIR", node.directory.path()).env("TERM", "xterm");
-        shell.current_dir(node.directory.path()).stdin(Stdio::null()).spawn().unwrap()
-    };
-    let left = || (node.sandboxes(), node.directories_of_runs());
-    let told = |signal: &str, process: u32| {
-        let kill = format!("kill -{signal} {process}");
-        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
-    };
-
-    // Its terminal is closed.
-    let mut hung_up = begin(&format!("exec {run} >out"));
-    node.until(|node| node.sandboxes() == 2);
-    told("HUP", hung_up.id());
-    told("HUP", hung_up.id());
-    assert_eq!(hung_up.wait().unwrap().code(), Some(129));
-    assert_eq!(left(), (0, Vec::new()));
-    let out = fs::read_to_string(node.path("out")).unwrap();
-    assert!(out.contains(" keelet stopping, for up to 1 s;") && !out.contains("killing"), "{out}");
-
-    // Its terminal is closed, and only what it writes there tells: it was started to ignore that signal.
-    let line = format!("script -qec \"trap '' HUP; {run} 2>/dev/null; echo \\$? >ended\" /dev/null >/dev/null");
-    let mut terminal = begin(&format!("exec {line}"));
+    let run = format!("keelet run --container-runtime-endpoint {} pod.yaml 2>/dev/null", node.endpoint());
+    let mut terminal = Command::new("script");
+    terminal.args(["-qec", &format!("trap '' HUP; {run}; echo $? >ended"), "/dev/null"]);
+    terminal.env("PATH", path_with_keelet()).env("TMPDIR", node.directory.path()).env("TERM", "xterm");
+    terminal.current_dir(node.directory.path()).stdin(Stdio::null()).stdout(Stdio::null());
+    let mut terminal = terminal.spawn().unwrap();
     node.until(|node| node.sandboxes() == 2);
     terminal.kill().unwrap();
     terminal.wait().unwrap();
-    node.until(|node| fs::read_to_string(node.path("ended")).is_ok_and(|code| code == "129\n"));
-    assert_eq!(left(), (0, Vec::new()));
+    node.until(|node| fs::read_to_string(node.path("ended")).is_ok_and(|code| code.ends_with('\n')));
+    assert_eq!(fs::read_to_string(node.path("ended")).unwrap(), "129\n");
+    node.has_nothing_left();
+}
 
-    // The disk is full.
-    let mut full = begin(&format!("exec {run} >/dev/full 2>err"));
-    assert_eq!(full.wait().unwrap().code(), Some(130));
-    assert_eq!(left(), (0, Vec::new()));
-    let err = fs::read_to_string(node.path("err")).unwrap();
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a test waits for the process it tests")]
+fn a_run_stops_its_pods_when_the_disk_is_full() {
+    let node = Node::with_runtime();
+    fs::write(node.path("pod.yaml"), PODS).unwrap();
+    let mut run = node.command(&["run", "--container-runtime-endpoint", &node.endpoint(), "pod.yaml"]);
+    let full = || fs::File::options().write(true).open("/dev/full").unwrap();
+    let run = run.stdout(full()).stderr(Stdio::piped()).spawn().unwrap();
+    let Output { status, stderr, .. } = run.wait_with_output().unwrap();
+    let err = String::from_utf8(stderr).unwrap();
     assert!(err.starts_with("keelet: cannot write: No space left on device"), "{err}");
-
-    // Only what the agent does cannot be told.
-    let mut log = begin(&format!("exec {run} -v >out 2>/dev/full"));
-    node.until(|node| fs::read_to_string(node.path("out")).unwrap().contains("web Ready is True"));
-    told("INT", log.id());
-    assert_eq!(log.wait().unwrap().code(), Some(130));
-    assert_eq!(left(), (0, Vec::new()));
+    assert_eq!(status.code(), Some(130));
+    node.has_nothing_left();
+    // What the agent has to say is not worth a pod.
+    let mut run = node.command(&["run", "-v", "--container-runtime-endpoint", &node.endpoint(), "pod.yaml"]);
+    let process = run.stdout(fs::File::create(node.path("out")).unwrap()).stderr(full()).spawn().unwrap();
+    let mut run = Going { process, out: node.path("out"), err: node.path("err") };
+    node.until(|_| run.out().contains(" web Ready is True\n"));
+    assert_eq!(run.ends_by("INT"), Some(130));
+    node.has_nothing_left();
 }
