@@ -313,7 +313,8 @@ impl Store {
         Ok(self.notes()?.into_iter().flat_map(|note| note.layers).collect())
     }
 
-    pub(crate) fn images_in_use(&self) -> Result<BTreeSet<String>, Error> {
+    /// IDs of the images that roots and mounts stand on, whoever owns them.
+    pub fn images_in_use(&self) -> Result<BTreeSet<String>, Error> {
         Ok(self.notes()?.into_iter().map(|note| note.image).collect())
     }
 }

@@ -8,6 +8,7 @@ use keelet_agent::{clock::OsClock, doors::Clock};
 use keelet_lifecycle::Wall;
 use keelet_local::{Client, ClientError, api::List, escaped};
 use serde_json::Value;
+use tokio::net::UnixStream;
 
 use crate::{lookup::distance, output, validate::Verdict, view::pod::PodView};
 
@@ -52,8 +53,23 @@ const LISTED: usize = 20;
 
 impl Connection {
     pub(crate) fn client(&self) -> Client {
+        Client::new(self.named().unwrap_or_else(|| SOCKET.into()))
+    }
+
+    /// The socket that somebody has named, here or in the environment.
+    fn named(&self) -> Option<PathBuf> {
         let told = || std::env::var_os("KEELET_SOCKET").filter(|path| !path.is_empty()).map(PathBuf::from);
-        Client::new(self.socket.clone().or_else(told).unwrap_or_else(|| SOCKET.into()))
+        self.socket.clone().or_else(told)
+    }
+
+    /// The socket of the node's agent, if nobody has named another one and nobody answers on it. An agent that answers, or
+    /// may not be asked, is there.
+    pub(crate) async fn usual_but_nobody(&self) -> Option<&'static str> {
+        if self.named().is_some() {
+            return None;
+        }
+        let refused = UnixStream::connect(SOCKET).await.err()?;
+        matches!(refused.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused).then_some(SOCKET)
     }
 }
 

@@ -12,6 +12,7 @@ use clap::{Args as ClapArgs, Subcommand};
 use futures::{future::BoxFuture, stream};
 use keelet_agent::config::{MOST_PIDS, NodeConfig};
 use keelet_cri::Runtime;
+use keelet_image::Tally;
 use keelet_local::{Archive, Images, Listener, api};
 use keelet_runtime::{Engine, Image, OciRuntime, Pulling, Settings};
 use tokio::{
@@ -159,26 +160,38 @@ impl Images for Store {
             // What is wrong with the archive says more than that nobody read the rest of it.
             let images = imported.map_err(|error| error.to_string())?;
             sent.map_err(|error| format!("the archive did not arrive: {error}"))?;
-            let name = |image: &Image| image.tags.first().cloned().unwrap_or_else(|| image.id.clone());
-            Ok(images.iter().map(name).collect())
+            Ok(images.iter().map(name_of).collect())
         })
     }
 
     fn pulling(&self) -> Vec<api::Pulling> {
-        let told = |Pulling { image, tally }: Pulling| api::Pulling {
-            image,
-            layers: tally.layers,
-            unpacked_layers: tally.unpacked,
-            bytes: tally.bytes,
-            fetched_bytes: tally.fetched(),
-        };
-        self.0.pulling().into_iter().map(told).collect()
+        self.0.pulling().into_iter().map(|Pulling { image, tally }| told(image, &tally)).collect()
     }
 }
 
-async fn start(settings: Settings) -> Result<Engine> {
-    // For pulling images; an earlier one is as good.
+/// What an image that was imported is called.
+pub(crate) fn name_of(image: &Image) -> String {
+    image.tags.first().cloned().unwrap_or_else(|| image.id.clone())
+}
+
+/// How far a pull has come, for those who show it.
+pub(crate) fn told(image: String, tally: &Tally) -> api::Pulling {
+    api::Pulling {
+        image,
+        layers: tally.layers,
+        unpacked_layers: tally.unpacked,
+        bytes: tally.bytes,
+        fetched_bytes: tally.fetched(),
+    }
+}
+
+/// Registries are asked over TLS; whoever prepared for it earlier did it as well.
+pub(crate) fn prepare_to_pull() {
     let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+async fn start(settings: Settings) -> Result<Engine> {
+    prepare_to_pull();
     Engine::open(settings).await.context("the embedded runtime cannot be used")
 }
 

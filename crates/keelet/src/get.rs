@@ -26,7 +26,7 @@ use self::{
     which::{Called, Thing, meant},
 };
 use crate::{
-    ask::{self, Listed},
+    ask::{self, Connection, Listed},
     output,
     style::Style,
     validate::Verdict,
@@ -91,6 +91,9 @@ pub(crate) struct Wanted {
     pub(crate) pod: Option<String>,
 }
 
+/// What is said if there is nothing at all.
+const NOTHING: &str = "No resources found";
+
 /// Answers and prints.
 pub(crate) fn run(args: &Args) -> Result<Verdict> {
     let Asked { kind, name } = args.kind.clone();
@@ -109,6 +112,21 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
 /// Shows things of a kind, all of them or those of these names.
 pub(crate) async fn show(kind: Kind, names: BTreeSet<String>, how: &How) -> Result<Verdict> {
     show_wanted(kind, &Wanted { names, ..Wanted::default() }, how).await
+}
+
+/// Shows images that somebody else has found.
+pub(crate) fn show_images(images: &[Image], how: &How) -> Result<Verdict> {
+    if let Err(why) = possible(Kind::Images, &Wanted::default(), how) {
+        output::error(&why);
+        return Ok(Verdict::Unreadable);
+    }
+    if images.is_empty() && how.is_for_people() {
+        output::note(NOTHING);
+        return Ok(Verdict::Valid);
+    }
+    let items = images.iter().map(to_value).collect::<Result<Vec<_>>>()?;
+    output::out(&print(Kind::Images, &items, false, how)?).context("cannot write the answer")?;
+    Ok(Verdict::Valid)
 }
 
 /// Shows those things of a kind that are wanted.
@@ -145,7 +163,7 @@ pub(crate) async fn show_wanted(kind: Kind, wanted: &Wanted, how: &How) -> Resul
         .map(|(_, thing)| thing.object)
         .collect();
     let names = wanted.names.len();
-    if items.is_empty() && names == 0 && !matches!(how.output, Some(Format::Json | Format::Yaml)) {
+    if items.is_empty() && names == 0 && how.is_for_people() {
         output::note(&nothing(kind, wanted, how, &client).await);
         return Ok(Verdict::Valid);
     }
@@ -223,7 +241,7 @@ fn to_value(thing: &impl Serialize) -> Result<Value> {
 /// What to say if there is nothing: also where there is something.
 async fn nothing(kind: Kind, wanted: &Wanted, how: &How, client: &Client) -> String {
     let Some(namespace) = how.listed.namespace().filter(|_| kind.is_namespaced()) else {
-        return "No resources found".to_owned();
+        return NOTHING.to_owned();
     };
     let elsewhere = How { listed: how.listed.everywhere(), ..how.clone() };
     let others = things(kind, wanted, &elsewhere, client).await.map_or(0, |things| things.len());
@@ -258,6 +276,14 @@ fn print(kind: Kind, items: &[Value], single: bool, how: &How) -> Result<String>
 // === impl How ===
 
 impl How {
+    pub(crate) fn connection(&self) -> &Connection {
+        &self.listed.connection
+    }
+
+    fn is_for_people(&self) -> bool {
+        !matches!(self.output, Some(Format::Json | Format::Yaml))
+    }
+
     fn columns(&self) -> Columns {
         Columns { namespace: self.listed.all_namespaces, wide: self.output == Some(Format::Wide) }
     }

@@ -1,4 +1,6 @@
-//! `keelet image`: what the runtime has to run containers from.
+//! `keelet image`: what the runtime has to run containers from. The agent is asked; where there is none, the store is opened.
+
+mod direct;
 
 use std::{
     collections::BTreeSet,
@@ -21,18 +23,26 @@ use keelet_local::{
 };
 use tokio::io::{AsyncRead, AsyncReadExt};
 
+use self::direct::Direct;
+
 use crate::{
     absence::Absence,
     ask::{self, Connection},
     get, output,
+    paths::absolute,
     progress::{Meter, Part, of_pull},
+    registries::Registries,
     validate::Verdict,
 };
 
 /// List, fetch, remove and import images
+///
+/// The agent of the node is asked. If none answers, and no socket was named, the image store of the node is used itself, as
+/// `keelet run` does; that takes root.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Exit status: 0 done, 1 not done, 2 wrong usage.\n\nExamples:\n  keelet image ls\n  \
-                        keelet image pull docker.io/library/busybox:1.37\n  keelet image rm busybox:1.37")]
+                        keelet image pull docker.io/library/busybox:1.37\n  keelet image rm busybox:1.37\n  \
+                        keelet image ls --image-store /srv/node/runtime/images")]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,
@@ -42,7 +52,12 @@ pub(crate) struct Args {
 enum Command {
     /// List the images of the node
     #[command(visible_alias = "list")]
-    Ls(get::How),
+    Ls {
+        #[command(flatten)]
+        how: get::How,
+        #[command(flatten)]
+        place: Place,
+    },
     /// Fetch images from their registry
     Pull {
         /// Names
@@ -50,6 +65,10 @@ enum Command {
         images: Vec<String>,
         #[command(flatten)]
         connection: Connection,
+        #[command(flatten)]
+        place: Place,
+        #[command(flatten)]
+        registries: Registries,
     },
     /// Remove images
     Rm {
@@ -61,6 +80,8 @@ enum Command {
         force: bool,
         #[command(flatten)]
         connection: Connection,
+        #[command(flatten)]
+        place: Place,
     },
     /// Bring in images from an archive: an OCI layout, or what `docker save` writes
     Import {
@@ -69,7 +90,24 @@ enum Command {
         files: Vec<PathBuf>,
         #[command(flatten)]
         connection: Connection,
+        #[command(flatten)]
+        place: Place,
     },
+}
+
+/// Where the images are, if not with an agent.
+#[derive(Clone, Debug, clap::Args)]
+struct Place {
+    /// Directory of images to use itself, without an agent [default, if no agent answers: the node's,
+    /// /var/lib/keelet/runtime/images]
+    #[arg(long, value_name = "DIR", conflicts_with = "socket")]
+    image_store: Option<PathBuf>,
+}
+
+/// Who has the images.
+enum Keeper {
+    Agent(Client),
+    Store(Direct),
 }
 
 /// Bytes of an archive that are sent at once.
@@ -81,39 +119,78 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// Does it and says so.
 pub(crate) fn run(args: &Args) -> Result<Verdict> {
     match &args.command {
-        Command::Ls(how) => ask::run(get::show(get::Kind::Images, BTreeSet::new(), how)),
-        Command::Pull { images, connection } => ask::run(async {
-            let client = connection.client();
+        Command::Ls { how, place } => ask::run(async {
+            match place.keeper(how.connection()).await? {
+                Keeper::Agent(_) => get::show(get::Kind::Images, BTreeSet::new(), how).await,
+                Keeper::Store(store) => get::show_images(&store.list()?, how),
+            }
+        }),
+        Command::Pull { images, connection, place, registries } => ask::run(async {
+            let keeper = place.keeper(connection).await?;
             for image in images {
-                let pulled = pull(&client, image).await?;
-                output::out(&format!("{image} is {}\n", pulled.image_ref)).context("cannot write the answer")?;
+                let image_ref = match &keeper {
+                    Keeper::Agent(client) => {
+                        registries.refuse_beside("the agent")?;
+                        pull(client, image).await?.image_ref
+                    }
+                    Keeper::Store(store) => store.pull(image, registries).await?,
+                };
+                output::out(&format!("{image} is {image_ref}\n")).context("cannot write the answer")?;
             }
             Ok(Verdict::Valid)
         }),
-        Command::Rm { images, force, connection } => ask::run(async {
-            let client = connection.client();
+        Command::Rm { images, force, connection, place } => ask::run(async {
+            let keeper = place.keeper(connection).await?;
             let mut verdict = Verdict::Valid;
             for image in images {
-                let force = if *force { "?force=true" } else { "" };
-                match client.delete(&format!("/v1/images/{}{force}", escaped(image))).await {
+                let removed = match &keeper {
+                    Keeper::Agent(client) => {
+                        let force = if *force { "?force=true" } else { "" };
+                        client.delete(&format!("/v1/images/{}{force}", escaped(image))).await.map_err(Into::into)
+                    }
+                    Keeper::Store(store) => store.remove(image, *force),
+                };
+                match removed {
                     Ok(()) => output::out(&format!("{image} removed\n")).context("cannot write the answer")?,
                     Err(error) => {
-                        output::error(&ask::explained(&error.into()));
+                        output::error(&ask::explained(&error));
                         verdict = Verdict::Invalid;
                     }
                 }
             }
             Ok(verdict)
         }),
-        Command::Import { files, connection } => ask::run(async {
-            let client = connection.client();
+        Command::Import { files, connection, place } => ask::run(async {
+            let keeper = place.keeper(connection).await?;
             for path in files {
-                let Imported { images } = import(&client, path).await?;
+                let images = match &keeper {
+                    Keeper::Agent(client) => import(client, path).await?.images,
+                    Keeper::Store(store) => store.import(path).await?,
+                };
                 let lines: String = images.iter().map(|image| format!("{image} imported\n")).collect();
                 output::out(&lines).context("cannot write the answer")?;
             }
             Ok(Verdict::Valid)
         }),
+    }
+}
+
+// === impl Place ===
+
+impl Place {
+    /// Whom to ask. That a store is used in the place of an agent is said: another runtime has images of its own.
+    async fn keeper(&self, connection: &Connection) -> Result<Keeper> {
+        if let Some(store) = &self.image_store {
+            if !store.is_dir() {
+                bail!("--image-store: {} is not a directory", store.display());
+            }
+            return Direct::open(&absolute("--image-store", store)?).map(Keeper::Store);
+        }
+        let Some(socket) = connection.usual_but_nobody().await else { return Ok(Keeper::Agent(connection.client())) };
+        let place = direct::of_this_node();
+        let store = Direct::open(&place).with_context(|| format!("no agent answers on {socket}"))?;
+        output::note(&format!("no agent answers on {socket}; using the image store {} itself", place.display()));
+        Ok(Keeper::Store(store))
     }
 }
 

@@ -249,6 +249,73 @@ fn an_agent_and_runs_share_one_store() {
     });
 }
 
+/// What runs have fetched can be looked at and removed without an agent: the store is opened itself, and it is said so.
+#[test]
+fn images_are_managed_without_an_agent() {
+    on_a_node(async |node| {
+        let registry = Registry::start(&node.path("ctl")).await;
+        registry.all.send_replace(true);
+        let keelet = node.command(&[]).as_std().get_program().display().to_string();
+        // The usual places, with nothing in them.
+        let script = format!(
+            "set -e; mount -t tmpfs none /run; mount -t tmpfs none /var/lib; unset KEELET_SOCKET
+            {keelet} image pull --registry-mirror '{}' {IMAGE}; {keelet} image ls -o name
+            {keelet} image rm other:1 || echo $?; {keelet} image rm {IMAGE}; {keelet} image ls
+            {keelet} image ls --image-store /var/lib/none || echo $?
+            KEELET_SOCKET=/run/none {keelet} image ls || echo $?
+            unshare --user {keelet} image ls || echo $?",
+            registry.mirror()
+        );
+        let output = Command::new("unshare").args(["--mount", "bash", "-c", &script]).output().await.expect("unshare");
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let id = out.split_whitespace().nth(2).unwrap_or_default();
+        let expected = format!("{IMAGE} is {id}\nimage/{IMAGE}\n1\n{IMAGE} removed\n1\n1\n1\n");
+        assert!(out == expected && id.starts_with("sha256:"), "{out}\n{err}");
+        let note =
+            "no agent answers on /run/keelet/keelet.sock; using the image store /var/lib/keelet/runtime/images itself";
+        assert_eq!(err.lines().filter(|line| *line == note).count(), 5, "{err}");
+        for part in [
+            "keelet: there is no image \"other:1\" on this node\n",
+            "No resources found\nkeelet: --image-store: /var/lib/none is not a directory\nkeelet: no agent answers on /run/none: ",
+            "keelet: no agent answers on /run/keelet/keelet.sock: the image store /var/lib/keelet/runtime/images is for root: ",
+        ] {
+            assert!(err.contains(part), "{part:?} is missing:\n{err}");
+        }
+    });
+}
+
+/// An image that a container stands on stays, whoever runs it and whoever asks.
+#[test]
+fn an_image_in_use_is_not_removed_behind_its_container() {
+    on_a_node(async |node| {
+        let registry = Registry::start(&node.path("ctl")).await;
+        registry.all.send_replace(true);
+        let (job, images) = (node.path("job.yaml").display().to_string(), node.path("store").display().to_string());
+        fs::create_dir(node.path("store")).expect("a directory");
+        let image = async |arguments: &[&str]| {
+            let output = node.command(&[&["image"], arguments, &["--image-store", &images]].concat()).output();
+            let output = output.await.expect("keelet image");
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            (output.status.code(), text(&output.stdout), text(&output.stderr))
+        };
+        let (code, _, err) = image(&["pull", "--registry-mirror", &registry.mirror(), IMAGE]).await;
+        assert_eq!(code, Some(0), "{err}");
+        node.put("job.yaml", &pod("job", "Never", "until [ -e /end ]; do sleep 0.1; done"));
+        let mut run = node.command(&["run", "--plain", "--image-store", &images, &job]);
+        let mut run = run.stdout(Stdio::piped()).spawn().expect("keelet run");
+        let mut lines = BufReader::new(run.stdout.take().expect("a pipe")).lines();
+        while !lines.next_line().await.expect("readable").expect("more").contains("job main: running") {}
+        let (code, out, err) = image(&["rm", IMAGE]).await;
+        assert_eq!((code, out.as_str()), (Some(1), ""), "{err}");
+        assert_eq!(err, format!("keelet: image {IMAGE:?} is used by a container; --force removes it all the same\n"));
+        let (code, out, _) = image(&["rm", "--force", IMAGE]).await;
+        assert_eq!((code, out), (Some(0), format!("{IMAGE} removed\n")));
+        let told = Command::new("kill").args(["-INT", &run.id().expect("it runs").to_string()]).status().await;
+        assert!(told.expect("kill").success() && run.wait().await.expect("it ends").code() == Some(130));
+        node.leaves_nothing().await;
+    });
+}
+
 /// A run has mirrors too, and what it fetches stays in its store for the next one.
 #[test]
 fn what_a_run_fetches_is_there_for_the_next() {
