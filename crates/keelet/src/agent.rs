@@ -154,7 +154,7 @@ async fn serve(args: &Args) -> Result<()> {
     };
     let embedded::Choice { runtime, images } = embedded::choose(endpoint, &options.paths, &embedded, None).await?;
     let readers = Arc::new(LocalReaders::default());
-    let recovered = recovered(&options.paths, clock.now().boot_id, &features);
+    let (recovered, lost_copies) = recovered(&options.paths, clock.now().boot_id, &features);
     let facts = options.facts(args)?;
     let layout = Layout::new(&options.paths.root_dir, &options.logs);
     let settings = Settings {
@@ -203,6 +203,9 @@ async fn serve(args: &Args) -> Result<()> {
     };
     let served = local::serve(socket, options.healthz(args), Arc::new(api));
     let mut source = ManifestDir::new(&options.manifests, features, Strictness::Strict).beside(recovered);
+    if lost_copies {
+        source = source.with_lost_copies();
+    }
     if let Some(every) = options.config.file_check_frequency {
         source = source.relook_every(every);
     }
@@ -308,12 +311,16 @@ async fn greet(runtime: Runtime) {
     }
 }
 
-/// The pods that an earlier agent left running, as it knew them, without those that have to go. What cannot be used of the
-/// ledger, the agent tells when it opens it.
-fn recovered(paths: &Paths, boot_id: BootId, features: &Features) -> Vec<Arc<Pod>> {
+/// The pods that an earlier agent left running, as it knew them, without those that have to go, and whether there are more of
+/// which no copy can be read. What cannot be used of the ledger, the agent tells when it opens it.
+fn recovered(paths: &Paths, boot_id: BootId, features: &Features) -> (Vec<Arc<Pod>>, bool) {
     let ledger = paths.ledger_settings(boot_id);
     let pods = Snapshot::take(&ledger.durable_root, &ledger.volatile_root, boot_id).pods;
     let stays = |pod: &Recovered| !pod.evidence.durable.ending.as_ref().is_some_and(|ending| ending.deleted);
-    let copies = pods.into_iter().filter(stays).filter_map(|pod| Pod::from_json(pod.copy?, features).ok());
-    copies.map(Arc::new).collect()
+    let left: Vec<_> = pods.into_iter().filter(stays).collect();
+    let expected = left.len();
+    let copies = left.into_iter().filter_map(|pod| Pod::from_json(pod.copy?, features).ok());
+    let copies: Vec<_> = copies.map(Arc::new).collect();
+    let lost = copies.len() < expected;
+    (copies, lost)
 }

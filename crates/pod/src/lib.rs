@@ -43,5 +43,5 @@ pub use self::{
     problem::{Kind, Origin, Problem, Report, Severity},
     read::{MAX_MANIFEST_BYTES, parse_one, read_manifest},
     review::Strictness,
-    validate::volume_types,
+    validate::{MANIFEST, volume_types},
 };

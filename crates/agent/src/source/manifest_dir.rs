@@ -82,6 +82,11 @@ impl ManifestDir {
         Self { manifests: self.manifests.beside(recovered), ..self }
     }
 
+    /// An earlier agent left more pods than those, and their copies cannot be read.
+    pub fn with_lost_copies(self) -> Self {
+        Self { manifests: self.manifests.with_lost_copies(), ..self }
+    }
+
     /// How long to wait from one look to the next without a hint.
     pub fn relook_every(self, relook: Duration) -> Self {
         Self { relook, ..self }

@@ -1,12 +1,12 @@
 //! From files to a listing. Pure.
 
 use std::{
-    collections::{BTreeMap, btree_map::Entry},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     path::PathBuf,
     sync::Arc,
 };
 
-use keelet_pod::{Features, Origin, Pod, Strictness, read_manifest};
+use keelet_pod::{Features, MANIFEST, Origin, Pod, Strictness, read_manifest};
 
 use super::{Listing, SourceProblem, Trouble};
 
@@ -33,8 +33,10 @@ pub struct Manifests {
     files: BTreeMap<String, File>,
     /// What runs by the newest listing, by UID.
     running: BTreeMap<String, Arc<Pod>>,
-    /// What an earlier agent left running, by UID, and no listing has named yet.
+    /// What an earlier agent left running, by UID, and no file has asked for yet.
     recovered: BTreeMap<String, Arc<Pod>>,
+    /// Whether an earlier agent left more than that, of which nobody knows what it is.
+    lost_copies: bool,
     /// Why the directory could not be listed the last time.
     lost: Option<String>,
     listed: bool,
@@ -74,6 +76,7 @@ impl Manifests {
             files: BTreeMap::new(),
             running: BTreeMap::new(),
             recovered: BTreeMap::new(),
+            lost_copies: false,
             lost: None,
             listed: false,
         }
@@ -82,6 +85,11 @@ impl Manifests {
     /// Pods that run already, from an earlier agent.
     pub fn beside(self, recovered: impl IntoIterator<Item = Arc<Pod>>) -> Self {
         Self { recovered: recovered.into_iter().map(|pod| (pod.uid.clone(), pod)).collect(), ..self }
+    }
+
+    /// An earlier agent left more pods than those, and their copies cannot be read.
+    pub fn with_lost_copies(self) -> Self {
+        Self { lost_copies: true, ..self }
     }
 
     /// Takes a look at the directory: all files that are in it now. Whatever is not among them is gone.
@@ -95,8 +103,11 @@ impl Manifests {
         self.lost = None;
         self.listed = true;
         let listing = self.listing();
-        // What a complete listing does not have is not wanted any more.
-        self.recovered.retain(|uid, _| !listing.complete && !listing.pods.contains_key(uid));
+        // What a complete listing does not have is not wanted any more. What it has without a file is held.
+        let settled = |uid: &String| {
+            if listing.pods.contains_key(uid) { listing.files.contains_key(uid) } else { listing.complete }
+        };
+        self.recovered.retain(|uid, _| !settled(uid));
         self.running = listing.pods;
     }
 
@@ -108,8 +119,9 @@ impl Manifests {
     /// What should run.
     pub fn listing(&self) -> Listing {
         let known = self.files.values().all(|file| file.knowledge == Knowledge::Whole);
-        let complete = self.listed && self.lost.is_none() && known;
+        let complete = self.listed && self.lost.is_none() && (known || !self.lost_copies);
         let mut listing = Listing { complete, ..Listing::default() };
+        let mut held = self.held();
         if let Some(why) = &self.lost {
             listing.problems.push(SourceProblem {
                 file: self.directory.display().to_string(),
@@ -122,8 +134,10 @@ impl Manifests {
         for (name, file) in &self.files {
             let path = self.path(name);
             let problem = |trouble| SourceProblem { file: path.clone(), trouble, kept: Vec::new() };
+            let held = held.remove(name).unwrap_or_default();
             // Said once, with the first.
-            let mut kept = file.kept.clone();
+            let mut kept: Vec<_> = file.kept.iter().cloned().chain(held.iter().map(|pod| name_of(pod))).collect();
+            listing.pods.extend(held.into_iter().map(|pod| (pod.uid.clone(), Arc::clone(pod))));
             let troubles = file.troubles.iter().cloned();
             listing.problems.extend(troubles.map(|t| SourceProblem { kept: std::mem::take(&mut kept), ..problem(t) }));
             for asked in &file.pods {
@@ -133,7 +147,7 @@ impl Manifests {
                     continue;
                 }
                 let pod = self.living(asked);
-                if pod != asked {
+                if !is_same(pod, asked) {
                     let trouble = Trouble::Changed { pod: name_of(asked), uid: asked.uid.clone() };
                     // It may be another file that asks for what runs.
                     let unchanged = self.asks_for(pod);
@@ -168,7 +182,26 @@ impl Manifests {
     }
 
     fn asks_for(&self, pod: &Arc<Pod>) -> bool {
-        self.files.values().flat_map(|file| &file.pods).any(|asked| asked == pod)
+        self.files.values().flat_map(|file| &file.pods).any(|asked| is_same(asked, pod))
+    }
+
+    /// Pods of an earlier agent that a file may still ask for, if it could only be read, by the name of the file. A file
+    /// holds those that it once asked for, and those of which nobody knows who did. One that has given way to another of its
+    /// name is not held.
+    fn held(&self) -> BTreeMap<&String, Vec<&Arc<Pod>>> {
+        let asked = || self.files.values().flat_map(|file| &file.pods);
+        let names: BTreeSet<_> = asked().map(|pod| name_of(pod)).collect();
+        let uids: BTreeSet<_> = asked().map(|pod| &pod.uid).collect();
+        let mut held: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for pod in self.recovered.values().filter(|pod| !uids.contains(&pod.uid) && !names.contains(&name_of(pod))) {
+            let whose = manifest_of(pod);
+            let may_ask = |name: &str| whose.is_none_or(|file| *file == self.path(name));
+            let mut unknown = self.files.iter().filter(|(_, file)| file.knowledge == Knowledge::Partial);
+            if let Some((name, _)) = unknown.find(|(name, _)| may_ask(name)) {
+                held.entry(name).or_default().push(pod);
+            }
+        }
+        held
     }
 
     fn merge_file(&self, name: &str, old: File, content: Content) -> File {
@@ -189,10 +222,11 @@ impl Manifests {
     }
 
     fn read(&self, name: &str, old: File, bytes: Vec<u8>) -> File {
-        let origin = Origin::file(self.path(name));
+        let path = self.path(name);
+        let origin = Origin::file(path.clone());
         let report = read_manifest(&bytes, &origin, self.strictness, &self.features);
         let is_valid = report.is_ok();
-        let mut pods: Vec<_> = report.pods.into_iter().map(Arc::new).collect();
+        let mut pods: Vec<_> = report.pods.into_iter().map(|pod| Arc::new(with_manifest(pod, Some(&path)))).collect();
         let mut kept = Vec::new();
         if !is_valid {
             // Which of the older pods the invalid part is about, nobody knows.
@@ -213,6 +247,29 @@ impl Manifests {
     fn path(&self, name: &str) -> String {
         self.directory.join(name).display().to_string()
     }
+}
+
+/// Whether two are the same pod, whichever file asks for it: a file can get another name.
+fn is_same(one: &Pod, other: &Pod) -> bool {
+    let bare = |pod: &Pod| with_manifest(pod.clone(), None);
+    one == other || bare(one) == bare(other)
+}
+
+fn manifest_of(pod: &Pod) -> Option<&String> {
+    pod.source.metadata.annotations.as_ref()?.get(MANIFEST)
+}
+
+/// The pod with that file as the one that asks for it, or with none. The ledger keeps it with the pod's copy, so the next agent
+/// knows whose pods a file is about that it cannot read.
+fn with_manifest(mut pod: Pod, file: Option<&str>) -> Pod {
+    let annotations = &mut Arc::make_mut(&mut pod.source).metadata.annotations;
+    let mut all = annotations.take().unwrap_or_default();
+    match file {
+        Some(file) => all.insert(MANIFEST.to_owned(), file.to_owned()),
+        None => all.remove(MANIFEST),
+    };
+    *annotations = Some(all).filter(|all| !all.is_empty());
+    pod
 }
 
 fn name_of(pod: &Pod) -> String {

@@ -12,8 +12,9 @@
 //! without one, so a lost hint costs little.
 //!
 //! A pod goes when the file that asks for it goes. A file that cannot be read or turns invalid is no such wish: what ran
-//! by its last good version keeps running, and the listing says so. The same holds for a file that asks for something
-//! else under the UID of a pod that runs: a pod does not change during its life.
+//! by its last good version keeps running, and the listing says so. That holds over a restart of the agent too: each pod
+//! says which file asked for it ([`keelet_pod::MANIFEST`]), and only that file keeps it. The same holds for a file that asks for
+//! something else under the UID of a pod that runs: a pod does not change during its life.
 
 mod look;
 mod manifest_dir;
@@ -36,12 +37,13 @@ pub struct Listing {
     /// The pods that should be there, by UID. One that an earlier listing had and this one has not is not wanted any
     /// more.
     pub pods: BTreeMap<String, Arc<Pod>>,
-    /// The file that asks for each of these pods, by UID.
+    /// The file that asks for each of these pods, by UID. One that is kept from an earlier run of the agent, because nobody
+    /// knows what its file asks for by now, has none.
     pub files: BTreeMap<String, String>,
     /// What stands in the way of knowing better, in the order of file names.
     pub problems: Vec<SourceProblem>,
     /// Whether a pod that no listing ever had is surely not wanted. Until this is true, such a pod, of an earlier run of
-    /// the agent, may be one whose file cannot be read at the moment.
+    /// the agent, may be one whose directory cannot be read at the moment.
     pub complete: bool,
 }
 

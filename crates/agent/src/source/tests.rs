@@ -212,15 +212,53 @@ mod pure {
         assert!(look(&mut m, []).pods.is_empty(), "once its file is gone, it goes");
     }
 
+    /// A pod that a file asked an earlier agent for, as the ledger keeps it.
+    fn left(file: &'static str, text: String) -> Arc<Pod> {
+        let listing = look(&mut manifests(), [(file, bytes(text))]);
+        let copy = listing.pods.values().next().expect("a pod").to_json().expect("JSON");
+        Arc::new(Pod::from_json(copy, &Features::default()).expect("valid"))
+    }
+
     #[test]
-    fn a_file_that_was_never_valid_leaves_open_what_is_wanted() {
-        let mut m = manifests();
-        for content in [bytes(invalid("a")), bytes(""), Content::Busy, Content::Unreadable("no".to_owned())] {
-            let listing = look(&mut m, [("a.yaml", content.clone())]);
-            assert!(listing.pods.is_empty() && !listing.complete, "{content:?}");
+    fn a_file_that_was_never_valid_keeps_what_it_asked_an_earlier_agent_for() {
+        let contents = [bytes(invalid("a")), bytes(""), Content::Busy, Content::Unreadable("no".to_owned())];
+        for content in contents {
+            let mut m = manifests().beside([left("a.yaml", manifest("a", "1")), left("b.yaml", manifest("b", "1"))]);
+            let mut looks = || look(&mut m, [("a.yaml", content.clone()), ("c.yaml", bytes(manifest("c", "1")))]);
+            for _ in 0..2 {
+                let listing = looks();
+                assert_eq!(pods(&listing), ["a=1", "c=1"], "{content:?}");
+                assert!(listing.complete, "b is not wanted, whatever is in the file of a: {content:?}");
+                let kept: Vec<_> = listing.problems.iter().flat_map(|problem| &problem.kept).collect();
+                assert!(content == Content::Busy || kept == ["default/a"], "{kept:?}");
+            }
+            // The same as before, or another one in its place.
+            for image in ["1", "2"] {
+                let listing = look(&mut m.clone(), [("a.yaml", bytes(manifest("a", image)))]);
+                assert_eq!((pods(&listing), problems(&listing)), (vec![format!("a={image}")], vec![]));
+                assert!(listing.pods.keys().eq(listing.files.keys()) && listing.complete);
+            }
+            assert_eq!(pods(&look(&mut m.clone(), [("d.yaml", bytes(manifest("a", "2")))])), ["a=2"]);
+            assert!(look(&mut m, []).pods.is_empty(), "once its file is gone, it goes");
         }
-        assert!(look(&mut m, [("a.yaml", bytes(manifest("a", "1")))]).complete);
-        assert!(look(&mut m, [("a.yaml", Content::Busy)]).complete);
+    }
+
+    #[test]
+    fn a_file_that_is_no_manifest_keeps_nothing_that_is_not_its_own() {
+        let readme = || [("README", bytes("Put manifests here."))];
+        let mut m = manifests().beside([left("a.yaml", manifest("a", "1"))]);
+        let listing = look(&mut m, readme());
+        assert!(listing.pods.is_empty() && listing.complete && listing.problems[0].kept.is_empty(), "{listing:?}");
+        // Of a pod that says nothing of its file, nobody knows: it is from an agent that did not write it down.
+        let silent = Arc::new(keelet_pod::parse_one(&manifest("a", "1")).expect("valid"));
+        let mut m = manifests().beside([silent]);
+        let listing = look(&mut m, readme());
+        assert_eq!((pods(&listing), listing.complete), (vec!["a=1".to_owned()], true));
+        assert!(problems(&listing)[0].ends_with("(still running by an older version: default/a)"), "{listing:?}");
+        assert!(look(&mut m, []).pods.is_empty());
+        // Nor of one that is lost: it may be anybody's.
+        let mut m = manifests().with_lost_copies();
+        assert!(!look(&mut m, readme()).complete);
         assert!(look(&mut m, []).complete);
     }
 
@@ -237,7 +275,12 @@ mod pure {
         // Without an older version the valid one runs, and the rest is unknown.
         let listing = look(&mut manifests(), [("x.yaml", two(invalid("b")))]);
         assert_eq!(pods(&listing), ["a=2"]);
-        assert!(!listing.complete);
+        // With one of an earlier agent's it goes on.
+        let before = format!("{}---\n{}", manifest("b", "1"), manifest("a", "1"));
+        let copies = look(&mut manifests(), [("x.yaml", bytes(before))]).pods.into_values();
+        let listing = look(&mut manifests().beside(copies), [("x.yaml", two(invalid("b")))]);
+        assert_eq!(pods(&listing), ["a=2", "b=1"]);
+        assert_eq!(listing.problems[0].kept, ["default/b"]);
     }
 
     #[test]
@@ -469,7 +512,8 @@ async fn what_cannot_be_read_is_named() {
         format!("{path}/link.yaml: cannot be read: it is a link that leads nowhere"),
     ];
     assert_eq!(problems(&listing), expected);
-    assert!(!listing.complete);
+    // Nobody left a pod that came from one of them.
+    assert!(listing.complete && listing.pods.is_empty());
 }
 
 #[tokio::test]

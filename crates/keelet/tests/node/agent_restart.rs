@@ -394,3 +394,30 @@ fn a_long_absence_makes_readiness_doubtful() {
         }
     });
 }
+
+/// A file that cannot be used keeps the pods that came from it, and nobody else's: what is taken out of the directory while no
+/// agent runs goes, whatever else is there.
+#[test]
+fn what_was_taken_away_without_an_agent_goes_beside_a_file_that_is_no_manifest() {
+    on_a_node(async |node| {
+        for name in ["goes", "stays"] {
+            node.want(name, &manifest(name, &format!("containers:\n{}", Actor::new("main"))));
+        }
+        node.start();
+        node.ready("goes").await;
+        let before = node.ready("stays").await;
+        node.kill().await;
+        node.want_no_more("goes");
+        node.put("manifests/README", "What is here runs.\n");
+        // Somebody was interrupted.
+        node.put("manifests/stays.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {");
+        node.start();
+        node.gone("goes").await;
+        let after = node.ready("stays").await;
+        assert_eq!((after.uid.as_str(), after.running()), (before.uid.as_str(), before.running()));
+        let log = node.log();
+        let line = log.lines().find(|line| line.contains("(still running by an older version: default/stays)"));
+        assert!(line.is_some_and(|line| line.contains("stays.yaml")), "{log}");
+        node.leaves_nothing().await;
+    });
+}

@@ -12,6 +12,8 @@ use crate::{
 const PREFIX: &str = "keelet.dev/";
 const RESTART_ALL_GRACE: &str = "keelet.dev/restart-all-grace-period-seconds";
 const PROBE_PERIOD: &str = "keelet.dev/probe-period-ms.";
+/// The file that asked for a pod. The agent writes it; whoever copies a pod copies it too.
+pub const MANIFEST: &str = "keelet.dev/manifest";
 
 /// The shortest probe period.
 const LEAST_PERIOD_MS: u64 = 100;
@@ -27,7 +29,7 @@ pub(super) fn apply(pod: &mut Pod, annotations: &BTreeMap<String, String>, revie
             restart_all_grace(pod, value, &path, review);
         } else if let Some(target) = key.strip_prefix(PROBE_PERIOD) {
             probe_period(pod, target, value, &path, review);
-        } else {
+        } else if key != MANIFEST {
             let known = format!("keelet knows {RESTART_ALL_GRACE} and {PROBE_PERIOD}<container>.<type>");
             review.warn(&path, suspicious(format!("no such annotation; {known}")));
         }

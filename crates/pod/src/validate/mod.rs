@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1;
 
-pub use self::volume::volume_types;
+pub use self::{annotations::MANIFEST, volume::volume_types};
 
 use crate::{
     Features, Pod, defaults,

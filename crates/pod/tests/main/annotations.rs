@@ -67,5 +67,7 @@ fn probe_periods_name_a_container_and_a_probe() {
 fn unknown_annotations_of_ours_are_warned_about() {
     let key = "keelet.dev/restart-all-grace-seconds";
     warned(&annotated(key, "1"), &format!("metadata.annotations[{key}]"), "no such annotation");
+    // Written by the agent, and copied with the pod.
+    clean(&annotated("keelet.dev/manifest", "/m/web.yaml"));
     clean(&annotated("example.com/whatever", "1"));
 }
