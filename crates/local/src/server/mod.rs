@@ -218,7 +218,7 @@ impl Source for watch::Receiver<Arc<Listing>> {
             return Err(match pod.leaving {
                 Some(_) => format!("pod {name} is on its way out already: its manifest is gone"),
                 None => format!(
-                    "pod {name} was left by an earlier agent; it goes once the directory of manifests can be read"
+                    "pod {name} was left by an earlier agent; it goes once its manifest can be read or is taken away"
                 ),
             });
         };
