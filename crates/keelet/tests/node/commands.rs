@@ -201,6 +201,13 @@ fn a_run_leaves_nothing_when_its_terminal_is_closed() {
     });
 }
 
+/// A process with that command line.
+fn process(command: &str) -> Option<String> {
+    let all = fs::read_dir("/proc").expect("processes").flatten().map(|entry| entry.path());
+    let is_it = |path: &PathBuf| fs::read_to_string(path.join("cmdline")).is_ok_and(|found| found == command);
+    all.filter(is_it).map(|path| path.display().to_string()).next()
+}
+
 /// What a run that was killed has left goes before the next one on its directory, of the same pod or another, begins.
 #[test]
 fn a_run_takes_the_place_of_one_that_was_killed() {
@@ -224,15 +231,20 @@ fn a_run_takes_the_place_of_one_that_was_killed() {
         assert_eq!(node.processes("sleep 99"), 0, "it was stopped first");
         assert_eq!(text(&out).matches("job what an earlier run has left of it is stopped first").count(), 1);
         // It dies while it stops its pod, and the same one is to run again.
+        let before = process("sleep\x0088\0");
         let told = Command::new("kill").args(["-INT", &second.id().expect("it runs").to_string()]).status().await;
         assert!(told.expect("kill").success());
-        until_said(&out, "stopping, for up to 1 s", 1).await;
+        // Once for the pod before it, and once for its own.
+        until_said(&out, "job main: Killing: Stopping container main", 2).await;
         second.kill().await.expect("it dies");
         let mut third = a_run_of(node, "sleep '88'");
         into_file(&mut third, &out, &err);
         let mut third = third.spawn().expect("keelet run");
-        until_said(&out, "job main: running", 1).await;
-        running("sleep 88", 1).await;
+        eventually("another life", async || match process("sleep\x0088\0") {
+            Some(now) if Some(&now) != before.as_ref() => Ok(()),
+            other => Err(format!("{other:?}: {}", text(&out))),
+        })
+        .await;
         interrupt(&mut third).await;
         node.leaves_nothing().await;
         fs::remove_dir_all(node.path("run")).expect("nothing is mounted there");
