@@ -14,6 +14,7 @@ mod logs;
 mod node;
 mod notes;
 mod plain;
+mod probes;
 mod screen;
 
 use std::{

@@ -654,6 +654,31 @@ fn the_first_line_of_a_run_says_how_to_reach_it() {
     assert!(pods.contains("2/2     Running") && pods.contains("1/1     Running"), "{command}: {pods}");
 }
 
+/// On a terminal the view shows what probes have found, and how to reach the pods.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a test waits for the processes it tests")]
+fn the_view_of_a_run_shows_probes_and_the_way_to_it() {
+    let node = Node::with_runtime();
+    let probes = "readinessProbe: {exec: {command: [a]}, periodSeconds: 1}, livenessProbe: {exec: {command: [a]}, periodSeconds: 1}";
+    fs::write(node.path("pod.yaml"), PODS.replace("'db:3'", &format!("'db:3', {probes}"))).unwrap();
+    let run = format!("stty cols 120 rows 40; keelet run --container-runtime-endpoint {} pod.yaml", node.endpoint());
+    let mut terminal = Command::new("script");
+    terminal.args(["-qefc", &run, "/dev/null"]).env("PATH", path_with_keelet()).env("TERM", "xterm");
+    terminal.env("TMPDIR", node.directory.path()).env("NO_COLOR", "1").current_dir(node.directory.path());
+    let process = terminal.stdin(Stdio::null()).stdout(fs::File::create(node.path("out")).unwrap()).spawn().unwrap();
+    let mut terminal = Going { process, out: node.path("out"), err: node.path("err") };
+    node.until(|_| terminal.out().contains("RESTARTS   PROBES") && terminal.out().contains("ready ok, live ok"));
+    let socket = node.directories_of_runs()[0].join("run/keelet.sock");
+    assert!(
+        terminal.out().contains(&format!("\nkeelet get pods -A --socket {}", socket.display())),
+        "{}",
+        terminal.out()
+    );
+    terminal.process.kill().unwrap();
+    terminal.process.wait().unwrap();
+    node.until(|node| node.sandboxes() == 0 && node.directories_of_runs().is_empty());
+}
+
 /// Pods run without a socket too, and it is said that there is none.
 #[test]
 fn a_run_without_a_socket_says_so() {
@@ -704,16 +729,23 @@ fn a_run_stops_its_pods_when_the_disk_is_full() {
     let node = Node::with_runtime();
     fs::write(node.path("pod.yaml"), PODS).unwrap();
     let mut run = node.command(&["run", "--container-runtime-endpoint", &node.endpoint(), "pod.yaml"]);
-    let full = || fs::File::options().write(true).open("/dev/full").unwrap();
-    let run = run.stdout(full()).stderr(Stdio::piped()).spawn().unwrap();
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let run = run.stdout(full).stderr(Stdio::piped()).spawn().unwrap();
     let Output { status, stderr, .. } = run.wait_with_output().unwrap();
     let err = String::from_utf8(stderr).unwrap();
     assert!(err.starts_with("keelet: cannot write: No space left on device"), "{err}");
     assert_eq!(status.code(), Some(130));
     node.has_nothing_left();
-    // What the agent has to say is not worth a pod.
+}
+
+/// What the agent has to say is not worth a pod.
+#[test]
+fn a_run_goes_on_if_its_log_cannot_be_written() {
+    let node = Node::with_runtime();
+    fs::write(node.path("pod.yaml"), PODS).unwrap();
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
     let mut run = node.command(&["run", "-v", "--container-runtime-endpoint", &node.endpoint(), "pod.yaml"]);
-    let process = run.stdout(fs::File::create(node.path("out")).unwrap()).stderr(full()).spawn().unwrap();
+    let process = run.stdout(fs::File::create(node.path("out")).unwrap()).stderr(full).spawn().unwrap();
     let mut run = Going { process, out: node.path("out"), err: node.path("err") };
     node.until(|_| run.out().contains(" web Ready is True\n"));
     assert_eq!(run.ends_by("INT"), Some(130));

@@ -21,7 +21,7 @@ use tokio::{
 
 use super::{
     ending::{Ending, Signals},
-    frame::{self, Model},
+    frame::{self, Lives, Model},
     logs,
     node::Node,
     notes::Notes,
@@ -49,6 +49,9 @@ enum Stage {
 
 /// More frames than this in a second nobody sees.
 const FRAME: Duration = Duration::from_millis(50);
+
+/// How old results of probes may be. Those that pass are a second old before they can be read.
+const PROBES_EVERY: Duration = Duration::from_millis(500);
 
 /// How long the last lines of logs may take, once their containers have ended.
 const LAST_LINES: Duration = Duration::from_secs(2);
@@ -81,6 +84,9 @@ struct Course<'a> {
     /// What it means if nobody reads any more.
     unread: Ending,
     notes: Notes,
+    /// What the probes of each pod have shown, by UID, and when that was read.
+    lives: BTreeMap<String, Lives>,
+    lives_read: Option<Instant>,
     /// When images on their way were last told of.
     pulls_told: Instant,
 }
@@ -111,6 +117,8 @@ pub(super) async fn follow(node: &Node, signals: Signals, with_logs: bool, plain
         reader: Reader::There,
         unread: if terminal { Ending::HungUp } else { Ending::Interrupted },
         notes,
+        lives: BTreeMap::new(),
+        lives_read: None,
         pulls_told: Instant::now(),
     };
     course.begin();
@@ -331,7 +339,19 @@ impl Course<'_> {
         });
     }
 
+    /// Looks what probes have shown, now and then. No status tells it.
+    fn look_at_probes(&mut self) {
+        if self.lives_read.is_some_and(|read| read.elapsed() < PROBES_EVERY) {
+            return;
+        }
+        self.lives_read = Some(Instant::now());
+        self.lives = self.node.pods.iter().map(|pod| (pod.uid.clone(), self.node.lives(pod))).collect();
+    }
+
     fn write(&mut self, above: &str) -> io::Result<Reader> {
+        if self.screen.is_some() {
+            self.look_at_probes();
+        }
         let over = self.is_over();
         let Some(screen) = &mut self.screen else {
             return if above.is_empty() { Ok(Reader::There) } else { output::live(above.as_bytes()) };
@@ -345,6 +365,7 @@ impl Course<'_> {
         let model = Model {
             now: self.node.clock.now().wall,
             pods: self.node.pods.iter().map(|pod| (&**pod, here(pod))).collect(),
+            lives: &self.lives,
             events: folded(self.node.readers.events()),
             pulls: self.node.pulling(),
             command: self.node.command(),

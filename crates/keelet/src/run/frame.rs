@@ -1,16 +1,17 @@
 //! What the live view shows. Pure: a model in, lines out.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use keelet_agent::readers::{Published, Told};
 use keelet_lifecycle::{
     Severity, Wall,
+    evidence::Life,
     status::{ConditionType, ContainerState, Truth},
 };
 use keelet_local::api::Pulling;
 use keelet_pod::{Pod, Role};
 
-use super::plain;
+use super::{plain, probes};
 use crate::{
     progress::of_pull,
     style::Style,
@@ -27,6 +28,8 @@ pub(super) struct Model<'a> {
     pub(super) now: Wall,
     /// Each pod, and its newest status.
     pub(super) pods: Vec<(&'a Pod, Option<Arc<Published>>)>,
+    /// Containers that run, by name, of each pod by UID: what their probes have shown.
+    pub(super) lives: &'a BTreeMap<String, Lives>,
     /// The oldest first.
     pub(super) events: Vec<Arc<Told>>,
     /// Images that are being pulled.
@@ -36,6 +39,9 @@ pub(super) struct Model<'a> {
     /// What happens next, and what Ctrl-C does.
     pub(super) footer: String,
 }
+
+/// Containers that run, by name.
+pub(super) type Lives = BTreeMap<String, Box<Life>>;
 
 /// Events that are shown if there is room.
 const EVENTS: usize = 6;
@@ -48,7 +54,7 @@ pub(super) fn lines(model: &Model<'_>, width: usize, height: usize, style: Style
         if !lines.is_empty() {
             lines.push(String::new());
         }
-        pod_lines(pod, published.as_deref(), model.now, style, &mut lines);
+        pod_lines(pod, published.as_deref(), model.lives.get(&pod.uid), model.now, style, &mut lines);
     }
     if !model.pulls.is_empty() {
         lines.push(String::new());
@@ -78,7 +84,14 @@ pub(super) fn lines(model: &Model<'_>, width: usize, height: usize, style: Style
     lines.iter().map(|line| clip(line, width)).collect()
 }
 
-fn pod_lines(pod: &Pod, published: Option<&Published>, now: Wall, style: Style, lines: &mut Vec<String>) {
+fn pod_lines(
+    pod: &Pod,
+    published: Option<&Published>,
+    lives: Option<&Lives>,
+    now: Wall,
+    style: Style,
+    lines: &mut Vec<String>,
+) {
     let name = style.bold(&format!("{}/{}", pod.namespace, pod.name));
     let Some(Published { status, leaving, .. }) = published else {
         lines.push(format!("{name}   {}", style.dim("not there")));
@@ -93,7 +106,9 @@ fn pod_lines(pod: &Pod, published: Option<&Published>, now: Wall, style: Style, 
     ];
     head.extend(status.pod_ip.clone());
     lines.push(head.join("   "));
-    let mut table = Table::new(["CONTAINER", "STATE", "STARTED", "READY", "RESTARTS", ""]);
+    let probed = pod.all_containers().any(probes::are_there);
+    let columns = ["CONTAINER", "STATE", "STARTED", "READY", "RESTARTS"];
+    let mut table = Table::new(columns.into_iter().chain(probed.then_some("PROBES")).chain([""]));
     for container in status.all_containers() {
         let spec = pod.container(&container.name);
         let truth =
@@ -106,14 +121,19 @@ fn pod_lines(pod: &Pod, published: Option<&Published>, now: Wall, style: Style, 
             _ => container.restart_count.to_string(),
         };
         let (tint, word, rest) = short_state(&container.state, now);
-        table.row(vec![
+        let mut cells = vec![
             container.name.clone().into(),
             Cell::tinted(word, tint),
             if is_init { "-".into() } else { truth(container.started == Some(true)) },
             if is_init { "-".into() } else { truth(container.ready) },
             restarts.into(),
-            rest.into(),
-        ]);
+        ];
+        if probed {
+            let life = lives.and_then(|lives| lives.get(&container.name)).map(Box::as_ref);
+            cells.push(probes::cell(spec, life));
+        }
+        cells.push(rest.into());
+        table.row(cells);
     }
     lines.extend(table.text(true, style).lines().enumerate().map(|(index, line)| match index {
         0 => format!("  {}", style.dim(line)),
@@ -260,6 +280,7 @@ mod tests {
         let model = Model {
             now: serde_json::from_value(json!("2026-01-01T00:01:20Z")).unwrap(),
             pods: vec![(&pod, Some(published(&pod)))],
+            lives: &BTreeMap::new(),
             events: (0..20).map(|number| told(&pod, number)).collect(),
             pulls,
             command: Some("keelet get pods --socket /run/a.sock".to_owned()),
@@ -286,6 +307,31 @@ Ctrl-C stops the pods.";
         assert_eq!(frame(100, 12).join("\n"), expected);
         let narrow = frame(30, 12);
         assert!(!narrow.iter().any(|line| line.starts_with("keelet get")), "not the half of it: {narrow:?}");
+    }
+
+    #[test]
+    fn probes_have_a_column_where_there_are_any() {
+        let manifest = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {initContainers: [{name: init, image: a}], containers: [{name: main, image: b, livenessProbe: {tcpSocket: {port: 1}}}]}";
+        let pod = Arc::new(keelet_pod::parse_one(manifest).unwrap());
+        let at = json!({ "boot_ms": 1, "wall": "2026-01-01T00:00:00Z", "boot_id": BootId::default() });
+        let life = json!({
+            "id": "c1", "started": at, "postStart": "done",
+            "liveness": { "run": { "passed": false, "length": 2, "last": at } },
+        });
+        let lives = BTreeMap::from([("main".to_owned(), Box::new(serde_json::from_value(life).unwrap()))]);
+        let model = Model {
+            now: serde_json::from_value(json!("2026-01-01T00:01:20Z")).unwrap(),
+            pods: vec![(&pod, Some(published(&pod)))],
+            lives: &BTreeMap::from([(pod.uid.clone(), lives)]),
+            events: Vec::new(),
+            pulls: Vec::new(),
+            command: None,
+            footer: String::new(),
+        };
+        let expected = "  CONTAINER   STATE              STARTED   READY   RESTARTS      PROBES
+  init        Completed (0)      -         -       0             -
+  main        CrashLoopBackOff   yes       no      2 (20s ago)   live 2/3 failed   back-off 20 s";
+        assert_eq!(lines(&model, 100, 20, Style::Plain)[1..4].join("\n"), expected);
     }
 
     #[test]

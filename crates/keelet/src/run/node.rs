@@ -16,11 +16,13 @@ use keelet_agent::{
     objects::LocalObjects,
     readers::{LocalReaders, Published},
 };
+use keelet_ledger::Snapshot;
 use keelet_lifecycle::observed::Deletion;
 use keelet_local::{BindError, Images, Listener, Local, Source, api::Pulling};
 use keelet_pod::{Features, Pod};
 use tokio::task::JoinSet;
 
+use super::{frame::Lives, probes};
 use crate::{
     agent,
     embedded::Choice,
@@ -35,6 +37,7 @@ pub(super) struct Node {
     pub(super) readers: Arc<LocalReaders>,
     pub(super) clock: Arc<OsClock>,
     pub(super) layout: Layout,
+    ledger: keelet_ledger::Settings,
     /// In the order of the files.
     pub(super) pods: Vec<Arc<Pod>>,
     /// The socket on which other commands reach these pods, or why there is none.
@@ -127,10 +130,11 @@ impl Node {
         let clock = Arc::new(OsClock::new().context("the clock of this machine cannot be used")?);
         let readers = Arc::new(LocalReaders::default());
         let facts = agent::facts::of_this_node(None, None, &base);
+        let ledger = paths.ledger_settings(clock.now().boot_id);
         let settings = Settings {
             rules: rules::of_node(&features)?,
             features,
-            ledger: paths.ledger_settings(clock.now().boot_id),
+            ledger: ledger.clone(),
             mode: Mode::Standalone,
             probe_limit: PROBES,
             facts: facts.clone(),
@@ -162,7 +166,17 @@ impl Node {
             served.spawn(async move { listener.serve(Arc::new(local)).await });
             socket
         });
-        Ok(Self { agent, readers, clock, layout, pods, socket, images, wishes, served, _directory: directory })
+        Ok(Self { agent, readers, clock, layout, ledger, pods, socket, images, wishes, served, _directory: directory })
+    }
+
+    /// The containers of a pod that run, and what their probes have shown: as `keelet why` knows it, from the ledger.
+    pub(super) fn lives(&self, pod: &Pod) -> Lives {
+        if !pod.all_containers().any(probes::are_there) {
+            return Lives::new();
+        }
+        let keelet_ledger::Settings { durable_root, volatile_root, boot_id, .. } = &self.ledger;
+        let found = Snapshot::of_pod(durable_root, volatile_root, *boot_id, &pod.uid).pods.pop();
+        found.map(|found| found.evidence.volatile.lives).unwrap_or_default()
     }
 
     /// The command that shows these pods from elsewhere, if they can be reached.
