@@ -1,8 +1,9 @@
 //! A store of images without an agent: any number of processes may use one at once, and this is one more of them.
 
 use std::{
-    fs::File,
+    fs::{self, File, Permissions},
     io::{self, Read},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, PoisonError,
@@ -46,8 +47,13 @@ impl Direct {
         if !rustix::process::geteuid().is_root() {
             bail!("the image store {place} is for root: try again with sudo");
         }
-        let store = Store::open(directory).with_context(|| format!("the image store {place} cannot be used"))?;
-        Ok(Self { store })
+        let unusable = || format!("the image store {place} cannot be used");
+        if !directory.exists() {
+            // As the runtime makes it: what is above is for others too, and what is in there is not.
+            fs::create_dir_all(directory).with_context(unusable)?;
+            fs::set_permissions(directory, Permissions::from_mode(0o700)).with_context(unusable)?;
+        }
+        Ok(Self { store: Store::open(directory).with_context(unusable)? })
     }
 
     /// All images, ordered as an agent has them. What containers stand on is pinned, whoever runs them.

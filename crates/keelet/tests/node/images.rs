@@ -258,10 +258,11 @@ fn images_are_managed_without_an_agent() {
         let keelet = node.command(&[]).as_std().get_program().display().to_string();
         // The usual places, with nothing in them.
         let script = format!(
-            "set -e; mount -t tmpfs none /run; mount -t tmpfs none /var/lib; unset KEELET_SOCKET
+            "set -e; umask 022; mount -t tmpfs none /run; mount -t tmpfs none /var/lib; unset KEELET_SOCKET
             {keelet} image pull --registry-mirror '{}' {IMAGE}; {keelet} image ls -o name
             {keelet} image rm other:1 || echo $?; {keelet} image rm {IMAGE}; {keelet} image ls
             {keelet} image ls --image-store /var/lib/none || echo $?
+            stat -c %a /var/lib/keelet /var/lib/keelet/runtime/images
             KEELET_SOCKET=/run/none {keelet} image ls || echo $?
             unshare --user {keelet} image ls || echo $?",
             registry.mirror()
@@ -269,7 +270,7 @@ fn images_are_managed_without_an_agent() {
         let output = Command::new("unshare").args(["--mount", "bash", "-c", &script]).output().await.expect("unshare");
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         let id = out.split_whitespace().nth(2).unwrap_or_default();
-        let expected = format!("{IMAGE} is {id}\nimage/{IMAGE}\n1\n{IMAGE} removed\n1\n1\n1\n");
+        let expected = format!("{IMAGE} is {id}\nimage/{IMAGE}\n1\n{IMAGE} removed\n1\n755\n700\n1\n1\n");
         assert!(out == expected && id.starts_with("sha256:"), "{out}\n{err}");
         let note =
             "no agent answers on /run/keelet/keelet.sock; using the image store /var/lib/keelet/runtime/images itself";
