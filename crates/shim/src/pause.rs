@@ -94,12 +94,27 @@ fn tell(report: &OwnedFd, pid: u32) -> Result<(), String> {
 
 /// Kernel parameters below `net`, `kernel` and `fs.mqueue` belong to namespaces; the server has seen that it is one of those.
 fn set_sysctl(parameters: &File, name: &str, value: &str) -> io::Result<()> {
-    if name.split(['.', '/']).any(|part| part.is_empty() || part == "..") {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not the name of a kernel parameter"));
-    }
+    let path = path_of(name)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not the name of a kernel parameter"))?;
     let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-    let file = openat(parameters, name.replace('.', "/"), flags, Mode::empty())?;
+    let file = openat(parameters, path, flags, Mode::empty())?;
     File::from(file).write_all(value.as_bytes())
+}
+
+/// Where a kernel parameter is. The first of `.` and `/` in its name is what separates there, as with sysctl(8); the other is
+/// then a dot that belongs to a name, such as that of an interface for a VLAN.
+fn path_of(name: &str) -> Option<String> {
+    let swapped = |letter| match letter {
+        '.' => '/',
+        '/' => '.',
+        other => other,
+    };
+    let path: String = match name.find(['.', '/']).map(|at| name.as_bytes()[at]) {
+        Some(b'.') => name.chars().map(swapped).collect(),
+        _ => name.to_owned(),
+    };
+    let is_name = |part: &str| !matches!(part, "" | "." | "..");
+    path.split('/').all(is_name).then_some(path)
 }
 
 /// An empty root directory that cannot be written: who follows `/proc/1/root` sees nothing of the node.
@@ -138,6 +153,23 @@ fn wait_for_ever(report: &OwnedFd) -> ! {
         libc::close_range(0, libc::c_uint::MAX, 0);
         loop {
             libc::pause();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::path_of;
+
+    #[test]
+    fn the_first_separator_of_a_parameter_says_what_the_other_is() {
+        let is = |name: &str, path: &str| assert_eq!(path_of(name).as_deref(), Some(path), "{name}");
+        is("net.ipv4.ip_forward", "net/ipv4/ip_forward");
+        is("net/ipv4/ip_forward", "net/ipv4/ip_forward");
+        is("net/ipv4/conf/eth0.100/forwarding", "net/ipv4/conf/eth0.100/forwarding");
+        is("net.ipv4.conf.eth0/100.forwarding", "net/ipv4/conf/eth0.100/forwarding");
+        for name in ["", ".", "net..x", "/net/x", "net/../kernel/x", "net.//.x", "net/./x", "net.x."] {
+            assert_eq!(path_of(name), None, "{name}");
         }
     }
 }
