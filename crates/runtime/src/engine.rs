@@ -17,7 +17,7 @@ use tonic::Status;
 use crate::{
     container::{Container, container_of_mount},
     events::Events,
-    keeper,
+    files, keeper,
     pulls::{Pulling, Pulls},
     records,
     sandbox::Sandbox,
@@ -89,7 +89,7 @@ impl Engine {
             return Err(OpenError::NotRoot);
         }
         let io = |what: String| move |error| OpenError::Io { what, error };
-        for dir in [settings.root.clone(), settings.images.clone(), settings.sandboxes()] {
+        for dir in [settings.root.clone(), settings.images.clone(), settings.sandboxes(), settings.pod_files()] {
             make_private(&dir).map_err(io(dir.display().to_string()))?;
         }
         let owner = Some(settings.sandboxes());
@@ -164,6 +164,7 @@ impl Engine {
         if let Err(error) = self.parts.network.sweep(&live).await {
             tracing::warn!(%error, "what earlier pods left of their network cannot be removed");
         }
+        self.blocking(move |parts| files::sweep(&parts.settings, &live)).await;
         for key in self.parts.images.roots().unwrap_or_default().into_iter().filter(|key| !known.contains(key)) {
             if let Err(error) = self.blocking(move |parts| parts.images.remove_root(&key)).await {
                 tracing::warn!(%error, "the files of an earlier container cannot be removed");

@@ -1,29 +1,55 @@
 //! Files that a sandbox has for its containers.
 
-use std::{ffi::CString, fs, io, os::unix::fs::chown, path::Path};
+use std::{
+    collections::BTreeSet,
+    ffi::CString,
+    fs, io,
+    os::unix::fs::{PermissionsExt, chown, symlink},
+    path::Path,
+};
 
 use keelet_cri::v1;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-use crate::spec::{HOSTNAME, HOSTS, RESOLV_CONF, SHM};
+use crate::{
+    settings::Settings,
+    spec::{HOSTNAME, HOSTS, RESOLV_CONF, SHM},
+};
 
 /// As much as containerd gives.
 const SHM_OPTIONS: &str = "mode=1777,size=65536k";
 
-/// Writes the name, the hosts and the resolver of a pod. Agents that have a better `hosts` file mount it over ours.
-pub(crate) fn write(dir: &Path, config: &v1::PodSandboxConfig, host_network: bool) -> io::Result<()> {
+/// Writes the name, the hosts and the resolver of a pod to a place of their own, and links them from the sandbox's directory.
+/// Agents that have a better `hosts` file mount it over ours.
+pub(crate) fn write(dir: &Path, place: &Path, config: &v1::PodSandboxConfig, host_network: bool) -> io::Result<()> {
+    fs::create_dir_all(place)?;
     let name = if config.hostname.is_empty() { node_name() } else { config.hostname.clone() };
-    fs::write(dir.join(HOSTNAME), format!("{name}\n"))?;
     let hosts = match fs::read_to_string("/etc/hosts") {
         Ok(text) if host_network => text,
         _ => "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n".to_owned(),
     };
-    fs::write(dir.join(HOSTS), hosts)?;
     let resolver = match &config.dns_config {
         Some(dns) => resolv_conf(dns),
         None => fs::read_to_string("/etc/resolv.conf").unwrap_or_default(),
     };
-    fs::write(dir.join(RESOLV_CONF), resolver)
+    for (file, text) in [(HOSTNAME, format!("{name}\n")), (HOSTS, hosts), (RESOLV_CONF, resolver)] {
+        let path = place.join(file);
+        fs::write(&path, text)?;
+        // For everybody in the pod, whoever started us.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644))?;
+        symlink(path, dir.join(file))?;
+    }
+    Ok(())
+}
+
+/// Removes the files of pods that are no more: those that went with an earlier boot.
+pub(crate) fn sweep(settings: &Settings, live: &BTreeSet<String>) {
+    let entries = fs::read_dir(settings.pod_files()).into_iter().flatten().flatten();
+    for entry in entries.filter(|entry| !entry.file_name().to_str().is_some_and(|id| live.contains(id))) {
+        if let Err(error) = fs::remove_dir_all(entry.path()) {
+            tracing::warn!(%error, "the files of an earlier pod cannot be removed");
+        }
+    }
 }
 
 fn node_name() -> String {

@@ -207,9 +207,9 @@ impl Engine {
         handler: &str,
     ) -> Result<Arc<Sandbox>, Status> {
         let prepared = config.clone();
-        let place = dir.to_owned();
+        let (place, files) = (dir.to_owned(), self.parts.settings.pod_files().join(id));
         let users = users::of(&config)?;
-        self.blocking(move |_| prepare(&place, &prepared, users))
+        self.blocking(move |_| prepare(&place, &files, &prepared, users))
             .await
             .map_err(|error| internal("the pod's files", &error))?;
         let shim = self.parts.launcher.launch(dir).map_err(|error| internal("the pod's shim", &error))?;
@@ -273,11 +273,12 @@ impl Engine {
         }
         let _ = Shim::of(dir).done(&Request::Quit { kill: true }, &[]).await;
         let (place, cgroup) = (dir.to_owned(), format!("{}/{id}", self.parts.settings.cgroup));
+        let files = self.parts.settings.pod_files().join(id);
         self.blocking(move |parts| {
             if let Err(error) = parts.cgroups.clear(&cgroup) {
                 tracing::warn!(%error, "the cgroup of a sandbox cannot be removed");
             }
-            if let Err(error) = discard(&place) {
+            if let Err(error) = discard(&place, &files) {
                 tracing::warn!(%error, "the files of a sandbox cannot be removed");
             }
         })
@@ -331,11 +332,12 @@ impl Engine {
         let (dir, cgroup) =
             (sandbox.dir.clone(), cgroup_parent(&self.parts.settings.cgroup, &sandbox.id, &sandbox.config));
         let own = has_own_cgroup(&sandbox.config);
+        let files = self.parts.settings.pod_files().join(&sandbox.id);
         let removed = self.blocking(move |parts| {
             if own {
                 parts.cgroups.clear(&cgroup)?;
             }
-            discard(&dir)
+            discard(&dir, &files)
         });
         removed.await.map_err(|error| internal("the pod's files", &error))?;
         self.forget_sandbox(&sandbox.id);
@@ -441,11 +443,11 @@ fn port_mapping(mapping: &v1::PortMapping) -> Result<PortMapping, Status> {
 }
 
 /// The directory of a sandbox, with what its containers find in `/etc` and `/dev/shm`.
-fn prepare(dir: &Path, config: &v1::PodSandboxConfig, users: Option<Users>) -> io::Result<()> {
+fn prepare(dir: &Path, files: &Path, config: &v1::PodSandboxConfig, users: Option<Users>) -> io::Result<()> {
     fs::create_dir_all(dir.join(CONTAINERS))?;
     records::write_sandbox_config(dir, config)?;
     let options = namespaces(config);
-    files::write(dir, config, options.network == NamespaceMode::Node as i32)?;
+    files::write(dir, files, config, options.network == NamespaceMode::Node as i32)?;
     let root = users.map(|users| (users.uids.first, users.gids.first));
     if let Some(root) = root {
         files::give(dir, root)?;
@@ -456,13 +458,13 @@ fn prepare(dir: &Path, config: &v1::PodSandboxConfig, users: Option<Users>) -> i
     Ok(())
 }
 
-/// Removes a sandbox's directory; what is mounted in it first.
-fn discard(dir: &Path) -> io::Result<()> {
+/// Removes a sandbox's directory and its files elsewhere; what is mounted first.
+fn discard(dir: &Path, files: &Path) -> io::Result<()> {
     files::unmount_shm(dir)?;
-    match fs::remove_dir_all(dir) {
+    [files, dir].into_iter().try_for_each(|dir| match fs::remove_dir_all(dir) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
-    }
+    })
 }
 
 pub(crate) fn internal(what: &str, error: &dyn std::fmt::Display) -> Status {

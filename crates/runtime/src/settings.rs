@@ -95,6 +95,11 @@ impl Settings {
     pub(crate) fn sandboxes(&self) -> PathBuf {
         self.state.join("sandboxes")
     }
+
+    /// Files of pods that their containers may write to. What goes with the boot is in memory, and no pod's to fill.
+    pub(crate) fn pod_files(&self) -> PathBuf {
+        self.root.join("sandboxes")
+    }
 }
 
 #[cfg(test)]

@@ -270,7 +270,14 @@ impl Node {
         eventually("nothing to be left", async || {
             let left = Remains::now().without(&self.before).without_process(agent);
             let mut files: Vec<String> = Vec::new();
-            let kept = ["root/pods", "root/ledger/pods", "state/ledger/pods", "state/runtime/sandboxes", "logs"];
+            let kept = [
+                "root/pods",
+                "root/runtime/sandboxes",
+                "root/ledger/pods",
+                "state/ledger/pods",
+                "state/runtime/sandboxes",
+                "logs",
+            ];
             let more = ["root/runtime/images/roots", "root/runtime/images/mounts", "root/runtime/network/sandboxes"];
             for directory in kept.iter().chain(&more) {
                 let found = fs::read_dir(self.path(directory)).into_iter().flatten().flatten();

@@ -15,6 +15,7 @@ cases![
     a_number_that_came_again_is_not_the_container_that_had_it,
     a_pod_without_its_holder_is_not_ready,
     children_of_a_pod_cgroup_stay_where_the_agent_says,
+    what_a_pod_writes_to_its_files_is_on_disk,
 ];
 
 async fn pod(world: &World, name: &str, options: &v1::NamespaceOption) -> Pod {
@@ -211,5 +212,39 @@ async fn children_of_a_pod_cgroup_stay_where_the_agent_says(world: &mut World) -
     assert!(memory.is_dir(), "the agent's own cgroup is not ours to remove");
     assert!(!memory.join(&id).exists());
     mounts.remove(&format!("{}/pods", world.cgroup)).unwrap();
+    Shown::Yes
+}
+
+/// How much is below a directory, without what is mounted or linked there.
+fn size(dir: &std::path::Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let Ok(about) = dir.symlink_metadata() else { return 0 };
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let paths = entries.map(|entry| entry.path());
+    let paths = paths.filter(|path| path.symlink_metadata().is_ok_and(|found| found.dev() == about.dev()));
+    paths
+        .map(|path| match path.symlink_metadata() {
+            Ok(found) if found.is_dir() => size(&path),
+            Ok(found) => found.len(),
+            Err(_) => 0,
+        })
+        .sum()
+}
+
+/// The directory of a sandbox is in the node's memory, which no pod may fill.
+async fn what_a_pod_writes_to_its_files_is_on_disk(world: &mut World) -> Shown {
+    let pod = world.pod("writes").await;
+    let script = "for file in hosts hostname resolv.conf; do head -c 1000000 /dev/zero >> /etc/$file; done";
+    world.output(&pod, world.container("main", script)).await;
+    let written = world.output(&pod, world.container("next", "cat /etc/hosts /etc/hostname | wc -c")).await;
+    assert!(written.trim().parse::<usize>().unwrap() > 2_000_000, "the pod's containers share them: {written}");
+    let size = size(&world.sandbox_dir(&pod.id));
+    assert!(size < 1_000_000, "{size} bytes");
+    // What was left by a pod that went with its boot goes too.
+    let old = world.dir.join("root/sandboxes/old");
+    std::fs::create_dir_all(&old).unwrap();
+    world.reopen().await;
+    assert!(!old.exists());
+    world.output(&pod, world.container("last", "test -s /etc/hosts")).await;
     Shown::Yes
 }

@@ -248,9 +248,12 @@ impl World {
 
     fn left(&self) -> Vec<String> {
         let mut left: Vec<_> = mounts().difference(&self.mounts_before).map(|line| format!("mount {line}")).collect();
-        for (what, dir) in
-            [("sandbox", "state/sandboxes"), ("root", "root/images/roots"), ("image volume", "root/images/mounts")]
-        {
+        for (what, dir) in [
+            ("sandbox", "state/sandboxes"),
+            ("files", "root/sandboxes"),
+            ("root", "root/images/roots"),
+            ("image volume", "root/images/mounts"),
+        ] {
             left.extend(names(&self.dir.join(dir)).into_iter().map(|name| format!("{what} {name}")));
         }
         let own = std::process::id();
