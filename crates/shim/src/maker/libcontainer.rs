@@ -20,7 +20,7 @@ use libcontainer::{
     workload::{Executor, ExecutorError, ExecutorSetEnvsError, ExecutorValidationError},
 };
 use oci_spec::runtime::{LinuxDeviceCgroup, LinuxDeviceType, Spec};
-use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::process::{DumpableBehavior, Signal, set_dumpable_behavior, set_parent_process_death_signal};
 
 use super::{CONSOLE, Job, Maker, complaints, late, stage, tell_failure, text};
 use crate::{
@@ -184,6 +184,9 @@ impl ContainerProcess {
         self.trees.take().into_iter().try_for_each(late::Tree::put)?;
         own_stdio(process.user().uid()).map_err(|error| text("standard input and output", error))?;
         enter(Path::new(&self.cwd))?;
+        // As soon as it has no more privileges than others in the pod, those could look at what it still has open of the
+        // node. The command can be looked at again.
+        set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(|error| text("not dumpable", error.into()))?;
         self.confinement.apply().map_err(|error| format!("cannot be confined: {error}"))?;
         let none = Vec::new();
         let (args, env) = (process.args().as_ref().unwrap_or(&none), process.env().as_ref().unwrap_or(&none));
