@@ -108,6 +108,12 @@ impl Engine {
             tables: Mutex::default(),
             settings,
         };
+        if let Some(error) = keelet_shim::not_spared() {
+            tracing::info!(
+                %error,
+                "oom_score_adj cannot be lowered here, which takes CAP_SYS_RESOURCE: shims and containers have a higher one than they should"
+            );
+        }
         let engine = Self { parts: Arc::new(parts) };
         engine.take_up().await?;
         Ok(engine)

@@ -16,7 +16,7 @@ use nix::{
 use oci_spec::runtime::{Process, Spec};
 use rustix::{
     fs::{CWD, Mode, OFlags, openat},
-    process::{DumpableBehavior, set_dumpable_behavior},
+    process::{DumpableBehavior, set_dumpable_behavior, umask},
     pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, unlockpt},
 };
 
@@ -73,9 +73,8 @@ fn join_and_fork(command: Command<'_>, report: &OwnedFd) -> Result<(), String> {
     let fail = |what: &str, error: io::Error| format!("{what}: {error}");
     set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(|error| fail("not dumpable", error.into()))?;
     start_afresh().map_err(|error| fail("a new start", error))?;
-    if let Some(score) = command.process.oom_score_adj() {
-        set_oom_score(score).map_err(|error| fail("oom_score_adj", error))?;
-    }
+    let score = command.process.oom_score_adj().unwrap_or_default();
+    set_oom_score(score).map_err(|error| fail("oom_score_adj", error))?;
     join_cgroups(&command).map_err(|error| error.to_string())?;
     let on_node = OnNode::of(command.spec);
     if on_node.differ() {
@@ -142,6 +141,9 @@ fn become_process(process: &Process, confinement: &Confinement) -> Result<(), St
     let mut entered = chdir(cwd);
     for limit in process.rlimits().iter().flatten() {
         set_limit(limit).map_err(|error| format!("rlimit {:?}: {error}", limit.typ()))?;
+    }
+    if let Some(mask) = process.user().umask() {
+        umask(Mode::from_raw_mode(mask));
     }
     let none = Vec::new();
     let (args, env) = (process.args().as_ref().unwrap_or(&none), process.env().as_ref().unwrap_or(&none));

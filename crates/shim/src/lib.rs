@@ -36,4 +36,4 @@ mod shim;
 pub mod users;
 pub mod wire;
 
-pub use self::shim::run;
+pub use self::{process::not_spared, shim::run};

@@ -107,10 +107,9 @@ pub(crate) fn tell_failure(report: &impl AsFd, error: &str) {
 
 fn try_make(job: &Job<'_>) -> Result<(), String> {
     start_afresh().map_err(|error| text("a new start", error))?;
-    // Inherited by the container. Left to others, a score that cannot be lowered would be an error.
-    if let Some(score) = job.process.oom_score_adj() {
-        set_oom_score(score).map_err(|error| text("oom_score_adj", error))?;
-    }
+    // Inherited by the container, so that one which asks for none must not have the shim's. Left to others, a score that
+    // cannot be lowered would be an error.
+    set_oom_score(job.process.oom_score_adj().unwrap_or_default()).map_err(|error| text("oom_score_adj", error))?;
     match &job.plan.runc {
         None => Libcontainer.make(job),
         Some(program) => Runc { program }.make(job),

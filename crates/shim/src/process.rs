@@ -1,9 +1,19 @@
 //! Small things that a forked process does.
 
-use std::{io, time::SystemTime};
+use std::{fs, io, time::SystemTime};
 
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
-use rustix::process::{WaitOptions, wait};
+use rustix::{
+    fs::Mode,
+    process::{WaitOptions, umask, wait},
+};
+
+/// How the killer of processes is told to spare a shim and what holds the pod together, as far as that is allowed.
+pub(crate) const OOM_SCORE: i32 = -998;
+const OOM_SCORE_FILE: &str = "/proc/self/oom_score_adj";
+
+/// What everybody else's containers start with.
+const USUAL_UMASK: u32 = 0o022;
 
 /// The time in nanoseconds since 1970.
 pub(crate) fn now() -> i64 {
@@ -11,7 +21,7 @@ pub(crate) fn now() -> i64 {
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// Lets go of what a container must not inherit: signals that are blocked or ignored, and keys.
+/// Lets go of what a container must not inherit: signals that are blocked or ignored, the mask for new files, and keys.
 ///
 /// The shim blocks some signals, Rust ignores SIGPIPE, and whoever started the server may have ignored more. The kernel's keys of a
 /// session are the node's, and anybody in the session may read them.
@@ -26,6 +36,7 @@ pub(crate) fn start_afresh() -> io::Result<()> {
         }
     }
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
+    umask(Mode::from_raw_mode(USUAL_UMASK));
     const JOIN_SESSION_KEYRING: libc::c_long = 1;
     #[expect(unsafe_code, reason = "no name is given, so the kernel reads nothing")]
     let joined = unsafe { libc::syscall(libc::SYS_keyctl, JOIN_SESSION_KEYRING, std::ptr::null::<u8>()) };
@@ -41,10 +52,19 @@ pub(crate) fn start_afresh() -> io::Result<()> {
 /// Who is killed first when memory is short. Root without CAP_SYS_RESOURCE may only raise its own, so what cannot be
 /// lowered stays as it is.
 pub(crate) fn set_oom_score(score: i32) -> io::Result<()> {
-    match std::fs::write("/proc/self/oom_score_adj", score.to_string()) {
+    match fs::write(OOM_SCORE_FILE, score.to_string()) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
         other => other,
     }
+}
+
+/// Why a process of ours cannot be spared when memory is short; none if it can. What it takes is not one's own to know: in
+/// a user namespace everybody has the capability, and it counts for nothing. So it is tried, and taken back.
+pub fn not_spared() -> Option<io::Error> {
+    let before = fs::read_to_string(OOM_SCORE_FILE).ok()?;
+    let tried = fs::write(OOM_SCORE_FILE, OOM_SCORE.to_string());
+    let restored = fs::write(OOM_SCORE_FILE, before.trim());
+    tried.and(restored).err()
 }
 
 /// A child that has ended, and its wait status.

@@ -26,13 +26,10 @@ use crate::{
     logfile::Stream,
     maker::{STDERR, STDIN, STDOUT},
     pidfd::{self, exit_code},
-    process::{now, reap, set_oom_score},
+    process::{OOM_SCORE, now, reap, set_oom_score},
     protocol::{Answer, Exit, ProcessRef, STATE, State, container_dir, write},
     seal,
 };
-
-/// How the killer of processes is told to spare a shim and what holds the pod together, as far as that is allowed.
-const OOM_SCORE: i32 = -998;
 
 /// Exits of processes that nobody has claimed yet.
 const MOST_STRAYS: usize = 256;

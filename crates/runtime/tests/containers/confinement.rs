@@ -6,7 +6,7 @@ use keelet_cri::v1;
 
 use crate::{
     Shown, cases,
-    world::{World, security},
+    world::{World, security, until},
 };
 
 cases![
@@ -19,6 +19,7 @@ cases![
     the_runtimes_own_program_cannot_be_written,
     kernel_parameters_are_set_in_the_pod_alone,
     what_the_runtime_keeps_is_for_root_alone,
+    what_the_server_was_started_with_stays_outside,
 ];
 
 async fn the_root_can_be_read_only(world: &mut World) -> Shown {
@@ -296,5 +297,24 @@ async fn kernel_parameters_are_set_in_the_pod_alone(world: &mut World) -> Shown 
     bad.linux.as_mut().unwrap().sysctls = [("kernel.core_pattern".to_owned(), "|/evil".to_owned())].into();
     let error = world.run_pod(bad).await.err().expect("refused");
     assert!(error.message.contains("kernel.core_pattern"), "{error}");
+    Shown::Yes
+}
+
+/// The mask of whoever started the server, and how a shim is spared when memory runs short, are not for containers.
+async fn what_the_server_was_started_with_stays_outside(world: &mut World) -> Shown {
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    // Where a shim cannot be spared it has this one.
+    fs::write("/proc/self/oom_score_adj", "300").unwrap();
+    let pod = world.pod("outside").await;
+    let about = "umask; cat /proc/self/oom_score_adj; cat /etc/hosts /etc/hostname /etc/resolv.conf > /dev/null";
+    for uid in [0, 1000] {
+        let name = format!("user-{uid}");
+        let mut config = world.container(&name, &format!("{about} && echo complete; sleep 1000"));
+        security(&mut config).run_as_user = Some(v1::Int64Value { value: uid });
+        let id = world.start(&pod, config).await;
+        until("it has told all", async || world.said(&pod, &name).contains("complete").then_some(())).await;
+        assert_eq!(world.said(&pod, &name), "0022\n0\ncomplete\n");
+        assert_eq!(world.exec(&id, about).await, "0022\n0\n");
+    }
     Shown::Yes
 }

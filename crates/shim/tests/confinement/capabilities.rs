@@ -19,6 +19,7 @@ pub(crate) const CASES: &[Case] = &[
     ("capabilities_without_a_change_of_user", capabilities_without_a_change_of_user),
     ("a_proc_that_lies_is_not_asked", a_proc_that_lies_is_not_asked),
     ("what_cannot_be_is_an_error", what_cannot_be_is_an_error),
+    ("who_cannot_be_spared_knows", who_cannot_be_spared_knows),
 ];
 
 /// Arguments: then, uid, gid, groups, capabilities, ambient ones, no_new_privs.
@@ -49,6 +50,13 @@ pub(crate) fn play(role: &str, args: &[String]) -> bool {
         ("apply-twice", [first, second]) => {
             apply(&to_oci(&set(first), &BTreeSet::new())).unwrap();
             apply(&to_oci(&set(second), &BTreeSet::new())).unwrap();
+        }
+        ("spared", [caps]) => {
+            apply(&to_oci(&set(caps), &BTreeSet::new())).unwrap();
+            let score = || fs::read_to_string("/proc/self/oom_score_adj").unwrap();
+            let before = score();
+            println!("{:?}", keelet_shim::not_spared().map(|error| error.kind()));
+            assert_eq!(score(), before, "nothing has changed");
         }
         _ => return false,
     }
@@ -209,4 +217,16 @@ fn unable() -> Option<Shown> {
 fn unshare_mounts() {
     // SAFETY: the only thing unshared is the mount namespace (and with it the working directory) of this one thread.
     unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }.unwrap();
+}
+
+fn who_cannot_be_spared_knows() -> Shown {
+    if let Some(skipped) = unable() {
+        return skipped;
+    }
+    assert_eq!(told_by("spared", &["CHOWN"]), "Some(PermissionDenied)\n");
+    if keelet_shim::not_spared().is_some() {
+        return Shown::Skipped("nobody can be spared here".to_owned());
+    }
+    assert_eq!(told_by("spared", &["SYS_RESOURCE"]), "None\n");
+    Shown::Yes
 }
