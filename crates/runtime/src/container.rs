@@ -1,5 +1,6 @@
 //! Containers, and what is known of them.
 
+mod ends;
 mod make;
 mod signals;
 mod stop;
@@ -115,6 +116,11 @@ impl Container {
 
     pub(crate) fn is_running(&self) -> bool {
         self.pid().is_some()
+    }
+
+    /// Whether it had ended when we looked for the process that is said to run.
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(&*self.phase(), Phase::Running(Running { handle: None, .. }))
     }
 
     /// A handle on a process that only its shim knew of; none if there is nothing to watch.

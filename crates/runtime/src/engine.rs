@@ -9,6 +9,7 @@ use std::{
     time::SystemTime,
 };
 
+use futures::StreamExt;
 use keelet_cri::{Runtime, Server};
 use keelet_shim::{cgroup::Mounts, protocol::CONTAINERS};
 use tokio::task::JoinHandle;
@@ -26,6 +27,9 @@ use crate::{
     stats::Counted,
     streams,
 };
+
+/// Shims that are asked at once what became of their pods. Each takes some open files while it answers.
+const ASKED_AT_ONCE: usize = 16;
 
 /// The runtime. Cheap to clone; clones are the same one.
 #[derive(Clone)]
@@ -141,7 +145,7 @@ impl Engine {
 
     /// Everything that an earlier server left: sandboxes it finished are kept, others removed.
     async fn take_up(&self) -> Result<(), OpenError> {
-        let mut unfinished = Vec::new();
+        let (mut finished, mut unfinished) = (Vec::new(), Vec::new());
         for dir in subdirectories(&self.parts.settings.sandboxes())? {
             let id = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
             match records::read_sandbox(&dir) {
@@ -152,7 +156,7 @@ impl Engine {
                         self.take_up_container(&sandbox, dir).await?;
                     }
                     self.tables().sandboxes.insert(id, Arc::clone(&sandbox));
-                    keeper::keep(self, sandbox).await;
+                    finished.push(sandbox);
                 }
                 Err(error) if !records::is_nothing(&error) => return Err(unknown(&dir)(error)),
                 Err(error) => {
@@ -161,6 +165,9 @@ impl Engine {
                 }
             }
         }
+        // One that does not answer holds up no other.
+        let keeping = futures::stream::iter(finished);
+        keeping.for_each_concurrent(ASKED_AT_ONCE, |sandbox| keeper::keep(self, sandbox)).await;
         let known: BTreeSet<_> = self.tables().containers.keys().cloned().collect();
         self.unmount_images(|container| !known.contains(container)).await;
         for (id, dir) in unfinished {

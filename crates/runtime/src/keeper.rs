@@ -6,18 +6,23 @@ use std::{
     time::Duration,
 };
 
-use keelet_shim::protocol::{Answer, Request, is_shortage};
+use keelet_shim::{
+    protocol::{Answer, Request, is_shortage},
+    wire::MOST_FDS,
+};
 
 use crate::{
+    container::Container,
     engine::{Engine, Parts},
     sandbox::Sandbox,
-    shim::{Connection, Shim, ShimError},
+    shim::{Connection, Ended, Shim, ShimError},
 };
 
 /// Between two attempts to replace a shim that is gone.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Listens to the sandbox's shim from now on. When this returns, what the shim knew is known.
+/// Listens to the sandbox's shim from now on. When this returns, what the shim knew is known, unless it does not answer: then
+/// it is listened to as soon as it does.
 pub(crate) async fn keep(engine: &Engine, sandbox: Arc<Sandbox>) {
     let listening = listen(engine, &sandbox).await;
     let (parts, sandbox) = (Arc::downgrade(&engine.parts), Arc::downgrade(&sandbox));
@@ -32,9 +37,14 @@ async fn follow(parts: Weak<Parts>, sandbox: Weak<Sandbox>, mut listening: Optio
                 let answer = connection.answer().await;
                 let Some((engine, sandbox)) = upgrade(&parts, &sandbox) else { return };
                 match answer {
-                    Ok(Answer::Started { id } | Answer::Ended { id, .. }) if !id.is_empty() => {
+                    Ok(Answer::Started { id }) => {
                         if let Ok(container) = engine.container(&id) {
                             engine.refresh(&container);
+                        }
+                    }
+                    Ok(Answer::Ended { id, exit }) if !id.is_empty() => {
+                        if let Ok(container) = engine.container(&id) {
+                            engine.ended(&container, exit);
                         }
                     }
                     // The process that held the pod together.
@@ -64,23 +74,17 @@ fn upgrade(parts: &Weak<Parts>, sandbox: &Weak<Sandbox>) -> Option<(Engine, Arc<
 
 /// Connects to the shim, or starts another in its place.
 async fn listen(engine: &Engine, sandbox: &Arc<Sandbox>) -> Option<Connection> {
-    let shim = Shim::of(&sandbox.dir);
-    match watch(&shim).await {
-        Ok(connection) => {
-            for container in engine.containers_of(&sandbox.id) {
-                engine.refresh(&container);
-            }
-            return Some(connection);
-        }
+    match watched(engine, sandbox).await {
+        Ok(connection) => connection,
         // It may well be there.
         Err(ShimError::Gone(error)) if is_shortage(&error) => {
             tracing::warn!(sandbox = sandbox.id, %error, "the shim of a pod cannot be asked; it is tried again");
-            return None;
+            None
         }
-        Err(_) => {}
-    }
-    match replace(engine, sandbox).await {
-        Ok(connection) => connection,
+        Err(error @ ShimError::Late) => {
+            tracing::warn!(sandbox = sandbox.id, %error, "what happens in a pod is not known; it is tried again");
+            None
+        }
         Err(error) => {
             tracing::warn!(sandbox = sandbox.id, %error, "the shim of a pod is gone and cannot be replaced; it is tried again");
             None
@@ -88,38 +92,74 @@ async fn listen(engine: &Engine, sandbox: &Arc<Sandbox>) -> Option<Connection> {
     }
 }
 
-async fn watch(shim: &Shim) -> Result<Connection, ShimError> {
-    let mut connection = shim.ask(&Request::Watch, &[]).await?;
-    connection.done().await?;
-    Ok(connection)
+async fn watched(engine: &Engine, sandbox: &Arc<Sandbox>) -> Result<Option<Connection>, ShimError> {
+    let shim = sandbox.shim();
+    // Asked for before the shim is: what was gone by then it knows, or nobody does.
+    let gone: Vec<_> = engine.containers_of(&sandbox.id).into_iter().filter(|container| container.is_gone()).collect();
+    let (connection, ended) = match shim.watch().await {
+        Err(ShimError::Gone(error)) if is_shortage(&error) => return Err(error.into()),
+        // It lives. Two shims of one pod would be one too many.
+        Err(ShimError::Late) => return Err(ShimError::Late),
+        Err(_) => match replace(engine, sandbox).await? {
+            Some(watched) => watched,
+            None => return Ok(None),
+        },
+        Ok(watched) => watched,
+    };
+    agree(engine, sandbox, &shim, ended).await?;
+    for container in gone.iter().filter(|container| container.is_running()) {
+        give_up(engine, container).await;
+    }
+    Ok(Some(connection))
 }
 
-/// A new shim, which adopts what still runs. What was about to start when the old one went is ended: nobody would ever know of it.
-async fn replace(engine: &Engine, sandbox: &Arc<Sandbox>) -> Result<Option<Connection>, ShimError> {
-    let containers = engine.containers_of(&sandbox.id);
-    let mut running = Vec::new();
-    for container in &containers {
+/// A new shim. What was about to start when the old one went is ended: nobody would ever know of it.
+async fn replace(engine: &Engine, sandbox: &Arc<Sandbox>) -> Result<Option<(Connection, Vec<Ended>)>, ShimError> {
+    let mut running = 0;
+    for container in engine.containers_of(&sandbox.id) {
         match container.handle_without_shim()? {
-            Some(handle) => running.push((container.id.clone(), handle)),
-            None => {
-                let cgroup = container.cgroup();
-                engine.blocking(move |parts| parts.cgroups.kill(&cgroup)).await;
-                engine.lost(container);
-            }
+            Some(_) => running += 1,
+            None => give_up(engine, &container).await,
         }
     }
-    if sandbox.is_stopped() && running.is_empty() {
+    if sandbox.is_stopped() && running == 0 {
         return Ok(None);
     }
-    tracing::warn!(
-        sandbox = sandbox.id,
-        containers = running.len(),
-        "the shim of a pod is gone; another takes its place"
-    );
-    let shim = engine.parts.launcher.launch(&sandbox.dir)?;
-    let connection = watch(&shim).await?;
-    let ids = running.iter().map(|(id, _)| id.clone()).collect();
-    let handles: Vec<_> = running.iter().map(|(_, handle)| handle.as_fd()).collect();
-    shim.done(&Request::Adopt { ids }, &handles).await?;
-    Ok(Some(connection))
+    tracing::warn!(sandbox = sandbox.id, containers = running, "the shim of a pod is gone; another takes its place");
+    engine.parts.launcher.launch(&sandbox.dir)?.watch().await.map(Some)
+}
+
+/// What the shim knows becomes known here, and it is told of all that runs: it may be a new one, or one whose server was
+/// killed before it could say anything.
+async fn agree(engine: &Engine, sandbox: &Sandbox, shim: &Shim, ended: Vec<Ended>) -> Result<(), ShimError> {
+    for Ended { id, exit } in ended {
+        if let Ok(container) = engine.container(&id) {
+            engine.ended(&container, exit);
+        }
+    }
+    let mut running = Vec::new();
+    for container in engine.containers_of(&sandbox.id) {
+        engine.refresh(&container);
+        if let Some(handle) = container.handle_without_shim()? {
+            running.push((container.id.clone(), handle));
+        }
+    }
+    for some in running.chunks(MOST_FDS) {
+        let ids = some.iter().map(|(id, _)| id.clone()).collect();
+        let handles: Vec<_> = some.iter().map(|(_, handle)| handle.as_fd()).collect();
+        match shim.done(&Request::Adopt { ids }, &handles).await {
+            Err(ShimError::Refused(error)) => {
+                tracing::warn!(sandbox = sandbox.id, error, "not all that a container had is found again");
+            }
+            other => other?,
+        }
+    }
+    Ok(())
+}
+
+/// Ends what may be left of a container whose end nobody saw.
+async fn give_up(engine: &Engine, container: &Arc<Container>) {
+    let cgroup = container.cgroup();
+    engine.blocking(move |parts| parts.cgroups.kill(&cgroup)).await;
+    engine.lost(container);
 }

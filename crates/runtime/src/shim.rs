@@ -4,20 +4,24 @@ use std::{
     io,
     os::{
         fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
-        unix::net::{UnixListener, UnixStream as StdStream},
+        unix::net::UnixListener,
     },
     path::{Path, PathBuf},
     process::Stdio,
     sync::{Arc, OnceLock},
+    time::Duration,
 };
 
-use keelet_shim::protocol::{Answer, Request, SOCKET};
+use keelet_shim::protocol::{Answer, Exit, Request, SOCKET};
 use keelet_shim::wire;
 use rustix::{
     fs::{Mode, OFlags, open},
     process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit},
 };
 use tokio::{io::Interest, net::UnixStream, process::Command};
+
+/// A shim does at once what it is asked for here; only a new one, or one that nobody lets run, takes its time.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How to start shims.
 #[derive(Clone, Debug)]
@@ -118,10 +122,8 @@ impl Shim {
     /// Asks for one thing.
     pub(crate) async fn ask(&self, request: &Request, fds: &[BorrowedFd<'_>]) -> io::Result<Connection> {
         let (_dir, path) = self.address()?;
-        let stream = StdStream::connect(path)?;
-        stream.set_nonblocking(true)?;
-        let mut connection =
-            Connection { stream: UnixStream::from_std(stream)?, received: Vec::new(), fds: Vec::new() };
+        let stream = UnixStream::connect(path).await?;
+        let mut connection = Connection { stream, received: Vec::new(), fds: Vec::new() };
         let mut line = serde_json::to_vec(request)?;
         line.push(b'\n');
         connection.send(&line, fds).await?;
@@ -138,7 +140,33 @@ impl Shim {
 
     /// Asks for something that is done or not.
     pub(crate) async fn done(&self, request: &Request, fds: &[BorrowedFd<'_>]) -> Result<(), ShimError> {
-        self.ask(request, fds).await?.done().await
+        in_time(async { self.ask(request, fds).await?.done().await }).await
+    }
+
+    /// Asks to be told what happens; and how containers ended of which that is not on disk.
+    pub(crate) async fn watch(&self) -> Result<(Connection, Vec<Ended>), ShimError> {
+        in_time(async {
+            let mut connection = self.ask(&Request::Watch, &[]).await?;
+            let mut ended = Vec::new();
+            loop {
+                match connection.answer().await? {
+                    Answer::Done => return Ok((connection, ended)),
+                    Answer::Ended { id, exit } => ended.push(Ended { id, exit }),
+                    other => return Err(ShimError::unexpected(other)),
+                }
+            }
+        })
+        .await
+    }
+}
+
+/// Nobody waits for ever for one shim.
+async fn in_time<T>(work: impl Future<Output = Result<T, ShimError>>) -> Result<T, ShimError> {
+    match tokio::time::timeout(PATIENCE, work).await {
+        // It has not even taken those who asked before.
+        Ok(Err(ShimError::Gone(error))) if error.kind() == io::ErrorKind::WouldBlock => Err(ShimError::Late),
+        Ok(done) => done,
+        Err(_) => Err(ShimError::Late),
     }
 }
 
@@ -191,6 +219,13 @@ impl Connection {
     }
 }
 
+/// A container that has ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) id: String,
+    pub(crate) exit: Exit,
+}
+
 /// Why a shim did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ShimError {
@@ -200,6 +235,9 @@ pub(crate) enum ShimError {
     /// It is not there.
     #[error("the pod's shim does not answer: {0}")]
     Gone(#[from] io::Error),
+    /// It is there, and says nothing.
+    #[error("the pod's shim has not answered within {PATIENCE:?}")]
+    Late,
 }
 
 // === impl ShimError ===

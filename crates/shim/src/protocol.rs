@@ -62,13 +62,14 @@ pub enum Request {
         /// The container.
         id: String,
     },
-    /// Watch these processes, whose pidfds come with the request: an earlier shim of this pod started them. Answers
-    /// [`Answer::Done`].
+    /// Watch these processes, whose pidfds come with the request: an earlier shim of this pod started them. Those that are
+    /// known stay as they are. Answers [`Answer::Done`], or what was wrong with some of them.
     Adopt {
         /// The containers, in the order of the pidfds.
         ids: Vec<String>,
     },
-    /// Tell what happens: [`Answer::Done`] at once, then any number of [`Answer::Started`] and [`Answer::Ended`].
+    /// Tell what happens: at once [`Answer::Ended`] for each end that could not be written down yet, and [`Answer::Done`];
+    /// then any number of [`Answer::Started`] and [`Answer::Ended`].
     Watch,
     /// Go. Answers [`Answer::Done`].
     Quit {

@@ -1,12 +1,13 @@
 //! The shim itself: one thread that waits for whatever happens next.
 
 mod answers;
+mod ends;
 mod output;
 mod starts;
 
 use std::{
     collections::BTreeMap,
-    fs, io,
+    io,
     os::{
         fd::OwnedFd,
         unix::net::{UnixListener, UnixStream},
@@ -18,21 +19,23 @@ use nix::sys::{
     signal::{SigSet, Signal},
     signalfd::{SfdFlags, SignalFd},
 };
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use self::{output::Output, starts::Pending};
 use crate::{
     cgroup::Mounts,
     logfile::Stream,
-    maker::{STDERR, STDIN, STDOUT},
-    pidfd::{self, exit_code},
+    pidfd::exit_code,
     process::{OOM_SCORE, now, reap, set_oom_score},
-    protocol::{Answer, Exit, ProcessRef, STATE, State, container_dir, write},
+    protocol::{Answer, Exit, ProcessRef, State},
     seal,
 };
 
 /// Exits of processes that nobody has claimed yet.
 const MOST_STRAYS: usize = 256;
+
+/// Between two attempts at what could not be done.
+const AGAIN: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 struct Shim {
     dir: PathBuf,
@@ -48,6 +51,8 @@ struct Shim {
     commands: BTreeMap<u32, Command>,
     pause: Option<u32>,
     strays: BTreeMap<u32, i32>,
+    /// How containers ended, as far as it could not be written down yet.
+    unwritten: BTreeMap<String, State>,
     done: bool,
 }
 
@@ -114,6 +119,7 @@ pub fn run(dir: &Path) -> io::Result<()> {
         commands: BTreeMap::new(),
         pause: None,
         strays: BTreeMap::new(),
+        unwritten: BTreeMap::new(),
         done: false,
     };
     while !shim.done {
@@ -127,6 +133,7 @@ pub fn run(dir: &Path) -> io::Result<()> {
 /// What happens next.
 impl Shim {
     fn step(&mut self) -> io::Result<()> {
+        self.write_down();
         for source in self.wait()? {
             match source {
                 Source::Listener => self.accept(),
@@ -161,7 +168,8 @@ impl Shim {
                 fds.push(PollFd::new(handle, PollFlags::IN));
             }
         }
-        match poll(&mut fds, None) {
+        let timeout = (!self.unwritten.is_empty()).then_some(&AGAIN);
+        match poll(&mut fds, timeout) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
@@ -215,40 +223,6 @@ impl Shim {
         let Some(id) = found.map(|(id, _)| id.clone()) else { return false };
         self.container_ended(&id, code);
         true
-    }
-
-    fn adopted_ended(&mut self, id: &str) {
-        let Some(handle) = self.containers.get(id).and_then(|container| container.handle.as_ref()) else { return };
-        // Reaped by the node's first process, which may take a moment; before that nobody is told.
-        let mut status = None;
-        for _ in 0..100 {
-            status = pidfd::wait_status(handle);
-            if status.is_some() {
-                break;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(2));
-        }
-        self.container_ended(id, status.map(exit_code));
-    }
-
-    fn container_ended(&mut self, id: &str, code: Option<i32>) {
-        let Some(mut container) = self.containers.remove(id) else { return };
-        let at = now();
-        // Where processes are shared with others the kernel does not end the rest of the container.
-        let oom = container.cgroup.as_deref().is_some_and(|cgroup| {
-            self.cgroups.kill(cgroup);
-            code != Some(0) && self.cgroups.oom_kills(cgroup) > 0
-        });
-        container.output.finish(at);
-        let exit = Exit { code, at, oom };
-        let dir = container_dir(&self.dir, id);
-        let state = State { process: container.process, started_at: container.started_at, exit: Some(exit) };
-        // Without a record the server finds the process gone and says that nobody knows how it ended.
-        let _ = write(&dir.join(STATE), &state);
-        for name in [STDIN, STDOUT, STDERR] {
-            let _ = fs::remove_file(dir.join(name));
-        }
-        self.announce(&Answer::Ended { id: id.to_owned(), exit });
     }
 
     fn copy(&mut self, id: &str, stream: Stream) {

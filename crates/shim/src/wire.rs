@@ -11,7 +11,7 @@ use rustix::net::{
     recvmsg, sendmsg,
 };
 
-/// Descriptors that travel with one line at most: a pod has no more containers to be adopted at once.
+/// Descriptors that travel with one line at most. Who has more sends more lines.
 pub const MOST_FDS: usize = 64;
 
 /// Sends all bytes, the descriptors with the first of them. Never waits: a peer that does not read is given up.

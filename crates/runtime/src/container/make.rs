@@ -10,7 +10,7 @@ use std::{
 use keelet_cri::v1;
 use keelet_shim::{
     pidfd,
-    protocol::{self, CONFIG, Exit, PLAN, Plan, ProcessRef, Request, STATE, State, container_dir},
+    protocol::{self, CONFIG, PLAN, Plan, ProcessRef, Request, container_dir},
 };
 use tonic::Status;
 
@@ -215,32 +215,6 @@ impl Engine {
             }
             Err(error) => Err(failed(&error)),
         }
-    }
-
-    /// Takes up what the shim wrote of a container.
-    pub(crate) fn refresh(&self, container: &Arc<Container>) {
-        let news = container.read_state().unwrap_or_else(|error| {
-            tracing::warn!(container = container.id, %error, "what became of a container cannot be read");
-            Vec::new()
-        });
-        for kind in news {
-            if let Ok(sandbox) = self.sandbox(&container.sandbox) {
-                self.tell(&sandbox, &container.id, kind);
-            }
-        }
-    }
-
-    /// Its shim is gone, and it ended when nobody was there to see how.
-    pub(crate) fn lost(&self, container: &Arc<Container>) {
-        // The old shim may have had the time to write it down.
-        self.refresh(container);
-        let state = {
-            let Phase::Running(running) = &*container.phase() else { return };
-            let exit = Exit { code: None, at: now(), oom: false };
-            State { process: running.process, started_at: running.started_at, exit: Some(exit) }
-        };
-        let _ = protocol::write(&container.dir.join(STATE), &state);
-        self.refresh(container);
     }
 }
 

@@ -13,6 +13,7 @@ mod differential;
 mod errors;
 mod exec;
 mod images;
+mod keeping;
 mod lifecycle;
 mod logs;
 mod mounts;
@@ -91,6 +92,7 @@ fn all_cases() -> Vec<Case> {
         pods::CASES,
         images::CASES,
         survival::CASES,
+        keeping::CASES,
         users::CASES,
         differential::CASES,
     ]

@@ -43,7 +43,7 @@ pub(crate) fn serve(world: World) -> ExitCode {
 }
 
 /// How a container ended that had been adopted. Before Linux 6.15 only parents are told, and nobody makes up a code.
-fn assert_ended(status: &v1::ContainerStatus, code: i32) {
+pub(crate) fn assert_ended(status: &v1::ContainerStatus, code: i32) {
     use keelet_shim::pidfd::{identify, open, wait_status};
     let mut child = Command::new("true").spawn().unwrap();
     let handle = open(identify(child.id()).unwrap()).unwrap().unwrap();
@@ -109,10 +109,14 @@ pub(crate) fn shims() -> Vec<u32> {
 
 /// A process that is gone by now, such as one that a shim forked, is as good as killed.
 pub(crate) fn kill(pid: u32) {
+    send(pid, rustix::process::Signal::KILL);
+}
+
+pub(crate) fn send(pid: u32, signal: rustix::process::Signal) {
     let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw).expect("a process");
-    match rustix::process::kill_process(pid, rustix::process::Signal::KILL) {
+    match rustix::process::kill_process(pid, signal) {
         Ok(()) | Err(rustix::io::Errno::SRCH) => {}
-        Err(error) => panic!("cannot kill {pid:?}: {error}"),
+        Err(error) => panic!("cannot send {signal:?} to {pid:?}: {error}"),
     }
 }
 

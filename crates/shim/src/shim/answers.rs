@@ -92,6 +92,12 @@ impl Shim {
                 stdio.and_then(|stdio| self.exec(number, &id, command, cgroup.as_deref(), stdio))
             }
             Request::Watch => {
+                // Whatever has ended before is on disk now, or is told.
+                self.catch_up();
+                let untold = self.unwritten.iter().filter_map(|(id, state)| Some((id.clone(), state.exit?)));
+                for (id, exit) in untold.collect::<Vec<_>>() {
+                    self.answer(number, &Answer::Ended { id, exit }, &[]);
+                }
                 if let Some(connection) = self.connections.get_mut(&number) {
                     connection.watches = true;
                 }
@@ -109,7 +115,7 @@ impl Shim {
             }
             Request::Attach { id } => return self.attach(number, &id, fds),
             Request::Adopt { ids } => {
-                let adopted = self.adopt(&ids, fds).map_err(|error| error.to_string());
+                let adopted = self.adopt(&ids, fds);
                 return self.finish(number, adopted);
             }
             Request::Quit { kill } => {

@@ -218,31 +218,53 @@ impl Shim {
         }
     }
 
-    /// Goes on where an earlier shim stopped. What goes through a terminal went with that shim.
-    pub(super) fn adopt(&mut self, ids: &[String], handles: Vec<OwnedFd>) -> io::Result<()> {
+    /// Goes on where an earlier shim stopped. What goes through a terminal went with that shim. What is known already stays
+    /// as it is. An error names what could not be taken on as it was, and the others are all the same.
+    pub(super) fn adopt(&mut self, ids: &[String], handles: Vec<OwnedFd>) -> Result<(), String> {
+        let mut complaints = Vec::new();
         for (id, handle) in ids.iter().zip(handles) {
-            if self.containers.contains_key(id) {
+            if self.containers.contains_key(id) || self.unwritten.contains_key(id) {
                 continue;
             }
-            let dir = container_dir(&self.dir, id);
-            let state: State = read(&dir.join(STATE))?;
-            let plan: Plan = read(&dir.join(PLAN))?;
-            let spec = Spec::load(dir.join(CONFIG)).map_err(io::Error::other)?;
-            let log = plan.log.clone().and_then(|path| LogFile::open(path).ok());
-            let output = match (open_end(&dir.join(STDOUT)), open_end(&dir.join(STDERR))) {
-                (Ok(out), Ok(err)) => Output::pipes(log, out, err, stdin_end(&dir, &plan)?),
-                _ => Output::none(log),
-            };
-            let container = Container {
-                process: state.process,
-                handle: Some(handle),
-                adopted: true,
-                started_at: state.started_at,
-                cgroup: cgroup_of(&spec),
-                output,
-            };
-            self.containers.insert(id.clone(), container);
+            let mut complain = |error: &dyn std::error::Error| complaints.push(format!("container {id}: {error}"));
+            if let Err(error) = self.adopt_one(id, handle, &mut complain) {
+                complain(&error);
+            }
         }
+        if complaints.is_empty() { Ok(()) } else { Err(complaints.join("; ")) }
+    }
+
+    /// Without its plan a container has no log, without its configuration no cgroup; its end can be seen all the same.
+    fn adopt_one(
+        &mut self,
+        id: &str,
+        handle: OwnedFd,
+        complain: &mut impl FnMut(&dyn std::error::Error),
+    ) -> io::Result<()> {
+        let dir = container_dir(&self.dir, id);
+        let state: State = read(&dir.join(STATE))?;
+        if state.exit.is_some() {
+            return Ok(());
+        }
+        let plan = read(&dir.join(PLAN)).unwrap_or_else(|error| {
+            complain(&error);
+            Plan::default()
+        });
+        let spec = Spec::load(dir.join(CONFIG)).map_err(|error| complain(&error)).ok();
+        let log = plan.log.clone().and_then(|path| LogFile::open(path).ok());
+        let output = match (open_end(&dir.join(STDOUT)), open_end(&dir.join(STDERR))) {
+            (Ok(out), Ok(err)) => Output::pipes(log, out, err, stdin_end(&dir, &plan)?),
+            _ => Output::none(log),
+        };
+        let container = Container {
+            process: state.process,
+            handle: Some(handle),
+            adopted: true,
+            started_at: state.started_at,
+            cgroup: spec.as_ref().and_then(cgroup_of),
+            output,
+        };
+        self.containers.insert(id.to_owned(), container);
         Ok(())
     }
 }

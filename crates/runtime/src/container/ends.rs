@@ -1,0 +1,67 @@
+//! How containers end, and who says so.
+
+use std::sync::Arc;
+
+use keelet_cri::v1::ContainerEventType;
+use keelet_shim::protocol::{self, Exit, STATE, State};
+
+use super::{Container, Phase};
+use crate::engine::{Engine, now};
+
+// === impl Container ===
+
+impl Container {
+    /// Takes up that it has ended. Whether that is new.
+    fn end(&self, exit: Exit) -> bool {
+        let mut phase = self.phase();
+        let Phase::Running(running) = &*phase else { return false };
+        *phase = Phase::Ended { started_at: running.started_at, exit };
+        drop(phase);
+        self.ended.send_replace(true);
+        true
+    }
+}
+
+// === impl Engine ===
+
+impl Engine {
+    /// Takes up what the shim wrote of a container.
+    pub(crate) fn refresh(&self, container: &Arc<Container>) {
+        let news = container.read_state().unwrap_or_else(|error| {
+            tracing::warn!(container = container.id, %error, "what became of a container cannot be read");
+            Vec::new()
+        });
+        for kind in news {
+            self.tell_of(container, kind);
+        }
+    }
+
+    /// Its shim says how it ended. That is written down as well, unless there was no room for it.
+    pub(crate) fn ended(&self, container: &Arc<Container>, exit: Exit) {
+        self.refresh(container);
+        if container.end(exit) {
+            self.tell_of(container, ContainerEventType::ContainerStoppedEvent);
+        }
+    }
+
+    /// Its shim is gone or knows nothing of it, and it ended when nobody was there to see how.
+    pub(crate) fn lost(&self, container: &Arc<Container>) {
+        // The old shim may have had the time to write it down.
+        self.refresh(container);
+        let exit = Exit { code: None, at: now(), oom: false };
+        let state = {
+            let Phase::Running(running) = &*container.phase() else { return };
+            State { process: running.process, started_at: running.started_at, exit: Some(exit) }
+        };
+        if let Err(error) = protocol::write(&container.dir.join(STATE), &state) {
+            tracing::warn!(container = container.id, %error, "that nobody saw how a container ended cannot be written down");
+        }
+        self.ended(container, exit);
+    }
+
+    fn tell_of(&self, container: &Container, kind: ContainerEventType) {
+        if let Ok(sandbox) = self.sandbox(&container.sandbox) {
+            self.tell(&sandbox, &container.id, kind);
+        }
+    }
+}
