@@ -165,10 +165,8 @@ impl Engine {
         }
         let said = async { tokio::join!(copy_out(Some(output), stdout), copy_out(Some(errors), stderr)) };
         tokio::pin!(said);
+        // The shim alone has the other ends. It closes them when the container has ended and all has been said.
         tokio::select! {
-            () = container.wait() => {
-                let _ = tokio::time::timeout(LAST_WORDS, said).await;
-            }
             _ = &mut said => {}
             () = hangup.wait() => {}
         }

@@ -13,6 +13,7 @@ use std::{
         unix::net::{UnixListener, UnixStream},
     },
     path::{Path, PathBuf},
+    time::Instant,
 };
 
 use nix::sys::{
@@ -21,7 +22,10 @@ use nix::sys::{
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use self::{output::Output, starts::Pending};
+use self::{
+    output::{Attached, Output},
+    starts::Pending,
+};
 use crate::{
     cgroup::Mounts,
     logfile::Stream,
@@ -34,7 +38,7 @@ use crate::{
 /// Exits of processes that nobody has claimed yet.
 const MOST_STRAYS: usize = 256;
 
-/// Between two attempts at what could not be done.
+/// Between two attempts at what could not be done, and two looks at who holds others up.
 const AGAIN: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 struct Shim {
@@ -53,6 +57,8 @@ struct Shim {
     strays: BTreeMap<u32, i32>,
     /// How containers ended, as far as it could not be written down yet.
     unwritten: BTreeMap<String, State>,
+    /// Those who have yet to hear the last of a container that has ended.
+    last_words: Vec<Attached>,
     done: bool,
 }
 
@@ -88,6 +94,8 @@ enum Source {
     Connection(u64),
     Report,
     Output(String, Stream),
+    Attached(String),
+    LastWords,
     Adopted(String),
 }
 
@@ -120,6 +128,7 @@ pub fn run(dir: &Path) -> io::Result<()> {
         pause: None,
         strays: BTreeMap::new(),
         unwritten: BTreeMap::new(),
+        last_words: Vec::new(),
         done: false,
     };
     while !shim.done {
@@ -134,6 +143,8 @@ pub fn run(dir: &Path) -> io::Result<()> {
 impl Shim {
     fn step(&mut self) -> io::Result<()> {
         self.write_down();
+        let now = Instant::now();
+        self.containers.values_mut().for_each(|container| container.output.let_go(now));
         for source in self.wait()? {
             match source {
                 Source::Listener => self.accept(),
@@ -141,6 +152,8 @@ impl Shim {
                 Source::Connection(number) => self.hear(number),
                 Source::Report => self.reports(),
                 Source::Output(id, stream) => self.copy(&id, stream),
+                Source::Attached(id) => self.pass_on(&id),
+                Source::LastWords => self.last_words.retain_mut(|one| one.catch_up() && one.is_behind()),
                 Source::Adopted(id) => self.adopted_ended(&id),
             }
         }
@@ -163,12 +176,21 @@ impl Shim {
                 sources.push(Source::Output(id.clone(), stream));
                 fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
             }
+            for fd in container.output.attached().flat_map(Attached::behind) {
+                sources.push(Source::Attached(id.clone()));
+                fds.push(PollFd::from_borrowed_fd(fd, PollFlags::OUT));
+            }
             if let Some(handle) = container.handle.as_ref().filter(|_| container.adopted) {
                 sources.push(Source::Adopted(id.clone()));
                 fds.push(PollFd::new(handle, PollFlags::IN));
             }
         }
-        let timeout = (!self.unwritten.is_empty()).then_some(&AGAIN);
+        for fd in self.last_words.iter().flat_map(Attached::behind) {
+            sources.push(Source::LastWords);
+            fds.push(PollFd::from_borrowed_fd(fd, PollFlags::OUT));
+        }
+        let held_up = self.containers.values().any(|container| container.output.is_held_up());
+        let timeout = (held_up || !self.unwritten.is_empty()).then_some(&AGAIN);
         match poll(&mut fds, timeout) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -228,6 +250,12 @@ impl Shim {
     fn copy(&mut self, id: &str, stream: Stream) {
         if let Some(container) = self.containers.get_mut(id) {
             container.output.copy(stream, now());
+        }
+    }
+
+    fn pass_on(&mut self, id: &str) {
+        if let Some(container) = self.containers.get_mut(id) {
+            container.output.pass_on();
         }
     }
 }

@@ -8,6 +8,7 @@
 #![expect(clippy::print_stdout, reason = "a list of cases, and why one is skipped")]
 #![expect(clippy::disallowed_methods, reason = "a test waits for the processes it starts, and for time to pass")]
 
+mod attach;
 mod confinement;
 mod differential;
 mod errors;
@@ -86,6 +87,7 @@ fn all_cases() -> Vec<Case> {
         errors::CASES,
         logs::CASES,
         exec::CASES,
+        attach::CASES,
         confinement::CASES,
         mounts::CASES,
         resources::CASES,

@@ -35,7 +35,7 @@ impl Shim {
             self.cgroups.kill(cgroup);
             code != Some(0) && self.cgroups.oom_kills(cgroup) > 0
         });
-        container.output.finish(at);
+        self.last_words.extend(container.output.finish(at));
         let exit = Exit { code, at, oom };
         let state = State { process: container.process, started_at: container.started_at, exit: Some(exit) };
         self.unwritten.insert(id.to_owned(), state);

@@ -1,8 +1,10 @@
 //! What a container says: into its log, and to whoever is attached.
 
 use std::{
+    collections::VecDeque,
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    time::{Duration, Instant},
 };
 
 use rustix::io::{Errno, read, write};
@@ -15,13 +17,26 @@ const CHUNK: usize = 64 * 1024;
 const IN_A_ROW: usize = 16;
 /// Chunks of what a container left when it ended: what its pipe can hold, and some.
 const AT_THE_END: usize = 64;
+/// What may wait for somebody who is attached, for each stream. Beyond that the container waits.
+const MOST_WAITING: usize = 1024 * 1024;
+/// How long a container waits for somebody who does not read at all.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) struct Output {
     log: Option<LogFile>,
     out: Option<OwnedFd>,
     err: Option<OwnedFd>,
     input: Input,
-    attached: Vec<[OwnedFd; 2]>,
+    attached: Vec<Attached>,
+}
+
+/// Somebody who hears what a container says.
+pub(super) struct Attached {
+    pipes: [OwnedFd; 2],
+    /// What its pipes had no room for.
+    waiting: [VecDeque<u8>; 2],
+    /// Since when nothing more can wait.
+    full_since: Option<Instant>,
 }
 
 enum Input {
@@ -48,10 +63,31 @@ impl Output {
         Self { log, out: None, err: None, input: Input::None, attached: Vec::new() }
     }
 
+    /// What to read from next; nothing while somebody has to catch up first.
     pub(super) fn sources(&self) -> impl Iterator<Item = (Stream, BorrowedFd<'_>)> {
+        let listen = !self.is_held_up();
         let out = self.out.as_ref().map(|fd| (Stream::Out, fd.as_fd()));
         let err = self.err.as_ref().map(|fd| (Stream::Err, fd.as_fd()));
-        out.into_iter().chain(err)
+        out.into_iter().chain(err).filter(move |_| listen)
+    }
+
+    pub(super) fn attached(&self) -> impl Iterator<Item = &Attached> {
+        self.attached.iter()
+    }
+
+    /// Whether the container has to wait for somebody who is attached.
+    pub(super) fn is_held_up(&self) -> bool {
+        self.attached.iter().any(|one| one.full_since.is_some())
+    }
+
+    /// Passes on what could not be before.
+    pub(super) fn pass_on(&mut self) {
+        self.attached.retain_mut(Attached::catch_up);
+    }
+
+    /// Lets go of those for whom the container has waited long enough.
+    pub(super) fn let_go(&mut self, now: Instant) {
+        self.attached.retain(|one| one.full_since.is_none_or(|since| now.duration_since(since) < PATIENCE));
     }
 
     pub(super) fn reopen(&mut self) -> io::Result<()> {
@@ -60,7 +96,7 @@ impl Output {
 
     pub(super) fn attach(&mut self, fds: Vec<OwnedFd>) {
         if let Ok(pair) = <[OwnedFd; 2]>::try_from(fds) {
-            self.attached.push(pair);
+            self.attached.push(Attached::new(pair));
         }
     }
 
@@ -81,49 +117,95 @@ impl Output {
 
     /// Copies what is there, but not for ever.
     pub(super) fn copy(&mut self, stream: Stream, now: i64) {
-        self.copy_some(stream, now, IN_A_ROW);
+        let mut bytes = vec![0; CHUNK];
+        for _ in 0..IN_A_ROW {
+            if self.is_held_up() || !self.copy_once(stream, now, &mut bytes) {
+                return;
+            }
+        }
     }
 
-    /// Copies the rest and closes.
-    pub(super) fn finish(&mut self, now: i64) {
+    /// Copies the rest and closes. Those are returned who have yet to hear some of it.
+    pub(super) fn finish(&mut self, now: i64) -> impl Iterator<Item = Attached> {
+        let mut bytes = vec![0; CHUNK];
         for stream in [Stream::Out, Stream::Err] {
-            self.copy_some(stream, now, AT_THE_END);
+            for _ in 0..AT_THE_END {
+                if !self.copy_once(stream, now, &mut bytes) {
+                    break;
+                }
+            }
         }
         if let Some(log) = &mut self.log {
             log.finish(now);
         }
+        std::mem::take(&mut self.attached).into_iter().filter(Attached::is_behind)
     }
 
-    fn copy_some(&mut self, stream: Stream, now: i64, chunks: usize) {
+    /// Whether there may be more.
+    fn copy_once(&mut self, stream: Stream, now: i64, bytes: &mut [u8]) -> bool {
         let source = match stream {
             Stream::Out => &mut self.out,
             Stream::Err => &mut self.err,
         };
-        let mut bytes = vec![0; CHUNK];
-        for _ in 0..chunks {
-            let Some(fd) = source.as_ref() else { return };
-            match read(fd, &mut bytes) {
-                Ok(0) => {
-                    *source = None;
-                    return;
+        let Some(fd) = source.as_ref() else { return false };
+        match read(fd, &mut *bytes) {
+            Ok(length @ 1..) => {
+                let text = &bytes[..length];
+                if let Some(log) = &mut self.log {
+                    log.write(stream, text, now);
                 }
-                Ok(length) => {
-                    let text = &bytes[..length];
-                    if let Some(log) = &mut self.log {
-                        log.write(stream, text, now);
-                    }
-                    // Whoever does not keep up is let go: the container waits for nobody.
-                    self.attached
-                        .retain(|pair| matches!(write(&pair[stream as usize], text), Ok(written) if written == length));
-                }
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return,
-                // A terminal whose other side is closed.
-                Err(_) => {
-                    *source = None;
-                    return;
+                self.attached.retain_mut(|one| one.hear(stream, text));
+                true
+            }
+            Err(Errno::INTR) => true,
+            Err(Errno::AGAIN) => false,
+            // The end; or a terminal whose other side is closed.
+            Ok(_) | Err(_) => {
+                *source = None;
+                false
+            }
+        }
+    }
+}
+
+// === impl Attached ===
+
+impl Attached {
+    fn new(pipes: [OwnedFd; 2]) -> Self {
+        Self { pipes, waiting: Default::default(), full_since: None }
+    }
+
+    /// Takes what was said. Whether it still listens.
+    fn hear(&mut self, stream: Stream, text: &[u8]) -> bool {
+        self.waiting[stream as usize].extend(text);
+        self.catch_up()
+    }
+
+    /// Writes as much as there is room for. Whether it still listens.
+    pub(super) fn catch_up(&mut self) -> bool {
+        for (pipe, waiting) in self.pipes.iter().zip(&mut self.waiting) {
+            while !waiting.is_empty() {
+                match write(pipe, waiting.as_slices().0) {
+                    Ok(written) => drop(waiting.drain(..written)),
+                    Err(Errno::INTR) => {}
+                    Err(Errno::AGAIN) => break,
+                    Err(_) => return false,
                 }
             }
         }
+        let full = self.waiting.iter().any(|waiting| waiting.len() >= MOST_WAITING);
+        self.full_since = full.then(|| self.full_since.unwrap_or_else(Instant::now));
+        true
+    }
+
+    /// Whether something waits for it.
+    pub(super) fn is_behind(&self) -> bool {
+        self.behind().next().is_some()
+    }
+
+    /// Its pipes that something waits for.
+    pub(super) fn behind(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let pipes = self.pipes.iter().zip(&self.waiting);
+        pipes.filter(|(_, waiting)| !waiting.is_empty()).map(|(pipe, _)| pipe.as_fd())
     }
 }
