@@ -16,18 +16,21 @@ use crate::{
 /// How long a killed process may take to be gone. It is the kernel's time: unmapping memory, closing files.
 const KILLED: Duration = Duration::from_secs(30);
 
-/// Nobody will ever know how a container ended whose end was not seen. Whoever has it stopped need not wait for that.
-fn settle(container: &Container) -> Result<(), Status> {
+/// Nobody will ever know how a container ended whose end was not seen. Whoever has it stopped need not wait for that, nor for
+/// room to write it down: the next server can be told again.
+fn settle(container: &Container) {
     let unknown = matches!(&*container.phase(), Phase::Ended { exit: Exit { code: None, .. }, .. });
     if !unknown {
-        return Ok(());
+        return;
     }
     let record = {
         let mut record = container.record();
         record.given_up_at.get_or_insert_with(now);
         record.clone()
     };
-    protocol::write(&container.dir.join(RECORD), &record).map_err(|error| internal("record", &error))
+    if let Err(error) = protocol::write(&container.dir.join(RECORD), &record) {
+        tracing::warn!(container = container.id, %error, "that a container was given up cannot be written down");
+    }
 }
 
 // === impl Engine ===
@@ -38,7 +41,8 @@ impl Engine {
         if !grace.is_zero() && container.is_running() {
             container.signal(container.record().stop_signal);
             if tokio::time::timeout(grace, container.wait()).await.is_ok() {
-                return settle(&container);
+                settle(&container);
+                return Ok(());
             }
         }
         self.stop_container_now(&container).await
@@ -52,7 +56,8 @@ impl Engine {
                 Status::deadline_exceeded(format!("the container {} was killed and has not ended yet", container.id))
             })?;
         }
-        settle(container)
+        settle(container);
+        Ok(())
     }
 
     /// Removes a container, by force if it runs. May be repeated.
