@@ -43,6 +43,8 @@ pub(crate) struct Container {
     ended: watch::Sender<bool>,
     /// Starting and removing take turns.
     turn: tokio::sync::Mutex<()>,
+    /// Who tells of it does so in the order in which it happened.
+    telling: Mutex<()>,
 }
 
 /// Where it is in its life.
@@ -81,6 +83,7 @@ impl Container {
             phase: Mutex::new(Phase::Created),
             ended,
             turn: tokio::sync::Mutex::default(),
+            telling: Mutex::default(),
         };
         container.read_state()?;
         Ok(container)
@@ -88,6 +91,11 @@ impl Container {
 
     pub(crate) fn record(&self) -> MutexGuard<'_, ContainerRecord> {
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The turn to take up what became of it, and to tell.
+    fn telling(&self) -> MutexGuard<'_, ()> {
+        self.telling.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn phase(&self) -> MutexGuard<'_, Phase> {

@@ -27,6 +27,11 @@ impl Container {
 impl Engine {
     /// Takes up what the shim wrote of a container.
     pub(crate) fn refresh(&self, container: &Arc<Container>) {
+        let _turn = container.telling();
+        self.take_up_state(container);
+    }
+
+    fn take_up_state(&self, container: &Container) {
         let news = container.read_state().unwrap_or_else(|error| {
             tracing::warn!(container = container.id, %error, "what became of a container cannot be read");
             Vec::new()
@@ -38,7 +43,8 @@ impl Engine {
 
     /// Its shim says how it ended. That is written down as well, unless there was no room for it.
     pub(crate) fn ended(&self, container: &Arc<Container>, exit: Exit) {
-        self.refresh(container);
+        let _turn = container.telling();
+        self.take_up_state(container);
         if container.end(exit) {
             self.tell_of(container, ContainerEventType::ContainerStoppedEvent);
         }
@@ -57,6 +63,12 @@ impl Engine {
             tracing::warn!(container = container.id, %error, "that nobody saw how a container ended cannot be written down");
         }
         self.ended(container, exit);
+    }
+
+    /// It is gone, and so is everything of it.
+    pub(super) fn removed(&self, container: &Container) {
+        let _turn = container.telling();
+        self.tell_of(container, ContainerEventType::ContainerDeletedEvent);
     }
 
     fn tell_of(&self, container: &Container, kind: ContainerEventType) {

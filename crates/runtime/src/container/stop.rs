@@ -2,7 +2,6 @@
 
 use std::{fs, sync::Arc, time::Duration};
 
-use keelet_cri::v1;
 use keelet_shim::protocol::{self, Exit, Request};
 use tonic::Status;
 
@@ -82,9 +81,7 @@ impl Engine {
         });
         removed.await?;
         self.forget_container(&container.id);
-        if let Ok(sandbox) = self.sandbox(&container.sandbox) {
-            self.tell(&sandbox, &container.id, v1::ContainerEventType::ContainerDeletedEvent);
-        }
+        self.removed(&container);
         Ok(())
     }
 

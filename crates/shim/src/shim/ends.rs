@@ -10,16 +10,27 @@ use crate::{
     protocol::{Answer, Exit, STATE, State, container_dir, write},
 };
 
+/// How often it is asked how an adopted container ended, 2 ms apart: five seconds, which is long for a first process that
+/// reaps at all, also on a busy node.
+const ATTEMPTS_TO_HEAR: usize = 2500;
+
 // === impl Shim ===
 
 impl Shim {
     pub(super) fn adopted_ended(&mut self, id: &str) {
-        let Some(handle) = self.containers.get(id).and_then(|container| container.handle.as_ref()) else { return };
-        // Reaped by the node's first process, which may take a moment; before that nobody is told.
+        let Some(container) = self.containers.get(id) else { return };
+        let (Some(handle), process) = (&container.handle, container.process) else { return };
+        // Reaped by the node's first process, which may take a moment; before that nobody is told, and afterwards there is
+        // nothing to wait for.
         let mut status = None;
-        for _ in 0..100 {
+        for _ in 0..ATTEMPTS_TO_HEAR {
+            // What cannot be looked at now may be there.
+            let is_reaped = match pidfd::identify(process.pid) {
+                Ok(found) => found != process,
+                Err(error) => matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)),
+            };
             status = pidfd::wait_status(handle);
-            if status.is_some() {
+            if status.is_some() || is_reaped {
                 break;
             }
             std::thread::sleep(std::time::Duration::from_millis(2));
