@@ -93,6 +93,25 @@ pub(crate) struct Args {
     /// Say more; twice for everything
     #[arg(short, long, action = clap::ArgAction::Count)]
     verbose: u8,
+    #[command(flatten)]
+    _of_clusters: OfClusters,
+}
+
+/// What the kubelet takes and only a node of a cluster can use: refused with the reason, not as a slip of the pen.
+#[derive(Debug, ClapArgs)]
+struct OfClusters {
+    #[arg(long, hide = true, value_parser = of_clusters)]
+    kubeconfig: Option<String>,
+    #[arg(long, hide = true, value_parser = of_clusters)]
+    bootstrap_kubeconfig: Option<String>,
+    #[arg(long, hide = true, value_parser = of_clusters)]
+    register_with_taints: Option<String>,
+    #[arg(long, hide = true, value_parser = of_clusters)]
+    node_labels: Option<String>,
+}
+
+fn of_clusters(_: &str) -> Result<String, &'static str> {
+    Err("keelet cannot be a node of a cluster yet; pods come from --pod-manifest-path")
 }
 
 /// What the service manager shows.

@@ -100,6 +100,7 @@ fn what_cannot_work_is_refused_before_anything_starts() {
         ("--container-runtime-endpoint", "tcp://x", "has another scheme than unix: it must be a unix socket"),
         ("--feature-gates", "X=maybe", "must be Name=true or Name=false"),
         ("--max-concurrent-probes", "0", "\"0\" is not what is allowed: a whole number from 1 to "),
+        ("--kubeconfig", "x", "for '--kubeconfig <KUBECONFIG>': keelet cannot be a node of a cluster yet"),
         ("--node-monitor-grace-period", "-1", "\"-1\" is not what is allowed: a whole number from 0 to "),
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_keelet"));
