@@ -2,7 +2,7 @@
 //! it goes on with the next one.
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
@@ -15,6 +15,9 @@ use crate::output;
 
 /// How often to look for the next agent: a person does not notice, and a connection to nobody costs nothing.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// How often a run that has ended is looked for: two seconds, in which it takes its directory away.
+const MOMENT: usize = 20;
 
 /// Whether the agent on a socket is away. Each absence is told once, and so is its end.
 #[derive(Debug)]
@@ -42,11 +45,28 @@ impl Absence {
             if UnixStream::connect(&self.socket).await.is_ok() {
                 return Ok(());
             }
-            if !self.socket.parent().is_some_and(|directory| directory.is_dir()) {
+            if !self.has_directory() {
                 bail!("the agent on {} is gone, and its directory with it", self.socket.display());
             }
             tokio::time::sleep(LOOK_AGAIN).await;
         }
+    }
+
+    /// Whether nobody will ever listen there again, which may take a moment to show.
+    pub(crate) async fn is_for_good(&self) -> bool {
+        for _ in 0..MOMENT {
+            if !self.has_directory() {
+                return true;
+            } else if UnixStream::connect(&self.socket).await.is_ok() {
+                return false;
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+        false
+    }
+
+    fn has_directory(&self) -> bool {
+        self.socket.parent().is_some_and(Path::is_dir)
     }
 
     /// Says that the agent is back, if it was away.

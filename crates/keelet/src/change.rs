@@ -4,10 +4,14 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context, Result};
 use futures::StreamExt;
-use keelet_local::{Client, api::List};
+use keelet_local::{
+    Client, ClientError,
+    api::{Change, ChangeKind, List},
+};
 use serde_json::Value;
 
 use crate::{
+    absence::Absence,
     ask::{self, Connection, InNamespace},
     describe::names,
     output,
@@ -114,28 +118,40 @@ fn each(which: &Which, action: Action) -> Result<Verdict> {
                 verdict = Verdict::Invalid;
             }
         }
-        until_gone(&client, &leaving).await?;
+        until_gone(&client, leaving).await?;
         Ok(verdict)
     })
 }
 
-/// Waits until there are no pods of these UIDs.
-async fn until_gone(client: &Client, uids: &BTreeSet<String>) -> Result<()> {
-    if uids.is_empty() {
-        return Ok(());
-    }
-    // Begun before the first look: what goes away after that look is told.
-    let mut changes = client.stream("/v1/pods?watch=true").await?;
-    loop {
-        let pods: List<Value> = client.get("/v1/pods").await?;
-        let is_left = |pod: &Value| pod["metadata"]["uid"].as_str().is_some_and(|uid| uids.contains(uid));
-        if !pods.items.iter().any(is_left) {
-            return Ok(());
-        }
-        match changes.next().await {
-            Some(changed) => drop(changed?),
-            // An agent that stops ends what it was asked for; whoever is asked next may be another one.
-            None => changes = client.stream("/v1/pods?watch=true").await?,
+/// Waits until there are no pods of these UIDs, whichever agent ends them.
+async fn until_gone(client: &Client, mut left: BTreeSet<String>) -> Result<()> {
+    let absence = Absence::new(client, "waiting for the next one");
+    while !left.is_empty() {
+        match hear_of_ends(client, &mut left, &absence).await {
+            Err(error) if !error.downcast_ref().is_some_and(ClientError::is_away) => return Err(error),
+            // The agent of `keelet run` ends with its last pod, and may be gone before it could say so.
+            _ if left.is_empty() || absence.is_for_good().await => return Ok(()),
+            _ => absence.wait().await?,
         }
     }
+    Ok(())
+}
+
+/// Takes out of the set what one agent says is gone, until all are or it goes away.
+async fn hear_of_ends(client: &Client, left: &mut BTreeSet<String>, absence: &Absence) -> Result<()> {
+    let uid = |pod: &Value| pod["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+    // Begun before the look: what goes away after that look is told.
+    let mut changes = Box::pin(output::lines(client.stream("/v1/pods?watch=true").await?));
+    let pods: List<Value> = client.get("/v1/pods").await?;
+    absence.is_over();
+    let here: BTreeSet<String> = pods.items.iter().map(uid).collect();
+    left.retain(|uid| here.contains(uid));
+    while !left.is_empty() {
+        let Some(Ok(line)) = changes.next().await else { break };
+        let change: Change = serde_json::from_slice(&line).context("the agent's answer cannot be understood")?;
+        if change.kind == ChangeKind::Deleted {
+            left.remove(&uid(&change.object));
+        }
+    }
+    Ok(())
 }
