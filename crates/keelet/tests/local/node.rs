@@ -154,7 +154,9 @@ impl Node {
     }
 
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_keelet"));
+        // Whoever runs the tests may have been told to ignore that its terminal is closed, and that is inherited.
+        let mut command = Command::new("env");
+        command.args(["--default-signal=HUP", env!("CARGO_BIN_EXE_keelet")]);
         command.current_dir(self.directory.path()).env("KEELET_SOCKET", self.path("run/keelet.sock")).args(arguments);
         command.env_remove("KEELET_LOG").env("TMPDIR", self.directory.path());
         command

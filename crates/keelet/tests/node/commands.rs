@@ -190,7 +190,12 @@ fn a_run_leaves_nothing_whenever_it_is_interrupted() {
 fn a_run_leaves_nothing_when_its_terminal_is_closed() {
     on_a_node(async |node: &mut Node| {
         let run = a_run_of(node, "sleep '99'");
-        let line = format!("{} {}", run.as_std().get_program().display(), run_arguments(node).join(" "));
+        // Whoever runs the tests may have been told to ignore that its terminal is closed, and that is inherited.
+        let line = format!(
+            "exec env --default-signal=HUP {} {}",
+            run.as_std().get_program().display(),
+            run_arguments(node).join(" ")
+        );
         let mut terminal = Command::new("script");
         terminal.args(["-qec", &line, "/dev/null"]).stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
         let mut terminal = terminal.spawn().expect("script");
