@@ -11,7 +11,7 @@ use http_auth::parser::ChallengeParser;
 use oci_client::Reference;
 use oci_client::errors::{OciDistributionError, OciEnvelope};
 use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderValue, RANGE, WWW_AUTHENTICATE};
-use reqwest::{Client, RequestBuilder, Response, StatusCode};
+use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
 use serde::Deserialize;
 use tokio::sync::Mutex;
 
@@ -34,6 +34,14 @@ enum Pass {
     Unasked,
     Unneeded,
     Header(HeaderValue),
+}
+
+/// Who is told our name and password: whom the user named. Another host that the registry sends us on to may want a token too,
+/// and gets to know nobody for it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asker {
+    Registry,
+    Other,
 }
 
 /// How a registry asks who we are.
@@ -149,6 +157,11 @@ fn challenge(headers: &HeaderMap) -> Option<Challenge> {
     bearer.or_else(|| (!texts.is_empty()).then_some(Challenge::Basic))
 }
 
+/// Whether an answer comes from whom was asked, and not from somebody he sent us on to.
+fn is_of_same_host(asked: &str, answered: &Url) -> bool {
+    Url::parse(asked).is_ok_and(|asked| asked.origin() == answered.origin())
+}
+
 /// A value that is never shown.
 fn secret(text: &str) -> Asked<HeaderValue> {
     let mut value = HeaderValue::from_str(text)
@@ -190,7 +203,8 @@ impl Repository {
         if response.status() != StatusCode::UNAUTHORIZED {
             return Ok(response);
         }
-        match (why_none, self.renewed(&pass, &response).await?) {
+        let asker = Asker::of(&self.url(what), &response);
+        match (why_none, self.renewed(&pass, &response, asker).await?) {
             (Some(error), _) => Err(error),
             (None, Some(pass)) => Ok(ask(&pass).await?),
             (None, None) => Ok(response),
@@ -211,8 +225,8 @@ impl Repository {
                 Auth::Token(token) => Pass::Header(secret(&format!("Bearer {token}"))?),
                 _ => {
                     let url = format!("{}://{}/v2/", self.scheme, self.reference.resolve_registry());
-                    let asked = challenge(self.client.get(url).send().await?.headers());
-                    self.answer_to(asked).await?
+                    let response = self.client.get(&url).send().await?;
+                    self.answer_to(challenge(response.headers()), Asker::of(&url, &response)).await?
                 }
             };
         }
@@ -220,7 +234,7 @@ impl Repository {
     }
 
     /// Another pass for one that was good for a while, as those of long pulls are.
-    async fn renewed(&self, old: &Pass, refusal: &Response) -> Asked<Option<Pass>> {
+    async fn renewed(&self, old: &Pass, refusal: &Response, asker: Asker) -> Asked<Option<Pass>> {
         let asked = challenge(refusal.headers()).filter(|asked| matches!(asked, Challenge::Bearer { .. }));
         if asked.is_none() || matches!(old, Pass::Unneeded) || matches!(self.auth, Auth::Token(_)) {
             return Ok(None);
@@ -228,18 +242,18 @@ impl Repository {
         let mut pass = self.pass.lock().await;
         // Others who are refused at the same time need one only.
         if *pass == *old {
-            *pass = self.answer_to(asked).await?;
+            *pass = self.answer_to(asked, asker).await?;
         }
         Ok(Some(pass.clone()))
     }
 
-    async fn answer_to(&self, asked: Option<Challenge>) -> Asked<Pass> {
+    async fn answer_to(&self, asked: Option<Challenge>, asker: Asker) -> Asked<Pass> {
         match (asked, &self.auth) {
             (Some(Challenge::Bearer { realm, service }), _) => {
-                let token = self.token(&realm, service.as_deref()).await?;
+                let token = self.token(&realm, service.as_deref(), asker).await?;
                 Ok(Pass::Header(secret(&format!("Bearer {token}"))?))
             }
-            (Some(Challenge::Basic), Auth::Basic { username, password }) => {
+            (Some(Challenge::Basic), Auth::Basic { username, password }) if asker == Asker::Registry => {
                 use base64::Engine as _;
                 let both = base64::engine::general_purpose::STANDARD.encode(format!("{username}:{password}"));
                 Ok(Pass::Header(secret(&format!("Basic {both}"))?))
@@ -248,11 +262,15 @@ impl Repository {
         }
     }
 
-    async fn token(&self, realm: &str, service: Option<&str>) -> Asked<String> {
+    async fn token(&self, realm: &str, service: Option<&str>, asker: Asker) -> Asked<String> {
         let scope = format!("repository:{}:pull", self.reference.repository());
         let service = service.map(|service| ("service", service));
         let mut request = self.client.get(realm).query(&[("scope", scope.as_str())]).query(service.as_slice());
-        if let Auth::Basic { username, password } = &self.auth {
+        if let (Auth::Basic { username, password }, Asker::Registry) = (&self.auth, asker) {
+            if self.scheme == "https" && !realm.starts_with("https://") {
+                let why = format!("the registry wants the password at {realm}, where everybody on the way can read it");
+                return Err(OciDistributionError::AuthenticationFailure(why));
+            }
             request = request.basic_auth(username, Some(password));
         }
         let mut response = request.send().await?;
@@ -266,6 +284,14 @@ impl Repository {
     }
 }
 
+// === impl Asker ===
+
+impl Asker {
+    fn of(asked: &str, answer: &Response) -> Self {
+        if is_of_same_host(asked, answer.url()) { Self::Registry } else { Self::Other }
+    }
+}
+
 fn with(request: RequestBuilder, pass: &Pass) -> RequestBuilder {
     match pass {
         Pass::Header(value) => request.header(AUTHORIZATION, value.clone()),
@@ -276,6 +302,19 @@ fn with(request: RequestBuilder, pass: &Pass) -> RequestBuilder {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_was_asked_is_known_by_scheme_host_and_port() {
+        let asked = "https://r.example/v2/app/blobs/x";
+        for (answered, same) in [
+            ("https://r.example:443/other", true),
+            ("https://r.example:444/v2/", false),
+            ("http://r.example/v2/", false),
+            ("https://cdn.r.example/v2/", false),
+        ] {
+            assert_eq!(is_of_same_host(asked, &Url::parse(answered).unwrap()), same, "{answered}");
+        }
+    }
 
     #[test]
     fn a_token_is_asked_for_before_a_password() {

@@ -224,6 +224,24 @@ fn a_pass_that_ended_is_asked_for_again() {
     });
 }
 
+/// CVE-2020-15157: who a registry sends us on to is not told who we are, however he asks.
+#[test]
+fn a_password_is_for_the_registry_alone() {
+    run(async {
+        for door in [Door::Basic, Door::Bearer] {
+            let (registry, other) = (Registry::start().await, Registry::start().await);
+            registry.put("team/app", "v1", &sample(1));
+            registry.with(|state| (state.door, state.elsewhere) = (Some(Door::Bearer), Some(other.host.clone())));
+            other.with(|state| state.door = Some(door));
+            let place = tempfile::tempdir().unwrap();
+            let auth = Auth::Basic { username: "NAME".into(), password: "PASSWORD".into() };
+            pull(&store(place.path()), &registry, Some(auth)).await.unwrap_err();
+            assert!(other.with(|state| !state.log.is_empty()), "it was asked");
+            assert_eq!(other.with(|state| state.told.clone()), Vec::<String>::new());
+        }
+    });
+}
+
 #[test]
 fn a_connection_that_breaks_once_is_gone_on_with() {
     run(async {

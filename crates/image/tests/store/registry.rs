@@ -57,6 +57,10 @@ pub(crate) struct State {
     pub(crate) taken: usize,
     /// paths that were asked for
     pub(crate) log: Vec<String>,
+    /// what callers said of who they are
+    pub(crate) told: Vec<String>,
+    /// the host that has the blobs instead
+    pub(crate) elsewhere: Option<String>,
     /// blobs on their way now, and the most at once
     pub(crate) at_once: (usize, usize),
     pub(crate) slow: Duration,
@@ -149,6 +153,7 @@ async fn answer(
     let (door, status) = {
         let mut state = state.lock().unwrap();
         state.log.push(path.clone());
+        state.told.extend(Some(auth.clone()).filter(|auth| !auth.is_empty()));
         (state.door, state.status)
     };
     if let Some(status) = status {
@@ -201,6 +206,11 @@ async fn answer(
         });
     }
     if let Some((_, digest)) = rest.split_once("/blobs/") {
+        if let Some(elsewhere) = &state.lock().unwrap().elsewhere {
+            let mut answer = full(307, "");
+            answer.headers_mut().insert("location", format!("http://{elsewhere}{path}").parse().unwrap());
+            return Ok(answer);
+        }
         let range = request.headers().get("range").and_then(|value| value.to_str().ok()).map(str::to_owned);
         return Ok(blob(&state, digest, range.as_deref()));
     }
