@@ -129,7 +129,9 @@ impl Manifests {
                 kept: self.files.values().flat_map(|file| &file.pods).map(|pod| name_of(pod)).collect(),
             });
         }
-        let mut names: BTreeMap<String, &String> = BTreeMap::new();
+        // What is held has its name already, whichever file comes first.
+        let mut names: BTreeMap<String, &String> =
+            held.iter().flat_map(|(file, pods)| pods.iter().map(|pod| (name_of(pod), *file))).collect();
         let mut uids: BTreeMap<&String, &String> = BTreeMap::new();
         for (name, file) in &self.files {
             let path = self.path(name);
@@ -146,7 +148,9 @@ impl Manifests {
                     listing.problems.push(problem(Trouble::SameUid { pod: name_of(asked), uid, first }));
                     continue;
                 }
-                let pod = self.living(asked);
+                let living = self.living(asked);
+                // As it is asked for now: its file may have got another name.
+                let pod = if is_same(living, asked) { asked } else { living };
                 if !is_same(pod, asked) {
                     let trouble = Trouble::Changed { pod: name_of(asked), uid: asked.uid.clone() };
                     // It may be another file that asks for what runs.
@@ -187,14 +191,18 @@ impl Manifests {
 
     /// Pods of an earlier agent that a file may still ask for, if it could only be read, by the name of the file. A file
     /// holds those that it once asked for, and those of which nobody knows who did. One that has given way to another of its
-    /// name is not held.
+    /// name in its own file is not held.
     fn held(&self) -> BTreeMap<&String, Vec<&Arc<Pod>>> {
         let asked = || self.files.values().flat_map(|file| &file.pods);
-        let names: BTreeSet<_> = asked().map(|pod| name_of(pod)).collect();
         let uids: BTreeSet<_> = asked().map(|pod| &pod.uid).collect();
         let mut held: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        for pod in self.recovered.values().filter(|pod| !uids.contains(&pod.uid) && !names.contains(&name_of(pod))) {
+        for pod in self.recovered.values().filter(|pod| !uids.contains(&pod.uid)) {
             let whose = manifest_of(pod);
+            let replaces =
+                |new: &Arc<Pod>| name_of(new) == name_of(pod) && (whose.is_none() || manifest_of(new) == whose);
+            if asked().any(replaces) {
+                continue;
+            }
             let may_ask = |name: &str| whose.is_none_or(|file| *file == self.path(name));
             let mut unknown = self.files.iter().filter(|(_, file)| file.knowledge == Knowledge::Partial);
             if let Some((name, _)) = unknown.find(|(name, _)| may_ask(name)) {

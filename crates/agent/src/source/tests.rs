@@ -243,6 +243,32 @@ mod pure {
         }
     }
 
+    /// The first file of a name wins, also while it cannot be read.
+    #[test]
+    fn another_file_does_not_take_the_place_of_one_that_is_broken() {
+        for (broken, other) in [("a.yaml", "b.yaml"), ("b.yaml", "a.yaml")] {
+            let mut m = manifests().beside([left(broken, manifest("web", "1"))]);
+            let looks = || [(broken, bytes(invalid("web"))), (other, bytes(manifest("web", "2")))];
+            for _ in 0..2 {
+                let listing = look(&mut m, looks());
+                assert_eq!((pods(&listing), listing.complete), (vec!["web=1".to_owned()], true), "{broken}");
+                let left_out = format!("/m/{other}: pod default/web is left out: ");
+                assert!(problems(&listing).iter().any(|problem| problem.starts_with(&left_out)), "{listing:?}");
+            }
+        }
+    }
+
+    /// A pod with a UID of its own stays the same when its file is renamed, and belongs to the new one from then on.
+    #[test]
+    fn a_pod_goes_with_its_file() {
+        let mut m = manifests().beside([left("a.yaml", numbered("a", "1"))]);
+        let copy = |listing: &Listing| listing.pods["7"].to_json().expect("JSON");
+        let moved = copy(&look(&mut m, [("b.yaml", bytes(numbered("a", "1")))]));
+        let moved = Arc::new(Pod::from_json(moved, &Features::default()).expect("valid"));
+        let mut m = manifests().beside([moved]);
+        assert_eq!(pods(&look(&mut m, [("b.yaml", bytes(invalid("a")))])), ["a=1"]);
+    }
+
     #[test]
     fn a_file_that_is_no_manifest_keeps_nothing_that_is_not_its_own() {
         let readme = || [("README", bytes("Put manifests here."))];
