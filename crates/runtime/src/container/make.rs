@@ -203,6 +203,11 @@ impl Engine {
                 Ok(())
             }
             Err(ShimError::Refused(message)) => {
+                // It may be what a server asked for that was killed before it could be told.
+                self.refresh(&container);
+                if !matches!(&*container.phase(), Phase::Created) {
+                    return Ok(());
+                }
                 let record = {
                     let mut record = container.record();
                     record.failed = Some((message.clone(), now()));

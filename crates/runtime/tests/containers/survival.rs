@@ -25,6 +25,7 @@ cases![
     an_unfinished_sandbox_is_removed,
     a_command_dies_with_the_server_that_asked,
     what_is_begun_is_ended_without_its_caller,
+    a_start_that_is_asked_for_twice_is_one,
     a_container_that_is_being_made_goes_with_its_pod,
     a_server_without_files_changes_nothing,
     numbers_may_come_again,
@@ -417,6 +418,48 @@ async fn a_container_that_is_being_made_goes_with_its_pod(world: &mut World) -> 
     let _ = made.await.unwrap();
     let left = world.cri().list_containers(None).await.expect("containers");
     assert!(left.is_empty(), "{left:?}");
+    Shown::Yes
+}
+
+/// A server is killed while its shim has a start to do. The next one knows nothing of that, and asks again.
+async fn a_start_that_is_asked_for_twice_is_one(world: &mut World) -> Shown {
+    world.close();
+    let server = other(world).await;
+    let pod = server.pod(world, "twice").await;
+    let shim = shims()[0];
+    let config = world.container("main", "echo life; exec sleep 1000");
+    let id = server.cri.create_container(&pod.id, config, pod.config.clone()).await.expect("created");
+    let children = || fs::read_to_string(format!("/proc/{shim}/task/{shim}/children")).expect("children");
+    let before = children();
+    let (cri, asked) = (server.cri.clone(), id.clone());
+    let call = tokio::spawn(async move { cri.start_container(&asked).await });
+    // Whoever makes the container is held up as soon as it is there, which is not for long.
+    let maker = loop {
+        let now = children();
+        let new = now.split_whitespace().find(|pid| !before.split_whitespace().any(|old| old == *pid));
+        match new {
+            Some(pid) => break pid.parse().expect("a number"),
+            None => tokio::task::yield_now().await,
+        }
+    };
+    send(maker, rustix::process::Signal::STOP);
+    server.kill();
+    let _ = call.await.unwrap();
+    world.reopen().await;
+    let go_on = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        send(maker, rustix::process::Signal::CONT);
+    };
+    let (started, ()) = tokio::join!(world.cri().start_container(&id), go_on);
+    // It may have been too quick for us; then the new server knows.
+    if let Err(error) = started {
+        assert!(error.message.contains("runs already (FailedPrecondition)"), "{error}");
+    }
+    until("it says something", async || (!world.said(&pod, "main").is_empty()).then_some(())).await;
+    // Time for a second life, or for the first one to be taken for a failure.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(world.said(&pod, "main"), "life\n");
+    assert_eq!(world.state(&id).await, v1::ContainerState::ContainerRunning);
     Shown::Yes
 }
 

@@ -65,10 +65,16 @@ impl Shim {
     }
 
     pub(super) fn start(&mut self, number: u64, id: String) -> Result<(), String> {
-        if self.containers.contains_key(&id) {
-            return Err(format!("container {id} runs already"));
-        }
         let dir = container_dir(&self.dir, &id);
+        // A container is started once. Who asks again may be a server that does not know what the one before it asked for.
+        if self.containers.contains_key(&id) || self.unwritten.contains_key(&id) || dir.join(STATE).exists() {
+            return Err(format!("container {id} was started already"));
+        }
+        if let Some(pending) = self.pending.iter_mut().find(|pending| pending.is_container(&id)) {
+            let earlier = std::mem::replace(&mut pending.connection, number);
+            self.finish(earlier, Err(format!("the start of container {id} was asked for once more")));
+            return Ok(());
+        }
         let spec = Spec::load(dir.join(CONFIG)).map_err(|error| process::chain(&error))?;
         let plan: Plan = read(&dir.join(PLAN)).map_err(|error| error.to_string())?;
         let ends = (!is_terminal(&spec)).then(|| {
@@ -272,6 +278,10 @@ impl Shim {
 // === impl Pending ===
 
 impl Pending {
+    fn is_container(&self, wanted: &str) -> bool {
+        matches!(&self.what, Becoming::Container { id, .. } if id == wanted)
+    }
+
     /// Whether all has been told.
     fn read_to_end(&mut self) -> bool {
         let mut bytes = [0; 4096];
