@@ -16,7 +16,7 @@ use crate::output;
 /// How often to look for the next agent: a person does not notice, and a connection to nobody costs nothing.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// How often a run that has ended is looked for: two seconds, in which it takes its directory away.
+/// How often a run that has ended is looked for: two seconds, in which the next one would have its socket there.
 const MOMENT: usize = 20;
 
 /// Whether the agent on a socket is away. Each absence is told once, and so is its end.
@@ -52,7 +52,8 @@ impl Absence {
         }
     }
 
-    /// Whether nobody will ever listen there again, which may take a moment to show.
+    /// Whether nobody will ever listen there again, which may take a moment to show: who ends in an orderly way takes the
+    /// socket away, and a run its directory too. Who was killed leaves both.
     pub(crate) async fn is_for_good(&self) -> bool {
         for _ in 0..MOMENT {
             if !self.has_directory() {
@@ -62,7 +63,7 @@ impl Absence {
             }
             tokio::time::sleep(LOOK_AGAIN).await;
         }
-        false
+        !self.socket.exists()
     }
 
     fn has_directory(&self) -> bool {

@@ -1,8 +1,8 @@
 //! `keelet delete` and `keelet restart`: what is asked of the agent about a pod.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use futures::StreamExt;
 use keelet_local::{
     Client, ClientError,
@@ -64,6 +64,10 @@ struct Which {
     connection: Connection,
 }
 
+/// How long a run that was killed may take to come back: it has to be started by hand, and who deletes a pod by a script
+/// must not wait for ever.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 /// Asks for pods to go away.
 pub(crate) fn delete(args: &DeleteArgs) -> Result<Verdict> {
     each(&args.which, Action::Delete(if args.wait { Until::Gone } else { Until::Asked }))
@@ -118,20 +122,28 @@ fn each(which: &Which, action: Action) -> Result<Verdict> {
                 verdict = Verdict::Invalid;
             }
         }
-        until_gone(&client, leaving).await?;
+        until_gone(&client, leaving, PATIENCE).await?;
         Ok(verdict)
     })
 }
 
 /// Waits until there are no pods of these UIDs, whichever agent ends them.
-async fn until_gone(client: &Client, mut left: BTreeSet<String>) -> Result<()> {
+async fn until_gone(client: &Client, mut left: BTreeSet<String>, patience: Duration) -> Result<()> {
     let absence = Absence::new(client, "waiting for the next one");
     while !left.is_empty() {
         match hear_of_ends(client, &mut left, &absence).await {
             Err(error) if !error.downcast_ref().is_some_and(ClientError::is_away) => return Err(error),
             // The agent of `keelet run` ends with its last pod, and may be gone before it could say so.
             _ if left.is_empty() || absence.is_for_good().await => return Ok(()),
-            _ => absence.wait().await?,
+            _ => match tokio::time::timeout(patience, absence.wait()).await {
+                Ok(Ok(())) => {}
+                // Its directory went later than in a moment.
+                Ok(Err(_)) => return Ok(()),
+                Err(_) => bail!(
+                    "the agent on {} went away before the pod was seen to be gone, and no other one came",
+                    client.socket().display()
+                ),
+            },
         }
     }
     Ok(())
@@ -154,4 +166,23 @@ async fn hear_of_ends(client: &Client, left: &mut BTreeSet<String>, absence: &Ab
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_run_that_ended_has_ended_its_pods_and_one_that_was_killed_may_not_have() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("keelet.sock");
+        let until_gone =
+            || async { until_gone(&Client::new(&socket), BTreeSet::from(["a".to_owned()]), Duration::ZERO).await };
+        until_gone().await.expect("it took its socket away, and its directory was to stay");
+        drop(UnixListener::bind(&socket).unwrap());
+        let error = until_gone().await.expect_err("nobody knows what became of its pods").to_string();
+        assert!(error.contains("went away before the pod was seen to be gone"), "{error}");
+    }
 }
