@@ -35,10 +35,10 @@ pub(super) fn follow(node: &Node, style: Style) -> (mpsc::Receiver<Vec<u8>>, Joi
             let directory = paths.container_log_dir(&container.name);
             let request = LogRequest { directory, follow: true, ..LogRequest::default() };
             let (readers, uid, container) = (Arc::clone(&node.readers), pod.uid.clone(), container.name.clone());
-            let mut begun = false;
+            let (mut begun, has_begun) = (false, node.has_begun(&uid));
             let log = read(request, move || {
                 // It is not there before its first status, which must not look like the end.
-                begun |= readers.statuses().contains_key(&uid);
+                begun = begun || has_begun();
                 if begun { course(&readers, &uid, &container) } else { keelet_local::logs::Course::Open }
             });
             let (log, sender): (Pin<Box<dyn futures::Stream<Item = _> + Send>>, _) = (Box::pin(log), sender.clone());

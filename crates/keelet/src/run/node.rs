@@ -218,7 +218,13 @@ impl Node {
     /// or wants it to run while it is on its way out.
     pub(super) fn is_of_earlier_run(&self, published: &Published) -> bool {
         let uid = &published.pod.uid;
-        !self.runs(uid) || published.leaving.is_some() && self.wishes.is_to_run(uid)
+        !self.runs(uid) || self.wishes.is_left_over(published)
+    }
+
+    /// Tells whether a pod of this run has begun. What an earlier run has left of it does not count.
+    pub(super) fn has_begun(&self, uid: &str) -> impl Fn() -> bool + Send + 'static {
+        let (readers, wishes, uid) = (Arc::clone(&self.readers), Arc::clone(&self.wishes), uid.to_owned());
+        move || readers.statuses().get(&uid).is_some_and(|published| !wishes.is_left_over(published))
     }
 
     /// Whether nothing is left of pods that have to go, also those of an earlier run.
@@ -246,9 +252,11 @@ impl Wishes {
         self.agent.set_pods(wanted, self.extent);
     }
 
-    fn is_to_run(&self, uid: &str) -> bool {
+    /// Whether a pod is on its way out although it is wanted to run.
+    fn is_left_over(&self, published: &Published) -> bool {
         let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
-        wanted.get(uid).is_some_and(|wanted| wanted.deletion.is_none())
+        let is_to_run = || wanted.get(&published.pod.uid).is_some_and(|wanted| wanted.deletion.is_none());
+        published.leaving.is_some() && is_to_run()
     }
 }
 

@@ -127,6 +127,34 @@ fn the_view_of_a_run_shows_probes_and_the_way_to_it() {
     node.until(|node| node.sandboxes() == 0 && node.directories_of_runs().is_empty());
 }
 
+/// What an earlier run has left of a pod goes first; its end is not that of the log.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a test waits for the process it tests")]
+fn a_run_shows_the_log_of_a_pod_that_an_earlier_one_was_stopping() {
+    let node = Node::with_runtime();
+    fs::write(node.path("pod.yaml"), pods_that_linger()).unwrap();
+    let begin = || {
+        let endpoint = node.endpoint();
+        node.begin(&["run", "--logs", "--container-runtime-endpoint", &endpoint, "pod.yaml", "--root-dir", "dir"])
+    };
+    let mut run = begin();
+    node.until(|_| run.out().contains(" db Ready is True\n"));
+    run.told("INT");
+    node.until(|_| run.out().contains(" db main: Killing: Stopping container main"));
+    run.process.kill().unwrap();
+    run.process.wait().unwrap();
+    let run = begin();
+    node.until(|_| run.out().contains(" db Ready is True\n"));
+    assert!(run.out().contains(" db what an earlier run has left of it is stopped first\n"), "{}", run.out());
+    let socket = node.path("dir/run/keelet.sock");
+    let (_, json, _) = node.keelet(&["get", "pod", "db", "-o", "json", "--socket", socket.to_str().unwrap()]);
+    let pod: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let directory = node.path(&format!("dir/logs/default_db_{}/main", pod["metadata"]["uid"].as_str().unwrap()));
+    fs::create_dir_all(&directory).unwrap();
+    fs::write(directory.join("0.log"), "2026-01-01T00:00:00Z stdout F new life\n").unwrap();
+    node.until(|_| run.out().contains("db/main  | new life\n"));
+}
+
 /// Pods run without a socket too, and it is said that there is none.
 #[test]
 fn a_run_without_a_socket_says_so() {
