@@ -24,6 +24,11 @@ impl Paths {
     /// Where a node's agent keeps what survives a reboot.
     pub(crate) const ROOT: &str = "/var/lib/keelet";
 
+    /// Those of a run, which has one directory for everything.
+    pub(crate) fn of_run(base: &Path) -> Self {
+        Self { root_dir: base.to_owned(), state_dir: base.join("run") }
+    }
+
     /// The same whatever the working directory.
     pub(crate) fn absolute(&self) -> Result<Self> {
         Ok(Self {

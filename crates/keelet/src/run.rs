@@ -69,8 +69,8 @@ pub(crate) struct Args {
     /// What the containers write, beside the rest
     #[arg(long)]
     logs: bool,
-    /// Directory for everything, left in place at the end [default: a temporary one]. Not that of an agent: what an earlier
-    /// run has left there and this one does not have is stopped
+    /// Directory for everything, left in place at the end [default: a temporary one]. That of an agent is refused; what an
+    /// earlier run has left there and this one does not have is stopped
     #[arg(long, value_name = "DIR")]
     root_dir: Option<PathBuf>,
     /// Directory with config maps and secrets, as for `keelet agent`

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use keelet_agent::{
     Agent, Extent, ImageRules, Mode, Settings, Upkeep, Wanted, WantedPods,
     clock::OsClock,
@@ -74,6 +74,8 @@ struct Wishes {
 const NO_COLLECTION: ImageRules =
     ImageRules { high_percent: 101, low_percent: 100, minimum_age: Duration::ZERO, maximum_age: None };
 
+const NO_CLOCK: &str = "the clock of this machine cannot be used";
+
 /// Probe attempts at once: what a node allows.
 const PROBES: usize = 64;
 
@@ -93,7 +95,7 @@ impl Place {
     /// The directory that was named, or one that goes with the run.
     pub(super) fn of(root: Option<&Path>) -> Result<Self> {
         let (base, directory) = match root {
-            Some(root) => (made(root)?, None),
+            Some(root) => (made(not_of_an_agent(absolute("--root-dir", root)?)?)?, None),
             None => {
                 let made = tempfile::Builder::new().prefix("keelet-run-").tempdir();
                 let made = made.context("no temporary directory for the pods")?;
@@ -101,7 +103,7 @@ impl Place {
                 (own.0.clone(), Some(own))
             }
         };
-        Ok(Self { paths: Paths { root_dir: base.clone(), state_dir: base.join("run") }, directory })
+        Ok(Self { paths: Paths::of_run(&base), directory })
     }
 }
 
@@ -127,7 +129,7 @@ impl Node {
         // earlier one has to go. What else is in another runtime belongs to others.
         let extent = if images.is_some() { Extent::Complete } else { Extent::Partial };
         let layout = Layout::new(&base, base.join("logs"));
-        let clock = Arc::new(OsClock::new().context("the clock of this machine cannot be used")?);
+        let clock = Arc::new(OsClock::new().context(NO_CLOCK)?);
         let readers = Arc::new(LocalReaders::default());
         let facts = agent::facts::of_this_node(None, None, &base);
         let ledger = paths.ledger_settings(clock.now().boot_id);
@@ -272,8 +274,28 @@ impl Source for Wishes {
     }
 }
 
-fn made(root: &Path) -> Result<PathBuf> {
-    let root = absolute("--root-dir", root)?;
+/// The directory, if no agent has it. A run does not know what is in an agent's runtime, which has its state elsewhere: it
+/// would take the agent's pods for gone, and remove their volumes while their containers run on.
+fn not_of_an_agent(root: PathBuf) -> Result<PathBuf> {
+    let real = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    if real(&root) == real(Path::new(Paths::ROOT)) {
+        bail!("--root-dir: {} is that of the node's agent; a run needs one of its own", root.display());
+    }
+    let paths = Paths::of_run(&root);
+    // An earlier run has left its state there, an agent has not.
+    if paths.state_dir.is_dir() {
+        return Ok(root);
+    }
+    let clock = OsClock::new().context(NO_CLOCK)?;
+    let keelet_ledger::Settings { durable_root, volatile_root, boot_id, .. } =
+        paths.ledger_settings(clock.now().boot_id);
+    if !Snapshot::take(&durable_root, &volatile_root, boot_id).pods.is_empty() {
+        bail!("--root-dir: {} has pods of an agent in it; a run needs a directory of its own", root.display());
+    }
+    Ok(root)
+}
+
+fn made(root: PathBuf) -> Result<PathBuf> {
     fs::create_dir_all(&root).with_context(|| format!("--root-dir: {} cannot be made", root.display()))?;
     Ok(root)
 }

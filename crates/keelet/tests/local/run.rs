@@ -127,6 +127,31 @@ fn the_view_of_a_run_shows_probes_and_the_way_to_it() {
     node.until(|node| node.sandboxes() == 0 && node.directories_of_runs().is_empty());
 }
 
+/// A run does not have the state of the agent's runtime: to it those pods would be gone, and what is left of them to be
+/// removed.
+#[test]
+fn a_run_keeps_out_of_the_directory_of_an_agent() {
+    let mut node = Node::running();
+    node.terminate();
+    fs::write(node.path("pod.yaml"), PODS).unwrap();
+    let run = format!("timeout 60 keelet run --container-runtime-endpoint {} pod.yaml --root-dir", node.endpoint());
+    for _ in 0..2 {
+        let said = node.shell(&format!("{run} lib; echo $?"));
+        let why = format!("--root-dir: {} has pods of an agent in it", node.path("lib").display());
+        assert!(said.starts_with("2\n") && said.contains(&why), "{said}");
+    }
+    assert_eq!(node.sandboxes(), 2, "they run on");
+    let (code, _, err) = node.keelet(&[
+        "run",
+        "pod.yaml",
+        "--root-dir",
+        "/var/lib/keelet/",
+        "--container-runtime-endpoint",
+        "unix:///none.sock",
+    ]);
+    assert!(code == 2 && err.contains("is that of the node's agent"), "{err}");
+}
+
 /// What an earlier run has left of a pod goes first; its end is not that of the log.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a test waits for the process it tests")]
