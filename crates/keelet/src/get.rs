@@ -8,7 +8,7 @@ mod which;
 
 use std::collections::BTreeSet;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use keelet_local::{
     Client,
@@ -97,16 +97,27 @@ const NOTHING: &str = "No resources found";
 /// Answers and prints.
 pub(crate) fn run(args: &Args) -> Result<Verdict> {
     let Asked { kind, name } = args.kind.clone();
-    let without_kind = |text: &String| match text.split_once('/') {
-        // The names of images have slashes of their own; a kind is before the others only if it is before the first.
-        Some((word, rest)) if kind != Kind::Images || (name.is_some() && Kind::called(word) == Some(kind)) => {
-            rest.to_owned()
-        }
-        _ => text.clone(),
-    };
-    let names = name.iter().cloned().chain(args.names.iter().map(without_kind)).collect();
+    let mut names: BTreeSet<String> = name.iter().cloned().collect();
+    for text in &args.names {
+        names.insert(without_kind(kind, text, name.is_some())?);
+    }
     let wanted = Wanted { names, selector: args.selector.clone(), pod: None };
     ask::run(show_wanted(kind, &wanted, &args.how))
+}
+
+/// A name, which may have the kind before it: `pod/web`.
+fn without_kind(kind: Kind, text: &str, first_has_kind: bool) -> Result<String> {
+    let Some((word, rest)) = text.split_once('/') else { return Ok(text.to_owned()) };
+    // The names of images have slashes of their own; a kind is before the others only if it is before the first.
+    let may_be_kind = kind != Kind::Images || first_has_kind;
+    match Kind::called(word) {
+        Some(called) if called == kind && may_be_kind => Ok(rest.to_owned()),
+        _ if kind == Kind::Images => Ok(text.to_owned()),
+        None if kind.is_namespaced() => {
+            bail!("{text:?} is no {0}: say {0}/NAME or NAME, and its namespace with -n", kind.one())
+        }
+        _ => bail!("{text:?} is no {0}: say {0}/NAME or NAME", kind.one()),
+    }
 }
 
 /// Shows things of a kind, all of them or those of these names.

@@ -115,6 +115,23 @@ fn what_is_wanted_is_found_and_what_is_not_there_is_said() {
 }
 
 #[test]
+fn what_is_before_the_name_of_a_thing_is_its_kind() {
+    let node = Node::bare();
+    for (arguments, why) in [
+        (&["pod/web", "node/n1"][..], "\"node/n1\" is no pod: say pod/NAME or NAME"),
+        (&["pods", "shop/web"], "\"shop/web\" is no pod: say pod/NAME or NAME, and its namespace with -n"),
+        (&["node", "shop/n1"], "\"shop/n1\" is no node: say node/NAME or NAME"),
+    ] {
+        let (code, _, err) = node.keelet(&[&["get"], arguments].concat());
+        assert_eq!((code, err), (2, format!("keelet: {why}\n")), "{arguments:?}");
+    }
+    for arguments in [&["pods", "po/web"][..], &["image/a", "shop/web"], &["images", "shop/web"]] {
+        let (code, _, err) = node.keelet(&[&["get"], arguments].concat());
+        assert!(code == 1 && err.contains("no agent answers"), "{arguments:?}: {err}");
+    }
+}
+
+#[test]
 fn logs_are_those_of_the_container_that_is_meant() {
     let node = Node::running();
     let (_, json, _) = node.keelet(&["get", "pod/web", "-n", "shop", "-o", "json"]);
