@@ -181,8 +181,10 @@ impl Engine {
         let _turn = container.turn.lock().await;
         let sandbox = self.sandbox(&container.sandbox)?;
         let is = |what: &str| Err(Status::failed_precondition(format!("the container {} {what}", container.id)));
+        // Asked before the phase is: everybody else has the record first, and the phase stays locked for the whole match.
+        let failed_before = container.record().failed.is_some();
         match &*container.phase() {
-            _ if container.record().failed.is_some() => return is("could not be started and cannot be again"),
+            _ if failed_before => return is("could not be started and cannot be again"),
             Phase::Created => {}
             Phase::Running(_) => return is("runs already"),
             Phase::Ended { .. } => return is("has ended and cannot be started again"),

@@ -38,7 +38,8 @@ impl Engine {
     pub(crate) async fn stop_container(&self, id: &str, grace: Duration) -> Result<(), Status> {
         let Ok(container) = self.container(id) else { return Ok(()) };
         if !grace.is_zero() && container.is_running() {
-            container.signal(container.record().stop_signal);
+            let stop_signal = container.record().stop_signal;
+            container.signal(stop_signal);
             if tokio::time::timeout(grace, container.wait()).await.is_ok() {
                 settle(&container);
                 return Ok(());
