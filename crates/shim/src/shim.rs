@@ -96,7 +96,7 @@ enum Source {
     Output(String, Stream),
     Attached(String),
     LastWords,
-    Adopted(String),
+    Adopted,
 }
 
 /// Serves the pod whose directory this is, until told to go. Standard input is the socket that listens.
@@ -154,7 +154,8 @@ impl Shim {
                 Source::Output(id, stream) => self.copy(&id, stream),
                 Source::Attached(id) => self.pass_on(&id),
                 Source::LastWords => self.last_words.retain_mut(|one| one.catch_up() && one.is_behind()),
-                Source::Adopted(id) => self.adopted_ended(&id),
+                // All at once: a second one finds nothing left to do.
+                Source::Adopted => self.adopted_ended(),
             }
         }
         Ok(())
@@ -181,7 +182,7 @@ impl Shim {
                 fds.push(PollFd::from_borrowed_fd(fd, PollFlags::OUT));
             }
             if let Some(handle) = container.handle.as_ref().filter(|_| container.adopted) {
-                sources.push(Source::Adopted(id.clone()));
+                sources.push(Source::Adopted);
                 fds.push(PollFd::new(handle, PollFlags::IN));
             }
         }

@@ -1,6 +1,9 @@
 //! How containers end, and that it is written down.
 
-use std::{fs, io};
+use std::{
+    fs, io,
+    time::{Duration, Instant},
+};
 
 use super::Shim;
 use crate::{
@@ -10,31 +13,44 @@ use crate::{
     protocol::{Answer, Exit, STATE, State, container_dir, write},
 };
 
-/// How often it is asked how an adopted container ended, 2 ms apart: five seconds, which is long for a first process that
-/// reaps at all, also on a busy node.
-const ATTEMPTS_TO_HEAR: usize = 2500;
+/// How long it is asked how adopted containers ended, for all of them together: nobody is served meanwhile, and a node's first
+/// process that reaps at all takes a moment.
+const TIME_TO_HEAR: Duration = Duration::from_secs(1);
+/// Between two times it is asked.
+const ASKED_AGAIN: Duration = Duration::from_millis(2);
 
 // === impl Shim ===
 
 impl Shim {
-    pub(super) fn adopted_ended(&mut self, id: &str) {
+    /// Takes notice of all adopted containers that have ended.
+    pub(super) fn adopted_ended(&mut self) {
+        let ended = self
+            .containers
+            .iter()
+            .filter(|(_, container)| container.adopted && container.handle.as_ref().is_some_and(pidfd::has_ended));
+        let ended: Vec<_> = ended.map(|(id, _)| id.clone()).collect();
+        let deadline = Instant::now() + TIME_TO_HEAR;
+        ended.iter().for_each(|id| self.one_adopted_ended(id, deadline));
+    }
+
+    /// Each is asked about once at least.
+    fn one_adopted_ended(&mut self, id: &str, deadline: Instant) {
         let Some(container) = self.containers.get(id) else { return };
         let (Some(handle), process) = (&container.handle, container.process) else { return };
         // Reaped by the node's first process, which may take a moment; before that nobody is told, and afterwards there is
         // nothing to wait for.
-        let mut status = None;
-        for _ in 0..ATTEMPTS_TO_HEAR {
+        let status = loop {
             // What cannot be looked at now may be there.
             let is_reaped = match pidfd::identify(process.pid) {
                 Ok(found) => found != process,
                 Err(error) => matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)),
             };
-            status = pidfd::wait_status(handle);
-            if status.is_some() || is_reaped {
-                break;
+            let status = pidfd::wait_status(handle);
+            if status.is_some() || is_reaped || Instant::now() >= deadline {
+                break status;
             }
-            std::thread::sleep(std::time::Duration::from_millis(2));
-        }
+            std::thread::sleep(ASKED_AGAIN);
+        };
         self.container_ended(id, status.map(exit_code));
     }
 
@@ -72,11 +88,6 @@ impl Shim {
     /// Takes notice of all that has ended by now.
     pub(super) fn catch_up(&mut self) {
         self.children();
-        let ended = self
-            .containers
-            .iter()
-            .filter(|(_, container)| container.adopted && container.handle.as_ref().is_some_and(pidfd::has_ended));
-        let ended: Vec<_> = ended.map(|(id, _)| id.clone()).collect();
-        ended.iter().for_each(|id| self.adopted_ended(id));
+        self.adopted_ended();
     }
 }
