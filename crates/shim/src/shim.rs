@@ -153,7 +153,7 @@ impl Shim {
                 Source::Report => self.reports(),
                 Source::Output(id, stream) => self.copy(&id, stream),
                 Source::Attached(id) => self.pass_on(&id),
-                Source::LastWords => self.last_words.retain_mut(|one| one.catch_up() && one.is_behind()),
+                Source::LastWords => self.last_words.retain_mut(|one| one.catch_up(Instant::now()) && one.is_behind()),
                 // All at once: a second one finds nothing left to do.
                 Source::Adopted => self.adopted_ended(),
             }

@@ -35,7 +35,7 @@ pub(super) struct Attached {
     pipes: [OwnedFd; 2],
     /// What its pipes had no room for.
     waiting: [VecDeque<u8>; 2],
-    /// Since when nothing more can wait.
+    /// Since when nothing more can wait, or something was last read of it.
     full_since: Option<Instant>,
 }
 
@@ -82,12 +82,13 @@ impl Output {
 
     /// Passes on what could not be before.
     pub(super) fn pass_on(&mut self) {
-        self.attached.retain_mut(Attached::catch_up);
+        let now = Instant::now();
+        self.attached.retain_mut(|one| one.catch_up(now));
     }
 
-    /// Lets go of those for whom the container has waited long enough.
+    /// Lets go of those for whom the container has waited long enough. Each is tried first: it may be this shim that was away.
     pub(super) fn let_go(&mut self, now: Instant) {
-        self.attached.retain(|one| one.full_since.is_none_or(|since| now.duration_since(since) < PATIENCE));
+        self.attached.retain_mut(|one| !one.is_late(now) || (one.catch_up(now) && !one.is_late(now)));
     }
 
     pub(super) fn reopen(&mut self) -> io::Result<()> {
@@ -178,15 +179,24 @@ impl Attached {
     /// Takes what was said. Whether it still listens.
     fn hear(&mut self, stream: Stream, text: &[u8]) -> bool {
         self.waiting[stream as usize].extend(text);
-        self.catch_up()
+        self.catch_up(Instant::now())
+    }
+
+    /// Whether nothing of it was read for longer than a container waits.
+    fn is_late(&self, now: Instant) -> bool {
+        self.full_since.is_some_and(|since| now.duration_since(since) >= PATIENCE)
     }
 
     /// Writes as much as there is room for. Whether it still listens.
-    pub(super) fn catch_up(&mut self) -> bool {
+    pub(super) fn catch_up(&mut self, now: Instant) -> bool {
+        let mut since = self.full_since.unwrap_or(now);
         for (pipe, waiting) in self.pipes.iter().zip(&mut self.waiting) {
             while !waiting.is_empty() {
                 match write(pipe, waiting.as_slices().0) {
-                    Ok(written) => drop(waiting.drain(..written)),
+                    Ok(written) => {
+                        waiting.drain(..written);
+                        since = now;
+                    }
                     Err(Errno::INTR) => {}
                     Err(Errno::AGAIN) => break,
                     Err(_) => return false,
@@ -194,7 +204,7 @@ impl Attached {
             }
         }
         let full = self.waiting.iter().any(|waiting| waiting.len() >= MOST_WAITING);
-        self.full_since = full.then(|| self.full_since.unwrap_or_else(Instant::now));
+        self.full_since = full.then_some(since);
         true
     }
 
@@ -207,5 +217,38 @@ impl Attached {
     pub(super) fn behind(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let pipes = self.pipes.iter().zip(&self.waiting);
         pipes.filter(|(_, waiting)| !waiting.is_empty()).map(|(pipe, _)| pipe.as_fd())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use rustix::{io::read, pipe::pipe};
+
+    use super::{CHUNK, MOST_WAITING, Output, PATIENCE};
+    use crate::logfile::Stream;
+
+    /// A reader is let go for what it does not read, not for the time that a shim was away.
+    #[test]
+    fn who_reads_is_not_let_go() {
+        let new = || pipe().expect("a pipe");
+        let (mut output, (reader, hears), (_silent, hears_errors)) = (Output::none(None), new(), new());
+        rustix::io::ioctl_fionbio(&hears, true).expect("it does not wait");
+        output.attach(vec![hears, hears_errors]);
+        let text = vec![b'x'; CHUNK + MOST_WAITING];
+        output.attached.retain_mut(|one| one.hear(Stream::Out, &text));
+        output.attached.retain_mut(|one| one.hear(Stream::Out, &text));
+        assert!(output.is_held_up());
+
+        let later = Instant::now() + 2 * PATIENCE;
+        read(&reader, &mut [0; CHUNK]).expect("some of it");
+        output.let_go(later);
+        assert!(output.is_held_up() && output.attached().count() == 1, "it has read, and has more to read");
+        output.let_go(later + PATIENCE / 2);
+        assert_eq!(output.attached().count(), 1, "since then it had no time to speak of");
+        output.let_go(later + PATIENCE);
+        assert_eq!(output.attached().count(), 0, "it has read nothing for long");
+        assert!(!output.is_held_up());
     }
 }
