@@ -115,22 +115,7 @@ pub fn run(dir: &Path) -> io::Result<()> {
     }
     mask.thread_block()?;
     let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
-    let mut shim = Shim {
-        dir: dir.to_owned(),
-        cgroups: Mounts::find()?,
-        listener,
-        signals,
-        connections: BTreeMap::new(),
-        next_connection: 0,
-        pending: Vec::new(),
-        containers: BTreeMap::new(),
-        commands: BTreeMap::new(),
-        pause: None,
-        strays: BTreeMap::new(),
-        unwritten: BTreeMap::new(),
-        last_words: Vec::new(),
-        done: false,
-    };
+    let mut shim = Shim::new(dir.to_owned(), Mounts::find()?, listener, signals);
     while !shim.done {
         shim.step()?;
     }
@@ -138,6 +123,27 @@ pub fn run(dir: &Path) -> io::Result<()> {
 }
 
 // === impl Shim ===
+
+impl Shim {
+    fn new(dir: PathBuf, cgroups: Mounts, listener: UnixListener, signals: SignalFd) -> Self {
+        Self {
+            dir,
+            cgroups,
+            listener,
+            signals,
+            connections: BTreeMap::new(),
+            next_connection: 0,
+            pending: Vec::new(),
+            containers: BTreeMap::new(),
+            commands: BTreeMap::new(),
+            pause: None,
+            strays: BTreeMap::new(),
+            unwritten: BTreeMap::new(),
+            last_words: Vec::new(),
+            done: false,
+        }
+    }
+}
 
 /// What happens next.
 impl Shim {
@@ -258,5 +264,48 @@ impl Shim {
         if let Some(container) = self.containers.get_mut(id) {
             container.output.pass_on();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::net::UnixListener, path::Path};
+
+    use nix::sys::{signal::SigSet, signalfd::SignalFd};
+
+    use super::Shim;
+    use crate::{
+        cgroup::Mounts,
+        maker::{STDERR, STDOUT},
+        protocol::{PLAN, Plan, ProcessRef, STATE, State, container_dir, write},
+    };
+
+    /// A shim that nobody speaks to. It must not look for children: this process has those of other tests.
+    fn shim(dir: &Path) -> Shim {
+        let listener = UnixListener::bind(dir.join("shim.sock")).expect("a socket");
+        let signals = SignalFd::new(&SigSet::empty()).expect("no signals");
+        Shim::new(dir.to_owned(), Mounts::V2(dir.join("cgroups")), listener, signals)
+    }
+
+    fn running() -> State {
+        State { process: ProcessRef { pid: 7, ticks: 99 }, started_at: 1, exit: None }
+    }
+
+    #[test]
+    fn what_is_missing_is_named_and_the_end_is_seen_all_the_same() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut shim = shim(directory.path());
+        let dir = container_dir(directory.path(), "a");
+        fs::create_dir_all(&dir).expect("made");
+        write(&dir.join(STATE), &running()).expect("written");
+        write(&dir.join(PLAN), &Plan { stdin: true, ..Plan::default() }).expect("written");
+        for pipe in [STDOUT, STDERR] {
+            fs::write(dir.join(pipe), "").expect("written");
+        }
+        let handle = fs::File::open(&dir).expect("any").into();
+        let ids = ["a", "b", "c"].map(str::to_owned);
+        let complaints = shim.adopt(&ids, vec![handle]).expect_err("it has neither input nor configuration");
+        assert!(shim.containers.contains_key("a"), "{complaints}");
+        assert!(complaints.contains("no handle came for the containers b, c"), "{complaints}");
     }
 }

@@ -228,6 +228,9 @@ impl Shim {
     /// as it is. An error names what could not be taken on as it was, and the others are all the same.
     pub(super) fn adopt(&mut self, ids: &[String], handles: Vec<OwnedFd>) -> Result<(), String> {
         let mut complaints = Vec::new();
+        if let Some(without) = ids.get(handles.len()..).filter(|without| !without.is_empty()) {
+            complaints.push(format!("no handle came for the containers {}", without.join(", ")));
+        }
         for (id, handle) in ids.iter().zip(handles) {
             if self.containers.contains_key(id) || self.unwritten.contains_key(id) {
                 continue;
@@ -240,7 +243,8 @@ impl Shim {
         if complaints.is_empty() { Ok(()) } else { Err(complaints.join("; ")) }
     }
 
-    /// Without its plan a container has no log, without its configuration no cgroup; its end can be seen all the same.
+    /// Without its plan a container has no log, without its configuration no cgroup, without its pipe no input; its end can be
+    /// seen all the same.
     fn adopt_one(
         &mut self,
         id: &str,
@@ -259,7 +263,10 @@ impl Shim {
         let spec = Spec::load(dir.join(CONFIG)).map_err(|error| complain(&error)).ok();
         let log = plan.log.clone().and_then(|path| LogFile::open(path).ok());
         let output = match (open_end(&dir.join(STDOUT)), open_end(&dir.join(STDERR))) {
-            (Ok(out), Ok(err)) => Output::pipes(log, out, err, stdin_end(&dir, &plan)?),
+            (Ok(out), Ok(err)) => {
+                let stdin = stdin_end(&dir, &plan).map_err(|error| complain(&error));
+                Output::pipes(log, out, err, stdin.ok().flatten())
+            }
             _ => Output::none(log),
         };
         let container = Container {
