@@ -1,6 +1,7 @@
 //! Keeping a shim for every sandbox, and hearing from it.
 
 use std::{
+    io,
     os::fd::AsFd,
     sync::{Arc, Weak},
     time::Duration,
@@ -108,7 +109,7 @@ async fn watched(engine: &Engine, sandbox: &Arc<Sandbox>) -> Result<Option<Conne
     };
     agree(engine, sandbox, &shim, ended).await?;
     for container in gone.iter().filter(|container| container.is_running()) {
-        give_up(engine, container).await;
+        give_up(engine, container).await?;
     }
     Ok(Some(connection))
 }
@@ -119,7 +120,7 @@ async fn replace(engine: &Engine, sandbox: &Arc<Sandbox>) -> Result<Option<(Conn
     for container in engine.containers_of(&sandbox.id) {
         match container.handle_without_shim()? {
             Some(_) => running += 1,
-            None => give_up(engine, &container).await,
+            None => give_up(engine, &container).await?,
         }
     }
     if sandbox.is_stopped() && running == 0 {
@@ -157,9 +158,9 @@ async fn agree(engine: &Engine, sandbox: &Sandbox, shim: &Shim, ended: Vec<Ended
     Ok(())
 }
 
-/// Ends what may be left of a container whose end nobody saw.
-async fn give_up(engine: &Engine, container: &Arc<Container>) {
+/// Ends what may be left of a container whose end nobody saw. An error if it cannot be said yet what became of it.
+async fn give_up(engine: &Engine, container: &Arc<Container>) -> io::Result<()> {
     let cgroup = container.cgroup();
     engine.blocking(move |parts| parts.cgroups.kill(&cgroup)).await;
-    engine.lost(container);
+    engine.lost(container)
 }

@@ -1,6 +1,6 @@
 //! How containers end, and who says so.
 
-use std::sync::Arc;
+use std::{io, sync::Arc};
 
 use keelet_cri::v1::ContainerEventType;
 use keelet_shim::protocol::{self, Exit, STATE, State};
@@ -28,41 +28,48 @@ impl Engine {
     /// Takes up what the shim wrote of a container.
     pub(crate) fn refresh(&self, container: &Arc<Container>) {
         let _turn = container.telling();
-        self.take_up_state(container);
+        // Said already, and there is another time.
+        let _ = self.take_up_state(container);
     }
 
-    fn take_up_state(&self, container: &Container) {
-        let news = container.read_state().unwrap_or_else(|error| {
+    fn take_up_state(&self, container: &Container) -> io::Result<()> {
+        let news = container.read_state().inspect_err(|error| {
             tracing::warn!(container = container.id, %error, "what became of a container cannot be read");
-            Vec::new()
-        });
+        })?;
         for kind in news {
             self.tell_of(container, kind);
         }
+        Ok(())
     }
 
     /// Its shim says how it ended. That is written down as well, unless there was no room for it.
     pub(crate) fn ended(&self, container: &Arc<Container>, exit: Exit) {
         let _turn = container.telling();
-        self.take_up_state(container);
+        // What cannot be read the shim has just said.
+        let _ = self.take_up_state(container);
         if container.end(exit) {
             self.tell_of(container, ContainerEventType::ContainerStoppedEvent);
         }
     }
 
-    /// Its shim is gone or knows nothing of it, and it ended when nobody was there to see how.
-    pub(crate) fn lost(&self, container: &Arc<Container>) {
+    /// Its shim is gone or knows nothing of it, and it ended when nobody was there to see how. An error if nothing can be said
+    /// of it now: then what is written of it stays as it is.
+    pub(crate) fn lost(&self, container: &Arc<Container>) -> io::Result<()> {
         // The old shim may have had the time to write it down.
-        self.refresh(container);
+        {
+            let _turn = container.telling();
+            self.take_up_state(container)?;
+        }
         let exit = Exit { code: None, at: now(), oom: false };
         let state = {
-            let Phase::Running(running) = &*container.phase() else { return };
+            let Phase::Running(running) = &*container.phase() else { return Ok(()) };
             State { process: running.process, started_at: running.started_at, exit: Some(exit) }
         };
         if let Err(error) = protocol::write(&container.dir.join(STATE), &state) {
             tracing::warn!(container = container.id, %error, "that nobody saw how a container ended cannot be written down");
         }
         self.ended(container, exit);
+        Ok(())
     }
 
     /// It is gone, and so is everything of it.

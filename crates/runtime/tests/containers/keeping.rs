@@ -12,7 +12,7 @@ use std::{
 };
 
 use keelet_cri::v1::ContainerState;
-use keelet_shim::protocol::{self, STATE, State, container_dir};
+use keelet_shim::protocol::{self, Exit, STATE, State, container_dir};
 
 use crate::{
     Shown, cases,
@@ -23,6 +23,7 @@ use crate::{
 cases![
     an_exit_that_cannot_be_written_is_known,
     a_shim_that_was_told_nothing_is_told,
+    an_end_that_cannot_be_read_is_not_made_up,
     more_containers_than_go_with_one_request_are_adopted,
     a_shim_that_does_not_answer_holds_up_nobody_else,
 ];
@@ -142,6 +143,40 @@ async fn a_shim_that_was_told_nothing_is_told(world: &mut World) -> Shown {
         world.cri().stop_container(id, Duration::from_secs(30)).await.expect("stopped");
         assert_ended(&world.status(id).await, 21);
     }
+    world.cri().stop_pod_sandbox(&pod.id).await.expect("stopped");
+    world.cri().remove_pod_sandbox(&pod.id).await.expect("removed");
+    shim.wait().unwrap();
+    Shown::Yes
+}
+
+/// What is written of a container may say how it ended, also when it cannot be read just now.
+async fn an_end_that_cannot_be_read_is_not_made_up(world: &mut World) -> Shown {
+    let pod = world.pod("unread").await;
+    let main = world.start(&pod, world.container("main", "sleep 1000")).await;
+    let unread = world.start(&pod, world.container("unread", "sleep 1000")).await;
+    let pid = world.pid(&unread).await;
+    world.close();
+    shims().into_iter().for_each(kill);
+    until("no shim is left", async || shims().is_empty().then_some(())).await;
+    kill(pid);
+    is_gone(pid).await;
+    let dir = world.sandbox_dir(&pod.id);
+    let mut shim = fresh_shim(&dir);
+    send(shim.id(), rustix::process::Signal::STOP);
+    world.reopen().await;
+    // It was read once, and nobody has concluded anything. From now on it leads to itself.
+    let state = recorded(world, &pod, &unread);
+    let path = container_dir(&dir, &unread).join(STATE);
+    let (aside, exit) = (path.with_extension("aside"), Exit { code: Some(7), at: state.started_at + 1, oom: false });
+    std::os::unix::fs::symlink(&path, &aside).unwrap();
+    fs::rename(&aside, &path).unwrap();
+    send(shim.id(), rustix::process::Signal::CONT);
+    let ran = async || world.try_exec(&main, "true", 60).await.ok();
+    assert_eq!(until("the shim knows what runs", ran).await.exit_code, 0);
+    assert_eq!(world.state(&unread).await, ContainerState::ContainerRunning, "nobody knows yet");
+    protocol::write(&path, &State { exit: Some(exit), ..state }).unwrap();
+    let status = world.ended(&unread).await;
+    assert_eq!((status.state(), status.exit_code), (ContainerState::ContainerExited, 7));
     world.cri().stop_pod_sandbox(&pod.id).await.expect("stopped");
     world.cri().remove_pod_sandbox(&pod.id).await.expect("removed");
     shim.wait().unwrap();
