@@ -1,6 +1,6 @@
 //! Stopping and removing containers.
 
-use std::{fs, sync::Arc, time::Duration};
+use std::{fs, io, sync::Arc, time::Duration};
 
 use keelet_shim::protocol::{self, Exit, Request};
 use tonic::Status;
@@ -14,6 +14,9 @@ use crate::{
 
 /// How long a killed process may take to be gone. It is the kernel's time: unmapping memory, closing files.
 const KILLED: Duration = Duration::from_secs(30);
+
+/// How often a directory that was not empty after all is removed again.
+const REMOVED_AGAIN: usize = 2;
 
 /// Nobody will ever know how a container ended whose end was not seen. Whoever has it stopped need not wait for that, nor for
 /// room to write it down: the next server can be told again.
@@ -29,6 +32,19 @@ fn settle(container: &Container) {
     };
     if let Err(error) = protocol::write(&container.dir.join(RECORD), &record) {
         tracing::warn!(container = container.id, %error, "that a container was given up cannot be written down");
+    }
+}
+
+/// Removes a directory that may be gone already. Its shim may be about to write down an end for which there was no room before:
+/// it does so once, and what is not empty for that reason is so once.
+fn remove_at_last(mut remove: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+    let mut again = REMOVED_AGAIN;
+    loop {
+        match remove() {
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty && again > 0 => again -= 1,
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => return Ok(()),
+        }
     }
 }
 
@@ -73,12 +89,8 @@ impl Engine {
             }
             parts.images.remove_root(&one.id).map_err(|error| internal("the container's files", &error))?;
             parts.cgroups.clear(&one.cgroup()).map_err(|error| internal("the container's cgroup", &error))?;
-            match fs::remove_dir_all(&one.dir) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    Err(internal("the container's directory", &error))
-                }
-                _ => Ok(()),
-            }
+            remove_at_last(|| fs::remove_dir_all(&one.dir))
+                .map_err(|error| internal("the container's directory", &error))
         });
         removed.await?;
         self.forget_container(&container.id);
@@ -94,5 +106,33 @@ impl Engine {
         let sandbox = self.sandbox(&container.sandbox)?;
         let request = Request::ReopenLog { id: container.id.clone() };
         sandbox.shim().done(&request, &[]).await.map_err(|error| failed(&error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Error, ErrorKind};
+
+    use super::remove_at_last;
+
+    /// What each attempt says, in turn, and how many of them are left.
+    fn removed(attempts: &[Option<ErrorKind>]) -> (Result<(), ErrorKind>, usize) {
+        let mut attempts = attempts.iter();
+        let removed = remove_at_last(|| match attempts.next().expect("no more attempts than these") {
+            Some(kind) => Err(Error::from(*kind)),
+            None => Ok(()),
+        });
+        (removed.map_err(|error| error.kind()), attempts.len())
+    }
+
+    #[test]
+    fn what_a_shim_still_writes_does_not_keep_a_directory() {
+        use ErrorKind::{DirectoryNotEmpty, NotFound, PermissionDenied};
+        assert_eq!(removed(&[None]), (Ok(()), 0));
+        assert_eq!(removed(&[Some(NotFound)]), (Ok(()), 0), "by somebody else");
+        assert_eq!(removed(&[Some(DirectoryNotEmpty), None]), (Ok(()), 0));
+        assert_eq!(removed(&[Some(DirectoryNotEmpty), Some(DirectoryNotEmpty), Some(NotFound)]), (Ok(()), 0));
+        assert_eq!(removed(&[Some(DirectoryNotEmpty); 4]), (Err(DirectoryNotEmpty), 1), "not for ever");
+        assert_eq!(removed(&[Some(PermissionDenied), None]), (Err(PermissionDenied), 1));
     }
 }
