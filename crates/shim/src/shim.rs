@@ -13,7 +13,7 @@ use std::{
         unix::net::{UnixListener, UnixStream},
     },
     path::{Path, PathBuf},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use nix::sys::{
@@ -39,7 +39,7 @@ use crate::{
 const MOST_STRAYS: usize = 256;
 
 /// Between two attempts at what could not be done, and two looks at who holds others up.
-const AGAIN: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+const AGAIN: Duration = Duration::from_secs(1);
 
 struct Shim {
     dir: PathBuf,
@@ -57,6 +57,8 @@ struct Shim {
     strays: BTreeMap<u32, i32>,
     /// How containers ended, as far as it could not be written down yet.
     unwritten: BTreeMap<String, State>,
+    /// When that was last tried.
+    wrote_down_at: Instant,
     /// Those who have yet to hear the last of a container that has ended.
     last_words: Vec<Attached>,
     done: bool,
@@ -139,6 +141,7 @@ impl Shim {
             pause: None,
             strays: BTreeMap::new(),
             unwritten: BTreeMap::new(),
+            wrote_down_at: Instant::now(),
             last_words: Vec::new(),
             done: false,
         }
@@ -148,8 +151,8 @@ impl Shim {
 /// What happens next.
 impl Shim {
     fn step(&mut self) -> io::Result<()> {
-        self.write_down();
         let now = Instant::now();
+        self.write_down_again(now);
         self.containers.values_mut().for_each(|container| container.output.let_go(now));
         for source in self.wait()? {
             match source {
@@ -197,7 +200,8 @@ impl Shim {
             fds.push(PollFd::from_borrowed_fd(fd, PollFlags::OUT));
         }
         let held_up = self.containers.values().any(|container| container.output.is_held_up());
-        let timeout = (held_up || !self.unwritten.is_empty()).then_some(&AGAIN);
+        let again = Timespec { tv_sec: AGAIN.as_secs().cast_signed(), tv_nsec: 0 };
+        let timeout = (held_up || !self.unwritten.is_empty()).then_some(&again);
         match poll(&mut fds, timeout) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -269,15 +273,15 @@ impl Shim {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, os::unix::net::UnixListener, path::Path};
+    use std::{fs, os::unix::net::UnixListener, path::Path, time::Instant};
 
     use nix::sys::{signal::SigSet, signalfd::SignalFd};
 
-    use super::Shim;
+    use super::{AGAIN, Shim};
     use crate::{
         cgroup::Mounts,
         maker::{STDERR, STDOUT},
-        protocol::{PLAN, Plan, ProcessRef, STATE, State, container_dir, write},
+        protocol::{Exit, PLAN, Plan, ProcessRef, STATE, State, container_dir, read, write},
     };
 
     /// A shim that nobody speaks to. It must not look for children: this process has those of other tests.
@@ -307,5 +311,24 @@ mod tests {
         let complaints = shim.adopt(&ids, vec![handle]).expect_err("it has neither input nor configuration");
         assert!(shim.containers.contains_key("a"), "{complaints}");
         assert!(complaints.contains("no handle came for the containers b, c"), "{complaints}");
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_tried_again_at_its_pace() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut shim = shim(directory.path());
+        let dir = container_dir(directory.path(), "a");
+        // In the way of what is to be written.
+        fs::create_dir_all(dir.join(STATE)).expect("made");
+        let (start, ended) = (Instant::now(), Exit { code: Some(7), at: 2, oom: false });
+        shim.unwritten.insert("a".to_owned(), State { exit: Some(ended), ..running() });
+        shim.write_down(start);
+        assert!(shim.unwritten.contains_key("a"));
+        fs::remove_dir(dir.join(STATE)).expect("removed");
+        shim.write_down_again(start + AGAIN / 2);
+        assert!(shim.unwritten.contains_key("a"), "it is not time yet");
+        shim.write_down_again(start + AGAIN);
+        assert!(shim.unwritten.is_empty());
+        assert_eq!(read::<State>(&dir.join(STATE)).expect("written").exit, Some(ended));
     }
 }

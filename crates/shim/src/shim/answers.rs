@@ -3,6 +3,7 @@
 use std::{
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    time::Instant,
 };
 
 use super::{Container, Shim};
@@ -94,6 +95,7 @@ impl Shim {
             Request::Watch => {
                 // Whatever has ended before is on disk now, or is told.
                 self.catch_up();
+                self.write_down(Instant::now());
                 let untold = self.unwritten.iter().filter_map(|(id, state)| Some((id.clone(), state.exit?)));
                 for (id, exit) in untold.collect::<Vec<_>>() {
                     self.answer(number, &Answer::Ended { id, exit }, &[]);

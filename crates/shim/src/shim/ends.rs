@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::Shim;
+use super::{AGAIN, Shim};
 use crate::{
     maker::{STDERR, STDIN, STDOUT},
     pidfd::{self, exit_code},
@@ -66,7 +66,7 @@ impl Shim {
         let exit = Exit { code, at, oom };
         let state = State { process: container.process, started_at: container.started_at, exit: Some(exit) };
         self.unwritten.insert(id.to_owned(), state);
-        self.write_down();
+        self.write_down(Instant::now());
         let dir = container_dir(&self.dir, id);
         for name in [STDIN, STDOUT, STDERR] {
             let _ = fs::remove_file(dir.join(name));
@@ -76,13 +76,21 @@ impl Shim {
 
     /// Writes down how containers ended. What cannot be written now is kept, told to whoever asks, and tried again: nobody
     /// else knows it.
-    pub(super) fn write_down(&mut self) {
+    pub(super) fn write_down(&mut self, now: Instant) {
+        self.wrote_down_at = now;
         let dir = &self.dir;
         self.unwritten.retain(|id, state| match write(&container_dir(dir, id).join(STATE), state) {
             Ok(()) => false,
             // The container was removed.
             Err(error) => error.kind() != io::ErrorKind::NotFound,
         });
+    }
+
+    /// The same for what could not be written before, but not at every step: a container that talks makes many.
+    pub(super) fn write_down_again(&mut self, now: Instant) {
+        if now.duration_since(self.wrote_down_at) >= AGAIN {
+            self.write_down(now);
+        }
     }
 
     /// Takes notice of all that has ended by now.
