@@ -53,6 +53,11 @@ async fn is_gone(pid: u32) {
     until("it is gone", async || (!Path::new(&format!("/proc/{pid}")).exists()).then_some(())).await;
 }
 
+/// Nobody makes up how a container ended. A new server may have to wait for the shim to know.
+async fn is_unknown(world: &World, id: &str) {
+    assert_eq!(world.ended(id).await.state(), ContainerState::ContainerUnknown);
+}
+
 async fn an_exit_that_cannot_be_written_is_known(world: &mut World) -> Shown {
     world.close();
     let state = world.dir.join("state");
@@ -69,7 +74,7 @@ async fn an_exit_that_cannot_be_written_is_known(world: &mut World) -> Shown {
     assert_eq!(recorded(world, &pod, &main).exit, None, "there was no room for it");
     // The next server is told as well.
     world.reopen().await;
-    let status = world.status(&main).await;
+    let status = world.ended(&main).await;
     assert_eq!((status.state(), status.exit_code), (ContainerState::ContainerExited, 7));
     fs::remove_file(&full).unwrap();
     let exit = until("it is written down", async || recorded(world, &pod, &main).exit).await;
@@ -84,7 +89,7 @@ async fn an_exit_that_cannot_be_written_is_known(world: &mut World) -> Shown {
     kill(pid);
     is_gone(pid).await;
     world.reopen().await;
-    assert_eq!(world.state(&other).await, ContainerState::ContainerUnknown);
+    is_unknown(world, &other).await;
     world.cri().stop_container(&other, Duration::from_secs(5)).await.expect("stopped");
     let status = world.status(&other).await;
     assert_eq!((status.exit_code, status.reason.as_str()), (137, "ContainerStatusUnknown"));
@@ -133,7 +138,7 @@ async fn a_shim_that_was_told_nothing_is_told(world: &mut World) -> Shown {
     let so_far = world.said(&pod, "main").len();
     world.reopen().await;
     assert_eq!(shims(), [shim.id()], "the shim that is there serves on");
-    assert_eq!(world.state(&unseen).await, ContainerState::ContainerUnknown, "nobody makes up how it ended");
+    is_unknown(world, &unseen).await;
     assert_eq!(world.exec(&main, "echo here").await, "here\n");
     until("its log goes on", async || (world.said(&pod, "main").len() > so_far).then_some(())).await;
     // Twice is once.
