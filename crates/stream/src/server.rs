@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Response, StatusCode};
+use http::header::CONNECTION;
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body_util::Full;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -80,7 +81,6 @@ pub async fn serve(
             });
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
-                .keep_alive(false)
                 .header_read_timeout(REQUEST)
                 .serve_connection(TokioIo::new(socket), service)
                 .with_upgrades();
@@ -127,10 +127,13 @@ pub fn upgrade<B>(
     with_headers(answer(StatusCode::SWITCHING_PROTOCOLS, Bytes::new()), agreed.headers)
 }
 
-/// A plain answer.
+/// A plain answer. After one that is no upgrade the connection has served its purpose.
 pub(crate) fn answer(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(body.into()));
     *response.status_mut() = status;
+    if status != StatusCode::SWITCHING_PROTOCOLS {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
     response
 }
 

@@ -32,7 +32,8 @@ pub(crate) async fn websocket(server: &Server, url: &str, protocol: Option<&str>
     headers.extend(protocol.map(|protocol| format!("Sec-WebSocket-Protocol: {protocol}")));
     let headers: Vec<&str> = headers.iter().map(String::as_str).collect();
     let (head, socket) = request(server, url, &headers).await;
-    assert!(head.starts_with("http/1.1 101 "), "{head}");
+    // Clients take nothing else for an upgrade.
+    assert!(head.starts_with("http/1.1 101 ") && head.contains("\r\nconnection: upgrade\r\n"), "{head}");
     if let Some(protocol) = protocol {
         assert!(head.contains(&format!("sec-websocket-protocol: {}", protocol.to_ascii_lowercase())), "{head}");
     }
