@@ -11,8 +11,8 @@ pub struct Behaviour {
     pub id: Id,
     /// The line of the list it stands in.
     pub line: usize,
-    /// The kinds of tests that have to name it today. None if it waits for a part that does not exist yet, or is a
-    /// choice that other behaviours carry out.
+    /// The kinds of tests that have to name it today. None if it waits for a part that does not exist yet, is a choice
+    /// that other behaviours carry out, or belongs to another component.
     pub tested: BTreeSet<Tested>,
 }
 
@@ -62,7 +62,7 @@ fn first_cell_id(line: &str) -> Option<Id> {
     ids::find(cell).into_iter().next().filter(|id| id.to_string() == cell)
 }
 
-/// `unit`, `sim`, `e2e`, `superseded: by what`, `pending: door`, `decision`, or several of them joined by ` + `.
+/// `unit`, `sim`, `e2e`, `superseded: by what`, `pending: door`, `not ours: why`, `decision`, or several of them joined by ` + `.
 fn tested(place: &str) -> Option<BTreeSet<Tested>> {
     let parts = place.split(" + ").map(|part| match part.split_once(": ").unwrap_or((part, "")) {
         ("unit", "") => Some(Some(Tested::Unit)),
@@ -70,6 +70,7 @@ fn tested(place: &str) -> Option<BTreeSet<Tested>> {
         ("e2e", "") => Some(Some(Tested::Peers)),
         ("superseded", by) if !by.is_empty() => Some(Some(Tested::Unit)),
         ("pending", door) if DOORS.contains(&door) => Some(None),
+        ("not ours", reason) if !reason.is_empty() => Some(None),
         ("decision", "") => Some(None),
         _ => None,
     });
@@ -105,11 +106,12 @@ mod tests {
     fn reads_every_place() {
         let (list, faults) = read_rows(
             "| VEC-1 | one | unit |\n| **VEC-2** | two | pending: runtime |\n| `VEC-3` | three | superseded: by four |\n\
-             | VEC-4 | four | sim + pending: runtime |\n| VEC-5 | five | decision |\n| VEC-6 | six | unit + sim + e2e |\n",
+             | VEC-4 | four | sim + pending: runtime |\n| VEC-5 | five | decision |\n| VEC-6 | six | unit + sim + e2e |\n\
+             | VEC-7 | seven | not ours: another program does it |\n",
         );
         assert_eq!(faults, Vec::<String>::new());
         let (unit, sim, peers) = (Tested::Unit, Tested::Simulation, Tested::Peers);
-        assert_eq!(list, [vec![unit], vec![], vec![unit], vec![sim], vec![], vec![unit, sim, peers]]);
+        assert_eq!(list, [vec![unit], vec![], vec![unit], vec![sim], vec![], vec![unit, sim, peers], vec![]]);
     }
 
     #[test]
@@ -129,8 +131,9 @@ mod tests {
 
     #[test]
     fn a_door_that_does_not_exist_is_a_fault() {
-        let (_, faults) = read_rows("| VEC-1 | one | pending: later |\n| VEC-2 | two | pending |\n");
-        assert_eq!(faults.len(), 2, "{faults:?}");
+        let (_, faults) =
+            read_rows("| VEC-1 | one | pending: later |\n| VEC-2 | two | pending |\n| VEC-3 | three | not ours |\n");
+        assert_eq!(faults.len(), 3, "{faults:?}");
     }
 
     #[test]

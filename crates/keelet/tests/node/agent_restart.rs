@@ -366,7 +366,7 @@ fn a_container_that_ends_without_an_agent_is_restarted_by_the_next() {
     });
 }
 
-/// SCN-K27, KEEP-15: an agent that was away for longer than the node monitor grace asks before it believes; started is
+/// KEEP-15: an agent that was away for longer than the node monitor grace asks before it believes; started is
 /// believed all along.
 #[test]
 fn a_long_absence_makes_readiness_doubtful() {
