@@ -3,14 +3,10 @@
 use std::{
     collections::BTreeSet,
     ffi::CString,
-    fs::DirBuilder,
     io,
     os::{
-        fd::BorrowedFd,
-        unix::{
-            ffi::OsStrExt,
-            fs::{DirBuilderExt, chown},
-        },
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStrExt,
     },
     path::{Path, PathBuf},
 };
@@ -18,7 +14,7 @@ use std::{
 use nix::unistd::{AccessFlags, access, chdir, execve};
 use oci_spec::runtime::{LinuxCapabilities, LinuxSeccomp, Process, Spec};
 
-use crate::{capabilities, seccomp};
+use crate::{capabilities, place, seccomp};
 
 /// What a process of a container may do.
 #[derive(Clone, Debug)]
@@ -115,22 +111,19 @@ pub(crate) fn enter(cwd: &Path) -> Result<(), String> {
         |error: nix::Error| format!("cannot enter the directory {:?}: {}", cwd.display().to_string(), error.desc());
     match chdir(cwd) {
         Err(nix::Error::ENOENT) => {
-            make(cwd).map_err(|error| format!("cannot make the directory {:?}: {error}", cwd.display().to_string()))?;
-            chdir(cwd).map_err(fail)?;
+            let made = root().and_then(|root| place::find_or_make(root.as_fd(), cwd, place::Kind::Directory));
+            let made = made.and_then(|made| Ok(rustix::process::fchdir(made)?));
+            made.map_err(|error| format!("cannot make the directory {:?}: {error}", cwd.display().to_string()))?;
         }
         entered => entered.map_err(fail)?,
     }
     inside(cwd)
 }
 
-fn make(path: &Path) -> io::Result<()> {
-    let above = path.ancestors().skip(1).find(|above| above.exists());
-    let missing: Vec<_> = path.ancestors().take_while(|part| Some(*part) != above).collect();
-    for part in missing.into_iter().rev() {
-        DirBuilder::new().mode(0o755).create(part)?;
-        chown(part, Some(0), Some(0))?;
-    }
-    Ok(())
+/// The root directory of this process.
+pub(crate) fn root() -> io::Result<OwnedFd> {
+    use rustix::fs::{CWD, Mode, OFlags, openat};
+    Ok(openat(CWD, "/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
 /// A descriptor of ours that is still open must not have been a way out of the container.

@@ -28,6 +28,7 @@ mod logfile;
 mod maker;
 mod pause;
 pub mod pidfd;
+mod place;
 mod process;
 pub mod protocol;
 pub mod seal;

@@ -22,11 +22,12 @@ use std::{
 };
 
 use oci_spec::runtime::{Process, Spec};
-use rustix::fs::{CWD, Gid, Mode, Uid, chown, mkfifoat};
+use rustix::fs::{CWD, Gid, Mode, OFlags, Uid, chown, mkfifoat, openat};
 
 use self::{libcontainer::Libcontainer, runc::Runc};
 use crate::{
     cgroup::Mounts,
+    place,
     process::{chain, set_oom_score, start_afresh},
     protocol::{CONFIG, Plan},
     users::OnNode,
@@ -105,7 +106,11 @@ pub(crate) fn tell_failure(report: &impl AsFd, error: &str) {
     let _ = wire::send(report, format!("{FAILED}{line}\n").as_bytes(), &[]);
 }
 
+/// Where a container's own file systems are mounted, and by libcontainer filled by path: through a link, on the node.
+const OWN_DIRECTORIES: [&str; 3] = ["dev", "proc", "sys"];
+
 fn try_make(job: &Job<'_>) -> Result<(), String> {
+    check_root(job.spec)?;
     start_afresh().map_err(|error| text("a new start", error))?;
     // Inherited by the container, so that one which asks for none must not have the shim's. Left to others, a score that
     // cannot be lowered would be an error.
@@ -114,6 +119,16 @@ fn try_make(job: &Job<'_>) -> Result<(), String> {
         None => Libcontainer.make(job),
         Some(program) => Runc { program }.make(job),
     }
+}
+
+/// Refuses an image that has something else in the place of these directories. The root is this container's alone until it runs, so
+/// what is found now stays.
+fn check_root(spec: &Spec) -> Result<(), String> {
+    let Some(root) = spec.root() else { return Ok(()) };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let open = openat(CWD, root.path(), flags, Mode::empty());
+    let open = open.map_err(|error| format!("the root {}: {error}", root.path().display()))?;
+    OWN_DIRECTORIES.iter().try_for_each(|name| place::refuse_other_than_directory(open.as_fd(), name))
 }
 
 fn text(what: &str, error: io::Error) -> String {
@@ -159,7 +174,7 @@ impl Job<'_> {
 /// The writing end that a container gets. It can read as well, so that it never sees a pipe without a reader: if the
 /// shim is killed the container waits for the next one, and does not die of SIGPIPE.
 fn open_pipe(path: &Path) -> io::Result<OwnedFd> {
-    let flags = rustix::fs::OFlags::CLOEXEC.bits().cast_signed();
+    let flags = OFlags::CLOEXEC.bits().cast_signed();
     Ok(OpenOptions::new().read(true).write(true).custom_flags(flags).open(path)?.into())
 }
 

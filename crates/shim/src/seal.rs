@@ -30,7 +30,13 @@ pub(crate) const READ_ONLY: u64 = 1;
 pub(crate) const NO_SUID: u64 = 2;
 pub(crate) const NO_DEV: u64 = 4;
 pub(crate) const NO_EXEC: u64 = 8;
+pub(crate) const NO_ACCESS_TIMES: u64 = 0x10;
+pub(crate) const ALL_ACCESS_TIMES: u64 = 0x20;
+pub(crate) const NO_DIRECTORY_ACCESS_TIMES: u64 = 0x80;
+pub(crate) const NO_LINKS: u64 = 0x20_0000;
 const TRANSLATE_OWNERS: u64 = 0x10_0000;
+/// The bits of one value: whoever sets some of them clears all before.
+const ACCESS_TIMES: u64 = 0x70;
 
 /// An executable, sealed. To be executed as `/proc/self/fd/<number>`.
 pub fn sealed(path: &Path) -> io::Result<OwnedFd> {
@@ -62,7 +68,8 @@ pub(crate) struct Attributes {
 
 /// Changes a mount that need not be in a mount namespace yet.
 pub(crate) fn set_attributes(tree: BorrowedFd<'_>, wanted: &Attributes) -> io::Result<()> {
-    let attributes = MountAttr { set: wanted.set, clear: 0, propagation: wanted.propagation, user_namespace: 0 };
+    let clear = if wanted.set & ACCESS_TIMES == 0 { 0 } else { ACCESS_TIMES };
+    let attributes = MountAttr { set: wanted.set, clear, propagation: wanted.propagation, user_namespace: 0 };
     const RECURSIVE: libc::c_int = 0x8000;
     change(tree, if wanted.recursive { RECURSIVE } else { 0 }, &attributes)
 }

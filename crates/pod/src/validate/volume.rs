@@ -49,6 +49,9 @@ pub(super) fn check_mounts(raw: &v1::Container, volumes: &Unique, path: &FieldPa
         if mount.mount_path.contains(':') {
             review.object(&target, invalid(quoted(&mount.mount_path), "must not contain ':'"));
         }
+        if is_root(&mount.mount_path) {
+            review.object(&target, invalid(quoted(&mount.mount_path), "must not be the root directory"));
+        }
         paths.claim(review, &target, &mount.mount_path);
         if let Some(sub) = mount.sub_path.as_deref().filter(|sub| !sub.is_empty()) {
             relative(sub, &path.field("subPath"), review);
@@ -78,6 +81,19 @@ pub(super) fn check_mounts(raw: &v1::Container, volumes: &Unique, path: &FieldPa
         volume_name(&device.name, volumes, &path.field("name"), review);
         present(review, &path.field("devicePath"), &device.device_path);
     }
+}
+
+/// Whether a path in a container names its root. One without a slash in front is taken from there.
+fn is_root(path: &str) -> bool {
+    let mut depth = 0_usize;
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => depth = depth.saturating_sub(1),
+            _ => depth += 1,
+        }
+    }
+    depth == 0 && !path.is_empty()
 }
 
 fn volume_name(given: &str, volumes: &Unique, path: &FieldPath, review: &mut Review<'_>) {

@@ -175,6 +175,7 @@ fn modes_are_octal_and_at_most_0777() {
     }
 }
 
+/// API-28
 #[test]
 fn mounts_refer_to_volumes() {
     let mount = |text: &str| format!("volumeMounts: [{{{text}}}]");
@@ -189,6 +190,9 @@ fn mounts_refer_to_volumes() {
         ("name: v, mountPath: x", "mountPath: /x", "name", "Required value"),
         ("name: v, mountPath: /x", "name: v", "mountPath", "Required value"),
         ("name: v, mountPath: /x", "name: v, mountPath: \"/x:y\"", "mountPath", "must not contain ':'"),
+        ("name: v, mountPath: /x/..x", "name: v, mountPath: /", "mountPath", "must not be the root directory"),
+        ("name: v, mountPath: /x/../y", "name: v, mountPath: /x/../.", "mountPath", "must not be the root directory"),
+        ("name: v, mountPath: ...", "name: v, mountPath: ..", "mountPath", "must not be the root directory"),
         (
             "name: v, mountPath: /x, subPath: a/b",
             "name: v, mountPath: /x, subPath: /a",

@@ -1,6 +1,6 @@
 //! What a container sees of file systems.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use keelet_cri::v1::{self, MountPropagation, NamespaceMode};
 use keelet_shim::{
@@ -87,6 +87,18 @@ fn volume(mount: &v1::Mount, source: PathBuf) -> Result<Mount, SpecError> {
     if !path.starts_with('/') {
         return Err(SpecError(format!("mount {path:?}: the path in the container has to start with a slash")));
     }
+    // Through links it may still lead there: that is seen when it is mounted.
+    let mut inside = PathBuf::new();
+    for part in Path::new(path).components() {
+        match part {
+            Component::Normal(name) => inside.push(name),
+            Component::ParentDir => drop(inside.pop()),
+            _ => {}
+        }
+    }
+    if inside.as_os_str().is_empty() {
+        return Err(SpecError(format!("mount {path:?}: nothing can be mounted on the root directory")));
+    }
     let mut options = vec!["rbind"];
     options.push(match MountPropagation::try_from(mount.propagation) {
         Ok(MountPropagation::PropagationHostToContainer) => "rslave",
@@ -164,6 +176,10 @@ mod tests {
         assert_eq!(options(&recursive), ["rbind", "rprivate", "rro"]);
         assert!(volume(&v1::Mount { readonly: false, ..recursive }, "/data".into()).is_err());
         assert!(volume(&mount("a"), "/data".into()).expect_err("relative").0.contains("\"a\""));
+        for root in ["/", "//", "/.", "/a/..", "/../a/../.."] {
+            let why = volume(&mount(root), "/data".into()).expect_err(root).0;
+            assert_eq!(why, format!("mount {root:?}: nothing can be mounted on the root directory"));
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod confinement;
 mod differential;
 mod errors;
 mod exec;
+mod hostile;
 mod images;
 mod keeping;
 mod lifecycle;
@@ -77,6 +78,7 @@ fn main() -> ExitCode {
         ["case", name, dir, cgroup] => case(name, World::at(Path::new(dir), cgroup)),
         ["serve", dir, cgroup] => survival::serve(World::at(Path::new(dir), cgroup)),
         ["overwrite"] => confinement::overwrite(),
+        ["swap", dir, one, other] => hostile::swap(dir, one, other),
         _ => all(&args),
     }
 }
@@ -90,6 +92,7 @@ fn all_cases() -> Vec<Case> {
         attach::CASES,
         confinement::CASES,
         mounts::CASES,
+        hostile::CASES,
         resources::CASES,
         pods::CASES,
         images::CASES,

@@ -15,7 +15,6 @@ cases![
     a_missing_directory_is_made,
     mounts_travel_as_far_as_asked,
     the_nodes_devices_can_be_mounted_whole,
-    links_in_an_image_do_not_lead_out,
 ];
 
 fn volume(inside: &str, outside: &std::path::Path) -> v1::Mount {
@@ -146,31 +145,5 @@ async fn the_nodes_devices_can_be_mounted_whole(world: &mut World) -> Shown {
     let said = world.output(&pod, config).await;
     assert_eq!(said, format!("kmsg\n{}\n/dev/shm\n", before.len()));
     assert_eq!(before, listing(), "the node's devices changed");
-    Shown::Yes
-}
-
-async fn links_in_an_image_do_not_lead_out(world: &mut World) -> Shown {
-    let Some(busybox) = crate::program("busybox") else { return Shown::Skipped("no busybox for an image".to_owned()) };
-    let (root, outside) = (world.dir.join("image"), world.dir.join("outside"));
-    fs::create_dir_all(root.join("bin")).unwrap();
-    fs::create_dir_all(&outside).unwrap();
-    fs::copy(busybox, root.join("bin/sh")).unwrap();
-    let up = format!("../../../../../../../../..{}", outside.display());
-    for (name, target) in
-        [("data", up.as_str()), ("abs", outside.to_str().unwrap()), ("dev", outside.to_str().unwrap())]
-    {
-        std::os::unix::fs::symlink(target, root.join(name)).unwrap();
-    }
-    let pod = world.pod("links").await;
-    for (name, inside) in [("up", "/data/new"), ("abs", "/abs/new"), ("plain", "/plain")] {
-        let mut config = world.container(name, "echo ran");
-        config.image.as_mut().unwrap().image = format!("rootfs:{}", root.display());
-        config.mounts = vec![volume(inside, &world.dir.join("logs"))];
-        let id = world.create(&pod, config).await.expect("created");
-        // Whether it starts is not the point.
-        let _ = world.cri().start_container(&id).await;
-        let found = crate::world::names(&outside);
-        assert!(found.is_empty(), "{name}: made on the node: {found:?}");
-    }
     Shown::Yes
 }

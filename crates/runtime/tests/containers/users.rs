@@ -45,7 +45,7 @@ fn mapping(number: u32) -> v1::IdMapping {
     v1::IdMapping { container_id: 0, host_id: LENGTH * (number + 1), length: LENGTH }
 }
 
-fn options(number: u32) -> v1::NamespaceOption {
+pub(crate) fn options(number: u32) -> v1::NamespaceOption {
     let users =
         v1::UserNamespace { mode: NamespaceMode::Pod.into(), uids: vec![mapping(number)], gids: vec![mapping(number)] };
     v1::NamespaceOption {
@@ -60,7 +60,7 @@ async fn pod_with(world: &World, name: &str, options: v1::NamespaceOption) -> Po
     world.run_pod(config).await.expect("a sandbox")
 }
 
-async fn pod(world: &World, name: &str, number: u32) -> Pod {
+pub(crate) async fn pod(world: &World, name: &str, number: u32) -> Pod {
     pod_with(world, name, options(number)).await
 }
 
@@ -89,7 +89,7 @@ fn ids(pid: u32, what: &str) -> Vec<u32> {
 }
 
 /// Nothing if this kernel can.
-fn cannot() -> Option<Shown> {
+pub(crate) fn cannot() -> Option<Shown> {
     keelet_shim::users::missing().map(Shown::Skipped)
 }
 

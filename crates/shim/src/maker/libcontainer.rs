@@ -2,13 +2,16 @@
 //!
 //! It gets a configuration without capabilities, because it would drop them before our filter can be set; without a score
 //! for the killer of processes and without a working directory, because it fails where those cannot be had; and with
-//! other mounts for cgroups and devices ([`super::late`]). It logs through `tracing`, and what it calls an error there is
+//! neither volumes nor a read-only root ([`super::late`]). It logs through `tracing`, and what it calls an error there is
 //! passed on ([`super::complaints`]): its own errors tell the step that failed and not why.
 
 use std::{
     cell::RefCell,
     fs, io,
-    os::{fd::OwnedFd, unix::fs::PermissionsExt},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::fs::PermissionsExt,
+    },
     path::{Path, PathBuf},
     rc::Rc,
     time::Duration,
@@ -25,8 +28,9 @@ use rustix::process::{DumpableBehavior, Signal, set_dumpable_behavior, set_paren
 use super::{CONSOLE, Job, Maker, complaints, late, stage, tell_failure, text};
 use crate::{
     cgroup, devices_v2,
-    finish::{Confinement, become_command, enter, own_stdio},
+    finish::{Confinement, become_command, enter, own_stdio, root},
     process::{chain, fork},
+    seal::{Attributes, READ_ONLY, set_attributes},
 };
 
 /// A container is made in a fraction of this time. Shorter than what the kernel needs to forget that somebody waited.
@@ -54,6 +58,7 @@ impl Maker for Libcontainer {
         let executor = ContainerProcess {
             confinement: Confinement::of(job.spec, job.process)?,
             cwd: job.process.cwd().clone(),
+            read_only: job.spec.root().as_ref().and_then(|root| root.readonly()).unwrap_or(false),
             trees: Rc::new(RefCell::new(trees)),
             report: Rc::clone(&job.report),
         };
@@ -102,6 +107,9 @@ fn without_what_is_ours(spec: &Spec) -> Spec {
     let mut spec = spec.clone();
     if let Some(process) = spec.process_mut() {
         process.set_capabilities(None).set_oom_score_adj(None).set_cwd(PathBuf::from("/"));
+    }
+    if let Some(root) = spec.root_mut() {
+        root.set_readonly(Some(false));
     }
     if let Some(linux) = spec.linux_mut() {
         linux.set_seccomp(None).set_uid_mappings(None).set_gid_mappings(None);
@@ -168,6 +176,7 @@ fn rename_core() {
 struct ContainerProcess {
     confinement: Confinement,
     cwd: PathBuf,
+    read_only: bool,
     trees: Rc<RefCell<Vec<late::Tree>>>,
     report: Rc<OwnedFd>,
 }
@@ -181,7 +190,13 @@ impl ContainerProcess {
         close_directories(spec)?;
         rename_core();
         late::set_propagation(spec.mounts().as_deref().unwrap_or_default())?;
-        self.trees.take().into_iter().try_for_each(late::Tree::put)?;
+        let root = root().map_err(|error| text("the root", error))?;
+        self.trees.take().into_iter().try_for_each(|tree| tree.put(root.as_fd()))?;
+        if self.read_only {
+            let read_only = Attributes { set: READ_ONLY, propagation: 0, recursive: false };
+            set_attributes(root.as_fd(), &read_only).map_err(|error| text("a read-only root", error))?;
+        }
+        drop(root);
         own_stdio(process.user().uid()).map_err(|error| text("standard input and output", error))?;
         enter(Path::new(&self.cwd))?;
         // As soon as it has no more privileges than others in the pod, those could look at what it still has open of the

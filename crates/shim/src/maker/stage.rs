@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! /rootfs             the container's files; the layers below them are translated already
-//! /0, /1, ...         what is bound into it, translated where that is asked for
+//! /0, /1, ...         what is bound at and below its /proc and /sys, translated where that is asked for
 //! /job                the container's directory, for libcontainer's own files
 //! /proc /dev /sys     the node's, with devices and cgroups to bind
 //! ```
@@ -46,11 +46,9 @@ pub(super) struct Staged {
 /// Sets the stage for a container with users of its own; for any other, everything is as it was.
 pub(super) fn set(mut spec: Spec, dir: &Path) -> Result<Staged, String> {
     let mut namespaces = spec.linux().as_ref().and_then(|linux| linux.namespaces().clone()).unwrap_or_default();
-    let users = namespaces.iter().find(|one| one.typ() == LinuxNamespaceType::User).and_then(|one| one.path().clone());
-    let Some(users) = users else {
+    let Some(users) = users(&spec)? else {
         return Ok(Staged { spec, dir: dir.to_owned(), _namespaces: Vec::new() });
     };
-    let users = File::open(&users).map_err(|error| format!("{}: {error}", users.display()))?;
     let open = namespaces.iter_mut().filter_map(|one| by_number(one).transpose()).collect::<Result<_, _>>()?;
     if let Some(linux) = spec.linux_mut() {
         linux.set_namespaces(Some(namespaces));
@@ -75,6 +73,13 @@ pub(super) fn set(mut spec: Spec, dir: &Path) -> Result<Staged, String> {
     spec.set_mounts(Some(mounts));
     build(dir, &props)?;
     Ok(Staged { spec, dir: PathBuf::from("/job"), _namespaces: open })
+}
+
+/// The user namespace that a container is made in, if it has one.
+pub(super) fn users(spec: &Spec) -> Result<Option<File>, String> {
+    let namespaces = spec.linux().as_ref().and_then(|linux| linux.namespaces().as_ref()).into_iter().flatten();
+    let users = namespaces.filter(|one| one.typ() == LinuxNamespaceType::User).find_map(|one| one.path().clone());
+    users.map(|path| File::open(&path).map_err(|error| format!("{}: {error}", path.display()))).transpose()
 }
 
 /// Opens a namespace that somebody else holds, and has it found by its number.
