@@ -171,3 +171,27 @@ fn two_entries_of_one_pod_in_a_batch_are_two_commits() {
     drop(ledger);
     assert_eq!(open_well(&disk).pods[0].evidence, *second);
 }
+
+/// KEEP-20, BACK-5: the volatile tier refuses a commit that the durable one takes, and the agent is restarted: the durable
+/// evidence is the newer one, and the volatile file does not bring the older one back.
+#[test]
+fn durable_evidence_that_is_newer_than_what_the_volatile_file_carries_wins() {
+    let disk = SimDisk::default();
+    let mut ledger = open_well(&disk).ledger;
+    assert!(commit(&mut ledger, UID, &evidence(1), 0).volatile.is_written());
+    disk.fail(Some(Fault::every_write(VOLATILE, ENOSPC)));
+    let committed = commit(&mut ledger, UID, &evidence(2), 1000);
+    assert!(committed.volatile.error().is_some() && committed.durable.is_written(), "{committed:?}");
+    drop(ledger);
+    disk.fail(None);
+    let mut opened = open_well(&disk);
+    let found = opened.pods[0].evidence.clone();
+    assert_eq!(found.durable.version, evidence(2).durable.version, "an older state was taken for the present one");
+    assert_eq!(found.durable, evidence(2).durable);
+    assert_eq!(found.volatile, evidence(1).volatile, "what was lost with the volatile tier cannot be newer");
+    // The next commit brings both tiers to the same state, although nothing changed.
+    let committed = commit(&mut opened.ledger, UID, &found, 2000);
+    assert!(committed.volatile.is_written(), "{committed:?}");
+    drop(opened);
+    assert_eq!(open_well(&disk).pods[0].evidence, found);
+}
