@@ -376,3 +376,45 @@ fn another_agents_exits_are_counted_from_there() {
     assert_eq!(world.container("main").last_state.terminated.as_ref().unwrap().exit_code, 9);
     assert_eq!(world.running(), ["main", "more"].into());
 }
+
+/// CON-4, RULE-8: an ephemeral container that ended is known from the API server's copy as the others are: it is not started
+/// again, and its status stays, whether or not the runtime still has it.
+#[test]
+fn an_ephemeral_container_that_the_api_copy_knows_is_not_started_again() {
+    for removed in [false, true] {
+        let mut world = World::with_spec(
+            "  containers: [{name: main, image: app}]\n  ephemeralContainers: [{name: debug, image: tool}]\n",
+        );
+        world.seconds(5).exit("debug", 3).seconds(5);
+        let copy = world.status().clone();
+        let mark = world.mark();
+        if removed {
+            world.lose("debug");
+        }
+        world.lose_ledger().restart_in_cluster(Some(copy.clone())).seconds(60);
+        assert!(world.since(mark).is_empty(), "removed {removed}: {:?}", world.since(mark));
+        assert_eq!(world.container("debug"), copy.container("debug").unwrap(), "removed {removed}");
+    }
+}
+
+/// CON-4, BACK-5: another agent was in charge in between. How long a container that crashes has to wait is in no status, so the
+/// ledger's word counts.
+#[test]
+fn crash_backoff_survives_another_agents_turn() {
+    let mut world = World::with_spec("  containers: [{name: main, image: app}]\n");
+    for wait in [0, 10, 20, 40] {
+        world.seconds(1).exit("main", 1).seconds(wait);
+    }
+    let mut copy = world.status().clone();
+    replace(&mut world, "main", 1);
+    let (id, attempt) = (world.id("main"), world.running_instance("main").attempt);
+    copy.container_statuses[0].container_id = Some(id);
+    copy.container_statuses[0].restart_count = attempt;
+    world.away(1_000).restart_in_cluster(Some(copy));
+    assert_eq!(world.container("main").restart_count, attempt, "the other agent's count");
+    let launches = world.launches("main").len();
+    world.exit("main", 1).seconds(79);
+    assert_eq!(world.launches("main").len(), launches, "it was started before its backoff of 80 s was over");
+    world.seconds(2);
+    assert_eq!(world.launches("main").len(), launches + 1);
+}
