@@ -211,3 +211,6 @@ impl Complaint {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,6 +14,8 @@
 //! State has one owner each: a pod's evidence its [`pod_task`], the set of pods the [`manager`], the ledger the
 //! [`books`]. They tell each other things through slots that hold the latest value and never make a sender wait.
 
+#[cfg(test)]
+mod bed;
 mod books;
 pub mod clock;
 pub mod config;

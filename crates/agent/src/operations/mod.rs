@@ -282,3 +282,6 @@ impl Drop for Report {
         self.slot.finish(self.id, self.node.clock.now(), self.result.take().unwrap_or_else(lost));
     }
 }
+
+#[cfg(test)]
+mod tests;

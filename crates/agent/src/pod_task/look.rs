@@ -174,20 +174,4 @@ fn wall(nanoseconds: i64) -> Wall {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{process, wall};
-    use keelet_lifecycle::Wall;
-
-    #[test]
-    fn the_process_is_read_from_what_the_runtime_says_of_itself() {
-        assert_eq!(process(r#"{"sandboxID":"a","pid":4711,"removing":false}"#), Some(4711));
-        assert_eq!(process(r#"{"pid":0}"#), None);
-        assert_eq!(process("no JSON"), None);
-    }
-
-    #[test]
-    fn times_are_cut_to_milliseconds() {
-        assert_eq!(wall(1_999_999), Wall::from_millis(1));
-        assert_eq!(wall(0), Wall::from_millis(0));
-    }
-}
+mod tests;

@@ -1,0 +1,107 @@
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{Arc, Mutex},
+};
+
+use keelet_lifecycle::{BootId, Wall};
+use serde_json::json;
+
+use super::*;
+use crate::bed::GatedDisk;
+
+fn at(ms: i64) -> Moment {
+    Moment { boot_ms: ms, wall: Wall::from_millis(ms), boot_id: BootId::from_u128(1) }
+}
+
+fn reference(uid: &str) -> Arc<PodRef> {
+    Arc::new(PodRef { uid: uid.to_owned(), namespace: "default".to_owned(), name: uid.to_owned() })
+}
+
+fn record(uid: &str) -> Record {
+    let evidence = Arc::new(Evidence::default());
+    Record { pod: reference(uid), evidence, results: Vec::new(), version: 1, why: Vec::new() }
+}
+
+fn open<D: Disk>(disk: D, root: &Path) -> Ledger<D> {
+    let settings = keelet_ledger::Settings::new(root.join("durable"), root.join("run"), BootId::from_u128(1));
+    Ledger::open_on(disk, settings).expect("a ledger").ledger
+}
+
+/// What each pod has been told so far.
+#[derive(Default)]
+struct Told(BTreeMap<&'static str, Box<dyn FnMut() -> bool + Send>>);
+
+impl Told {
+    /// A sender for that pod; from now on it is known whether it was used.
+    fn expect<T: Send + 'static>(&mut self, uid: &'static str) -> oneshot::Sender<T> {
+        let (done, mut answer) = oneshot::channel();
+        let mut told = false;
+        let is_told = move || {
+            told |= answer.try_recv().is_ok();
+            told
+        };
+        self.0.insert(uid, Box::new(is_told));
+        done
+    }
+}
+
+/// A pod acts on a plan as soon as it is told that its evidence is kept, so it is told after the last write.
+#[test]
+fn what_is_acknowledged_is_on_disk() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let told = Arc::new(Mutex::new(Told::default()));
+    let (early, writes) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(BTreeMap::new())));
+    let gate = {
+        let (told, early, writes) = (Arc::clone(&told), Arc::clone(&early), Arc::clone(&writes));
+        move |path: &Path| {
+            for (uid, is_told) in &mut told.lock().expect("no panic").0 {
+                if path.iter().any(|part| part.to_string_lossy().starts_with(uid)) {
+                    *writes.lock().expect("no panic").entry(*uid).or_insert(0) += 1;
+                    if is_told() {
+                        early.lock().expect("no panic").push(format!("{uid}: {}", path.display()));
+                    }
+                }
+            }
+            Ok(())
+        }
+    };
+    let mut ledger = open(GatedDisk::new(gate), directory.path());
+    let mut complaint = Complaint::default();
+    serve(&mut ledger, &mut complaint, vec![Request::Commit(record("removed"), oneshot::channel().0)], at(0));
+    let requests = {
+        let mut told = told.lock().expect("no panic");
+        vec![
+            Request::Commit(record("first"), told.expect("first")),
+            Request::Commit(record("second"), told.expect("second")),
+            Request::KeepPod(reference("copied"), json!({"spec": {}}), told.expect("copied")),
+            Request::Remove("removed".to_owned(), told.expect("removed")),
+            Request::Commit(record("last"), told.expect("last")),
+        ]
+    };
+    serve(&mut ledger, &mut complaint, requests, at(1));
+    assert_eq!(
+        *early.lock().expect("no panic"),
+        Vec::<String>::new(),
+        "written after the pod was told that it is kept"
+    );
+    for (uid, is_told) in &mut told.lock().expect("no panic").0 {
+        assert!(is_told(), "{uid} is never told");
+        assert!(writes.lock().expect("no panic").contains_key(uid), "nothing of {uid} was written");
+    }
+}
+
+/// A commit that waits beside the removal of its pod does not bring the pod back.
+#[test]
+fn requests_are_served_in_their_order() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut ledger = open(keelet_ledger::OsDisk, directory.path());
+    let removal = Request::Remove("a".to_owned(), oneshot::channel().0);
+    let requests = vec![Request::Commit(record("a"), oneshot::channel().0), removal];
+    serve(&mut ledger, &mut Complaint::default(), requests, at(0));
+    assert_eq!(ledger.uids().collect::<Vec<_>>(), Vec::<&str>::new(), "the removed pod is known again");
+    let again =
+        vec![Request::Remove("a".to_owned(), oneshot::channel().0), Request::Commit(record("a"), oneshot::channel().0)];
+    serve(&mut ledger, &mut Complaint::default(), again, at(1));
+    assert_eq!(ledger.uids().collect::<Vec<_>>(), ["a"], "what comes after the removal is of a new pod");
+}
