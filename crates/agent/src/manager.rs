@@ -281,22 +281,23 @@ impl Manager {
         }
     }
 
-    /// Looks for sandboxes and containers that belong to no pod of this node.
+    /// Looks for sandboxes and containers that belong to no pod of this node, and for pods of the ledger that are not wanted and
+    /// could not be run from their copy. What runs of these ends before their evidence and their directories go.
     fn search(&mut self) {
-        let known = self.pods.keys().chain(self.wanted.keys()).chain(&self.clearing).cloned().collect();
-        self.node.tasks.spawn(Box::pin(orphans::search(Arc::clone(&self.node), Arc::clone(&self.desk), known)));
-        // Ledger entries that could not be read, of pods that nobody wants.
-        for uid in std::mem::take(&mut self.recovered).into_keys() {
-            let node = Arc::clone(&self.node);
-            self.node.tasks.spawn(Box::pin(async move { forget(&node, &uid).await }));
-        }
+        let known: BTreeSet<String> =
+            self.pods.keys().chain(self.wanted.keys()).chain(&self.clearing).cloned().collect();
+        let left = self.recovered.keys().filter(|uid| !known.contains(*uid)).cloned().collect();
+        let search = orphans::search(Arc::clone(&self.node), Arc::clone(&self.desk), known, left);
+        self.node.tasks.spawn(Box::pin(search));
     }
 
-    /// Clears away what is left of a pod that nobody knows, unless somebody does by now.
+    /// Clears away what is left of a pod that nobody knows, unless somebody does by now: it may wait for its name.
     fn clear(&mut self, uid: String, remains: Remains) {
-        if self.pods.contains_key(&uid) || !self.clearing.insert(uid.clone()) {
+        let known = self.pods.contains_key(&uid) || self.wanted.contains_key(&uid);
+        if known || !self.clearing.insert(uid.clone()) {
             return;
         }
+        self.recovered.remove(&uid);
         let (node, desk) = (Arc::clone(&self.node), Arc::clone(&self.desk));
         self.node.tasks.spawn(Box::pin(async move {
             orphans::clear(&node, &uid, &remains).await;
@@ -333,23 +334,4 @@ fn copy_of(node: &Node, recovered: &Recovered) -> Result<Pod, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A manager that hangs, or has ended, shows no sign of life.
-    #[tokio::test]
-    async fn without_a_turn_there_is_no_pulse() {
-        let desk = Desk::default();
-        let mut pulse = std::pin::pin!(desk.pulse());
-        assert!(futures::poll!(&mut pulse).is_pending());
-        // As a manager does that takes its notes and dies over them.
-        drop(std::mem::take(&mut *desk.notes()));
-        assert!(futures::poll!(&mut pulse).is_pending());
-        let mut pulse = std::pin::pin!(desk.pulse());
-        assert!(futures::poll!(&mut pulse).is_pending());
-        for pulse in std::mem::take(&mut *desk.notes()).pulses {
-            let _ = pulse.send(());
-        }
-        assert!(futures::poll!(&mut pulse).is_ready());
-    }
-}
+mod tests;

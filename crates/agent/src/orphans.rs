@@ -22,17 +22,22 @@ pub(crate) struct Remains {
     containers: Vec<v1::Container>,
 }
 
-/// Searches the runtime once and tells the desk what belongs to none of the known pods.
-pub(crate) async fn search(node: Arc<Node>, desk: Arc<Desk>, known: BTreeSet<String>) {
-    match find(&node, &known).await {
+/// Searches the runtime once and tells the desk what belongs to none of the known pods. Pods that are left in the ledger are among
+/// them, also if the runtime has nothing of them.
+pub(crate) async fn search(node: Arc<Node>, desk: Arc<Desk>, known: BTreeSet<String>, left: BTreeSet<String>) {
+    match find(&node, &known, left).await {
         Ok(remains) if remains.is_empty() => {}
         Ok(remains) => desk.found(remains),
         Err(error) => tracing::debug!(%error, "the runtime cannot be searched for remains"),
     }
 }
 
-async fn find(node: &Node, known: &BTreeSet<String>) -> Result<BTreeMap<String, Remains>, keelet_cri::Error> {
-    let mut remains: BTreeMap<String, Remains> = BTreeMap::new();
+async fn find(
+    node: &Node,
+    known: &BTreeSet<String>,
+    left: BTreeSet<String>,
+) -> Result<BTreeMap<String, Remains>, keelet_cri::Error> {
+    let mut remains: BTreeMap<String, Remains> = left.into_iter().map(|uid| (uid, Remains::default())).collect();
     // Only what some agent made for a pod is ours to judge.
     let foreign = |labels: &BTreeMap<String, String>| labels.get(POD_UID).filter(|uid| !known.contains(*uid)).cloned();
     for sandbox in node.runtime.list_pod_sandbox(None).await? {
