@@ -9,6 +9,7 @@ use ipnet::IpNet;
 
 use crate::bridge::{self, Bridge, OnceSaid};
 use crate::cni::{self, Cni, Found, NetworkList};
+use crate::firewall::{self, Family};
 use crate::kernel::Kernel;
 use crate::pod::check_sandbox_id;
 use crate::store::{Progress, Record, Store, Via};
@@ -45,6 +46,7 @@ struct Inner {
     store: Store,
     busy: Busy,
     said: OnceSaid,
+    rules: Mutex<BTreeSet<Family>>,
 }
 
 /// Sandboxes that are being worked on: one operation at a time for each.
@@ -71,7 +73,8 @@ impl Network {
     pub fn open(settings: Settings) -> Result<Network, Error> {
         settings.check()?;
         let store = Store::open(&settings.state_dir)?;
-        let inner = Inner { settings, store, busy: Busy::default(), said: OnceSaid::default() };
+        let inner =
+            Inner { settings, store, busy: Busy::default(), said: OnceSaid::default(), rules: Mutex::default() };
         Ok(Network { inner: Arc::new(inner) })
     }
 
@@ -124,6 +127,26 @@ impl Network {
     pub async fn sweep(&self, live: &BTreeSet<String>) -> Result<(), Error> {
         let live = live.clone();
         self.work("keelet-net sweep", move |inner| inner.sweep(&live)).await
+    }
+
+    /// Restores the packet rules of the bridge whenever another program removes them, until it is dropped. Only where the kernel
+    /// cannot say that a table was removed does it end, and the log says so.
+    pub async fn keep_rules(&self) {
+        let mut removals = match firewall::Removals::listen() {
+            Ok(removals) => removals,
+            Err(error) => {
+                return tracing::warn!(%error, "packet rules that another program removes come back with the next pod only");
+            }
+        };
+        loop {
+            // Also before the first removal: one may have happened while nothing listened.
+            if let Err(error) = self.work("keelet-net rules", |inner| inner.bridge().restore_rules()).await {
+                tracing::warn!(%error, "the packet rules of the pods' bridge cannot be restored");
+            }
+            if let Err(error) = removals.next().await {
+                return tracing::warn!(%error, "removals of packet rules are no longer noticed");
+            }
+        }
     }
 
     async fn work<T: Send + 'static>(
@@ -237,7 +260,7 @@ impl Inner {
     }
 
     fn bridge(&self) -> Bridge<'_> {
-        Bridge { settings: &self.settings, store: &self.store, said: &self.said }
+        Bridge { settings: &self.settings, store: &self.store, said: &self.said, rules: &self.rules }
     }
 
     fn cni(&self) -> Cni<'_> {

@@ -12,7 +12,7 @@ use std::{
 use futures::StreamExt;
 use keelet_cri::{Runtime, Server};
 use keelet_shim::{cgroup::Mounts, protocol::CONTAINERS};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tonic::Status;
 
 use crate::{
@@ -50,6 +50,8 @@ pub(crate) struct Parts {
     pub(crate) counted: Counted,
     pub(crate) streams: streams::Server,
     tables: Mutex<Tables>,
+    /// What runs as long as the runtime is open.
+    _beside: JoinSet<()>,
 }
 
 #[derive(Debug, Default)]
@@ -98,10 +100,16 @@ impl Engine {
         }
         let owner = Some(settings.sandboxes());
         let options = keelet_image::Options { owner, ..keelet_image::Options::default() };
+        let network = keelet_net::Network::open(settings.network.clone())?;
+        let mut beside = JoinSet::new();
+        beside.spawn({
+            let network = network.clone();
+            async move { network.keep_rules().await }
+        });
         let parts = Parts {
             images: keelet_image::Store::open_with(&settings.images, options)?,
             pulls: Pulls::default(),
-            network: keelet_net::Network::open(settings.network.clone())?,
+            network,
             cgroups: Mounts::find().map_err(io("cgroups".to_owned()))?,
             launcher: Launcher::new(settings.executable.as_deref(), &settings.shim)
                 .map_err(io("the runtime's own executable".to_owned()))?,
@@ -110,6 +118,7 @@ impl Engine {
             counted: Counted::default(),
             streams: streams::Server::default(),
             tables: Mutex::default(),
+            _beside: beside,
             settings,
         };
         if let Some(error) = keelet_shim::not_spared() {

@@ -8,10 +8,11 @@ use std::fs::File;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ipnet::IpNet;
 
-use crate::firewall::{self, Forward};
+use crate::firewall::{self, Family, Forward, Guarded};
 use crate::kernel::{Kernel, Link, Pair};
 use crate::names::{self, POD_INTERFACE};
 use crate::store::{Books, Progress, Record, Store, Via};
@@ -23,11 +24,12 @@ mod node;
 
 pub(crate) use node::OnceSaid;
 
-/// What the bridge works with.
+/// What the bridge works with. `rules` has the families in which the kernel has taken rules.
 pub(crate) struct Bridge<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) store: &'a Store,
     pub(crate) said: &'a OnceSaid,
+    pub(crate) rules: &'a Mutex<BTreeSet<Family>>,
 }
 
 /// Brings up the loopback interface of a namespace.
@@ -89,16 +91,36 @@ fn check_families(ports: &[PortMapping], ips: &[IpAddr]) -> Result<(), Error> {
     Ok(())
 }
 
+/// Whether an interface of this namespace speaks IPv6. It takes no router advertisements either way: all routes are ours, and what
+/// advertises itself on the bridge is a pod.
+pub(super) fn switch_ipv6(interface: &str, on: bool) -> Result<(), Error> {
+    let switch = |name: &str| format!("ipv6/conf/{interface}/{name}");
+    if !on && !sysctl::exists(&switch("disable_ipv6")) {
+        return Ok(());
+    }
+    sysctl::ensure(&switch("accept_ra"), "0")?;
+    // The namespace's own switch for new interfaces may be off; addresses would be refused.
+    sysctl::ensure(&switch("disable_ipv6"), if on { "0" } else { "1" })?;
+    Ok(())
+}
+
+/// What may come in by the host end of each pod.
+fn guarded(records: &[Record], links: &[Link]) -> Vec<Guarded> {
+    let guard = |record: &Record| {
+        let (interface, ips) = (names::host_end(&record.sandbox), record.bridge_ips());
+        // A chain for an interface that is not there is refused, and all others with it.
+        links.iter().find(|link| link.name == interface)?;
+        let hardware_address = names::hardware_address(*ips.first()?);
+        Some(Guarded { interface, hardware_address, ips: ips.to_vec(), sandbox: record.sandbox.clone() })
+    };
+    records.iter().filter_map(guard).collect()
+}
+
 /// The pod's side, inside its namespace.
 async fn set_up_pod_side(ranges: &[IpNet], ips: &[IpAddr]) -> Result<(), Error> {
     let kernel = Kernel::open()?;
     let link = kernel.existing_link(POD_INTERFACE).await?;
-    if ips.iter().any(IpAddr::is_ipv6) {
-        // The namespace's own switch for new interfaces may be off; addresses would be refused.
-        sysctl::ensure(&format!("ipv6/conf/{POD_INTERFACE}/disable_ipv6"), "0")?;
-        // Where the switches are read-only, nobody on the bridge sends advertisements anyway.
-        let _ = sysctl::ensure(&format!("ipv6/conf/{POD_INTERFACE}/accept_ra"), "0");
-    }
+    switch_ipv6(POD_INTERFACE, ips.iter().any(IpAddr::is_ipv6))?;
     let places = || ips.iter().filter_map(|ip| Some((*ip, *ranges.iter().find(|range| range.contains(ip))?)));
     for (ip, range) in places() {
         let address = IpNet::new(ip, range.prefix_len()).unwrap_or(range);
@@ -136,7 +158,7 @@ impl Bridge<'_> {
                 check_families(&record.ports, &ips)?;
                 books.write(&record)?;
                 self.ensure_bridge(&kernel, &ranges, &books.records()?).await?;
-                self.apply_rules(&books, &books.records()?, &record.ports)?;
+                self.apply_rules(&kernel, &books, &books.records()?, &record.ports).await?;
                 return Ok(Attached { ips, interface: POD_INTERFACE.to_owned() });
             }
             let links = kernel.links().await?;
@@ -151,7 +173,7 @@ impl Bridge<'_> {
             self.plug_in(&kernel, &bridge, &record).await?;
             threads::inside(&pod.netns, || threads::block_on(set_up_pod_side(&ranges, &ips)))?;
             failpoint::pass("pod side set up")?;
-            self.apply_rules(&books, &books.records()?, &record.ports)?;
+            self.apply_rules(&kernel, &books, &books.records()?, &record.ports).await?;
             forget_connections(&record.ports);
             failpoint::pass("rules made")?;
             books.write(&Record { progress: Progress::Done, ..record })?;
@@ -169,14 +191,12 @@ impl Bridge<'_> {
             }
             failpoint::pass("link deleted")?;
             let ports = books.record(sandbox)?.map(|record| record.ports);
-            // Nobody knows what a sandbox without a record had.
-            let had_ports = ports.as_ref().is_none_or(|ports| !ports.is_empty());
             let mut left = books.records()?;
             left.retain(|record| record.sandbox != sandbox && matches!(record.via, Via::Bridge { .. }));
             if left.is_empty() {
                 self.remove_bridge(&kernel).await?;
-            } else if had_ports {
-                self.apply_rules(&books, &left, &[])?;
+            } else {
+                self.apply_rules(&kernel, &books, &left, &[]).await?;
             }
             forget_connections(&ports.unwrap_or_default());
             failpoint::pass("rules removed")?;
@@ -206,7 +226,7 @@ impl Bridge<'_> {
             left.retain(|record| matches!(record.via, Via::Bridge { .. }));
             match left.is_empty() {
                 true => self.remove_bridge(&kernel).await,
-                false => self.apply_rules(&books, &left, &[]),
+                false => self.apply_rules(&kernel, &books, &left, &[]).await,
             }
         })
     }
@@ -282,6 +302,8 @@ impl Bridge<'_> {
         };
         kernel.add_pair(pair).await?;
         failpoint::pass("pair made")?;
+        // The bridge speaks for the node; its ports need no addresses.
+        switch_ipv6(&host_end, false)?;
         kernel.set_up_port(&kernel.existing_link(&host_end).await?, &alias).await?;
         failpoint::pass("host end set up")
     }
@@ -292,13 +314,63 @@ impl Bridge<'_> {
         Ok(inner.is_some_and(|inner| link.peer == Some(inner.index) && inner.peer == Some(link.index)))
     }
 
+    /// Puts the rules back if another program removed them.
+    pub(crate) fn restore_rules(&self) -> Result<(), Error> {
+        threads::block_on(async {
+            let kernel = Kernel::open()?;
+            let books = self.store.lock()?;
+            let mut records = books.records()?;
+            records.retain(|record| matches!(record.via, Via::Bridge { .. }));
+            let there = firewall::tables(&self.settings.bridge).unwrap_or_default();
+            if records.is_empty() || there.is_superset(&self.made()) {
+                return Ok(());
+            }
+            // Closed first: without the guard, pods would reach the loopback services of the node.
+            self.route_loopback(false);
+            tracing::warn!(bridge = self.settings.bridge, "another program removed the packet rules; restoring them");
+            self.apply_rules(&kernel, &books, &records, &[]).await
+        })
+    }
+
+    fn made(&self) -> MutexGuard<'_, BTreeSet<Family>> {
+        self.rules.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps each pod to its own addresses. A kernel that cannot do that runs pods all the same, and the log says so.
+    async fn keep_to_own_addresses(&self, kernel: &Kernel, records: &[Record]) -> Result<(), Error> {
+        // An interface may go between the look and the rules: its pod has just ended.
+        let mut refused = String::new();
+        for _ in 0..3 {
+            let ports = guarded(records, &kernel.links().await?);
+            match firewall::guard(&self.settings.bridge, &ports) {
+                Ok(()) => {
+                    self.made().insert(Family::Netdev);
+                    return Ok(());
+                }
+                Err(reason) => refused = reason,
+            }
+        }
+        self.said.once("no guard", || {
+            tracing::warn!(reason = refused, "pods are not kept from sending with the addresses of other pods");
+        });
+        Ok(())
+    }
+
     /// The rules for all pods. Without them pods only lack the way out; a pod with host ports lacks what it asked for.
-    fn apply_rules(&self, books: &Books, records: &[Record], wanted: &[PortMapping]) -> Result<(), Error> {
+    async fn apply_rules(
+        &self,
+        kernel: &Kernel,
+        books: &Books,
+        records: &[Record],
+        wanted: &[PortMapping],
+    ) -> Result<(), Error> {
+        self.keep_to_own_addresses(kernel, records).await?;
         // Also those of before that pods still live in.
         let ranges: Vec<IpNet> = books.cursors()?.iter().map(|cursor| cursor.range).collect();
         let forwards = forwards(records);
         match firewall::apply(&self.settings.bridge, &ranges, &forwards) {
             Ok(()) => {
+                self.made().extend(ranges.iter().map(|range| Family::of(range.addr())));
                 self.route_loopback(forwards.iter().any(|forward| forward.to.is_ipv4()));
                 Ok(())
             }

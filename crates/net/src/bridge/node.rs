@@ -57,6 +57,9 @@ impl Bridge<'_> {
                 kernel.existing_link(name).await?
             }
         };
+        let speaks_ipv6 = gateways.iter().any(|gateway| gateway.addr().is_ipv6())
+            || records.iter().flat_map(Record::bridge_ips).any(std::net::IpAddr::is_ipv6);
+        super::switch_ipv6(name, speaks_ipv6)?;
         if !link.up {
             kernel.set_up(&link).await?;
         }
@@ -78,9 +81,6 @@ impl Bridge<'_> {
     ) -> Result<(), Error> {
         let current = kernel.addresses(link).await?;
         for gateway in gateways.iter().filter(|gateway| !current.contains(gateway)) {
-            if gateway.addr().is_ipv6() {
-                sysctl::ensure(&format!("ipv6/conf/{}/disable_ipv6", link.name), "0")?;
-            }
             kernel.add_address(link, *gateway).await?;
         }
         let in_use = |net: &IpNet| records.iter().flat_map(Record::bridge_ips).any(|ip| net.contains(ip));
@@ -116,6 +116,7 @@ impl Bridge<'_> {
 
     /// Removes the bridge and its rules, unless somebody else plugged something in.
     pub(super) async fn remove_bridge(&self, kernel: &Kernel) -> Result<(), Error> {
+        self.made().clear();
         if let Err(reason) = firewall::clear(&self.settings.bridge) {
             tracing::debug!(reason, "no rules to remove");
         }

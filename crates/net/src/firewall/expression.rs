@@ -1,8 +1,8 @@
 //! The instructions that a rule consists of. A rule runs them in order until one does not match.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv6Net};
 
 use super::message::{Attributes, Family};
 use crate::Protocol;
@@ -29,6 +29,8 @@ pub(super) enum Expression {
     TranslateDestination(Family),
     /// Sends the connection out in the name of the node.
     Masquerade,
+    /// Ends with the packet taken.
+    Accept,
     /// Ends with the packet thrown away.
     Drop,
     /// Goes on in another chain.
@@ -38,6 +40,7 @@ pub(super) enum Expression {
 /// Which part of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Header {
+    Link = 0,
     Network = 1,
     Transport = 2,
 }
@@ -45,6 +48,7 @@ pub(super) enum Header {
 /// What the kernel knows about a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MetaKey {
+    EtherType = 1,
     InputInterface = 6,
     OutputInterface = 7,
     TransportProtocol = 16,
@@ -63,13 +67,18 @@ fn octets(ip: IpAddr) -> Vec<u8> {
 }
 
 fn address_in(range: &IpNet, offset: u32) -> Vec<Expression> {
+    masked(Header::Network, offset, range, true)
+}
+
+/// The address at this place of a packet is one of the range, or is not.
+fn masked(header: Header, offset: u32, range: &IpNet, equal: bool) -> Vec<Expression> {
     let network = octets(range.network());
     let length = network.len() as u32;
-    let mut expressions = vec![Expression::Payload { header: Header::Network, offset, length }];
+    let mut expressions = vec![Expression::Payload { header, offset, length }];
     if range.prefix_len() < range.max_prefix_len() {
         expressions.push(Expression::Mask(octets(range.netmask())));
     }
-    expressions.push(Expression::Compare { equal: true, to: network });
+    expressions.push(Expression::Compare { equal, to: network });
     expressions
 }
 
@@ -106,6 +115,44 @@ impl Expression {
 
     pub(super) fn leaves_not_by(name: &str) -> Vec<Expression> {
         interface(MetaKey::OutputInterface, name, false)
+    }
+
+    pub(super) fn ether_type(number: u16) -> Vec<Expression> {
+        vec![
+            Expression::Meta(MetaKey::EtherType),
+            Expression::Compare { equal: true, to: number.to_be_bytes().to_vec() },
+        ]
+    }
+
+    /// The frame comes from another hardware address.
+    pub(super) fn hardware_source_is_not(address: [u8; 6]) -> Vec<Expression> {
+        vec![
+            Expression::Payload { header: Header::Link, offset: 6, length: 6 },
+            Expression::Compare { equal: false, to: address.to_vec() },
+        ]
+    }
+
+    /// The protocol address that the sender of an ARP message gives as its own.
+    pub(super) fn arp_sender_is(ip: Ipv4Addr) -> Vec<Expression> {
+        vec![
+            Expression::Payload { header: Header::Network, offset: 14, length: 4 },
+            Expression::Compare { equal: true, to: ip.octets().to_vec() },
+        ]
+    }
+
+    pub(super) fn icmpv6_type(number: u8) -> Vec<Expression> {
+        const ICMPV6: u8 = 58;
+        vec![
+            Expression::Meta(MetaKey::TransportProtocol),
+            Expression::Compare { equal: true, to: vec![ICMPV6] },
+            Expression::Payload { header: Header::Transport, offset: 0, length: 1 },
+            Expression::Compare { equal: true, to: vec![number] },
+        ]
+    }
+
+    /// A neighbour advertisement is about an address outside of the range.
+    pub(super) fn advertised_not_in(range: &Ipv6Net) -> Vec<Expression> {
+        masked(Header::Transport, 8, &IpNet::V6(*range), false)
     }
 
     pub(super) fn destination_was_translated() -> Vec<Expression> {
@@ -149,7 +196,7 @@ impl Expression {
             Expression::DestinationKind => "fib",
             Expression::Mask(_) => "bitwise",
             Expression::Compare { .. } => "cmp",
-            Expression::Immediate { .. } | Expression::Drop | Expression::Jump(_) => "immediate",
+            Expression::Immediate { .. } | Expression::Accept | Expression::Drop | Expression::Jump(_) => "immediate",
             Expression::TranslateDestination(_) => "nat",
             Expression::Masquerade => "masq",
         }
@@ -205,6 +252,7 @@ impl Expression {
             }
             Expression::Masquerade => {}
             Expression::Drop => verdict(out, 0, None),
+            Expression::Accept => verdict(out, 1, None),
             Expression::Jump(chain) => verdict(out, -3, Some(chain)),
         }
     }

@@ -5,10 +5,14 @@ use std::net::IpAddr;
 use super::{Chain, Rule, Table};
 
 /// An address family of the kernel's tables.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Family {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Family {
+    /// All of them, in a question.
+    Unspecified,
     Ipv4,
     Ipv6,
+    /// Frames as they come in by one interface, before anything else sees them.
+    Netdev,
 }
 
 /// Messages that take effect together or not at all.
@@ -27,7 +31,8 @@ const NFTABLES: u16 = 10;
 const BATCH_BEGIN: u16 = 0x10;
 const BATCH_END: u16 = 0x11;
 const NEW_TABLE: u16 = NFTABLES << 8;
-const DELETE_TABLE: u16 = NFTABLES << 8 | 2;
+pub(super) const GET_TABLE: u16 = NFTABLES << 8 | 1;
+pub(super) const DELETE_TABLE: u16 = NFTABLES << 8 | 2;
 const NEW_CHAIN: u16 = NFTABLES << 8 | 3;
 const NEW_RULE: u16 = NFTABLES << 8 | 6;
 
@@ -76,7 +81,7 @@ fn comment(text: &str) -> Vec<u8> {
 // === impl Family ===
 
 impl Family {
-    pub(super) fn of(ip: IpAddr) -> Family {
+    pub(crate) fn of(ip: IpAddr) -> Family {
         if ip.is_ipv4() { Family::Ipv4 } else { Family::Ipv6 }
     }
 
@@ -84,9 +89,16 @@ impl Family {
         self == Family::of(ip)
     }
 
+    /// The family of a table of ours that has this number.
+    pub(super) fn numbered(number: u8) -> Option<Family> {
+        [Family::Ipv4, Family::Ipv6, Family::Netdev].into_iter().find(|family| family.number() == number)
+    }
+
     pub(super) fn number(self) -> u8 {
         match self {
+            Family::Unspecified => 0,
             Family::Ipv4 => 2,
+            Family::Netdev => 5,
             Family::Ipv6 => 10,
         }
     }
@@ -109,7 +121,7 @@ impl Batch {
         }
         for chain in &table.chains {
             for rule in &chain.rules {
-                self.push(NEW_RULE, CREATE | APPEND, table.family, |out| write_rule(out, name, chain.name, rule));
+                self.push(NEW_RULE, CREATE | APPEND, table.family, |out| write_rule(out, name, &chain.name, rule));
             }
         }
     }
@@ -121,8 +133,8 @@ impl Batch {
     }
 
     #[cfg(test)]
-    pub(super) fn delete_existing_table(&mut self, name: &str, family: Family) {
-        self.push(DELETE_TABLE, 0, family, |out| out.text(1, name));
+    pub(super) fn flush(&mut self) {
+        self.push(DELETE_TABLE, 0, Family::Unspecified, |_| {});
     }
 
     /// The bytes to send, and the number of the message whose acknowledgement means that all is done.
@@ -144,11 +156,14 @@ impl Batch {
 
 fn write_chain(out: &mut Attributes, table: &str, chain: &Chain) {
     out.text(1, table);
-    out.text(3, chain.name);
-    if let Some(hook) = chain.hook {
+    out.text(3, &chain.name);
+    if let Some(hook) = &chain.hook {
         out.nested(4, |out| {
             out.number(1, hook.number);
             out.number(2, hook.priority as u32);
+            if let Some(device) = &hook.device {
+                out.text(3, device);
+            }
         });
         out.text(7, hook.kind);
     }

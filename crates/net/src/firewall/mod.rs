@@ -4,6 +4,7 @@
 //! of the books: each change replaces it whole, in one transaction of the kernel, so that nothing stale can be left in
 //! it and no packet sees half of it. Connections that are being forwarded stay, because the kernel tracks them apart.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -13,12 +14,17 @@ use crate::PortMapping;
 mod expression;
 mod message;
 mod socket;
+mod source;
 mod tracked;
+mod watch;
 
 use expression::Expression;
-use message::{Batch, Family};
+use message::Batch;
 
+pub(crate) use message::Family;
+pub(crate) use source::Guarded;
 pub(crate) use tracked::forget_udp;
+pub(crate) use watch::Removals;
 
 #[cfg(test)]
 mod tests;
@@ -41,17 +47,19 @@ struct Table {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Chain {
-    name: &'static str,
+    name: String,
     /// Where packets come in; none for a chain that others jump to.
     hook: Option<Hook>,
     rules: Vec<Rule>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Hook {
     kind: &'static str,
     number: u32,
     priority: i32,
+    /// The interface that a chain of the netdev family belongs to.
+    device: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,7 +78,7 @@ const TRANSLATE_SOURCE: i32 = 100;
 /// Before the kernel knows to which connection a packet belongs.
 const RAW: i32 = -300;
 
-/// Replaces all rules of a bridge. What the kernel said if it cannot.
+/// Replaces all rules of a bridge that are about IP. What the kernel said if it cannot.
 pub(crate) fn apply(bridge: &str, ranges: &[IpNet], forwards: &[Forward]) -> Result<(), String> {
     let mut batch = Batch::new();
     for family in [Family::Ipv4, Family::Ipv6] {
@@ -85,7 +93,7 @@ pub(crate) fn apply(bridge: &str, ranges: &[IpNet], forwards: &[Forward]) -> Res
 
 /// Removes all rules of a bridge.
 pub(crate) fn clear(bridge: &str) -> Result<(), String> {
-    for family in [Family::Ipv4, Family::Ipv6] {
+    for family in [Family::Ipv4, Family::Ipv6, Family::Netdev] {
         let mut batch = Batch::new();
         batch.remove_table(bridge, family);
         socket::send(batch)?;
@@ -93,20 +101,28 @@ pub(crate) fn clear(bridge: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// Replaces the rules that keep each pod to its own addresses. What the kernel said if it cannot.
+pub(crate) fn guard(bridge: &str, ports: &[Guarded]) -> Result<(), String> {
+    let mut batch = Batch::new();
+    let chains = ports.iter().map(source::chain).collect();
+    batch.replace_table(bridge, &Table { family: Family::Netdev, chains });
+    socket::send(batch)
+}
+
 /// The rules for one family.
 fn table(family: Family, bridge: &str, ranges: &[IpNet], forwards: &[Forward]) -> Table {
     let ranges: Vec<IpNet> = ranges.iter().filter(|range| family.has(range.addr())).copied().collect();
     let ports: Vec<Rule> = forwards.iter().filter(|forward| family.has(forward.to)).map(forward_rule).collect();
     let mut chains = vec![Chain {
-        name: "postrouting",
-        hook: Some(Hook { kind: "nat", number: POSTROUTING, priority: TRANSLATE_SOURCE }),
+        name: "postrouting".to_owned(),
+        hook: Some(Hook::new("nat", POSTROUTING, TRANSLATE_SOURCE)),
         rules: ranges.iter().map(|range| way_out(bridge, range)).collect(),
     }];
     if family == Family::Ipv4 {
         // Always, not only with ports: whoever turned on the routing of loopback addresses, pods must not use it.
         chains.push(Chain {
-            name: "guard",
-            hook: Some(Hook { kind: "filter", number: PREROUTING, priority: RAW }),
+            name: "guard".to_owned(),
+            hook: Some(Hook::new("filter", PREROUTING, RAW)),
             rules: vec![nothing_to_loopback(bridge)],
         });
     }
@@ -115,10 +131,10 @@ fn table(family: Family, bridge: &str, ranges: &[IpNet], forwards: &[Forward]) -
         if family == Family::Ipv4 {
             chains[0].rules.push(from_loopback(bridge));
         }
-        chains.push(Chain { name: "ports", hook: None, rules: ports });
+        chains.push(Chain { name: "ports".to_owned(), hook: None, rules: ports });
         for (name, number) in [("prerouting", PREROUTING), ("output", OUTPUT)] {
-            let hook = Hook { kind: "nat", number, priority: TRANSLATE_DESTINATION };
-            chains.push(Chain { name, hook: Some(hook), rules: vec![to_this_node()] });
+            let hook = Hook::new("nat", number, TRANSLATE_DESTINATION);
+            chains.push(Chain { name: name.to_owned(), hook: Some(hook), rules: vec![to_this_node()] });
         }
     }
     Table { family, chains }
@@ -178,25 +194,33 @@ fn loopback() -> IpNet {
     IpNet::V4(ipnet::Ipv4Net::new_assert([127, 0, 0, 0].into(), 8))
 }
 
+// === impl Hook ===
+
+impl Hook {
+    fn new(kind: &'static str, number: u32, priority: i32) -> Hook {
+        Hook { kind, number, priority, device: None }
+    }
+}
+
 /// From now on this process sees a kernel without netfilter.
 #[cfg(test)]
 pub(crate) fn pretend_missing() {
     socket::MISSING.store(true, std::sync::atomic::Ordering::SeqCst);
 }
 
-/// Whether a bridge has rules: a table that is not there cannot be deleted.
+/// The families in which a bridge has a table. What the kernel said if it does not tell.
+pub(crate) fn tables(bridge: &str) -> Result<BTreeSet<Family>, String> {
+    let all = socket::list(message::GET_TABLE, Family::Unspecified).map_err(|error| format!("nftables: {error}"))?;
+    let name = |table: &socket::Message| tracked::attribute(table.attributes(), 1).map(<[u8]>::to_vec);
+    let wanted = [bridge.as_bytes(), &[0]].concat();
+    let ours = all.iter().filter(|table| name(table).is_some_and(|name| name == wanted));
+    Ok(ours.filter_map(|table| Family::numbered(table.family()?)).collect())
+}
+
+/// As `nft flush ruleset` does: every table of this network namespace goes.
 #[cfg(test)]
-pub(crate) fn exists(bridge: &str) -> bool {
-    [Family::Ipv4, Family::Ipv6].iter().any(|family| {
-        let mut batch = Batch::new();
-        batch.delete_existing_table(bridge, *family);
-        let deleted = socket::send(batch).is_ok();
-        if deleted {
-            // Put back something, so that looking twice says the same.
-            let mut batch = Batch::new();
-            batch.replace_table(bridge, &Table { family: *family, chains: Vec::new() });
-            let _ = socket::send(batch);
-        }
-        deleted
-    })
+pub(crate) fn flush(_bridge: &str) {
+    let mut batch = Batch::new();
+    batch.flush();
+    socket::send(batch).unwrap();
 }

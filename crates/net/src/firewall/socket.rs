@@ -91,7 +91,7 @@ fn talk(socket: &OwnedFd, bytes: &[u8]) -> io::Result<Vec<Message>> {
 }
 
 /// The messages in what was received.
-fn read_messages(mut bytes: &[u8]) -> Vec<Message> {
+pub(super) fn read_messages(mut bytes: &[u8]) -> Vec<Message> {
     let word =
         |at: usize, bytes: &[u8]| -> Option<u32> { Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?)) };
     let mut messages = Vec::new();
@@ -109,6 +109,15 @@ fn read_messages(mut bytes: &[u8]) -> Vec<Message> {
 // === impl Message ===
 
 impl Message {
+    pub(super) fn is(&self, kind: u16) -> bool {
+        self.kind == kind
+    }
+
+    /// The family that it is about.
+    pub(super) fn family(&self) -> Option<u8> {
+        self.body.first().copied()
+    }
+
     /// What comes after the headers.
     pub(super) fn attributes(&self) -> &[u8] {
         self.body.get(SECOND_HEADER..).unwrap_or_default()

@@ -18,7 +18,7 @@ fn ranges() -> Vec<IpNet> {
 }
 
 fn chains(table: &Table) -> Vec<(&str, usize)> {
-    table.chains.iter().map(|chain| (chain.name, chain.rules.len())).collect()
+    table.chains.iter().map(|chain| (chain.name.as_str(), chain.rules.len())).collect()
 }
 
 #[test]

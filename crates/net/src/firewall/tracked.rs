@@ -54,7 +54,7 @@ fn original_if_udp_to<'a>(message: &'a Message, ports: &BTreeSet<u16>) -> Option
 }
 
 /// The value of an attribute among others.
-fn attribute(mut bytes: &[u8], wanted: u16) -> Option<&[u8]> {
+pub(super) fn attribute(mut bytes: &[u8], wanted: u16) -> Option<&[u8]> {
     const FLAGS: u16 = 0xc000;
     while let Some(head) = bytes.get(..4) {
         let length = usize::from(u16::from_ne_bytes([head[0], head[1]]));

@@ -19,6 +19,7 @@ use crate::{Network, PodNetwork, PortMapping, Protocol, Settings, failpoint, thr
 
 mod bridge;
 mod cni;
+mod hostile;
 mod ports;
 mod views;
 
@@ -135,7 +136,11 @@ impl Scene {
                 links.insert(format!("{} {:?}", link.name, kernel.addresses(&link).await?));
             }
             let routes = kernel.routes().await?.iter().map(|route| route.to.to_string()).collect();
-            Ok(Snapshot { links, routes, rules: crate::firewall::exists(&self.settings.bridge) })
+            Ok(Snapshot {
+                links,
+                routes,
+                rules: crate::firewall::tables(&self.settings.bridge).is_ok_and(|tables| !tables.is_empty()),
+            })
         };
         threads::block_on(look).unwrap()
     }

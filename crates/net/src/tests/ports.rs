@@ -41,11 +41,11 @@ fn outside(scene: &Scene) -> PathBuf {
 }
 
 /// Whether this kernel takes packet rules at all.
-fn rules_work(scene: &Scene) -> bool {
+pub(super) fn rules_work(scene: &Scene) -> bool {
     match crate::firewall::apply("probe0", &[net("10.0.0.0/24")], &[]) {
         Ok(()) => {
             crate::firewall::clear("probe0").unwrap();
-            assert!(!crate::firewall::exists("probe0"));
+            assert_eq!(crate::firewall::tables("probe0"), Ok(BTreeSet::new()));
             true
         }
         Err(reason) => {
@@ -129,23 +129,27 @@ fn a_host_port_does_not_open_the_loopback_of_the_node_to_pods() {
         scene.attach(&one).unwrap();
         scene.attach(&two).unwrap();
         serve(None, "127.0.0.1:7000");
-        // The pod sends packets for 127.0.0.1 out to the node, as only a hostile one would.
-        let route = || {
-            crate::sysctl::ensure("ipv4/conf/all/route_localnet", "1")?;
-            threads::block_on(async {
-                let kernel = Kernel::open()?;
-                let lo = kernel.existing_link("lo").await?;
-                kernel.delete_address(&lo, net("127.0.0.1/8")).await?;
-                kernel.set_default_route(&kernel.existing_link("eth0").await?, ip("10.213.0.1")).await
-            })
-        };
-        threads::inside(&two.netns, route).unwrap();
+        send_loopback_to_the_node(&two);
         assert!(is_silent(Some(&two.netns), ip("127.0.0.1"), 7000));
         let switch = "/proc/sys/net/ipv4/conf/keelet0/route_localnet";
         assert_eq!(std::fs::read_to_string(switch).unwrap(), "1\n");
         scene.detach(&one).unwrap();
         assert_eq!(std::fs::read_to_string(switch).unwrap(), "0\n", "only while there are ports");
     });
+}
+
+/// The pod sends packets for 127.0.0.1 out to the node, as only a hostile one would.
+pub(super) fn send_loopback_to_the_node(pod: &PodNetwork) {
+    let route = || {
+        crate::sysctl::ensure("ipv4/conf/all/route_localnet", "1")?;
+        threads::block_on(async {
+            let kernel = Kernel::open()?;
+            let lo = kernel.existing_link("lo").await?;
+            kernel.delete_address(&lo, net("127.0.0.1/8")).await?;
+            kernel.set_default_route(&kernel.existing_link("eth0").await?, ip("10.213.0.1")).await
+        })
+    };
+    threads::inside(&pod.netns, route).unwrap();
 }
 
 /// A client that keeps its own port would stay with the pod that it met first.

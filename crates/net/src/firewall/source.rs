@@ -1,0 +1,115 @@
+//! Keeps each pod to its own addresses.
+//!
+//! A pod owns its end of the pair and can send any frame. The rules sit on the host end, where a frame comes in first: what does not
+//! carry the pod's hardware address and one of its addresses is dropped, and so is what only a router sends. The chain belongs to one
+//! interface, so a packet of one pod costs the same beside ten pods and beside a hundred.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use ipnet::{IpNet, Ipv6Net};
+
+use super::expression::Expression;
+use super::{Chain, Hook, RAW, Rule};
+
+/// The host end of a pod, and what may come in by it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Guarded {
+    pub(crate) interface: String,
+    pub(crate) hardware_address: [u8; 6],
+    pub(crate) ips: Vec<IpAddr>,
+    /// For the comments on the rules.
+    pub(crate) sandbox: String,
+}
+
+const INGRESS: u32 = 0;
+
+const IPV4: u16 = 0x0800;
+const ARP: u16 = 0x0806;
+const IPV6: u16 = 0x86dd;
+
+const ROUTER_ADVERTISEMENT: u8 = 134;
+const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
+const REDIRECT: u8 = 137;
+
+/// All that may come in by one interface. The last rule drops the rest.
+pub(super) fn chain(port: &Guarded) -> Chain {
+    let rule = |parts: Vec<Vec<Expression>>, verdict: Expression, comment: &str| {
+        let expressions = parts.into_iter().flatten().chain([verdict]).collect();
+        Rule { expressions, comment: format!("{comment}, sandbox {}", port.sandbox) }
+    };
+    let accept = |parts, comment| rule(parts, Expression::Accept, comment);
+    let drop = |parts, comment| rule(parts, Expression::Drop, comment);
+    let mut rules =
+        vec![drop(vec![Expression::hardware_source_is_not(port.hardware_address)], "a foreign hardware address")];
+    for ip in &port.ips {
+        if let IpAddr::V4(v4) = ip {
+            let own = Expression::source_in(&IpNet::from(*ip));
+            rules.push(accept(vec![Expression::ether_type(IPV4), own], "IPv4"));
+            rules.push(accept(vec![Expression::ether_type(ARP), Expression::arp_sender_is(*v4)], "ARP"));
+        }
+    }
+    let addresses: Vec<Ipv6Addr> = port.ips.iter().filter_map(ipv6).collect();
+    if !addresses.is_empty() {
+        let icmp = |kind| vec![Expression::ether_type(IPV6), Expression::icmpv6_type(kind)];
+        rules.push(drop(icmp(ROUTER_ADVERTISEMENT), "a router advertisement"));
+        rules.push(drop(icmp(REDIRECT), "a redirect"));
+        let mut foreign = icmp(NEIGHBOUR_ADVERTISEMENT);
+        let own = addresses.iter().copied().map(Ipv6Net::from).chain([link_local()]);
+        foreign.extend(own.map(|own| Expression::advertised_not_in(&own)));
+        rules.push(drop(foreign, "a neighbour advertisement for a foreign address"));
+        // A pod asks from the unspecified address whether its own is free.
+        let sources = addresses.iter().copied().map(Ipv6Net::from).chain([link_local(), Ipv6Addr::UNSPECIFIED.into()]);
+        for source in sources {
+            let own = Expression::source_in(&IpNet::V6(source));
+            rules.push(accept(vec![Expression::ether_type(IPV6), own], "IPv6"));
+        }
+    }
+    rules.push(drop(Vec::new(), "anything else"));
+    let hook = Hook { device: Some(port.interface.clone()), ..Hook::new("filter", INGRESS, RAW) };
+    Chain { name: port.interface.clone(), hook: Some(hook), rules }
+}
+
+fn ipv6(ip: &IpAddr) -> Option<Ipv6Addr> {
+    match ip {
+        IpAddr::V4(_) => None,
+        IpAddr::V6(ip) => Some(*ip),
+    }
+}
+
+fn link_local() -> Ipv6Net {
+    Ipv6Net::new_assert(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn guarded(ips: &[&str]) -> Guarded {
+        Guarded {
+            interface: "kl1".to_owned(),
+            hardware_address: [10, 107, 10, 0, 0, 2],
+            ips: ips.iter().map(|ip| ip.parse().unwrap()).collect(),
+            sandbox: "some-id".to_owned(),
+        }
+    }
+
+    fn verdicts(chain: &Chain) -> Vec<&Expression> {
+        chain.rules.iter().filter_map(|rule| rule.expressions.last()).collect()
+    }
+
+    #[test]
+    fn the_last_rule_drops_whatever_no_other_took() {
+        for ips in [&[][..], &["10.0.0.2"], &["fd00::2"], &["10.0.0.2", "fd00::2"]] {
+            let chain = chain(&guarded(ips));
+            assert_eq!(chain.rules.last().unwrap().expressions, [Expression::Drop], "{ips:?}");
+            assert_eq!(chain.hook.unwrap().device.as_deref(), Some("kl1"));
+        }
+    }
+
+    #[test]
+    fn a_pod_without_ipv6_sends_none() {
+        let chain = chain(&guarded(&["10.0.0.2"]));
+        let (accept, drop) = (&Expression::Accept, &Expression::Drop);
+        assert_eq!(verdicts(&chain), [drop, accept, accept, drop]);
+    }
+}
