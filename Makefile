@@ -34,11 +34,7 @@ bench: ## benchmarks, with the optimisation of a shipped binary; a full node amo
 lint: ## formatting, clippy without a warning, and cargo-deny where it is installed
 	@$(CARGO) fmt --all --check
 	@$(CARGO) clippy $(CARGOFLAGS) --workspace --all-targets -- -D warnings
-	@if $(CARGO) deny --version >/dev/null 2>&1; then \
-		$(CARGO) deny check; \
-	else \
-		echo "skipped: cargo deny check, because cargo-deny is not installed (cargo install --locked cargo-deny)"; \
-	fi
+	@scripts/deny
 
 fmt: ## format the code
 	@$(CARGO) fmt --all

@@ -256,7 +256,9 @@ fn the_real_bridge_plugin_works() {
         let bin = ["/usr/lib/cni", "/opt/cni/bin"].map(PathBuf::from);
         let has = |name: &str| bin.iter().any(|dir| dir.join(name).exists());
         if !["bridge", "host-local", "portmap"].iter().all(|name| has(name)) {
-            return keelet_report::skipped("the plugins bridge, host-local and portmap are not installed");
+            return keelet_report::skipped(
+                "the CNI plugins are not installed (apt-get install containernetworking-plugins)",
+            );
         }
         scene.settings.cni_bin_dirs = bin.to_vec();
         let addresses = scene.dir.path().join("host-local");

@@ -157,7 +157,7 @@ fn matrix(world: &World) -> Vec<(&'static str, v1::ContainerConfig)> {
 
 async fn both_make_the_same_containers(world: &mut World) -> Shown {
     if crate::program("runc").is_none() {
-        return Shown::Skipped("runc is not installed".to_owned());
+        return Shown::Skipped("runc is not installed (apt-get install runc)".to_owned());
     }
     std::fs::create_dir_all(world.dir.join("logs")).unwrap();
     // A pod with all namespaces of its own, and processes to share.
@@ -209,7 +209,7 @@ fn may_differ(line: &str) -> bool {
 
 async fn runc_starts_and_ends_as_libcontainer_does(world: &mut World) -> Shown {
     if crate::program("runc").is_none() {
-        return Shown::Skipped("runc is not installed".to_owned());
+        return Shown::Skipped("runc is not installed (apt-get install runc)".to_owned());
     }
     world.close();
     world.settings.oci_runtime = OciRuntime::Runc;

@@ -20,7 +20,7 @@ cases![
 ];
 
 /// An archive as `docker save` writes it, with one layer: a shell, two users, a few files.
-pub(crate) fn archive(busybox: &std::path::Path, name: &str) -> Vec<u8> {
+pub(crate) fn archive(name: &str) -> Vec<u8> {
     let file = |builder: &mut tar::Builder<Vec<u8>>, path: &str, mode: u32, content: &[u8]| {
         let mut header = tar::Header::new_gnu();
         header.set_size(content.len() as u64);
@@ -28,12 +28,8 @@ pub(crate) fn archive(busybox: &std::path::Path, name: &str) -> Vec<u8> {
         builder.append_data(&mut header, path, content).unwrap();
     };
     let mut layer = tar::Builder::new(Vec::new());
-    file(&mut layer, "bin/busybox", 0o755, &fs::read(busybox).unwrap());
-    for tool in ["sh", "cat", "id", "echo", "pwd", "sleep"] {
-        let mut header = tar::Header::new_gnu();
-        header.set_entry_type(tar::EntryType::Symlink);
-        header.set_size(0);
-        layer.append_link(&mut header, format!("bin/{tool}"), "busybox").unwrap();
+    for (place, program) in keelet_fixtures::files(&["sh", "cat", "id", "sleep", "stat"]) {
+        file(&mut layer, &place, 0o755, &fs::read(program).unwrap());
     }
     file(&mut layer, "etc/passwd", 0o644, b"root:x:0:0::/root:/bin/sh\nweb:x:501:502::/srv:/bin/sh\n");
     file(&mut layer, "etc/group", 0o644, b"root:x:0:\nweb:x:502:\nextra:x:503:web\n");
@@ -60,8 +56,7 @@ pub(crate) fn archive(busybox: &std::path::Path, name: &str) -> Vec<u8> {
 }
 
 async fn an_image_says_what_runs_and_as_whom(world: &mut World) -> Shown {
-    let Some(busybox) = crate::program("busybox") else { return Shown::Skipped("no busybox for an image".to_owned()) };
-    world.engine().images().import(archive(&busybox, "example.org/web:1").as_slice(), None).expect("imported");
+    world.engine().images().import(archive("example.org/web:1").as_slice(), None).expect("imported");
     let pod = world.pod("image").await;
     let image = v1::ImageSpec { image: "example.org/web:1".to_owned(), ..Default::default() };
     let mut config = world.container("plain", "");
@@ -91,8 +86,8 @@ fn mount(path: &str, sub: &str) -> v1::Mount {
 }
 
 /// A container with a volume, which is made and not started.
-async fn with_volume(world: &World, busybox: &std::path::Path, pod: &Pod) -> String {
-    world.engine().images().import(archive(busybox, "example.org/data:1").as_slice(), None).expect("imported");
+async fn with_volume(world: &World, pod: &Pod) -> String {
+    world.engine().images().import(archive("example.org/data:1").as_slice(), None).expect("imported");
     let mut config = world.container("main", "true");
     config.mounts = vec![mount("/vol", "")];
     world.create(pod, config).await.expect("created")
@@ -100,9 +95,8 @@ async fn with_volume(world: &World, busybox: &std::path::Path, pod: &Pod) -> Str
 
 /// As if the server had been killed before it was done, with a container or with its whole pod: there is no record.
 async fn an_image_volume_goes_with_a_container_that_nobody_finished(world: &mut World) -> Shown {
-    let Some(busybox) = crate::program("busybox") else { return Shown::Skipped("no busybox for an image".to_owned()) };
     let pod = world.pod("container").await;
-    let id = with_volume(world, &busybox, &pod).await;
+    let id = with_volume(world, &pod).await;
     let dir = world.sandbox_dir(&pod.id).join("containers").join(&id);
     world.close();
     fs::remove_file(dir.join("record.json")).unwrap();
@@ -110,7 +104,7 @@ async fn an_image_volume_goes_with_a_container_that_nobody_finished(world: &mut 
     assert!(!dir.exists(), "{:?}", names(&dir));
     assert!(names(&world.dir.join("root/images/mounts")).is_empty());
 
-    with_volume(world, &busybox, &pod).await;
+    with_volume(world, &pod).await;
     world.close();
     fs::remove_file(world.sandbox_dir(&pod.id).join("record.json")).unwrap();
     world.reopen().await;
@@ -119,9 +113,8 @@ async fn an_image_volume_goes_with_a_container_that_nobody_finished(world: &mut 
 }
 
 async fn after_a_restart_of_the_machine_image_volumes_hold_nothing(world: &mut World) -> Shown {
-    let Some(busybox) = crate::program("busybox") else { return Shown::Skipped("no busybox for an image".to_owned()) };
     let pod = world.pod("rebooted").await;
-    let id = with_volume(world, &busybox, &pod).await;
+    let id = with_volume(world, &pod).await;
     let dir = world.sandbox_dir(&pod.id);
     world.close();
     shims().into_iter().for_each(kill);
@@ -147,8 +140,7 @@ async fn after_a_restart_of_the_machine_image_volumes_hold_nothing(world: &mut W
 }
 
 async fn an_image_can_be_a_volume(world: &mut World) -> Shown {
-    let Some(busybox) = crate::program("busybox") else { return Shown::Skipped("no busybox for an image".to_owned()) };
-    world.engine().images().import(archive(&busybox, "example.org/data:1").as_slice(), None).expect("imported");
+    world.engine().images().import(archive("example.org/data:1").as_slice(), None).expect("imported");
     let pod = world.pod("volume").await;
     let mut config = world.container("main", "cat /vol/data/inner/file /sub/file; touch /vol/x 2>&1; true");
     config.mounts = vec![mount("/vol", ""), mount("/sub", "data/inner")];
