@@ -2,7 +2,7 @@
 
 use std::{os::unix::net::UnixListener, process::Stdio};
 
-use keelet_pod::parse_one;
+use keelet_pod::{Features, Origin, Strictness, parse_one, read_manifest};
 use rustix::process::{Signal, kill_process};
 
 use super::*;
@@ -19,7 +19,10 @@ spec:
   volumes: [{volumes}]
 "
     );
-    parse_one(&manifest).unwrap()
+    // As an API server would give it, which takes more than a node can make.
+    let report =
+        read_manifest(manifest.as_bytes(), &Origin::file("pod.yaml"), Strictness::ApiServer, &Features::default());
+    report.pods.into_iter().next().expect("a pod")
 }
 
 fn host() -> (tempfile::TempDir, OsHost) {

@@ -17,6 +17,13 @@ const MODE_MAX: i64 = 0o777;
 const HOST_PATH_TYPES: [&str; 8] =
     ["", "DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket", "CharDevice", "BlockDevice"];
 
+/// The volumes that a node of its own can make. All others are another program's work: a driver, or a controller that binds
+/// claims. A pod with one of them would wait for its mount for ever.
+const SOURCES: [&str; 6] = ["configMap", "downwardAPI", "emptyDir", "hostPath", "projected", "secret"];
+
+/// Why a projected source that an API server gives out is refused.
+const NO_API_SERVER: &str = "only an API server can give it, and this node has none";
+
 /// What a file may tell of its pod, besides single labels and annotations.
 const DOWNWARD_FIELDS: [&str; 5] =
     ["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
@@ -31,6 +38,13 @@ pub(super) fn check(volumes: &[v1::Volume], path: &FieldPath, review: &mut Revie
         let given = volume_types(volume);
         for source in given.iter().skip(1) {
             let message = format!("may not specify more than one volume source, {} is given", given[0]);
+            review.object(&path.field(source.clone()), forbidden(message));
+        }
+        if let Some(source) = given.first().filter(|source| !SOURCES.contains(&source.as_str())) {
+            let message = format!(
+                "this node has no driver for {source} volumes, the pod would never start; supported are {}",
+                SOURCES.join(", ")
+            );
             review.object(&path.field(source.clone()), forbidden(message));
         }
         check_source(volume, &path, review);
@@ -76,10 +90,9 @@ pub(super) fn check_mounts(raw: &v1::Container, volumes: &Unique, path: &FieldPa
             review.object(&recursive_path, forbidden("may only be used when readOnly is true"));
         }
     }
-    for (index, device) in raw.volume_devices.iter().flatten().enumerate() {
-        let path = path.field("volumeDevices").index(index);
-        volume_name(&device.name, volumes, &path.field("name"), review);
-        present(review, &path.field("devicePath"), &device.device_path);
+    if raw.volume_devices.as_ref().is_some_and(|devices| !devices.is_empty()) {
+        let message = "this node has no driver for block devices, the container would never start";
+        review.object(&path.field("volumeDevices"), forbidden(message));
     }
 }
 
@@ -125,13 +138,14 @@ fn check_source(volume: &v1::Volume, path: &FieldPath, review: &mut Review<'_>) 
         present(review, &path.field("path"), &source.path);
         if source.path.split('/').any(|part| part == "..") {
             review.object(&path.field("path"), invalid(quoted(&source.path), "must not contain '..'"));
+        } else if !source.path.is_empty() && !source.path.starts_with('/') {
+            review.object(&path.field("path"), invalid(quoted(&source.path), "must be an absolute path"));
         }
         one_of(review, &path.field("type"), source.type_.as_deref(), &HOST_PATH_TYPES);
     }
     if let Some(source) = &volume.empty_dir {
         let path = path.field("emptyDir");
-        let medium = source.medium.as_deref().filter(|medium| !medium.starts_with("HugePages"));
-        one_of(review, &path.field("medium"), medium, &["", "Memory", "HugePages", "HugePages-2Mi"]);
+        one_of(review, &path.field("medium"), source.medium.as_deref(), &["", "Memory"]);
         if let Some(limit) = &source.size_limit {
             resources::amount(limit, &path.field("sizeLimit"), review);
             if source.medium.as_deref().unwrap_or_default().is_empty() {
@@ -163,9 +177,6 @@ fn check_source(volume: &v1::Volume, path: &FieldPath, review: &mut Review<'_>) 
         }
         mode(source.default_mode, "projected", review);
     }
-    if let Some(source) = &volume.persistent_volume_claim {
-        present(review, &path.field("persistentVolumeClaim").field("claimName"), &source.claim_name);
-    }
 }
 
 /// One source of a projected volume.
@@ -191,8 +202,15 @@ fn projection(source: &v1::VolumeProjection, path: &FieldPath, review: &mut Revi
     if let Some(source) = &source.downward_api {
         downward_files(source.items.as_deref(), &path.field("downwardAPI"), review);
     }
-    if let Some(source) = &source.service_account_token {
-        file_path(&source.path, &path.field("serviceAccountToken").field("path"), review);
+    let optional = source.cluster_trust_bundle.as_ref().is_some_and(|bundle| bundle.optional == Some(true));
+    for (kind, is_given) in [
+        ("serviceAccountToken", source.service_account_token.is_some()),
+        ("clusterTrustBundle", source.cluster_trust_bundle.is_some() && !optional),
+        ("podCertificate", source.pod_certificate.is_some()),
+    ] {
+        if is_given {
+            review.object(&path.field(kind), forbidden(NO_API_SERVER));
+        }
     }
 }
 

@@ -197,7 +197,7 @@ fn ephemeral_containers_are_checked_as_others_are() {
     let report = strict(&with_ephemeral(
         "securityContext: {runAsUser: -1}\nterminationMessagePolicy: x\nvolumeDevices: [{}]\nenvFrom: [{}]",
     ));
-    assert_eq!(report.errors.len(), 5, "{report}");
+    assert_eq!(report.errors.len(), 4, "{report}");
 }
 
 /// The kubelet's hash: name and image, nothing else.

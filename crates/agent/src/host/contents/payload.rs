@@ -192,7 +192,7 @@ impl File {
 
 #[cfg(test)]
 mod tests {
-    use keelet_pod::parse_one;
+    use keelet_pod::{Features, Origin, Strictness, read_manifest};
 
     use super::*;
 
@@ -215,11 +215,14 @@ mod tests {
     }
 
     fn of(volume: &str) -> Result<Vec<String>, String> {
-        let pod = parse_one(&format!(
+        let manifest = format!(
             "apiVersion: v1\nkind: Pod\nmetadata: {{name: web, namespace: shop, uid: u, labels: {{b: z, a: x}}, annotations: {{n: 'q\"'}}}}\nspec:\n  \
              containers: [{{name: main, image: x, resources: {{limits: {{cpu: 2}}}}}}]\n  volumes: [{{name: v, {volume}}}]\n"
-        ))
-        .unwrap();
+        );
+        // As an API server would give it, which takes more than a node can make.
+        let (origin, features) = (Origin::file("pod.yaml"), Features::default());
+        let report = read_manifest(manifest.as_bytes(), &origin, Strictness::ApiServer, &features);
+        let pod = report.pods.into_iter().next().expect("a pod");
         let volumes = pod.source.spec.as_ref().unwrap().volumes.clone().unwrap();
         let sources = Sources { pod: &pod, node: &NodeFacts::default(), objects: &Store };
         let payload = payload(Content::of(&volumes[0]).unwrap(), &sources)?;
