@@ -13,7 +13,11 @@ use crate::{
 /// Fills in every default.
 pub(crate) fn apply(pod: &mut v1::Pod, features: &Features, review: &mut Review<'_>) {
     if pod.metadata.uid.as_deref().unwrap_or_default().is_empty() {
-        pod.metadata.uid = Some(manifest_uid(pod, review.origin().name()));
+        // An empty one is none.
+        pod.metadata.uid = None;
+        let uid = manifest_uid(pod);
+        review.report.derived_uids.insert(uid.clone());
+        pod.metadata.uid = Some(uid);
     }
     if pod.metadata.namespace.as_deref().unwrap_or_default().is_empty() {
         pod.metadata.namespace = Some("default".to_owned());

@@ -17,14 +17,9 @@ pub(crate) fn resources_digest(resources: Option<&v1::ResourceRequirements>) -> 
 }
 
 /// A UID for a pod that no API server numbered: 32 hex digits, as the kubelet makes them for static pods. It
-/// follows the content (whatever its layout) and the origin, and nothing else.
-pub(crate) fn manifest_uid(pod: &v1::Pod, origin: &str) -> String {
-    let json = serde_json::to_vec(pod).unwrap_or_default();
-    let mut bytes = Vec::with_capacity(json.len() + origin.len() + 1);
-    bytes.extend_from_slice(origin.as_bytes());
-    bytes.push(0);
-    bytes.extend_from_slice(&json);
-    format!("{:032x}", fnv1a_128(&bytes))
+/// follows the content (whatever its layout) and nothing else: a file that is renamed or copied asks for the same pod.
+pub(crate) fn manifest_uid(pod: &v1::Pod) -> String {
+    format!("{:032x}", fnv1a_128(&serde_json::to_vec(pod).unwrap_or_default()))
 }
 
 /// A JSON string as Go's encoder writes it: it escapes what HTML would interpret, and the two line separators.

@@ -1,6 +1,6 @@
 //! What is wrong with a manifest: where, what, and what is allowed instead.
 
-use std::fmt;
+use std::{collections::BTreeSet, fmt};
 
 use serde::Serialize;
 
@@ -13,7 +13,7 @@ pub(crate) const MAX_PROBLEMS: usize = 100;
 /// Problems kept per manifest and severity.
 const MAX_PROBLEMS_OF_ALL: usize = 1000;
 
-/// Where a manifest comes from. The name is part of the UID of pods that no API server numbered.
+/// Where a manifest comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     name: String,
@@ -88,6 +88,8 @@ pub enum Severity {
 pub struct Report {
     /// The pods that are valid, in order.
     pub pods: Vec<Pod>,
+    /// The UIDs that follow from the content, because the manifest gives none.
+    pub derived_uids: BTreeSet<String>,
     /// Why others are not.
     pub errors: Vec<Problem>,
     /// What is accepted but worth a look.
@@ -190,6 +192,7 @@ impl Report {
     /// Takes over what another part of the same manifest yielded.
     pub(crate) fn absorb(&mut self, other: Self) {
         self.pods.extend(other.pods);
+        self.derived_uids.extend(other.derived_uids);
         self.errors.extend(other.errors);
         self.warnings.extend(other.warnings);
         self.omitted += other.omitted;

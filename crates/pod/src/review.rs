@@ -81,10 +81,6 @@ impl<'a> Review<'a> {
         self.file(Severity::Warning, path, None, complaint);
     }
 
-    pub(crate) fn origin(&self) -> &'a Origin {
-        self.origin
-    }
-
     /// How much an objection weighs.
     fn objection(&self) -> Severity {
         match self.strictness {

@@ -20,6 +20,7 @@ use tokio::{
 
 use super::{
     Content, Listing, Manifests, SourceProblem,
+    changes::{Change, Told},
     look::{self, Air, Identity, Look, Stamps},
 };
 
@@ -46,6 +47,7 @@ pub struct ManifestDir {
     hint: Arc<Notify>,
     watch: Option<Watch>,
     stamps: Stamps,
+    told: Told,
 }
 
 /// A directory that is watched, for as long as this lives.
@@ -69,17 +71,18 @@ enum Next {
 // === impl ManifestDir ===
 
 impl ManifestDir {
-    /// A directory that may or may not be there yet. Its path is part of the UIDs of its pods.
+    /// A directory that may or may not be there yet.
     pub fn new(directory: impl Into<PathBuf>, features: Features, strictness: Strictness) -> Self {
         let directory = directory.into();
         let manifests = Manifests::new(&directory, features, strictness);
         let hint = Arc::new(Notify::new());
-        Self { directory, manifests, relook: RELOOK, hint, watch: None, stamps: Stamps::new() }
+        Self { directory, manifests, relook: RELOOK, hint, watch: None, stamps: Stamps::new(), told: Told::default() }
     }
 
     /// Pods that run already, from an earlier agent: what a file says of one of them has to be what runs.
     pub fn beside(self, recovered: impl IntoIterator<Item = Arc<Pod>>) -> Self {
-        Self { manifests: self.manifests.beside(recovered), ..self }
+        let recovered: Vec<_> = recovered.into_iter().collect();
+        Self { told: Told::beside(&recovered), manifests: self.manifests.beside(recovered), ..self }
     }
 
     /// An earlier agent left more pods than those, and their copies cannot be read.
@@ -102,7 +105,9 @@ impl ManifestDir {
         let mut air = Air::Quiet;
         loop {
             let next = self.look(air).await;
-            publish(&listings, self.manifests.listing());
+            let listing = self.manifests.listing();
+            self.told.update(&listing).iter().for_each(Change::log);
+            publish(&listings, listing);
             tokio::select! {
                 () = listings.closed() => return,
                 waited = self.wait(next) => air = waited,

@@ -1,7 +1,7 @@
 //! From files to a listing. Pure.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, btree_map::Entry},
+    collections::{BTreeMap, BTreeSet},
     path::PathBuf,
     sync::Arc,
 };
@@ -29,7 +29,7 @@ pub struct Manifests {
     directory: PathBuf,
     features: Features,
     strictness: Strictness,
-    /// By name, so the first of two that are at odds is always the same.
+    /// By name, so the first of two that come at once and are at odds is always the same.
     files: BTreeMap<String, File>,
     /// What runs by the newest listing, by UID.
     running: BTreeMap<String, Arc<Pod>>,
@@ -129,9 +129,9 @@ impl Manifests {
                 kept: self.files.values().flat_map(|file| &file.pods).map(|pod| name_of(pod)).collect(),
             });
         }
-        // What is held has its name already, whichever file comes first.
-        let mut names: BTreeMap<String, &String> =
-            held.iter().flat_map(|(file, pods)| pods.iter().map(|pod| (name_of(pod), *file))).collect();
+        // What runs or is held has its name already, whichever file comes first.
+        let mut names = self.owners();
+        names.extend(held.iter().flat_map(|(file, pods)| pods.iter().map(|pod| (name_of(pod), *file))));
         let mut uids: BTreeMap<&String, &String> = BTreeMap::new();
         for (name, file) in &self.files {
             let path = self.path(name);
@@ -143,6 +143,11 @@ impl Manifests {
             let troubles = file.troubles.iter().cloned();
             listing.problems.extend(troubles.map(|t| SourceProblem { kept: std::mem::take(&mut kept), ..problem(t) }));
             for asked in &file.pods {
+                if let Some(first) = names.get(&name_of(asked)).filter(|first| **first != name) {
+                    let (pod, first) = (name_of(asked), self.path(first));
+                    listing.problems.push(problem(Trouble::SameName { pod, first }));
+                    continue;
+                }
                 if let Some(first) = uids.get(&asked.uid) {
                     let (uid, first) = (asked.uid.clone(), self.path(first));
                     listing.problems.push(problem(Trouble::SameUid { pod: name_of(asked), uid, first }));
@@ -161,18 +166,10 @@ impl Manifests {
                         continue;
                     }
                 }
-                match names.entry(name_of(pod)) {
-                    Entry::Occupied(first) => {
-                        let (pod, first) = (name_of(pod), self.path(first.get()));
-                        listing.problems.push(problem(Trouble::SameName { pod, first }));
-                    }
-                    Entry::Vacant(by_name) => {
-                        by_name.insert(name);
-                        uids.insert(&pod.uid, name);
-                        listing.files.insert(pod.uid.clone(), path.clone());
-                        listing.pods.insert(pod.uid.clone(), Arc::clone(pod));
-                    }
-                }
+                names.insert(name_of(pod), name);
+                uids.insert(&pod.uid, name);
+                listing.files.insert(pod.uid.clone(), path.clone());
+                listing.pods.insert(pod.uid.clone(), Arc::clone(pod));
             }
         }
         listing
@@ -183,6 +180,37 @@ impl Manifests {
     /// made from the content is another one for another content. API-10, API-19.
     fn living<'a>(&'a self, asked: &'a Arc<Pod>) -> &'a Arc<Pod> {
         self.running.get(&asked.uid).or_else(|| self.recovered.get(&asked.uid)).unwrap_or(asked)
+    }
+
+    /// The file that each pod belongs to which runs, by `namespace/name`: the one that it is of already, else one that asks for
+    /// exactly what runs, which is what a renamed file does. A name without an owner is free for the first that asks.
+    fn owners(&self) -> BTreeMap<String, &String> {
+        let mut asking: BTreeMap<String, Vec<(&String, &Arc<Pod>)>> = BTreeMap::new();
+        for (file, pod) in self.files.iter().flat_map(|(name, file)| file.pods.iter().map(move |pod| (name, pod))) {
+            asking.entry(name_of(pod)).or_default().push((file, pod));
+        }
+        let mut owners = BTreeMap::new();
+        for living in self.recovered.values().chain(self.running.values()) {
+            let name = name_of(living);
+            let Some(asking) = asking.get(&name) else { continue };
+            let own = asking.iter().find(|(file, _)| manifest_of(living) == Some(&self.path(file)));
+            if let Some((file, _)) = own.or_else(|| asking.iter().find(|(_, asked)| is_same(asked, living))) {
+                owners.insert(name, *file);
+            }
+        }
+        owners
+    }
+
+    /// A pod of a manifest that gives no UID: under the UID that it runs with, if exactly this pod runs. An earlier keelet made
+    /// UIDs by another rule.
+    fn as_it_runs(&self, asked: Pod) -> Pod {
+        let mut running = self.running.values().chain(self.recovered.values());
+        let same =
+            |living: &&Arc<Pod>| living.name == asked.name && is_same(living, &asked.clone().with_uid(&living.uid));
+        match running.find(same) {
+            Some(living) => asked.with_uid(&living.uid),
+            None => asked,
+        }
     }
 
     fn asks_for(&self, pod: &Arc<Pod>) -> bool {
@@ -234,7 +262,9 @@ impl Manifests {
         let origin = Origin::file(path.clone());
         let report = read_manifest(&bytes, &origin, self.strictness, &self.features);
         let is_valid = report.is_ok();
-        let mut pods: Vec<_> = report.pods.into_iter().map(|pod| Arc::new(with_manifest(pod, Some(&path)))).collect();
+        let identified = |pod: Pod| if report.derived_uids.contains(&pod.uid) { self.as_it_runs(pod) } else { pod };
+        let pods = report.pods.into_iter().map(|pod| Arc::new(with_manifest(identified(pod), Some(&path))));
+        let mut pods: Vec<_> = pods.collect();
         let mut kept = Vec::new();
         if !is_valid {
             // Which of the older pods the invalid part is about, nobody knows.
@@ -263,7 +293,8 @@ fn is_same(one: &Pod, other: &Pod) -> bool {
     one == other || bare(one) == bare(other)
 }
 
-fn manifest_of(pod: &Pod) -> Option<&String> {
+/// The file that asks for a pod, or asked for it last.
+pub(super) fn manifest_of(pod: &Pod) -> Option<&String> {
     pod.source.metadata.annotations.as_ref()?.get(MANIFEST)
 }
 
@@ -280,6 +311,7 @@ fn with_manifest(mut pod: Pod, file: Option<&str>) -> Pod {
     pod
 }
 
-fn name_of(pod: &Pod) -> String {
+/// `namespace/name`.
+pub(super) fn name_of(pod: &Pod) -> String {
     format!("{}/{}", pod.namespace, pod.name)
 }

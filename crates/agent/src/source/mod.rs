@@ -14,8 +14,13 @@
 //! A pod goes when the file that asks for it goes. A file that cannot be read or turns invalid is no such wish: what ran
 //! by its last good version keeps running, and the listing says so. That holds over a restart of the agent too: each pod
 //! says which file asked for it ([`keelet_pod::MANIFEST`]), and only that file keeps it. The same holds for a file that asks for
-//! something else under the UID of a pod that runs: a pod does not change during its life.
+//! something else under the UID of a pod that runs: a pod does not change while it runs.
+//!
+//! A pod that runs belongs to the file that asked for it. Another file that asks for a pod of that name is left out and
+//! named, whatever comes first in the order of names; so a copy changes nothing. When the file is gone, one that asks for
+//! exactly this pod is its new file; so a renamed file changes nothing either.
 
+mod changes;
 mod look;
 mod manifest_dir;
 mod manifests;

@@ -28,7 +28,7 @@ pub enum Trouble {
     Manifest(Box<Problem>),
     /// More complaints about the manifest than are kept.
     Omitted(usize),
-    /// Another file, which comes first in the order of names, has a pod of that namespace and name.
+    /// Another file has a pod of that namespace and name: the one that runs it already, else the first in the order of names.
     SameName {
         /// `namespace/name`.
         pod: String,

@@ -12,7 +12,11 @@ use keelet_pod::{Features, MAX_MANIFEST_BYTES, Strictness};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use tokio::{sync::watch, task::AbortHandle};
 
-use super::*;
+use super::{
+    changes::{ChangeKind, Told},
+    manifests::manifest_of,
+    *,
+};
 
 /// A manifest of that name, which differs from others by its image.
 fn manifest(name: &str, image: &str) -> String {
@@ -89,7 +93,147 @@ mod pure {
         let comment = format!("# hello\n{}", manifest("a", "1"));
         assert_eq!(uid(&look(&mut m, [("a.yaml", bytes(comment))])), first);
         assert_ne!(uid(&look(&mut m, [("a.yaml", bytes(manifest("a", "2")))])), first);
-        assert_ne!(uid(&look(&mut m, [("b.yaml", bytes(manifest("a", "1")))])), first, "another file");
+        assert_eq!(uid(&look(&mut m, [("b.yaml", bytes(manifest("a", "1")))])), first, "the file is not part of it");
+    }
+
+    /// `name=image of file` of every pod with a UID, to see that neither pod nor file changed.
+    fn owners(listing: &Listing) -> Vec<(String, String)> {
+        let mut owners: Vec<_> =
+            listing.pods.values().map(|pod| (pod.uid.clone(), manifest_of(pod).cloned().unwrap_or_default())).collect();
+        owners.sort();
+        owners
+    }
+
+    /// NODE-1: a copy beside the file that runs a pod changes nothing, whichever of the two sorts first.
+    #[test]
+    fn a_manifest_copied_beside_itself_changes_nothing() {
+        let text = || bytes(manifest("web", "1"));
+        let mut m = manifests();
+        let first = look(&mut m, [("m.yaml", text())]);
+        for copy in ["a.yaml", "z.yaml"] {
+            let listing = look(&mut m, [("m.yaml", text()), (copy, text())]);
+            assert_eq!(owners(&listing), owners(&first), "{copy} beside m.yaml");
+            let expected = format!("/m/{copy}: pod default/web is left out: /m/m.yaml has a pod of that name already");
+            assert_eq!(problems(&listing), [expected]);
+            // Edited, it is still the copy: the file that runs the pod keeps it.
+            let listing = look(&mut m, [("m.yaml", text()), (copy, bytes(manifest("web", "2")))]);
+            assert_eq!(owners(&listing), owners(&first), "{copy} with another image beside m.yaml");
+            // The file that runs the pod is edited while its copy is as it was, and back.
+            let listing = look(&mut m, [("m.yaml", bytes(manifest("web", "3"))), (copy, text())]);
+            assert_eq!(pods(&listing), ["web=3"], "m.yaml is the file of the pod, not {copy}");
+            look(&mut m, [("m.yaml", text())]);
+        }
+    }
+
+    /// NODE-1: the pod goes on under its UID, and the new file is the one that asks for it.
+    #[test]
+    fn a_renamed_manifest_keeps_its_pod() {
+        let text = || bytes(manifest("web", "1"));
+        let other = || bytes(manifest("web", "other"));
+        let mut m = manifests();
+        let uid = owners(&look(&mut m, [("m.yaml", text())]))[0].0.clone();
+        // Also beside a file with another pod of that name, which sorts first and waited until now.
+        look(&mut m, [("a.yaml", other()), ("m.yaml", text())]);
+        let listing = look(&mut m, [("a.yaml", other()), ("z.yaml", text())]);
+        assert_eq!(owners(&listing), [(uid.clone(), "/m/z.yaml".to_owned())]);
+        assert_eq!(listing.files[&uid], "/m/z.yaml");
+        // In two steps: copied, then the old one removed.
+        look(&mut m, [("b.yaml", text()), ("z.yaml", text())]);
+        let listing = look(&mut m, [("b.yaml", text())]);
+        assert_eq!((owners(&listing), problems(&listing)), (vec![(uid, "/m/b.yaml".to_owned())], vec![]));
+    }
+
+    /// NODE-1: who had the pod is known to the next agent.
+    #[test]
+    fn the_file_that_ran_a_pod_keeps_it_over_an_agent_restart() {
+        let text = || bytes(manifest("web", "1"));
+        for copy in [text(), bytes(manifest("web", "2"))] {
+            let left = left("m.yaml", manifest("web", "1"));
+            let uid = left.uid.clone();
+            let listing = look(&mut manifests().beside([left]), [("a.yaml", copy), ("m.yaml", text())]);
+            assert_eq!(owners(&listing), [(uid, "/m/m.yaml".to_owned())]);
+        }
+        // Renamed while no agent was there, beside another one of its name.
+        let left = left("m.yaml", manifest("web", "1"));
+        let uid = left.uid.clone();
+        let files = [("a.yaml", bytes(manifest("web", "2"))), ("z.yaml", text())];
+        let listing = look(&mut manifests().beside([left]), files);
+        assert_eq!(owners(&listing), [(uid, "/m/z.yaml".to_owned())]);
+    }
+
+    /// NODE-2: a ledger of keelet 0.1 with a UID of content and path, as it is on disk, and the manifest it is of.
+    #[test]
+    fn a_pod_with_a_uid_of_the_old_rule_keeps_it() {
+        let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/uid-of-path");
+        let boot_id = keelet_lifecycle::BootId::default();
+        let snapshot = keelet_ledger::Snapshot::take(&fixture.join("durable"), &fixture.join("volatile"), boot_id);
+        let copy = snapshot.pods.into_iter().next().expect("a pod in the ledger").copy.expect("a copy");
+        let pod = Arc::new(Pod::from_json(copy, &Features::default()).expect("a valid copy"));
+        let uid = "ed02275d907d9dcdf6a1348f242fb0fa";
+        assert_eq!(pod.uid, uid, "the fixture");
+        let text = || bytes(fs::read_to_string(fixture.join("web.yaml")).expect("the manifest"));
+        let start = || {
+            let m = Manifests::new("/srv/keelet/manifests", Features::default(), Strictness::Strict);
+            m.beside([Arc::clone(&pod)])
+        };
+        for name in ["web.yaml", "renamed.yaml"] {
+            let mut m = start();
+            for _ in 0..2 {
+                let listing = look(&mut m, [(name, text())]);
+                assert_eq!((owners(&listing).len(), problems(&listing)), (1, vec![]), "{name}");
+                assert!(listing.pods.contains_key(uid), "the pod that runs keeps its UID: {:?}", owners(&listing));
+                assert_eq!(listing.pods[uid].source.metadata.uid.as_deref(), Some(uid), "in every copy of it");
+            }
+            // Whatever is changed in it makes a new pod, as ever.
+            let Content::Bytes(old) = text() else { unreachable!("a file") };
+            let new = String::from_utf8(old).expect("text").replace("busybox", "busybox:2");
+            let listing = look(&mut m, [(name, bytes(new))]);
+            assert!(listing.pods.len() == 1 && !listing.pods.contains_key(uid), "{name}: {listing:?}");
+        }
+        // A UID that is written down is a wish for another pod.
+        let Content::Bytes(old) = text() else { unreachable!("a file") };
+        let numbered = String::from_utf8(old).expect("text").replacen("metadata:", "metadata:\n  uid: \"7\"", 1);
+        let listing = look(&mut start(), [("web.yaml", bytes(numbered))]);
+        assert!(listing.pods.keys().eq(["7"]), "{:?}", owners(&listing));
+    }
+
+    /// NODE-3: for the log.
+    #[test]
+    fn it_is_told_which_file_made_changed_or_removed_which_pod() {
+        let (one, two) = (manifest("web", "1"), manifest("web", "2"));
+        let uid = |text: &str| keelet_pod::parse_one(text).expect("valid").uid;
+        let (first, second) = (uid(&one), uid(&two));
+        let file = |name: &str| Some(format!("/m/{name}.yaml"));
+        let (mut m, mut told) = (manifests(), Told::default());
+        let mut change = |m: &mut Manifests, files: Vec<(&'static str, Content)>| {
+            let mut changes = told.update(&look(m, files));
+            let last = changes.pop();
+            assert!(
+                changes.is_empty() && last.iter().all(|change| change.pod == "default/web"),
+                "{changes:?} {last:?}"
+            );
+            last.map(|change| change.kind)
+        };
+        let made = ChangeKind::Made { file: file("a"), uid: first.clone() };
+        assert_eq!(change(&mut m, vec![("a.yaml", bytes(one.clone()))]), Some(made));
+        assert_eq!(change(&mut m, vec![("a.yaml", bytes(one.clone()))]), None);
+        let moved = ChangeKind::Moved { from: file("a"), to: file("b"), uid: first.clone() };
+        assert_eq!(change(&mut m, vec![("b.yaml", bytes(one.clone()))]), Some(moved));
+        let changed = ChangeKind::Changed { file: file("b"), uid: second.clone(), replaces: first.clone() };
+        assert_eq!(change(&mut m, vec![("b.yaml", bytes(two))]), Some(changed));
+        let changed = ChangeKind::Changed { file: file("c"), uid: first.clone(), replaces: second };
+        assert_eq!(change(&mut m, vec![("c.yaml", bytes(one.clone()))]), Some(changed));
+        assert_eq!(change(&mut m, vec![]), Some(ChangeKind::Removed { file: file("c"), uid: first.clone() }));
+        // What an earlier agent left: told if it goes, and not before that is sure.
+        let left = [left("a.yaml", one)];
+        let mut m = manifests().with_lost_copies().beside(left.clone());
+        let mut told = Told::beside(&left);
+        assert_eq!(told.update(&look(&mut m, [("b.yaml", bytes("Not a manifest."))])), []);
+        let removed = told.update(&look(&mut m, []));
+        assert_eq!(
+            removed.into_iter().map(|change| change.kind).collect::<Vec<_>>(),
+            [ChangeKind::Removed { file: file("a"), uid: first }]
+        );
     }
 
     /// API-10, API-19: probes, rules and restart policies of a living pod do not change: a manifest that changes one of
@@ -327,6 +471,7 @@ mod pure {
         assert_eq!(problems(&listing), ["/m/a.yaml: ignored, it is a directory and no regular file"]);
     }
 
+    /// Of two that come at once; one that runs a pod already keeps it.
     #[test]
     fn of_two_pods_of_one_name_the_first_file_wins() {
         let mut m = manifests();
@@ -493,13 +638,23 @@ async fn two_files_with_the_same_pod_are_both_named() {
     let (_temporary, directory) = directory();
     fs::write(directory.join("b.yaml"), manifest("web", "b")).unwrap();
     let mut source = Source::start(&directory);
-    source.until_pods(&["web=b"]).await;
+    let first = source.until_pods(&["web=b"]).await;
     fs::write(directory.join("a.yaml"), manifest("web", "a")).unwrap();
-    let listing = source.until_pods(&["web=a"]).await;
+    let listing = source.until("a problem", |listing| !listing.problems.is_empty()).await;
+    assert_eq!(pods(&listing), ["web=b"], "the file that runs a pod keeps it");
     let [problem] = problems(&listing).try_into().unwrap();
-    assert!(problem.contains("b.yaml: pod default/web is left out: ") && problem.contains("a.yaml has"), "{problem}");
+    assert!(problem.contains("a.yaml: pod default/web is left out: ") && problem.contains("b.yaml has"), "{problem}");
     fs::remove_file(directory.join("a.yaml")).unwrap();
-    assert!(source.until_pods(&["web=b"]).await.problems.is_empty());
+    let listing = source.until("no problem", |listing| listing.problems.is_empty()).await;
+    assert!(listing.pods.keys().eq(first.pods.keys()), "{:?}", pods(&listing));
+    // Copied and renamed, as `cp` and `mv` do.
+    fs::copy(directory.join("b.yaml"), directory.join("0.yaml")).unwrap();
+    let listing = source.until("a problem", |listing| !listing.problems.is_empty()).await;
+    assert!(listing.pods.keys().eq(first.pods.keys()), "copied: {:?}", listing.files);
+    fs::rename(directory.join("b.yaml"), directory.join("c.yaml")).unwrap();
+    let moved = |listing: &Listing| listing.files.values().all(|file| !file.ends_with("/b.yaml"));
+    let listing = source.until("another file", moved).await;
+    assert!(listing.pods.keys().eq(first.pods.keys()), "renamed: {:?}", listing.files);
 }
 
 #[tokio::test]

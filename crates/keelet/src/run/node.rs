@@ -301,13 +301,9 @@ fn made(root: PathBuf) -> Result<PathBuf> {
 }
 
 /// The pod under a UID that no other run has: its own, and the name of the run's directory.
-fn of_this_run(mut pod: Pod, directory: &Path) -> Pod {
+fn of_this_run(pod: Pod, directory: &Path) -> Pod {
     let run =
         directory.file_name().map(|name| name.to_string_lossy().replace(|c: char| !c.is_ascii_alphanumeric(), ""));
     let uid = format!("{}-{}", pod.uid, run.unwrap_or_default().trim_start_matches("keeletrun").to_lowercase());
-    let mut source = (*pod.source).clone();
-    source.metadata.uid = Some(uid.clone());
-    pod.source = Arc::new(source);
-    pod.uid = uid;
-    pod
+    pod.with_uid(&uid)
 }

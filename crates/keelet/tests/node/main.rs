@@ -13,6 +13,7 @@ mod containers;
 mod examples;
 mod images;
 mod long;
+mod manifests;
 mod probes;
 mod restart_all;
 mod runtime;

@@ -23,7 +23,7 @@ pub struct Pod {
     pub namespace: String,
     /// `metadata.name`.
     pub name: String,
-    /// `metadata.uid`; derived from the manifest's content and origin for pods that no API server numbered.
+    /// `metadata.uid`; derived from the manifest's content for pods that no API server numbered.
     pub uid: String,
     /// `metadata.generation`, echoed as `observedGeneration`.
     pub generation: Option<i64>,
@@ -51,6 +51,14 @@ pub struct Pod {
 // === impl Pod ===
 
 impl Pod {
+    /// The same pod under another UID.
+    #[must_use]
+    pub fn with_uid(mut self, uid: &str) -> Self {
+        Arc::make_mut(&mut self.source).metadata.uid = Some(uid.to_owned());
+        uid.clone_into(&mut self.uid);
+        self
+    }
+
     /// Init containers and sidecars, then regular, then ephemeral containers.
     pub fn all_containers(&self) -> impl Iterator<Item = &Container> {
         self.init_containers.iter().chain(&self.containers).chain(&self.ephemeral_containers)

@@ -24,6 +24,13 @@ use crate::{
 /// The longest an agent may take to stop: a write and a heartbeat, no more.
 const STOP_TAKES: Duration = Duration::from_secs(30);
 
+/// Whether an agent hears at its start what should run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Speaks,
+    Silent,
+}
+
 // === impl World ===
 
 impl World {
@@ -33,16 +40,21 @@ impl World {
     ///
     /// If one is there already.
     pub fn start_agent(&mut self) -> &mut Self {
-        self.start(Memory::Kept)
+        self.start(Memory::Kept, Source::Speaks)
+    }
+
+    /// Starts an agent on the ledger as it is, which hears nothing of its source.
+    pub fn start_agent_without_source(&mut self) -> &mut Self {
+        self.start(Memory::Kept, Source::Silent)
     }
 
     /// Starts an agent without a ledger.
     pub fn start_agent_without_ledger(&mut self) -> &mut Self {
         self.inside(|state| state.medium.wipe());
-        self.start(Memory::Wiped)
+        self.start(Memory::Wiped, Source::Speaks)
     }
 
-    fn start(&mut self, memory: Memory) -> &mut Self {
+    fn start(&mut self, memory: Memory, source: Source) -> &mut Self {
         assert!(!self.is_alive(), "there is an agent already");
         self.bury();
         self.runs += 1;
@@ -78,8 +90,10 @@ impl World {
             Box::pin(async move {
                 match Agent::start(doors, settings).await {
                     Ok(agent) => {
-                        let wanted = wanted.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                        agent.set_pods(wanted, Extent::Complete);
+                        if source == Source::Speaks {
+                            let wanted = wanted.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                            agent.set_pods(wanted, Extent::Complete);
+                        }
                         *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(agent);
                     }
                     Err(error) => sim.lock().accuse("start", error.to_string()),

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use keelet_agent::{Extent, Wanted, WantedPods};
+use keelet_agent::{Extent, Wanted, WantedPods, source::Listing};
 use keelet_lifecycle::{
     observed::{Deletion, RestartRequest},
     status::{ConditionType, PodStatus, Truth},
@@ -48,6 +48,18 @@ impl World {
                 wanted.pod = Arc::clone(&pod);
             }
         })
+    }
+
+    /// Wants exactly what a source lists.
+    pub fn set_listing(&mut self, listing: &Listing) -> &mut Self {
+        for (uid, pod) in &listing.pods {
+            if !self.names.iter().any(|(_, known)| known == uid) {
+                self.names.push((pod.name.clone(), uid.clone()));
+            }
+            self.inside(|state| state.pods.insert(uid.clone(), Arc::clone(pod)));
+        }
+        let pods = listing.pods.iter().map(|(uid, pod)| (uid.clone(), Wanted::new(Arc::clone(pod)))).collect();
+        self.want(|wanted| *wanted = pods)
     }
 
     /// Does not want a pod any more.
