@@ -1,10 +1,9 @@
 //! A container's log file, in the format of CRI: `time stream tag text`, one line each.
 
 use std::{
-    fs::{DirBuilder, File, OpenOptions},
+    fs::File,
     io::{self, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 /// Text of one line at most. A longer one is written in parts, tagged P, and its last part F. containerd's number.
@@ -110,17 +109,9 @@ impl LogFile {
     }
 }
 
-fn open(path: &PathBuf) -> io::Result<File> {
-    let opened = OpenOptions::new().append(true).create(true).mode(0o640).open(path);
-    match opened {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            if let Some(parent) = path.parent() {
-                DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
-            }
-            OpenOptions::new().append(true).create(true).mode(0o640).open(path)
-        }
-        other => other,
-    }
+/// The directory may be one that pods can write to.
+fn open(path: &Path) -> io::Result<File> {
+    keelet_linux::beneath::append(path, 0o640)
 }
 
 // === impl Stamp ===
@@ -178,6 +169,20 @@ mod tests {
         }
         log.finish(1_000_000_001);
         fs::read_to_string(path).expect("text").replace("1970-01-01T00:00:01.000000001Z ", "")
+    }
+
+    /// LOG-1: a pod that can write to the directory of logs replaces its own log with a link.
+    #[test]
+    fn a_log_is_not_written_through_a_link() {
+        let place = tempfile::tempdir().expect("a directory");
+        let (node, path) = (place.path().join("node"), place.path().join("pod/main/0.log"));
+        fs::write(&node, "of the node").unwrap();
+        let mut log = LogFile::open(path.clone()).expect("opened");
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(&node, &path).unwrap();
+        log.reopen().expect_err("it is a link");
+        log.write(Stream::Out, b"hello\n", 0);
+        assert_eq!(fs::read_to_string(&node).unwrap(), "of the node");
     }
 
     #[test]

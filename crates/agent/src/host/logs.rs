@@ -3,16 +3,14 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::{self, OpenOptions, Permissions},
+    fs::Permissions,
     io,
-    os::unix::fs::{OpenOptionsExt, PermissionsExt},
-    path::{Path, PathBuf},
+    os::unix::fs::PermissionsExt,
+    path::Path,
 };
 
 use flate2::{Compression, write::GzEncoder};
-use rustix::fs::OFlags;
-
-use super::names_in;
+use keelet_linux::beneath::Directory;
 
 /// A file that is being compressed.
 const HALF: &str = ".tmp";
@@ -27,48 +25,50 @@ struct Tidy {
 
 /// The size of a log; `None` if it is not there.
 pub(super) fn size(log: &Path) -> Option<u64> {
-    match fs::symlink_metadata(log) {
-        Ok(metadata) => Some(metadata.len()),
+    match place(log).and_then(|(directory, name)| directory.stat(name)) {
+        Ok(stat) => Some(u64::try_from(stat.st_size).unwrap_or(0)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        // Nobody knows; it is looked at again.
+        // Not known; it is looked at again.
         Err(_) => Some(0),
     }
 }
 
 /// Makes room for another rotated file and gives the log its name.
 pub(super) fn rotate(log: &Path, max_files: u32, stamp: &str) -> io::Result<()> {
-    let directory = log.parent().unwrap_or(log);
-    let name = log.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let names = names_in(directory)?;
+    let (directory, name) = place(log)?;
+    let names = directory.names()?;
     let new = format!("{name}.{stamp}");
     if names.iter().any(|name| name.strip_suffix(COMPRESSED).unwrap_or(name) == new) {
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a log was rotated in this very second"));
     }
     // The one in use and the one that is rotated now count as well.
     let keep = usize::try_from(max_files.saturating_sub(2)).unwrap_or(usize::MAX);
-    let Tidy { remove, compress } = tidy(&names, &name, keep);
+    let Tidy { remove, compress } = tidy(&names, name, keep);
     for file in remove {
-        fs::remove_file(directory.join(file))?;
+        directory.remove(&file)?;
     }
     for file in compress {
-        shrink(&directory.join(file))?;
+        shrink(&directory, &file)?;
     }
-    fs::rename(log, rotated(log, stamp))
+    directory.rename(name, &new)
 }
 
 /// Gives a log its name back.
 pub(super) fn unrotate(log: &Path, stamp: &str) -> io::Result<()> {
+    let (directory, name) = place(log)?;
     // The runtime may have begun a new one after all.
-    if log.symlink_metadata().is_ok() {
+    if directory.stat(name).is_ok() {
         return Ok(());
     }
-    fs::rename(rotated(log, stamp), log)
+    directory.rename(&format!("{name}.{stamp}"), name)
 }
 
-fn rotated(log: &Path, stamp: &str) -> PathBuf {
-    let mut name = log.as_os_str().to_owned();
-    name.push(format!(".{stamp}"));
-    name.into()
+/// The directory of a log, by its descriptor, and the log's name in it.
+fn place(log: &Path) -> io::Result<(Directory, &str)> {
+    let parts = log.parent().zip(log.file_name().and_then(|name| name.to_str()));
+    let (directory, name) =
+        parts.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not the path of a log"))?;
+    Ok((Directory::open(directory)?, name))
 }
 
 /// What becomes of the rotated files of a log, by the names in its directory.
@@ -99,22 +99,16 @@ fn tidy(names: &[String], log: &str, keep: usize) -> Tidy {
 }
 
 /// Compresses a file. It has its new name only once it is complete.
-fn shrink(path: &Path) -> io::Result<()> {
-    let other = |suffix: &str| {
-        let mut name = path.as_os_str().to_owned();
-        name.push(suffix);
-        PathBuf::from(name)
-    };
-    let flags = OFlags::NOFOLLOW.bits().cast_signed();
-    let mut from = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
-    let half = other(HALF);
-    let to = OpenOptions::new().write(true).create(true).truncate(true).custom_flags(flags).open(&half)?;
+fn shrink(directory: &Directory, name: &str) -> io::Result<()> {
+    let mut from = directory.read(name)?;
+    let half = format!("{name}{HALF}");
+    let to = directory.create(&half, 0o600)?;
     to.set_permissions(Permissions::from_mode(from.metadata()?.permissions().mode() & 0o777))?;
     let mut encoder = GzEncoder::new(to, Compression::default());
     io::copy(&mut from, &mut encoder)?;
     encoder.finish()?;
-    fs::rename(&half, other(COMPRESSED))?;
-    fs::remove_file(path)
+    directory.rename(&half, &format!("{name}{COMPRESSED}"))?;
+    directory.remove(name)
 }
 
 /// The life that a log is of, by its name.
@@ -131,12 +125,12 @@ pub(super) fn life_of_message(name: &str) -> Option<u32> {
 
 /// Removes the files of all lives in a directory but the newest ones. Files of other names are left alone.
 pub(super) fn drop_old(directory: &Path, keep: u32, life: fn(&str) -> Option<u32>) -> io::Result<()> {
-    let names = match names_in(directory) {
+    let directory = match Directory::open(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        names => names?,
+        directory => directory?,
     };
-    for name in past(&names, keep, life) {
-        match fs::remove_file(directory.join(name)) {
+    for name in past(&directory.names()?, keep, life) {
+        match directory.remove(name) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
@@ -153,11 +147,12 @@ fn past(names: &[String], keep: u32, life: fn(&str) -> Option<u32>) -> Vec<&str>
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
+    use std::{fs, io::Read, os::unix::fs::symlink};
 
     use flate2::read::GzDecoder;
 
     use super::*;
+    use crate::host::names_in;
 
     fn owned(names: &[&str]) -> Vec<String> {
         names.iter().map(|name| (*name).to_owned()).collect()
@@ -231,5 +226,31 @@ mod tests {
         left.sort();
         assert_eq!(left, ["5.log", "note", "x.log"]);
         drop_old(&directory.path().join("none"), 1, life_of_log).unwrap();
+    }
+    /// LOG-1: a pod that can write to the directory of logs puts links there.
+    #[test]
+    fn what_is_beyond_a_link_is_neither_rotated_nor_removed() {
+        let place = tempfile::tempdir().unwrap();
+        let (pod, node) = (place.path().join("pods/pod"), place.path().join("node"));
+        fs::create_dir_all(&pod).unwrap();
+        fs::create_dir_all(&node).unwrap();
+        let names = ["0.log", "0.log.20260101-000000", "0.log.20260102-000000.tmp", "1.log", "2.log"];
+        names.iter().for_each(|name| fs::write(node.join(name), "of the node").unwrap());
+        symlink(&node, pod.join("linked")).unwrap();
+        let log = pod.join("linked/0.log");
+        rotate(&log, 5, "20260103-000000").expect_err("its directory is a link");
+        unrotate(&log, "20260101-000000").expect_err("its directory is a link");
+        drop_old(&pod.join("linked"), 1, life_of_log).expect_err("it is a link");
+        // A rotated file that is a link is not compressed into the pod's directory.
+        fs::create_dir(pod.join("main")).unwrap();
+        fs::write(pod.join("main/0.log"), "new").unwrap();
+        symlink(node.join("0.log"), pod.join("main/0.log.20260101-000000")).unwrap();
+        rotate(&pod.join("main/0.log"), 5, "20260103-000000").expect_err("a rotated file is a link");
+        let mut left = names_in(&node).unwrap();
+        left.sort();
+        assert_eq!(left, names);
+        let text = |path: &Path| fs::read_to_string(path).unwrap();
+        assert!(names.iter().all(|name| text(&node.join(name)) == "of the node"));
+        assert!(!pod.join("main/0.log.20260101-000000.gz").exists(), "a file of the node was copied");
     }
 }

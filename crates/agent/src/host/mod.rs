@@ -41,6 +41,7 @@ use std::{
 
 use futures::future::BoxFuture;
 use keelet_lifecycle::restart::count_from_logs;
+use keelet_linux::beneath::Directory;
 use keelet_pod::Pod;
 use rustix::fs::OFlags;
 
@@ -224,7 +225,8 @@ impl Host for OsHost {
             let Ok(paths) = paths else { return BTreeMap::new() };
             let counted = containers.into_iter().map(|container| {
                 // Without a directory there was no life.
-                let names = names_in(&paths.container_log_dir(&container)).unwrap_or_default();
+                let directory = Directory::open(&paths.container_log_dir(&container));
+                let names = directory.and_then(|directory| directory.names()).unwrap_or_default();
                 let count = count_from_logs(names.iter().map(String::as_str));
                 (container, count)
             });
@@ -371,10 +373,10 @@ fn make_part(part: &SubPath, place: PathBuf) -> Result<PathBuf, HostError> {
 }
 
 fn make_container_dirs(paths: &PodPaths, container: &str) -> Result<(), HostError> {
-    // Logs are for everybody on the node, the rest is not.
-    for (directory, mode) in [(paths.container_dir(container), 0o750), (paths.container_log_dir(container), 0o755)] {
-        make_dirs(&directory, mode).map_err(|error| no_directory(&directory, &error))?;
-    }
+    let (own, logs) = (paths.container_dir(container), paths.container_log_dir(container));
+    make_dirs(&own, 0o750).map_err(|error| no_directory(&own, &error))?;
+    // Every user of the node may read logs, and a pod with a volume there may have put links.
+    Directory::make(&logs).map_err(|error| no_directory(&logs, &error))?;
     Ok(())
 }
 

@@ -1,13 +1,9 @@
 //! Last words of a container: the end of a file, as text.
 
 use std::{
-    fs::OpenOptions,
     io::{self, Read, Seek, SeekFrom},
-    os::unix::fs::OpenOptionsExt,
     path::Path,
 };
-
-use rustix::fs::OFlags;
 
 /// Bytes of a termination message.
 pub(super) const MESSAGE_BYTES: usize = 4096;
@@ -30,12 +26,8 @@ pub(super) struct End {
 /// Reads at most so many bytes from the end of a regular file.
 pub(super) fn read_end(path: &Path, most: usize) -> io::Result<End> {
     // A container may have put anything there.
-    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
-    let mut file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let mut file = keelet_linux::beneath::read(path)?;
     let metadata = file.metadata()?;
-    if !metadata.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
-    }
     let start = metadata.len().saturating_sub(most as u64);
     file.seek(SeekFrom::Start(start))?;
     let mut bytes = Vec::new();

@@ -8,11 +8,13 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{self, File},
+    fs::File,
     io,
     ops::Bound,
     path::{Path, PathBuf},
 };
+
+use keelet_linux::beneath::{self, Directory};
 
 /// The parts of one life's log, the oldest first. The newest may still be written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,7 +44,7 @@ pub(super) fn snapshot(directory: &Path, attempt: u32) -> io::Result<Snapshot> {
     let look = || lives(directory).map(|mut lives| lives.remove(&attempt).unwrap_or_default());
     let mut life = look()?;
     loop {
-        let held = match life.written().map(|path| (path, File::open(path))) {
+        let held = match life.written().map(|path| (path, beneath::read(path))) {
             Some((path, Ok(file))) => Some((path.to_owned(), file)),
             Some((_, Err(error))) if error.kind() == io::ErrorKind::NotFound => None,
             Some((_, Err(error))) => return Err(error),
@@ -65,7 +67,7 @@ pub(super) fn open(path: &Path) -> io::Result<Option<Rotated>> {
     compressed.push(".gz");
     // In this order: the plain one goes once the compressed one is there.
     for (path, kind) in [(plain, Rotated::Plain as fn(File) -> Rotated), (compressed.into(), Rotated::Compressed)] {
-        match File::open(path) {
+        match beneath::read(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             opened => return opened.map(|file| Some(kind(file))),
         }
@@ -79,13 +81,12 @@ fn is_compressed(path: &Path) -> bool {
 
 /// All lives that left a log, by restart count. None if there is no directory yet.
 pub(super) fn lives(directory: &Path) -> io::Result<BTreeMap<u32, Life>> {
-    let entries = match fs::read_dir(directory) {
-        Ok(entries) => entries,
+    let names = match Directory::open(directory).and_then(|directory| directory.names()) {
+        Ok(names) => names,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
         Err(error) => return Err(error),
     };
-    let paths = entries.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<Vec<_>>>()?;
-    Ok(sorted(paths))
+    Ok(sorted(names.into_iter().map(|name| directory.join(name)).collect()))
 }
 
 fn sorted(paths: Vec<PathBuf>) -> BTreeMap<u32, Life> {

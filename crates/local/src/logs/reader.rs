@@ -238,7 +238,7 @@ impl Reader {
         let next = lives.range((Bound::Excluded(attempt), Bound::Unbounded)).next().map(|(next, _)| *next);
         // Nearly always: the file is the one that was there, and nobody has to look closer.
         let newest = lives.get(&attempt).and_then(|life| life.newest.as_deref());
-        let there = newest.and_then(|path| path.metadata().ok());
+        let there = newest.and_then(|path| path.symlink_metadata().ok());
         let same = there.zip(self.open.as_ref()).is_some_and(|(there, open)| open.inode() == Some(there.ino()));
         let later = if same { Vec::new() } else { self.later_parts(attempt)? };
         if !later.is_empty() {
@@ -332,7 +332,7 @@ impl Part {
     /// Whether the last word in it is from before then.
     fn is_older(&self, since: SystemTime) -> bool {
         let metadata = match self {
-            Self::Named(path) => path.metadata(),
+            Self::Named(path) => path.symlink_metadata(),
             Self::Held(_, file) => file.metadata(),
         };
         metadata.and_then(|metadata| metadata.modified()).is_ok_and(|modified| modified < since)

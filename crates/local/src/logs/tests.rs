@@ -55,6 +55,36 @@ async fn the_parts_of_the_newest_life_are_one_log() {
     assert_eq!(all(LogRequest { which: Which::BeforeNewest, ..request }).await, "old\n");
 }
 
+/// LOG-1: a pod that can write to the directory of logs puts links and FIFOs there.
+#[tokio::test]
+async fn a_log_that_is_a_link_or_a_fifo_is_not_read() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    let place = tempfile::tempdir().unwrap();
+    let (node, pod) = (place.path().join("node"), place.path().join("pod"));
+    fs::create_dir_all(&node).unwrap();
+    write(&node.join("0.log"), &["secret"]);
+    for kind in ["link", "rotated link", "linked directory", "fifo"] {
+        let directory = pod.join(kind);
+        fs::create_dir_all(&pod).unwrap();
+        if kind != "linked directory" {
+            fs::create_dir(&directory).unwrap();
+        }
+        let link = |to: &Path, at: PathBuf| std::os::unix::fs::symlink(to, at).unwrap();
+        match kind {
+            "link" => link(&node.join("0.log"), directory.join("0.log")),
+            "rotated link" => link(&node.join("0.log"), directory.join("0.log.20260101-000000")),
+            "fifo" => mknodat(CWD, directory.join("0.log"), FileType::Fifo, Mode::RUSR, 0).unwrap(),
+            _ => link(&node, directory.clone()),
+        }
+        let request = LogRequest { directory, ..LogRequest::default() };
+        let reading = read(request, || Course::Closed).collect::<Vec<_>>();
+        let pieces = tokio::time::timeout(Duration::from_secs(60), reading).await.expect("reading does not block");
+        let said: Vec<String> = pieces.iter().flatten().map(|piece| String::from_utf8_lossy(piece).into()).collect();
+        assert_eq!(said.concat(), "", "{kind}: a file of the node was read");
+        assert!(pieces.iter().any(Result::is_err), "{kind}: no error");
+    }
+}
+
 #[tokio::test]
 async fn the_last_lines_are_counted_over_all_parts() {
     let (_directory, request) = container();
