@@ -14,7 +14,7 @@ use keelet_checks::{
 };
 
 const LIST: &str = "docs/behaviours.md";
-const PROMISES: &str = "SPECIFICATION.md";
+const PROMISES: [&str; 2] = ["SPECIFICATION.md", "SECURITY.md"];
 
 /// The package under `tests/` whose tests need a real runtime.
 const PEERS: &str = "e2e";
@@ -89,21 +89,22 @@ fn every_id_in_a_test_is_in_the_list() {
 
 #[test]
 fn every_promise_names_a_test_that_exists() {
-    let text = read(PROMISES);
     let counts = |found: &Found| !found.shows().is_empty();
     let known: BTreeSet<(String, String)> =
         tests().into_iter().filter(counts).map(|found| (found.krate, found.test.name)).collect();
-    let promises = documents::promises(&text);
-    assert!(!promises.is_empty(), "{PROMISES} promises nothing: no table has a column called \"enforced by\"");
     let mut faults = Vec::new();
-    for promise in promises {
-        let place = format!("{PROMISES}:{}", promise.line);
-        match promise.enforced {
-            Enforced::Pending => {}
-            Enforced::Unsaid => faults.push(format!("{place} names no test and does not say pending")),
-            Enforced::By(tests) => {
-                let gone = tests.into_iter().filter(|test| !known.contains(test));
-                faults.extend(gone.map(|(krate, name)| format!("{place}: there is no test {name} in {krate}")));
+    for document in PROMISES {
+        let promises = documents::promises(&read(document));
+        assert!(!promises.is_empty(), "{document} promises nothing: no table has a column called \"enforced by\"");
+        for promise in promises {
+            let place = format!("{document}:{}", promise.line);
+            match promise.enforced {
+                Enforced::Pending => {}
+                Enforced::Unsaid => faults.push(format!("{place} names no test and does not say pending")),
+                Enforced::By(tests) => {
+                    let gone = tests.into_iter().filter(|test| !known.contains(test));
+                    faults.extend(gone.map(|(krate, name)| format!("{place}: there is no test {name} in {krate}")));
+                }
             }
         }
     }
