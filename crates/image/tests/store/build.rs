@@ -58,7 +58,7 @@ pub(crate) fn pack(content: &[u8], packing: Packing) -> Vec<u8> {
             encoder.write_all(content).unwrap();
             encoder.finish().unwrap()
         }
-        Packing::Zstd => ruzstd::encoding::compress_to_vec(content, ruzstd::encoding::CompressionLevel::Fastest),
+        Packing::Zstd => zstd::stream::encode_all(content, 1).unwrap(),
     }
 }
 
@@ -124,11 +124,13 @@ impl Raw {
         self
     }
 
-    pub(crate) fn pax(mut self, key: &str, value: &[u8]) -> Self {
-        let rest = key.len() + value.len() + 3;
-        let length = (1..).find(|digits| (rest + digits).to_string().len() == *digits).unwrap() + rest;
-        let record = [format!("{length} {key}=").as_bytes(), value, b"\n"].concat();
-        self.before = Self::new(b'x', "pax").content(&record).bytes();
+    pub(crate) fn pax(self, key: &str, value: &[u8]) -> Self {
+        self.pax_raw(&record(key, value))
+    }
+
+    /// An extended header with these records.
+    pub(crate) fn pax_raw(mut self, records: &[u8]) -> Self {
+        self.before = Self::new(b'x', "pax").content(records).bytes();
         self
     }
 
@@ -152,6 +154,13 @@ impl Raw {
         bytes.resize(bytes.len().next_multiple_of(512), 0);
         bytes
     }
+}
+
+/// A record of an extended header.
+pub(crate) fn record(key: &str, value: &[u8]) -> Vec<u8> {
+    let rest = key.len() + value.len() + 3;
+    let length = (1..).find(|digits| (rest + digits).to_string().len() == *digits).unwrap() + rest;
+    [format!("{length} {key}=").as_bytes(), value, b"\n"].concat()
 }
 
 /// A whole archive.
