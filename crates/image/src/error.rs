@@ -187,6 +187,9 @@ pub enum RegistryProblem {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
+    /// the names in an archive take too much memory
+    #[error("names of more than {0} bytes")]
+    Names(usize),
     /// the archive ends in the middle
     #[error("the archive ends in the middle of it")]
     Truncated,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
@@ -97,8 +98,8 @@ struct RawConfig {
     cmd: Option<Vec<String>>,
     working_dir: Option<String>,
     stop_signal: Option<String>,
-    exposed_ports: Option<BTreeMap<String, serde_json::Value>>,
-    volumes: Option<BTreeMap<String, serde_json::Value>>,
+    exposed_ports: Option<BTreeMap<String, IgnoredAny>>,
+    volumes: Option<BTreeMap<String, IgnoredAny>>,
     labels: Option<BTreeMap<String, String>>,
 }
 

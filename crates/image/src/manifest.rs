@@ -9,8 +9,8 @@ use crate::error::Error;
 use crate::overlay::MOST_LAYERS;
 use crate::platform::Platform;
 
-/// Larger manifests and configurations than this are nobody's; registries refuse to store half of it.
-pub(crate) const LARGEST_DOCUMENT: u64 = 8 * 1024 * 1024;
+/// Registries refuse to store larger manifests. What is read of one takes up to ten times as much memory.
+pub(crate) const LARGEST_DOCUMENT: u64 = 4 * 1024 * 1024;
 /// An index may name another index. Nobody nests deeper than two.
 pub(crate) const DEEPEST_INDEX: usize = 4;
 

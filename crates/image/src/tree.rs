@@ -1,15 +1,15 @@
 //! Whole directory trees: counting them and removing them, without ever leaving them.
 //!
-//! Both walk by directory descriptors, follow no links and stay on one mount: what somebody mounted into a tree (a
-//! volume of a container) is neither counted nor removed.
+//! Both walk by directory descriptors, follow no links and stay on one mount: what is mounted into a tree (a volume of a
+//! container) is neither counted nor removed. Neither memory nor descriptors grow with the size of a tree or its depth, which
+//! its owner chose: counting keeps few levels open and finds the way back by `..`, and removing moves directories to the top.
 
-use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
 /// What a tree takes on its disk.
@@ -25,15 +25,29 @@ pub struct Usage {
 pub(crate) const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// How often a directory is read before what is still in it counts as put there by somebody else. Those disks that hide names need
-/// two rounds.
+/// How often a directory is read before what is still in it counts as put there meanwhile. Those disks that hide names need two
+/// rounds.
 const MOST_ROUNDS: u32 = 8;
+/// So many levels at the top of a tree, and as many at the place that is being counted, stay open.
+const OPEN_LEVELS: usize = 16;
 
-/// A directory on the way down. Its names are read as they are visited: somebody may have made millions of them.
+/// A directory on the way down. Its names are read as they are visited: there may be millions of them.
 struct Level {
-    directory: Dir,
-    /// how often it was read from its start
-    rounds: u32,
+    /// none if it was closed to be opened again on the way back
+    directory: Option<Dir>,
+    /// device and inode
+    identity: (u64, u64),
+    /// where reading goes on
+    position: i64,
+}
+
+/// A sum of shares. A file with several names is counted at each of them, as its part of all: to remember which were counted
+/// would take memory without a bound. 64 bits of a fraction are enough for the sum of any number of names to be exact when
+/// rounded.
+#[derive(Default)]
+struct Shares {
+    bytes: u128,
+    inodes: u128,
 }
 
 /// Opens a directory that is no link.
@@ -41,38 +55,62 @@ pub(crate) fn open_directory(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(CWD, path, DIRECTORY, Mode::empty())?)
 }
 
-/// Counts a tree. Files that vanish meanwhile are not counted; hard links are counted once.
+/// Counts a tree. Files that vanish meanwhile are not counted; a hard link is counted as its share of the file.
 pub(crate) fn usage(path: &Path) -> io::Result<Usage> {
     let root = open_directory(path)?;
-    let mut total = Usage::default();
-    total.add(&rustix::fs::fstat(&root)?);
-    let mut linked = BTreeSet::new();
-    let mut levels = vec![Level::new(root)?];
+    let mut total = Shares::default();
+    let stat = rustix::fs::fstat(&root)?;
+    total.add(&stat);
+    let mut levels = vec![Level::new(root, &stat)?];
     while let Some(level) = levels.last_mut() {
-        let Some(name) = level.next()? else {
+        let Some(directory) = &mut level.directory else {
+            // It was moved elsewhere while it was closed; what else is in it is not of this tree.
             levels.pop();
             continue;
         };
-        let stat = match rustix::fs::statat(level.directory.fd()?, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW) {
+        let Some((name, position)) = next_name(directory)? else {
+            let below = levels.pop();
+            climb(below.as_ref(), levels.last_mut())?;
+            continue;
+        };
+        level.position = position;
+        let stat = match rustix::fs::statat(directory.fd()?, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => continue,
             stat => stat?,
         };
         if !is_directory(&stat) {
-            if stat.st_nlink == 1 || linked.insert(stat.st_ino) {
-                total.add(&stat);
-            }
+            total.add(&stat);
             continue;
         }
-        match open_child(level.directory.fd()?, &name) {
+        match open_child(directory.fd()?, &name) {
             Ok(child) => {
                 total.add(&stat);
-                levels.push(Level::new(child)?);
+                levels.push(Level::new(child, &stat)?);
+                if let Some(level) = levels.len().checked_sub(OPEN_LEVELS + 1).filter(|level| *level >= OPEN_LEVELS) {
+                    levels[level].directory = None;
+                }
             }
             Err(Errno::NOENT | Errno::NOTDIR | Errno::XDEV | Errno::LOOP) => {}
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(total)
+    Ok(total.sum())
+}
+
+/// Opens a level again that was closed, from the one below it. It stays closed if it is no longer there.
+fn climb(below: Option<&Level>, above: Option<&mut Level>) -> io::Result<()> {
+    let (Some(Level { directory: Some(below), .. }), Some(above @ Level { directory: None, .. })) = (below, above)
+    else {
+        return Ok(());
+    };
+    let parent = rustix::fs::openat(below.fd()?, c"..", DIRECTORY, Mode::empty())?;
+    let stat = rustix::fs::fstat(&parent)?;
+    if identity(&stat) == above.identity {
+        let mut directory = Dir::new(parent)?;
+        directory.seek(above.position)?;
+        above.directory = Some(directory);
+    }
+    Ok(())
 }
 
 /// Removes a file or tree; one that is not there is fine. A mount within it is an error, and is left alone.
@@ -88,39 +126,71 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
     Ok(remove_at(&parent, &name)?)
 }
 
-/// Removes what has this name in a directory, all of it if it is a directory itself.
+/// Removes what has this name in a directory, all of it if it is a directory itself. Depth costs nothing: what is not empty is
+/// moved to the top and emptied there in its turn.
 pub(crate) fn remove_at(parent: impl AsFd, name: &CStr) -> Result<(), Errno> {
     if unlink(parent.as_fd(), name)? {
         return Ok(());
     }
-    let mut levels = vec![Level::new(open_child(parent.as_fd(), name)?)?];
-    // The name under which each level but the first is found in the one above.
-    let mut path: Vec<CString> = Vec::new();
-    while let Some(level) = levels.last_mut() {
-        if let Some(child) = level.next()? {
-            if !unlink(level.directory.fd()?, &child)? {
-                let directory = open_child(level.directory.fd()?, &child)?;
-                levels.push(Level::new(directory)?);
-                path.push(child);
+    let mut top = Dir::new(open_child(parent.as_fd(), name)?)?;
+    let mut moved = Numbers(0);
+    loop {
+        let mut seen = false;
+        while let Some((child, _)) = next_name(&mut top)? {
+            seen = true;
+            if !remove_empty(top.fd()?, &child)? {
+                empty_into(top.fd()?, &child, &mut moved)?;
             }
-            continue;
         }
-        let above = levels.len().checked_sub(2).and_then(|above| levels.get(above));
-        let (above, name) = match (above, path.last()) {
-            (Some(above), Some(child)) => (above.directory.fd()?, child.as_c_str()),
-            _ => (parent.as_fd(), name),
-        };
-        match rustix::fs::unlinkat(above, name, AtFlags::REMOVEDIR) {
-            Ok(()) | Err(Errno::NOENT) => drop((levels.pop(), path.pop())),
-            Err(error) => match levels.last_mut() {
-                // What is removed while it is read may hide some of the rest from the reader.
-                Some(level) if error == Errno::NOTEMPTY && level.rounds < MOST_ROUNDS => level.start_again(),
-                _ => return Err(error),
-            },
+        if !seen {
+            break;
+        }
+        // Some of what was moved here came before the place that was read last.
+        top.rewind();
+    }
+    match rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Empties a directory within the top, and removes it.
+fn empty_into(top: BorrowedFd<'_>, name: &CStr, moved: &mut Numbers) -> Result<(), Errno> {
+    let mut directory = match open_child(top, name) {
+        Err(Errno::NOENT) => return Ok(()),
+        directory => Dir::new(directory?)?,
+    };
+    for round in 1.. {
+        while let Some((child, _)) = next_name(&mut directory)? {
+            if !remove_empty(directory.fd()?, &child)? {
+                moved.move_to(top, directory.fd()?, &child)?;
+            }
+        }
+        match rustix::fs::unlinkat(top, name, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => break,
+            // What is removed while it is read may hide some of the rest from the reader.
+            Err(Errno::NOTEMPTY) if round < MOST_ROUNDS => directory.rewind(),
+            Err(error) => return Err(error),
         }
     }
     Ok(())
 }
+
+/// Removes what is no directory, or an empty one. False if there is something in it. A mount point is an error, told by the kernel
+/// before it looks into it.
+fn remove_empty(parent: BorrowedFd<'_>, name: &CStr) -> Result<bool, Errno> {
+    if unlink(parent, name)? {
+        return Ok(true);
+    }
+    match rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR) {
+        Ok(()) | Err(Errno::NOENT) => Ok(true),
+        Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Names for what is moved.
+struct Numbers(u64);
 
 /// Removes what is no directory. False if it is one.
 fn unlink(parent: impl AsFd, name: &CStr) -> Result<bool, Errno> {
@@ -141,15 +211,23 @@ fn is_directory(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::Directory
 }
 
-// === impl Usage ===
-
-impl Usage {
-    fn add(&mut self, stat: &Stat) {
-        // Blocks are counted in units of 512 bytes whatever the file system's own are.
-        self.bytes += stat.st_blocks as u64 * 512;
-        self.inodes += 1;
-    }
+fn identity(stat: &Stat) -> (u64, u64) {
+    (stat.st_dev, stat.st_ino)
 }
+
+/// The next name in a directory, and where the one after it is.
+fn next_name(directory: &mut Dir) -> Result<Option<(CString, i64)>, Errno> {
+    while let Some(entry) = directory.read() {
+        let entry = entry?;
+        let name = entry.file_name();
+        if name.to_bytes() != b"." && name.to_bytes() != b".." {
+            return Ok(Some((name.to_owned(), entry.offset())));
+        }
+    }
+    Ok(None)
+}
+
+// === impl Usage ===
 
 impl std::ops::AddAssign for Usage {
     fn add_assign(&mut self, other: Self) {
@@ -161,25 +239,43 @@ impl std::ops::AddAssign for Usage {
 // === impl Level ===
 
 impl Level {
-    fn new(directory: OwnedFd) -> Result<Self, Errno> {
-        Ok(Self { directory: Dir::new(directory)?, rounds: 1 })
+    fn new(directory: OwnedFd, stat: &Stat) -> Result<Self, Errno> {
+        Ok(Self { directory: Some(Dir::new(directory)?), identity: identity(stat), position: 0 })
+    }
+}
+
+// === impl Shares ===
+
+impl Shares {
+    fn add(&mut self, stat: &Stat) {
+        // Blocks are counted in units of 512 bytes whatever the file system's own are. A directory has one name; what counts as
+        // its links are those within it.
+        let names = if is_directory(stat) { 1 } else { u128::from(stat.st_nlink.max(1)) };
+        let share = |whole: u64| (u128::from(whole) << 64) / names;
+        self.bytes += share(stat.st_blocks.cast_unsigned() * 512);
+        self.inodes += share(1);
     }
 
-    /// The next name.
-    fn next(&mut self) -> Result<Option<CString>, Errno> {
-        while let Some(entry) = self.directory.read() {
-            let entry = entry?;
-            let name = entry.file_name();
-            if name.to_bytes() != b"." && name.to_bytes() != b".." {
-                return Ok(Some(name.to_owned()));
+    fn sum(&self) -> Usage {
+        let rounded = |shares: u128| u64::try_from((shares + (1 << 63)) >> 64).unwrap_or(u64::MAX);
+        Usage { bytes: rounded(self.bytes), inodes: rounded(self.inodes) }
+    }
+}
+
+// === impl Numbers ===
+
+impl Numbers {
+    /// Moves a directory to the top under a name that nothing there has.
+    fn move_to(&mut self, top: BorrowedFd<'_>, from: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
+        loop {
+            let number = CString::new(self.0.to_string()).map_err(|_| Errno::INVAL)?;
+            self.0 += 1;
+            match rustix::fs::renameat_with(from, name, top, &number, RenameFlags::NOREPLACE) {
+                Err(Errno::EXIST) => {}
+                Err(Errno::NOENT) => return Ok(()),
+                moved => return moved,
             }
         }
-        Ok(None)
-    }
-
-    fn start_again(&mut self) {
-        self.directory.rewind();
-        self.rounds += 1;
     }
 }
 

@@ -15,6 +15,8 @@ use crate::tar::{Kind, Reader};
 /// What an archive holds, by name.
 pub(super) struct Spool {
     members: BTreeMap<String, Member>,
+    /// bytes of all names that were read
+    names: usize,
 }
 
 enum Member {
@@ -25,6 +27,10 @@ enum Member {
 
 /// A link to a link to a link is a loop sooner or later.
 const MOST_LINKS: usize = 8;
+/// Names are kept in memory. A hundred images of a hundred layers have some 20,000 names of 80 bytes.
+const MOST_NAMES: usize = 8 * 1024 * 1024;
+/// What a name costs beside its bytes.
+const NAME_COST: usize = 128;
 
 /// `./a/../b` as `b`. Names that go above the top end there: they are keys, not paths.
 fn normalise(name: &str) -> String {
@@ -47,7 +53,7 @@ impl Spool {
     pub(super) fn read(archive: impl Read, directory: &Path, budget: &Budget) -> Result<Self, Error> {
         let stream = decompress(archive).step("read").map_err(|fault| fault.in_entry(ARCHIVE, b"offset 0"))?;
         let mut reader = Reader::new(Metered::new(stream, budget.clone()));
-        let mut spool = Self { members: BTreeMap::new() };
+        let mut spool = Self { members: BTreeMap::new(), names: 0 };
         let mut count = 0u64;
         loop {
             let path = directory.join(count.to_string());
@@ -73,6 +79,10 @@ impl Spool {
         budget.pay_entry().step("look at the disk")?;
         let name = normalise(std::str::from_utf8(&entry.name).map_err(|_| Fault::Name)?);
         let link = || std::str::from_utf8(&entry.link).map_err(|_| Fault::Name);
+        self.names += entry.name.len() + entry.link.len() + NAME_COST;
+        if self.names > MOST_NAMES {
+            return Err(Fault::Names(MOST_NAMES));
+        }
         let member = match entry.kind {
             Kind::Directory => return Ok(()),
             Kind::File => {

@@ -1,4 +1,4 @@
-//! Looking a name up in the layers below, as the overlay of them would show it.
+//! Looking a name up in the layers below, as the overlay of them and of the layer that is being unpacked would show it.
 
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
@@ -13,8 +13,13 @@ use crate::tree::DIRECTORY;
 /// The attribute by which a directory hides what is below it.
 pub(super) const OPAQUE_ATTRIBUTE: &str = "trusted.overlay.opaque";
 
-/// The roots of the layers below, topmost first. They are opened when asked: there may be hundreds.
-pub(super) struct Lowers<'a>(pub(super) &'a [PathBuf]);
+/// The layers below.
+pub(super) struct Lowers<'a> {
+    /// the root of the layer that is being unpacked: what it hides is not visible to it either
+    pub(super) own: &'a Path,
+    /// the roots of those below, topmost first. They are opened when asked: there may be hundreds
+    pub(super) below: &'a [PathBuf],
+}
 
 /// A file or directory that the layers below show under a name.
 pub(super) struct Below {
@@ -37,7 +42,7 @@ pub(super) fn is_whiteout(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice && stat.st_rdev == 0
 }
 
-fn look_up(layer: &Path, name: &Name) -> Result<Answer, Errno> {
+fn look_up(layer: &Path, name: &Name<'_>) -> Result<Answer, Errno> {
     let directory = rustix::fs::openat(CWD, layer, DIRECTORY, Mode::empty())?;
     let stat = rustix::fs::fstat(&directory)?;
     let mut found = Below { directory, name: b".".to_vec(), stat };
@@ -49,14 +54,14 @@ fn look_up(layer: &Path, name: &Name) -> Result<Answer, Errno> {
         let directory = found.open(DIRECTORY)?;
         let mut mark = [0; 4];
         opaque |= rustix::fs::fgetxattr(&directory, OPAQUE_ATTRIBUTE, &mut mark[..]).is_ok();
-        let stat = match rustix::fs::statat(&directory, part.as_slice(), AtFlags::SYMLINK_NOFOLLOW) {
+        let stat = match rustix::fs::statat(&directory, part, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => return Ok(if opaque { Answer::Hidden } else { Answer::Nothing }),
             stat => stat?,
         };
         if is_whiteout(&stat) {
             return Ok(Answer::Hidden);
         }
-        found = Below { directory, name: part.clone(), stat };
+        found = Below { directory, name: part.to_vec(), stat };
     }
     Ok(Answer::Found(found))
 }
@@ -90,9 +95,22 @@ impl Below {
 // === impl Lowers ===
 
 impl Lowers<'_> {
-    /// The file or directory that is visible under this name. What cannot be looked up is not there.
-    pub(super) fn find(&self, name: &Name) -> Option<Below> {
-        for layer in self.0 {
+    /// The file or directory that is visible under this name, which the layer itself does not have. What cannot be looked up is
+    /// not there.
+    pub(super) fn find(&self, name: &Name<'_>) -> Option<Below> {
+        if !matches!(look_up(self.own, name), Ok(Answer::Nothing)) {
+            return None;
+        }
+        self.find_below(name)
+    }
+
+    /// The root of the layer below, which nothing hides from an empty layer.
+    pub(super) fn find_root(&self) -> Option<Below> {
+        self.find_below(&Name::root())
+    }
+
+    fn find_below(&self, name: &Name<'_>) -> Option<Below> {
+        for layer in self.below {
             match look_up(layer, name) {
                 Ok(Answer::Found(file)) => return Some(file),
                 Ok(Answer::Nothing) => {}

@@ -5,6 +5,8 @@
 //! Whiteouts become what overlayfs understands: a 0/0 character device for a name, an attribute for a directory that
 //! hides everything below.
 //!
+//! Memory does not grow with what a layer holds: nothing is remembered from one entry to the next, and every entry is bounded.
+//!
 //! A layer depends on those below it in two ways: directories that it goes through without naming them get the owner
 //! and mode they have below, and hard links may point to a file below. Hence layers are kept by their chain, not by
 //! their own digest alone.
@@ -13,7 +15,6 @@ mod lower;
 mod place;
 mod root;
 
-use std::collections::BTreeMap;
 use std::io::Read;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -25,9 +26,9 @@ use crate::digest::{Digest, HashingReader};
 use crate::error::{At, Error, Fault, Step};
 use crate::limits::{Budget, Metered};
 use crate::tar::{Entry, Kind, Reader};
-use lower::Lowers;
+use lower::{Below, Lowers};
 use place::{Name, Whiteout};
-use root::Root;
+use root::{Root, Spot, copy_directory, set_all};
 
 /// A layer to unpack.
 pub(crate) struct Layer<'a> {
@@ -47,9 +48,9 @@ pub(crate) fn unpack(archive: impl Read, layer: &Layer<'_>, budget: &Budget) -> 
     let mut hashing = HashingReader::new(Metered::new(stream, budget.clone()));
     let mut unpacking = Unpacking {
         root: Root::open(layer.into).at("open", layer.into)?,
-        lowers: Lowers(layer.below),
+        lowers: Lowers { own: layer.into, below: layer.below },
         budget,
-        directory_times: BTreeMap::new(),
+        buffer: vec![0; 128 * 1024],
     };
     unpacking.inherit_root().at("set up", layer.into)?;
     let mut reader = Reader::new(&mut hashing);
@@ -65,8 +66,7 @@ pub(crate) fn unpack(archive: impl Read, layer: &Layer<'_>, budget: &Budget) -> 
         }
     }
     let found = hashing.finish().step("read").map_err(|fault| fault.in_entry(layer.what, b"the end"))?;
-    layer.diff_id.expect(&found, format!("{}: digest of the uncompressed layer", layer.what))?;
-    unpacking.set_directory_times().at("set times in", layer.into)
+    layer.diff_id.expect(&found, format!("{}: digest of the uncompressed layer", layer.what))
 }
 
 /// Whether a layer's root hides everything below. overlayfs looks at directories within layers only, not at their roots.
@@ -80,8 +80,8 @@ struct Unpacking<'a> {
     root: Root,
     lowers: Lowers<'a>,
     budget: &'a Budget,
-    /// Times of directories are set last, because every file made in them changes them.
-    directory_times: BTreeMap<Name, (i64, u32)>,
+    /// on the way from the archive to a file
+    buffer: Vec<u8>,
 }
 
 // === impl Unpacking ===
@@ -89,9 +89,9 @@ struct Unpacking<'a> {
 impl Unpacking<'_> {
     /// A layer that says nothing about the root keeps the one below.
     fn inherit_root(&mut self) -> std::io::Result<()> {
-        match self.lowers.find(&Name::root()) {
-            Some(below) => self.root.copy_directory(&Name::root(), &below),
-            None => self.root.set_mode(&Name::root(), Mode::from_raw_mode(0o755)),
+        match self.lowers.find_root() {
+            Some(below) => copy_directory(&below, self.root.descriptor()),
+            None => Ok(rustix::fs::fchmod(self.root.descriptor(), Mode::from_raw_mode(0o755))?),
         }
     }
 
@@ -102,61 +102,68 @@ impl Unpacking<'_> {
             if entry.kind != Kind::Directory {
                 return Err(Fault::Name);
             }
-            self.root.set_attributes(&name, entry)?;
-            self.directory_times.insert(name, entry.mtime);
-            return Ok(());
+            return set_all(self.root.descriptor(), entry);
         }
-        self.make_parents(&name)?;
-        match name.whiteout()? {
-            Some(Whiteout::Ignored) => return Ok(()),
-            Some(Whiteout::Opaque) => return self.root.make_opaque(&name.parent()),
-            Some(Whiteout::Of(hidden)) => return self.root.hide(&hidden),
-            None => {}
+        let whiteout = name.whiteout()?;
+        let spot = self.spot(&name)?;
+        match whiteout {
+            Some(Whiteout::Ignored) => {}
+            Some(Whiteout::Opaque) => spot.make_opaque()?,
+            Some(Whiteout::Of(hidden)) => spot.hide(&hidden)?,
+            None => self.make(&spot, &name, entry, content)?,
         }
+        spot.keep_times()
+    }
+
+    fn make(&mut self, spot: &Spot, name: &Name<'_>, entry: &Entry, content: &mut impl Read) -> Result<(), Fault> {
         match entry.kind {
-            Kind::Directory => {
-                self.root.make_directory(&name)?;
-                self.root.set_attributes(&name, entry)?;
-                self.directory_times.insert(name, entry.mtime);
-            }
-            Kind::File => self.make_file(&name, entry, content)?,
-            Kind::Symlink => self.root.make_symlink(&name, entry)?,
-            Kind::HardLink => self.make_hard_link(&name, entry)?,
-            Kind::CharDevice | Kind::BlockDevice | Kind::Fifo => self.root.make_node(&name, entry)?,
+            Kind::Directory => set_all(spot.make_directory()?, entry),
+            Kind::File => self.make_file(spot, entry, content),
+            Kind::Symlink => spot.make_symlink(entry),
+            Kind::HardLink => self.make_hard_link(spot, name, entry),
+            Kind::CharDevice | Kind::BlockDevice | Kind::Fifo => spot.make_node(entry),
         }
-        Ok(())
     }
 
-    /// Makes the directories above an entry that the layer did not name, as they are in the layers below.
-    fn make_parents(&mut self, name: &Name) -> Result<(), Fault> {
-        if self.root.is_reached(&name.parent())? {
-            return Ok(());
+    /// Where an entry goes. Directories above it that the layer did not name are made as they are in the layers below.
+    fn spot(&mut self, name: &Name<'_>) -> Result<Spot, Fault> {
+        if let Some(spot) = self.root.find_spot(name)? {
+            return Ok(spot);
         }
-        for parent in name.ancestors() {
-            if self.root.is_reached(&parent)? {
-                continue;
-            }
+        let ancestors = name.ancestors();
+        let there = ancestors.partition_point(|ancestor| self.root.has_directory(ancestor));
+        let (mut directory, mut is_below) = (None, true);
+        for missing in &ancestors[there..] {
             self.budget.pay_entry().step("look at the disk")?;
-            let was_hidden = self.root.make_directory(&parent)?;
-            match self.lowers.find(&parent).filter(|below| !was_hidden && below.is_directory()) {
-                Some(below) => {
-                    self.root.copy_directory(&parent, &below).step("copy the directory below")?;
-                    self.directory_times.insert(parent, below.mtime());
-                }
-                None => self.root.set_mode(&parent, Mode::from_raw_mode(0o755)).step("set mode")?,
+            let spot = match directory.take() {
+                None => self.root.free_spot(missing)?,
+                Some(above) => Spot::new(above, missing.last())?,
+            };
+            // What is not there has nothing below it.
+            let below = if is_below { self.lowers.find(missing).filter(Below::is_directory) } else { None };
+            is_below = below.is_some();
+            let made = spot.make_directory()?;
+            match below {
+                Some(below) => copy_directory(&below, &made).step("copy the directory below")?,
+                None => rustix::fs::fchmod(&made, Mode::from_raw_mode(0o755)).step("set mode")?,
             }
+            spot.keep_times()?;
+            directory = Some(made);
         }
-        Ok(())
+        match directory {
+            Some(above) => Spot::new(above, name.last()),
+            None => self.root.spot(name),
+        }
     }
 
-    fn make_file(&mut self, name: &Name, entry: &Entry, content: &mut impl Read) -> Result<(), Fault> {
+    fn make_file(&mut self, spot: &Spot, entry: &Entry, content: &mut impl Read) -> Result<(), Fault> {
         let stored: u64 = entry.extents.iter().map(|extent| extent.length).sum();
         // Stored bytes are paid as they are read; holes are paid here.
         self.budget.pay_bytes(entry.size - stored.min(entry.size))?;
-        self.root.make_file(name, entry, content)
+        spot.make_file(entry, content, &mut self.buffer)
     }
 
-    fn make_hard_link(&mut self, name: &Name, entry: &Entry) -> Result<(), Fault> {
+    fn make_hard_link(&mut self, spot: &Spot, name: &Name<'_>, entry: &Entry) -> Result<(), Fault> {
         let refused = |reason| Fault::HardLink { target: String::from_utf8_lossy(&entry.link).into_owned(), reason };
         let target = Name::parse(&entry.link).map_err(|_| refused("it leads out of the root"))?;
         if target.is_root() || target == *name {
@@ -164,18 +171,11 @@ impl Unpacking<'_> {
         }
         match self.root.kind_of(&target)? {
             Some(rustix::fs::FileType::Directory) => return Err(refused("it is a directory")),
-            Some(_) => return self.root.make_hard_link(name, &target),
+            Some(_) => return spot.make_hard_link(&self.root.spot(&target)?),
             None => {}
         }
         let Some(below) = self.lowers.find(&target) else { return Err(refused("it is not in the image")) };
-        if self.root.copy_file(name, &below, self.budget)? { Ok(()) } else { Err(refused("it is not a file")) }
-    }
-
-    fn set_directory_times(&self) -> std::io::Result<()> {
-        for (name, mtime) in &self.directory_times {
-            self.root.set_directory_time(name, &timestamps(*mtime))?;
-        }
-        Ok(())
+        if spot.copy_file(&below, self.budget, &mut self.buffer)? { Ok(()) } else { Err(refused("it is not a file")) }
     }
 }
 

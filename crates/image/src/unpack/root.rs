@@ -1,12 +1,12 @@
-//! The directory that a layer becomes. Every operation takes a checked name and stays below the root.
+//! The directory that a layer becomes. A checked name leads to a spot below the root, and everything is made there.
 
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Timestamps, Uid, XattrFlags};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 
 use super::lower::{Below, OPAQUE_ATTRIBUTE, is_whiteout};
@@ -18,9 +18,15 @@ use crate::tar::{Entry, Kind};
 use crate::tree::{DIRECTORY, open_directory, remove_at};
 
 /// The root of a layer that is being unpacked.
-pub(super) struct Root {
-    root: OwnedFd,
-    buffer: Vec<u8>,
+pub(super) struct Root(OwnedFd);
+
+/// Where an entry goes: a directory and a name in it.
+pub(super) struct Spot {
+    directory: OwnedFd,
+    last: CString,
+    /// Of the directory. Everything that is made in it changes them; to remember them for all directories until the end would
+    /// take memory without a bound.
+    times: Timestamps,
 }
 
 /// What to do with an extended attribute of an archive.
@@ -48,7 +54,7 @@ fn c_string(part: &[u8]) -> Result<CString, Fault> {
 
 /// Owner, attributes, mode and times, in the order in which none undoes another: a change of owner clears set-id bits
 /// and capabilities.
-fn set_all(file: impl AsFd, entry: &Entry) -> Result<(), Fault> {
+pub(super) fn set_all(file: impl AsFd, entry: &Entry) -> Result<(), Fault> {
     let file = file.as_fd();
     rustix::fs::fchown(file, Some(Uid::from_raw(entry.uid)), Some(Gid::from_raw(entry.gid))).step("set owner")?;
     for (attribute, value) in &entry.xattrs {
@@ -71,35 +77,43 @@ fn set_all(file: impl AsFd, entry: &Entry) -> Result<(), Fault> {
 
 impl Root {
     pub(super) fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self { root: open_directory(path)?, buffer: vec![0; 128 * 1024] })
+        Ok(Self(open_directory(path)?))
+    }
+
+    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 
     /// Resolves a name to a directory as a process with this root would.
-    fn directory(&self, name: &Name) -> Result<OwnedFd, Errno> {
+    fn directory(&self, name: &Name<'_>) -> Result<OwnedFd, Errno> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
         loop {
-            // EAGAIN: somebody else renamed something meanwhile and the kernel could not tell whether it matters.
-            match rustix::fs::openat2(&self.root, name.path(), flags, Mode::empty(), resolve) {
+            // EAGAIN: another process renamed something meanwhile and the kernel could not tell whether it matters.
+            match rustix::fs::openat2(&self.0, name.path(), flags, Mode::empty(), resolve) {
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 result => return result,
             }
         }
     }
 
-    fn parent(&self, name: &Name) -> Result<(OwnedFd, CString), Fault> {
-        let parent = name.parent();
-        let directory = self.directory(&parent).map_err(|error| match error {
-            Errno::NOTDIR | Errno::LOOP | Errno::NOENT => {
-                Fault::Parent { parent: String::from_utf8_lossy(&parent.path()).into_owned() }
-            }
-            error => Fault::Io { step: "open the directory", source: error.into() },
-        })?;
-        Ok((directory, c_string(name.last())?))
+    /// Where a name goes, if the directory above it is there.
+    pub(super) fn find_spot(&self, name: &Name<'_>) -> Result<Option<Spot>, Fault> {
+        match self.directory(&name.parent()) {
+            Ok(directory) => Spot::new(directory, name.last()).map(Some),
+            Err(Errno::NOTDIR | Errno::LOOP | Errno::NOENT) => Ok(None),
+            Err(error) => Err(Fault::Io { step: "open the directory", source: error.into() }),
+        }
+    }
+
+    /// Where a name goes. The directory above it must be there.
+    pub(super) fn spot(&self, name: &Name<'_>) -> Result<Spot, Fault> {
+        let missing = || Fault::Parent { parent: String::from_utf8_lossy(name.parent().path()).into_owned() };
+        self.find_spot(name)?.ok_or_else(missing)
     }
 
     /// What has this name in the layer, links not followed.
-    pub(super) fn kind_of(&self, name: &Name) -> Result<Option<FileType>, Fault> {
+    pub(super) fn kind_of(&self, name: &Name<'_>) -> Result<Option<FileType>, Fault> {
         let directory = match self.directory(&name.parent()) {
             Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
             directory => directory.step("open the directory")?,
@@ -112,108 +126,99 @@ impl Root {
         }
     }
 
-    /// Whether the name leads to a directory of this layer. Something else in the way is an error.
-    pub(super) fn is_reached(&self, name: &Name) -> Result<bool, Fault> {
-        match self.directory(name) {
-            Ok(_) => Ok(true),
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => match self.kind_of(name)? {
-                None => Ok(false),
-                Some(_) => Err(Fault::Parent { parent: String::from_utf8_lossy(&name.path()).into_owned() }),
-            },
-            Err(error) => Err(Fault::Io { step: "open the directory", source: error.into() }),
-        }
+    /// Whether the name leads to a directory of this layer.
+    pub(super) fn has_directory(&self, name: &Name<'_>) -> bool {
+        self.directory(name).is_ok()
     }
 
-    /// Makes a directory, or keeps the one that is there. True if the layer had hidden the name before.
-    pub(super) fn make_directory(&mut self, name: &Name) -> Result<bool, Fault> {
-        let (parent, last) = self.parent(name)?;
-        let mode = Mode::from_raw_mode(0o700);
-        let hidden = match rustix::fs::statat(&parent, &last, AtFlags::SYMLINK_NOFOLLOW) {
+    /// Where a directory goes that is not there. Something else in the way is an error.
+    pub(super) fn free_spot(&self, name: &Name<'_>) -> Result<Spot, Fault> {
+        match self.kind_of(name)? {
+            None => self.spot(name),
+            Some(_) => Err(Fault::Parent { parent: String::from_utf8_lossy(name.path()).into_owned() }),
+        }
+    }
+}
+
+// === impl Spot ===
+
+impl Spot {
+    pub(super) fn new(directory: OwnedFd, last: &[u8]) -> Result<Self, Fault> {
+        let stat = rustix::fs::fstat(&directory).step("look up")?;
+        let time = |seconds, nanoseconds: u64| Timespec { tv_sec: seconds, tv_nsec: nanoseconds.cast_signed() };
+        let times = Timestamps {
+            last_access: time(stat.st_atime, stat.st_atime_nsec),
+            last_modification: time(stat.st_mtime, stat.st_mtime_nsec),
+        };
+        Ok(Self { directory, last: c_string(last)?, times })
+    }
+
+    /// Gives the directory the times that it had before something was made in it.
+    pub(super) fn keep_times(&self) -> Result<(), Fault> {
+        rustix::fs::futimens(&self.directory, &self.times).step("set times")
+    }
+
+    /// Removes what is there.
+    fn clear(&self) -> Result<(), Fault> {
+        remove_at(&self.directory, &self.last).step("replace")
+    }
+
+    /// Makes a directory, or opens the one that is there. One that the layer had hidden before hides what is below.
+    pub(super) fn make_directory(&self) -> Result<OwnedFd, Fault> {
+        let open = || rustix::fs::openat(&self.directory, &self.last, DIRECTORY, Mode::empty()).step("open");
+        let hidden = match rustix::fs::statat(&self.directory, &self.last, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => false,
-            Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => return Ok(false),
+            Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => return open(),
             Ok(stat) => {
-                remove_at(&parent, &last).step("replace")?;
+                self.clear()?;
                 is_whiteout(&stat)
             }
             Err(error) => return Err(Fault::Io { step: "look up", source: error.into() }),
         };
-        rustix::fs::mkdirat(&parent, &last, mode).step("make directory")?;
+        rustix::fs::mkdirat(&self.directory, &self.last, Mode::from_raw_mode(0o700)).step("make directory")?;
+        let made = open()?;
         if hidden {
-            self.make_opaque(name)?;
+            make_opaque(&made)?;
         }
-        Ok(hidden)
+        Ok(made)
     }
 
-    pub(super) fn make_opaque(&self, name: &Name) -> Result<(), Fault> {
-        let directory = self.directory(name).step("open the directory")?;
-        rustix::fs::fsetxattr(&directory, OPAQUE_ATTRIBUTE, b"y", XattrFlags::empty()).step("make opaque")
+    /// Hides all that the layers below have in the directory.
+    pub(super) fn make_opaque(&self) -> Result<(), Fault> {
+        make_opaque(&self.directory)
     }
 
     /// Hides a name of the layers below. What this layer has under the name stays, whatever the order of entries.
-    pub(super) fn hide(&self, name: &Name) -> Result<(), Fault> {
-        let (parent, last) = self.parent(name)?;
-        match rustix::fs::statat(&parent, &last, AtFlags::SYMLINK_NOFOLLOW) {
+    pub(super) fn hide(&self, name: &[u8]) -> Result<(), Fault> {
+        match rustix::fs::statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => {
                 let mode = Mode::from_raw_mode(0);
-                rustix::fs::mknodat(&parent, &last, FileType::CharacterDevice, mode, 0).step("make whiteout")
+                rustix::fs::mknodat(&self.directory, name, FileType::CharacterDevice, mode, 0).step("make whiteout")
             }
             Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
-                let directory = rustix::fs::openat(&parent, &last, DIRECTORY, Mode::empty()).step("open")?;
-                rustix::fs::fsetxattr(&directory, OPAQUE_ATTRIBUTE, b"y", XattrFlags::empty()).step("make opaque")
+                make_opaque(rustix::fs::openat(&self.directory, name, DIRECTORY, Mode::empty()).step("open")?)
             }
             Ok(_) => Ok(()),
             Err(error) => Err(Fault::Io { step: "look up", source: error.into() }),
         }
     }
 
-    pub(super) fn set_attributes(&self, name: &Name, entry: &Entry) -> Result<(), Fault> {
-        set_all(self.open_itself(name).step("open")?, entry)
-    }
-
-    /// Opens a directory by its own name; only the way to it may go through links.
-    fn open_itself(&self, name: &Name) -> Result<OwnedFd, Errno> {
-        if name.is_root() {
-            return self.directory(name);
-        }
-        let parent = self.directory(&name.parent())?;
-        rustix::fs::openat(&parent, name.last(), DIRECTORY, Mode::empty())
-    }
-
-    pub(super) fn set_mode(&self, name: &Name, mode: Mode) -> io::Result<()> {
-        Ok(rustix::fs::fchmod(self.open_itself(name)?, mode)?)
-    }
-
-    /// Gives a directory the owner, mode and attributes of the one below it.
-    pub(super) fn copy_directory(&self, name: &Name, below: &Below) -> io::Result<()> {
-        let directory = self.open_itself(name)?;
-        copy_attributes(below, below.open(DIRECTORY)?, &directory)
-    }
-
-    pub(super) fn set_directory_time(&self, name: &Name, times: &Timestamps) -> io::Result<()> {
-        match self.open_itself(name) {
-            Ok(directory) => Ok(rustix::fs::futimens(directory, times)?),
-            // A later entry replaced the directory.
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    fn create(&self, name: &Name) -> Result<File, Fault> {
-        let (parent, last) = self.parent(name)?;
-        remove_at(&parent, &last).step("replace")?;
+    fn create(&self) -> Result<File, Fault> {
+        self.clear()?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&parent, &last, flags, Mode::from_raw_mode(0o600)).step("make file")?;
+        let mode = Mode::from_raw_mode(0o600);
+        let file = rustix::fs::openat(&self.directory, &self.last, flags, mode).step("make file")?;
         Ok(File::from(file))
     }
 
-    pub(super) fn make_file(&mut self, name: &Name, entry: &Entry, content: &mut impl Read) -> Result<(), Fault> {
-        let mut file = self.create(name)?;
+    pub(super) fn make_file(&self, entry: &Entry, content: &mut impl Read, buffer: &mut [u8]) -> Result<(), Fault> {
+        let mut file = self.create()?;
         let mut position = 0;
         for extent in &entry.extents {
             if extent.offset != position {
                 file.seek(SeekFrom::Start(extent.offset)).step("write")?;
             }
-            self.copy(content, &mut file, extent.length)?;
+            copy(content, &mut file, extent.length, buffer)?;
             position = extent.offset + extent.length;
         }
         if position != entry.size {
@@ -222,86 +227,98 @@ impl Root {
         set_all(&file, entry)
     }
 
-    fn copy(&mut self, content: &mut impl Read, file: &mut File, mut length: u64) -> Result<(), Fault> {
-        while length > 0 {
-            let most = usize::try_from(length).unwrap_or(usize::MAX).min(self.buffer.len());
-            let count = match content.read(&mut self.buffer[..most]) {
-                Ok(0) => return Err(Fault::Truncated),
-                Ok(count) => count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(Fault::from_io("read", error)),
-            };
-            file.write_all(&self.buffer[..count]).step("write")?;
-            length -= count as u64;
-        }
-        Ok(())
+    pub(super) fn make_symlink(&self, entry: &Entry) -> Result<(), Fault> {
+        self.clear()?;
+        let target = c_string(&entry.link)?;
+        rustix::fs::symlinkat(target, &self.directory, &self.last).step("make symbolic link")?;
+        self.set_owner_and_time(entry)
     }
 
-    pub(super) fn make_symlink(&self, name: &Name, entry: &Entry) -> Result<(), Fault> {
-        let (parent, last) = self.parent(name)?;
-        remove_at(&parent, &last).step("replace")?;
-        rustix::fs::symlinkat(c_string(&entry.link)?, &parent, &last).step("make symbolic link")?;
-        self.set_owner_and_time(&parent, &last, entry)
-    }
-
-    pub(super) fn make_node(&self, name: &Name, entry: &Entry) -> Result<(), Fault> {
+    pub(super) fn make_node(&self, entry: &Entry) -> Result<(), Fault> {
         let kind = match entry.kind {
-            Kind::CharDevice if entry.device == (0, 0) => return self.hide(name),
+            Kind::CharDevice if entry.device == (0, 0) => return self.hide(self.last.to_bytes()),
             Kind::CharDevice => FileType::CharacterDevice,
             Kind::BlockDevice => FileType::BlockDevice,
             _ => FileType::Fifo,
         };
-        let (parent, last) = self.parent(name)?;
-        remove_at(&parent, &last).step("replace")?;
+        self.clear()?;
         let mode = Mode::from_raw_mode(entry.mode);
         let device = rustix::fs::makedev(entry.device.0, entry.device.1);
-        rustix::fs::mknodat(&parent, &last, kind, mode, device).step("make device or pipe")?;
-        self.set_owner_and_time(&parent, &last, entry)?;
+        rustix::fs::mknodat(&self.directory, &self.last, kind, mode, device).step("make device or pipe")?;
+        self.set_owner_and_time(entry)?;
         // The umask took bits away. What was just made is no link, so following is not a question.
-        rustix::fs::chmodat(&parent, &last, mode, AtFlags::empty()).step("set mode")?;
-        rustix::fs::utimensat(&parent, &last, &timestamps(entry.mtime), AtFlags::SYMLINK_NOFOLLOW).step("set times")
+        rustix::fs::chmodat(&self.directory, &self.last, mode, AtFlags::empty()).step("set mode")?;
+        self.set_time(entry)
     }
 
-    fn set_owner_and_time(&self, parent: &OwnedFd, last: &CString, entry: &Entry) -> Result<(), Fault> {
+    fn set_owner_and_time(&self, entry: &Entry) -> Result<(), Fault> {
         let (uid, gid) = (Uid::from_raw(entry.uid), Gid::from_raw(entry.gid));
-        rustix::fs::chownat(parent, last, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW).step("set owner")?;
-        let times = timestamps(entry.mtime);
-        rustix::fs::utimensat(parent, last, &times, AtFlags::SYMLINK_NOFOLLOW).step("set times")
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        rustix::fs::chownat(&self.directory, &self.last, Some(uid), Some(gid), flags).step("set owner")?;
+        self.set_time(entry)
     }
 
-    pub(super) fn make_hard_link(&self, name: &Name, target: &Name) -> Result<(), Fault> {
-        let (parent, last) = self.parent(name)?;
-        let (target_parent, target_last) = self.parent(target)?;
-        remove_at(&parent, &last).step("replace")?;
-        rustix::fs::linkat(&target_parent, &target_last, &parent, &last, AtFlags::empty()).step("make hard link")
+    fn set_time(&self, entry: &Entry) -> Result<(), Fault> {
+        let times = timestamps(entry.mtime);
+        rustix::fs::utimensat(&self.directory, &self.last, &times, AtFlags::SYMLINK_NOFOLLOW).step("set times")
+    }
+
+    pub(super) fn make_hard_link(&self, target: &Self) -> Result<(), Fault> {
+        self.clear()?;
+        let linked = rustix::fs::linkat(&target.directory, &target.last, &self.directory, &self.last, AtFlags::empty());
+        linked.step("make hard link")
     }
 
     /// Copies a file or link of a layer below. False if it is neither.
-    pub(super) fn copy_file(&mut self, name: &Name, below: &Below, budget: &Budget) -> Result<bool, Fault> {
+    pub(super) fn copy_file(&self, below: &Below, budget: &Budget, buffer: &mut [u8]) -> Result<bool, Fault> {
         match below.kind() {
             FileType::RegularFile => {
                 let size = u64::try_from(below.stat.st_size).unwrap_or(0);
                 budget.pay_bytes(size)?;
                 let mut content = File::from(below.open(OFlags::RDONLY).step("open the file below")?);
-                let mut file = self.create(name)?;
-                self.copy(&mut content, &mut file, size)?;
+                let mut file = self.create()?;
+                copy(&mut content, &mut file, size, buffer)?;
                 copy_attributes(below, &content, &file).step("copy attributes")?;
                 rustix::fs::futimens(&file, &timestamps(below.mtime())).step("set times")?;
                 Ok(true)
             }
             FileType::Symlink => {
-                let (parent, last) = self.parent(name)?;
-                remove_at(&parent, &last).step("replace")?;
+                self.clear()?;
                 let target = below.read_link().step("read the link below")?;
-                rustix::fs::symlinkat(target, &parent, &last).step("make symbolic link")?;
+                rustix::fs::symlinkat(target, &self.directory, &self.last).step("make symbolic link")?;
                 let (uid, gid) = (Uid::from_raw(below.stat.st_uid), Gid::from_raw(below.stat.st_gid));
-                rustix::fs::chownat(&parent, &last, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)
-                    .step("set owner")?;
+                let flags = AtFlags::SYMLINK_NOFOLLOW;
+                rustix::fs::chownat(&self.directory, &self.last, Some(uid), Some(gid), flags).step("set owner")?;
                 Ok(true)
             }
             _ => Ok(false),
         }
     }
+}
+
+fn make_opaque(directory: impl AsFd) -> Result<(), Fault> {
+    rustix::fs::fsetxattr(directory, OPAQUE_ATTRIBUTE, b"y", XattrFlags::empty()).step("make opaque")
+}
+
+fn copy(content: &mut impl Read, file: &mut File, mut length: u64, buffer: &mut [u8]) -> Result<(), Fault> {
+    while length > 0 {
+        let most = usize::try_from(length).unwrap_or(usize::MAX).min(buffer.len());
+        let count = match content.read(&mut buffer[..most]) {
+            Ok(0) => return Err(Fault::Truncated),
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(Fault::from_io("read", error)),
+        };
+        file.write_all(&buffer[..count]).step("write")?;
+        length -= count as u64;
+    }
+    Ok(())
+}
+
+/// Gives a directory the owner, mode, attributes and time of the one below it.
+pub(super) fn copy_directory(below: &Below, to: impl AsFd) -> io::Result<()> {
+    copy_attributes(below, below.open(DIRECTORY)?, to.as_fd())?;
+    Ok(rustix::fs::futimens(to, &timestamps(below.mtime()))?)
 }
 
 /// Owner, attributes and mode of a file below, without what belongs to overlayfs.

@@ -255,6 +255,11 @@ fn bombs_stop_at_the_limits() {
     );
     assert!(error.to_string().contains("would stay free"), "{error}");
 
+    // Names of members that are kept until the table of contents is read.
+    let names = tar((0..40_000).map(|n| Raw::symlink(&format!("{}{n}", "n".repeat(90)), "x")).collect());
+    let error = refuse_with("names", &names, limited(1 << 30, 1_000_000, 0)).to_string();
+    assert!(error.contains("names of more than 8388608 bytes"), "{error}");
+
     // Endless zeros behind the end of a layer.
     let mut padded = tar(vec![Raw::file("f", "x")]);
     padded.resize(8 << 20, 0);

@@ -259,6 +259,51 @@ fn directories_that_a_layer_only_goes_through_stay_as_they_are_below() {
     assert_eq!((new.mode() & 0o7777, new.uid()), (0o755, 0), "what is hidden is not inherited");
 }
 
+/// IMG-2: what a layer hides is hidden from the layer itself too, whether it hides the directory, one above it, or all that is in one
+/// above it: a directory made again is a new one, and a hard link has no target there.
+#[test]
+fn a_directory_made_again_over_a_whiteout_inherits_nothing() {
+    if !is_root() {
+        return;
+    }
+    let below = || {
+        tar(vec![
+            Raw::dir("d").mode(0o700).owner(5, 6),
+            Raw::dir("d/e").mode(0o700).owner(5, 6),
+            Raw::dir("d/e/f").mode(0o700).owner(5, 6),
+            Raw::file("d/e/target", "hidden"),
+        ])
+    };
+    let file = || Raw::file("d/e/f/new", "new");
+    let table: Vec<(&str, Vec<Raw>, &[&str])> = vec![
+        ("the directory at the top", vec![Raw::file(".wh.d", ""), file()], &["d", "d/e", "d/e/f"]),
+        ("a directory in the middle", vec![Raw::file("d/.wh.e", ""), file()], &["d/e", "d/e/f"]),
+        ("the last directory", vec![Raw::file("d/e/.wh.f", ""), file()], &["d/e/f"]),
+        ("all in the first", vec![Raw::file("d/.wh..wh..opq", ""), file()], &["d/e", "d/e/f"]),
+        ("all there is", vec![Raw::file(".wh..wh..opq", ""), file()], &["d", "d/e", "d/e/f"]),
+    ];
+    for (case, above, new) in table {
+        let place = tempfile::tempdir().unwrap();
+        let sample = Sample::new(vec![below(), tar(above)]);
+        let image = store(place.path()).import(&sample.docker_archive()[..], None).unwrap().remove(0);
+        let top = top_layer(place.path(), &image);
+        for directory in ["d", "d/e", "d/e/f"] {
+            let found = fs::metadata(top.join(directory)).unwrap();
+            let expected = if new.contains(&directory) { (0o755, 0, 0) } else { (0o700, 5, 6) };
+            let found = (found.mode() & 0o7777, found.uid(), found.gid());
+            let told = |(mode, uid, gid)| format!("mode {mode:o}, owner {uid}:{gid}");
+            assert_eq!(told(found), told(expected), "{case} is hidden: {directory}");
+        }
+    }
+    for hidden in [".wh.d", "d/.wh.e", "d/e/.wh.target", "d/.wh..wh..opq", ".wh..wh..opq"] {
+        let above = tar(vec![Raw::file(hidden, ""), Raw::hardlink("link", "d/e/target")]);
+        let place = tempfile::tempdir().unwrap();
+        let taken = store(place.path()).import(&Sample::new(vec![below(), above]).docker_archive()[..], None);
+        let error = taken.expect_err(&format!("a hard link to what {hidden} hides was made")).to_string();
+        assert!(error.contains("it is not in the image"), "{hidden}: {error}");
+    }
+}
+
 #[test]
 fn what_a_killed_process_left_is_swept_and_what_a_live_one_holds_is_not() {
     if !is_root() {

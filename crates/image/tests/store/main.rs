@@ -4,6 +4,7 @@ mod build;
 mod collect;
 mod hostile;
 mod import;
+mod memory;
 mod pull;
 mod registry;
 mod roots;
