@@ -175,6 +175,9 @@ pub enum RegistryProblem {
     /// no connection, or it broke
     #[error("unreachable")]
     Unreachable,
+    /// nothing arrived any more
+    #[error("no progress")]
+    Stalled,
     /// asked too often
     #[error("too many requests")]
     TooManyRequests,

@@ -3,8 +3,8 @@
 //! `oci_client` speaks this protocol too, but keeps every answer as a whole: a registry, or whoever stands between, that sends for
 //! ever would fill the memory. Its names for what goes wrong are used here.
 
-use std::collections::BTreeSet;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http_auth::parser::ChallengeParser;
@@ -17,10 +17,14 @@ use tokio::sync::Mutex;
 
 use super::PullOptions;
 use super::credentials::Auth;
+use super::guard::Guard;
+use super::pulse::Pulse;
 
 /// One repository on one host.
 pub(super) struct Repository {
     client: Client,
+    guard: Guard,
+    pulse: Arc<Pulse>,
     scheme: &'static str,
     /// the reference as this host is asked for it
     pub(super) reference: Reference,
@@ -67,15 +71,16 @@ const LARGEST_TOKEN: u64 = 1024 * 1024;
 const LARGEST_REFUSAL: u64 = 64 * 1024;
 /// What is repeated of a refusal that is no error of the protocol.
 const LONGEST_MESSAGE: usize = 1024;
-/// How long an answer may take that is kept as a whole. The largest, 8 MiB, comes within it over a line of 70 kB/s.
+/// How long an answer may take that is kept as a whole. The largest, 4 MiB, comes within it over a line of 35 kB/s.
 const WHOLE_ANSWER: Duration = Duration::from_secs(120);
 
 type Asked<T> = Result<T, OciDistributionError>;
 
-/// A client for all hosts of a pull.
-pub(super) fn client(options: &PullOptions) -> reqwest::Result<Client> {
+/// A client for one registry, or mirror, and for where it sends us.
+pub(super) fn client(options: &PullOptions, guard: &Guard) -> reqwest::Result<Client> {
     let certificates = options.extra_roots.iter().map(|pem| reqwest::Certificate::from_pem(pem));
-    Client::builder()
+    guard
+        .apply(Client::builder())
         .tls_certs_merge(certificates.collect::<Result<Vec<_>, _>>()?)
         .connect_timeout(options.connect_timeout)
         .read_timeout(options.read_timeout)
@@ -84,11 +89,12 @@ pub(super) fn client(options: &PullOptions) -> reqwest::Result<Client> {
 }
 
 /// The whole of an answer that has to fit into memory.
-pub(super) async fn whole(mut response: Response, most: u64) -> Asked<Vec<u8>> {
+async fn whole(mut response: Response, most: u64, pulse: &Pulse) -> Asked<Vec<u8>> {
     let url = response.url().to_string();
     in_time(async {
         let mut content = Vec::new();
         while let Some(chunk) = response.chunk().await? {
+            pulse.beat();
             if content.len() as u64 + chunk.len() as u64 > most {
                 return Err(OciDistributionError::SpecViolationError(format!("url {url}: more than {most} bytes")));
             }
@@ -173,16 +179,28 @@ fn secret(text: &str) -> Asked<HeaderValue> {
 // === impl Repository ===
 
 impl Repository {
-    /// Hosts in `plain` are asked over plain HTTP.
-    pub(super) fn new(client: Client, plain: &BTreeSet<String>, reference: Reference, auth: Auth) -> Self {
-        let scheme = if plain.contains(reference.resolve_registry()) { "http" } else { "https" };
-        Self { client, scheme, reference, auth, pass: Mutex::new(Pass::Unasked) }
+    /// Hosts in `plain_http` are asked over plain HTTP.
+    pub(super) fn new(client: Client, guard: Guard, options: &PullOptions, reference: Reference, auth: Auth) -> Self {
+        let scheme = if options.plain_http.contains(reference.resolve_registry()) { "http" } else { "https" };
+        let pulse = Arc::new(Pulse::new(options.progress_timeout));
+        Self { client, guard, pulse, scheme, reference, auth, pass: Mutex::new(Pass::Unasked) }
+    }
+
+    /// Whether anything arrives from this host.
+    pub(super) fn pulse(&self) -> &Arc<Pulse> {
+        &self.pulse
+    }
+
+    /// Asks for something that has to fit into memory.
+    pub(super) async fn get_whole(&self, what: &str, most: u64) -> Asked<Vec<u8>> {
+        whole(self.get(what, 0).await?, most, &self.pulse).await
     }
 
     /// Asks for something of the repository, or for the rest of it from an offset. An answer is a success; how much of it is read
     /// is the caller's to bound.
     pub(super) async fn get(&self, what: &str, offset: u64) -> Asked<Response> {
         let response = in_time(self.let_in(what, offset)).await?;
+        self.pulse.beat();
         if response.status().is_success() { Ok(response) } else { Err(refusal(response).await) }
     }
 
@@ -263,9 +281,14 @@ impl Repository {
     }
 
     async fn token(&self, realm: &str, service: Option<&str>, asker: Asker) -> Asked<String> {
+        let refused = |reason: &dyn std::fmt::Display| {
+            OciDistributionError::AuthenticationFailure(format!("token realm {realm:?}: {reason}"))
+        };
+        let url = Url::parse(realm).map_err(|error| refused(&error))?;
+        self.guard.check(&url).map_err(|error| refused(&error))?;
         let scope = format!("repository:{}:pull", self.reference.repository());
         let service = service.map(|service| ("service", service));
-        let mut request = self.client.get(realm).query(&[("scope", scope.as_str())]).query(service.as_slice());
+        let mut request = self.client.get(url).query(&[("scope", scope.as_str())]).query(service.as_slice());
         if let (Auth::Basic { username, password }, Asker::Registry) = (&self.auth, asker) {
             if self.scheme == "https" && !realm.starts_with("https://") {
                 let why = format!("the registry wants the password at {realm}, where everybody on the way can read it");
@@ -278,7 +301,7 @@ impl Repository {
             return Err(OciDistributionError::AuthenticationFailure(shortened(&words(&mut response).await)));
         }
         let undecoded = |reason: String| OciDistributionError::RegistryTokenDecodeError(reason);
-        let token = whole(response, LARGEST_TOKEN).await?;
+        let token = whole(response, LARGEST_TOKEN, &self.pulse).await?;
         let token: Token = serde_json::from_slice(&token).map_err(|error| undecoded(error.to_string()))?;
         token.token.or(token.access_token).ok_or_else(|| undecoded("there is none".to_owned()))
     }
@@ -301,7 +324,66 @@ fn with(request: RequestBuilder, pass: &Pass) -> RequestBuilder {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
+    use futures::FutureExt as _;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
     use super::*;
+
+    /// A server that says the same to each who asks.
+    async fn server(answer: impl Fn(SocketAddr) -> String) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let answer = answer(address);
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let _ = stream.read(&mut [0; 4096]).await;
+                let _ = stream.write_all(answer.as_bytes()).await;
+            }
+        });
+        address
+    }
+
+    /// Asks a registry at this address, known by a name of its own.
+    async fn ask(registry: SocketAddr) -> OciDistributionError {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let host = format!("registry.test:{}", registry.port());
+        let mut options = PullOptions::default();
+        options.plain_http.insert(host.clone());
+        let guard = Guard::new(&host);
+        let client = guard.apply(Client::builder()).resolve("registry.test", registry).build().unwrap();
+        let reference = Reference::try_from(format!("{host}/app:v1")).unwrap();
+        let repository = Repository::new(client, guard, &options, reference, Auth::Anonymous);
+        repository.get("manifests/v1", 0).await.expect_err("the registry gives nothing")
+    }
+
+    /// IMG-4: the realm of tokens, and redirects.
+    #[tokio::test]
+    async fn a_registry_elsewhere_reaches_nothing_on_this_node_through_us() {
+        let victim = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = victim.local_addr().unwrap().port();
+        let realm = format!(
+            "HTTP/1.1 401 Unauthorized\r\nwww-authenticate: Bearer realm=\"http://127.0.0.1:{port}/token\"\r\n\
+             content-length: 0\r\nconnection: close\r\n\r\n"
+        );
+        let redirect = format!(
+            "HTTP/1.1 307 Temporary Redirect\r\nlocation: http://127.0.0.1:{port}/secret\r\ncontent-length: 0\r\n\
+             connection: close\r\n\r\n"
+        );
+        for (case, answer) in [("a realm", realm), ("a redirect", redirect)] {
+            let asked = ask(server(|_| answer.clone()).await);
+            let error = tokio::select! {
+                error = asked => error,
+                _ = victim.accept() => panic!("{case} led to a service of this node"),
+            };
+            let mut told = format!("{error:?}");
+            told.retain(|letter| letter != '\\');
+            assert!(told.contains("127.0.0.1") && told.contains("registry.test"), "{case}: {told}");
+            assert!(victim.accept().now_or_never().is_none(), "{case} led to a service of this node");
+        }
+    }
 
     #[test]
     fn who_was_asked_is_known_by_scheme_host_and_port() {

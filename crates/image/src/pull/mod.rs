@@ -7,7 +7,9 @@
 
 mod blob;
 mod credentials;
+mod guard;
 mod http;
+mod pulse;
 mod registry;
 mod tally;
 
@@ -49,8 +51,10 @@ pub struct PullOptions {
     pub docker_config: Option<PathBuf>,
     /// how long to wait for a connection
     pub connect_timeout: Duration,
-    /// how long a connection may be silent
+    /// how long a connection may be silent before another one is tried
     pub read_timeout: Duration,
+    /// how long nothing may arrive from a host before the pull from it is given up
+    pub progress_timeout: Duration,
 }
 
 /// What a pull has come to.
@@ -106,7 +110,9 @@ impl Default for PullOptions {
             extra_roots: Vec::new(),
             docker_config: None,
             connect_timeout: Duration::from_secs(20),
-            read_timeout: Duration::from_secs(60),
+            // Twice within the other, so that one connection that died does not end a pull.
+            read_timeout: Duration::from_secs(29),
+            progress_timeout: Duration::from_secs(60),
         }
     }
 }
@@ -114,7 +120,8 @@ impl Default for PullOptions {
 // === impl Store ===
 
 impl Store {
-    /// Pulls an image. Without `auth` the docker configuration of the options is asked, and if that has nothing the registry is
+    /// Pulls an image. The registry is asked for the manifest in any case, also for one that is here and named by its digest: it
+    /// decides who may have it. Without `auth` the docker configuration of the options is asked, and if that has nothing the registry is
     /// asked anonymously. Mirrors are tried first; the error is the one of the last that was tried.
     pub async fn pull(
         &self,
@@ -124,9 +131,6 @@ impl Store {
         progress: impl Fn(Progress) + Send + Sync,
     ) -> Result<Image, Error> {
         let name = parse_name(reference)?;
-        if let Some(image) = self.find_pinned(reference, &name).await? {
-            return Ok(image);
-        }
         let mut failures = Vec::new();
         let mut last = Error::NotFound { reference: reference.to_owned() };
         for endpoint in registry::endpoints(&name, auth.as_ref(), options)? {
@@ -147,15 +151,6 @@ impl Store {
             }
         }
         Err(last)
-    }
-
-    /// A reference with a digest means the same for ever: no need to ask anybody if it is here.
-    async fn find_pinned(&self, reference: &str, name: &Reference) -> Result<Option<Image>, Error> {
-        if name.digest().is_none() {
-            return Ok(None);
-        }
-        let (store, reference) = (self.clone(), reference.to_owned());
-        blocking("looking up an image", move || store.find(&reference)).await
     }
 
     async fn pull_from(
@@ -195,7 +190,10 @@ impl Store {
         let directory = assembly.path();
         // Room for all of them, so that a slow disk never stops a download that others wait behind.
         let (arrived, arrivals) = mpsc::channel(missing.len().max(1));
-        let fetching = fetch_layers(endpoint, &manifest, &missing, &directory, &budget, progress, arrived);
+        let fetching = async {
+            let fetching = fetch_layers(endpoint, &manifest, &missing, &directory, &budget, progress, arrived);
+            endpoint.watch(fetching).await?
+        };
         let layers = Layers { what: &what, chain: &chain, diff_ids: &parsed.diff_ids, manifest: &manifest };
         let unpacking = layers.unpack(&missing, assembly, arrivals, progress);
         let assembly = match select(pin!(fetching), pin!(unpacking)).await {

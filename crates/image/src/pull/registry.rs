@@ -1,6 +1,7 @@
 //! One host that may have an image: asking it, and saying clearly what went wrong.
 
 use std::error::Error as StdError;
+use std::sync::Arc;
 
 use futures::stream::BoxStream;
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -10,7 +11,9 @@ use reqwest::{Client, StatusCode};
 
 use super::PullOptions;
 use super::credentials::{Auth, docker_auth};
+use super::guard::Guard;
 use super::http::{self, Repository};
+use super::pulse::Stalled;
 use crate::digest::Digest;
 use crate::error::{Error, RegistryProblem};
 use crate::manifest::{Descriptor, LARGEST_DOCUMENT};
@@ -32,34 +35,35 @@ const EVERY_REGISTRY: &str = "*";
 
 /// The hosts to ask for an image, in order: mirrors of its registry, mirrors of all, then the registry itself.
 pub(super) fn endpoints(name: &Reference, auth: Option<&Auth>, options: &PullOptions) -> Result<Vec<Endpoint>, Error> {
-    let client = client(options)?;
     let from_file = |host: &str| match &options.docker_config {
         Some(path) => docker_auth(path, host, name.repository()),
         None => Ok(Auth::Anonymous),
     };
-    let endpoint = |reference: Reference, auth: Auth| Endpoint {
-        repository: Repository::new(client.clone(), &options.plain_http, reference, auth),
+    let endpoint = |reference: Reference, auth: Auth| {
+        let guard = Guard::new(reference.resolve_registry());
+        let repository = Repository::new(client(options, &guard)?, guard, options, reference, auth);
+        Ok::<_, Error>(Endpoint { repository })
     };
     let mut endpoints = Vec::new();
     let mirrors = [name.registry(), EVERY_REGISTRY].into_iter().filter_map(|key| options.mirrors.get(key));
     for mirror in mirrors.flatten() {
         let mut reference = name.clone();
         reference.set_mirror_registry(mirror.clone());
-        endpoints.push(endpoint(reference, from_file(mirror)?));
+        endpoints.push(endpoint(reference, from_file(mirror)?)?);
     }
     let own = match auth {
         Some(auth) => auth.clone(),
         None => from_file(name.registry())?,
     };
-    endpoints.push(endpoint(name.clone(), own));
+    endpoints.push(endpoint(name.clone(), own)?);
     Ok(endpoints)
 }
 
-fn client(options: &PullOptions) -> Result<Client, Error> {
+fn client(options: &PullOptions, guard: &Guard) -> Result<Client, Error> {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
         return Err(Error::NoTlsProvider);
     }
-    http::client(options)
+    http::client(options, guard)
         .map_err(|error| Error::Image { what: "setting up TLS".to_owned(), reason: with_causes(&error) })
 }
 
@@ -102,6 +106,7 @@ fn problem_of(error: &OciDistributionError) -> RegistryProblem {
         OciDistributionError::ImageManifestNotFoundError(_) => RegistryProblem::NotFound,
         OciDistributionError::RequestError(error) => match error.status() {
             Some(status) => problem_of_status(status.as_u16()),
+            None if error.is_redirect() => RegistryProblem::BadAnswer,
             None => RegistryProblem::Unreachable,
         },
         OciDistributionError::IoError(_) => RegistryProblem::Unreachable,
@@ -157,9 +162,7 @@ impl Endpoint {
         let named = own.digest().map(Digest::parse).transpose().map_err(|reason| self.bad_answer(reason))?;
         let wanted = digest.cloned().or(named);
         let name = wanted.as_ref().map_or_else(|| own.tag().unwrap_or("latest").to_owned(), ToString::to_string);
-        let explain = |error: OciDistributionError| self.explain(&error);
-        let response = self.repository.get(&format!("manifests/{name}"), 0).await.map_err(explain)?;
-        let content = http::whole(response, LARGEST_DOCUMENT).await.map_err(explain)?;
+        let content = self.fetch_whole(&format!("manifests/{name}")).await?;
         let found = Digest::of(&content);
         match wanted {
             Some(wanted) if wanted != found => {
@@ -171,9 +174,7 @@ impl Endpoint {
 
     /// Fetches a blob that has to fit into memory.
     pub(super) async fn fetch_document(&self, descriptor: &Descriptor) -> Result<Vec<u8>, Error> {
-        let explain = |error: OciDistributionError| self.explain(&error);
-        let response = self.repository.get(&format!("blobs/{}", descriptor.digest), 0).await.map_err(explain)?;
-        let content = http::whole(response, LARGEST_DOCUMENT).await.map_err(explain)?;
+        let content = self.fetch_whole(&format!("blobs/{}", descriptor.digest)).await?;
         let found = Digest::of(&content);
         if found != descriptor.digest {
             return Err(self.bad_answer(format!("blob {}: the content has the digest {found}", descriptor.digest)));
@@ -181,11 +182,25 @@ impl Endpoint {
         Ok(content)
     }
 
+    async fn fetch_whole(&self, what: &str) -> Result<Vec<u8>, Error> {
+        let content = self.watch(self.repository.get_whole(what, LARGEST_DOCUMENT)).await?;
+        content.map_err(|error| self.explain(&error))
+    }
+
     /// Asks for a blob, or for the rest of it.
     pub(super) async fn open_blob(&self, descriptor: &Descriptor, offset: u64) -> Result<Blob, Error> {
         let response = self.repository.get(&format!("blobs/{}", descriptor.digest), offset).await;
         let response = response.map_err(|error| self.explain(&error))?;
         let continues = offset > 0 && response.status() == StatusCode::PARTIAL_CONTENT;
-        Ok(Blob { continues, stream: response.bytes_stream().map_err(std::io::Error::other).boxed() })
+        let pulse = Arc::clone(self.repository.pulse());
+        let stream = response.bytes_stream().map_err(std::io::Error::other).inspect_ok(move |_| pulse.beat());
+        Ok(Blob { continues, stream: stream.boxed() })
+    }
+
+    /// Does what waits for this host, and gives it up when nothing arrives any more.
+    pub(super) async fn watch<T>(&self, work: impl Future<Output = T>) -> Result<T, Error> {
+        self.repository.pulse().watch(work).await.map_err(|Stalled(patience)| {
+            self.failed(RegistryProblem::Stalled, format!("nothing has arrived for {} s", patience.as_secs_f64()))
+        })
     }
 }

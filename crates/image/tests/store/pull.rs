@@ -87,10 +87,9 @@ fn an_image_is_pulled_three_layers_at_a_time_and_never_again() {
 
         pull(&store, &registry, None).await.unwrap();
         assert_eq!(registry.blob_requests(), 7, "nothing is fetched again");
-        let asked = registry.with(|state| state.log.len());
         let pinned = format!("{}/team/app@{digest}", registry.host);
         assert_eq!(store.pull(&pinned, None, &options(&registry), |_| {}).await.unwrap().id, image.id);
-        assert_eq!(registry.with(|state| state.log.len()), asked, "a digest that is here needs nobody");
+        assert_eq!(registry.blob_requests(), 7, "nor for its digest");
 
         // Another image on the same layers fetches what it has of its own.
         let mut grown = sample.clone();
@@ -100,6 +99,28 @@ fn an_image_is_pulled_three_layers_at_a_time_and_never_again() {
         assert_eq!(registry.blob_requests(), 9, "its configuration and one layer");
         assert_eq!(newer.id, grown.id());
         assert!(store.find(&image.id).unwrap().unwrap().tags.is_empty(), "the tag moved");
+    });
+}
+
+/// IMG-5: what is on the node was pulled by others; the registry says who else may have it.
+#[test]
+fn an_image_that_is_here_is_asked_for_at_the_registry_also_by_its_digest() {
+    run(async {
+        let registry = Registry::start().await;
+        let sample = sample(1);
+        registry.put("team/app", "v1", &sample);
+        registry.with(|state| state.door = Some(Door::Basic));
+        let place = tempfile::tempdir().unwrap();
+        let store = store(place.path());
+        let auth = || Some(Auth::Basic { username: "NAME".into(), password: "PASSWORD".into() });
+        pull(&store, &registry, auth()).await.unwrap();
+        let digest = sha256(&sample.manifest_json());
+        for reference in [format!("{}/team/app:v1", registry.host), format!("{}/team/app@{digest}", registry.host)] {
+            let taken = store.pull(&reference, None, &options(&registry), |_| {}).await;
+            let error = taken.expect_err(&format!("{reference} was given to a caller without credentials"));
+            assert!(matches!(&error, Error::Registry { problem: RegistryProblem::Unauthorised, .. }), "{error}");
+            store.pull(&reference, auth(), &options(&registry), |_| {}).await.unwrap();
+        }
     });
 }
 
@@ -405,8 +426,9 @@ fn a_pull_that_is_given_up_leaves_nothing_and_can_be_repeated() {
     });
 }
 
+/// IMG-3
 #[test]
-fn a_silent_registry_is_given_up() {
+fn a_pull_without_progress_is_given_up_and_says_so() {
     run(async {
         let registry = Registry::start().await;
         let sample = sample(1);
@@ -414,12 +436,13 @@ fn a_silent_registry_is_given_up() {
         registry.with(|state| state.faults.insert(sha256(&sample.blobs()[0]), Fault::Stuck));
         let place = tempfile::tempdir().unwrap();
         let mut options = options(&registry);
-        options.read_timeout = Duration::from_millis(300);
+        options.progress_timeout = Duration::from_secs(2);
         let error = store(place.path())
             .pull(&format!("{}/team/app:v1", registry.host), None, &options, |_| {})
             .await
             .unwrap_err();
-        assert!(matches!(&error, Error::Registry { problem: RegistryProblem::Unreachable, .. }), "{error}");
+        assert!(matches!(&error, Error::Registry { problem: RegistryProblem::Stalled, .. }), "{error}");
+        assert!(error.to_string().ends_with("no progress: nothing has arrived for 2 s"), "{error}");
         assert!(tmp_is_empty(place.path()));
     });
 }
