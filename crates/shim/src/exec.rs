@@ -24,6 +24,7 @@ use crate::{
     cgroup::Mounts,
     finish::{Confinement, become_command, inside, own, own_stdio},
     maker::{PID, tell_failure},
+    null::Nulls,
     process::{fork, set_oom_score, start_afresh},
     users::{self, OnNode},
     wire,
@@ -42,6 +43,7 @@ pub(crate) struct Command<'a> {
     pub(crate) part: Option<&'a str>,
     /// Standard input, output and error, unless it gets a terminal.
     pub(crate) stdio: Option<[OwnedFd; 3]>,
+    pub(crate) nulls: &'a Nulls,
 }
 
 /// The container's own process with another command.
@@ -67,7 +69,7 @@ pub(crate) fn run(command: Command<'_>, report: OwnedFd) -> i32 {
     }
 }
 
-fn join_and_fork(command: Command<'_>, report: &OwnedFd) -> Result<(), String> {
+fn join_and_fork(mut command: Command<'_>, report: &OwnedFd) -> Result<(), String> {
     // Before anything of the container can see this process.
     let confinement = Confinement::of(command.spec, command.process)?;
     let fail = |what: &str, error: io::Error| format!("{what}: {error}");
@@ -76,6 +78,9 @@ fn join_and_fork(command: Command<'_>, report: &OwnedFd) -> Result<(), String> {
     let score = command.process.oom_score_adj().unwrap_or_default();
     set_oom_score(score).map_err(|error| fail("oom_score_adj", error))?;
     join_cgroups(&command).map_err(|error| error.to_string())?;
+    // Whoever asked has the node's.
+    let stdio = command.stdio.take().map(|stdio| command.nulls.replace(stdio)).transpose();
+    command.stdio = stdio.map_err(|error| fail("a null device", error))?;
     let on_node = OnNode::of(command.spec);
     if on_node.differ() {
         // From inside they could not be given to anybody: they belong to the node's root, who is nobody in there.

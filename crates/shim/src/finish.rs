@@ -14,7 +14,7 @@ use std::{
 use nix::unistd::{AccessFlags, access, chdir, execve};
 use oci_spec::runtime::{LinuxCapabilities, LinuxSeccomp, Process, Spec};
 
-use crate::{capabilities, place, seccomp};
+use crate::{capabilities, null::is_null, place, seccomp};
 
 /// What a process of a container may do.
 #[derive(Clone, Debug)]
@@ -90,10 +90,8 @@ pub(crate) fn own_stdio(uid: u32) -> io::Result<()> {
 
 /// The same for one descriptor.
 pub(crate) fn own(fd: BorrowedFd<'_>, uid: u32) -> io::Result<()> {
-    let null = rustix::fs::stat("/dev/null").map(|null| null.st_rdev).unwrap_or_default();
-    let found = rustix::fs::fstat(fd)?;
     // Everybody's device stays everybody's.
-    if found.st_uid == uid || (found.st_rdev == null && null != 0) {
+    if rustix::fs::fstat(fd)?.st_uid == uid || is_null(fd)? {
         return Ok(());
     }
     match rustix::fs::fchown(fd, Some(rustix::fs::Uid::from_raw(uid)), None) {

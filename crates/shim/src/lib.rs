@@ -26,6 +26,7 @@ mod exec;
 mod finish;
 mod logfile;
 mod maker;
+mod null;
 mod pause;
 pub mod pidfd;
 mod place;

@@ -13,6 +13,7 @@ use std::{
         unix::net::{UnixListener, UnixStream},
     },
     path::{Path, PathBuf},
+    rc::Rc,
     time::{Duration, Instant},
 };
 
@@ -29,6 +30,7 @@ use self::{
 use crate::{
     cgroup::Mounts,
     logfile::Stream,
+    null::Nulls,
     pidfd::exit_code,
     process::{OOM_SCORE, now, reap, set_oom_score},
     protocol::{Answer, Exit, ProcessRef, State},
@@ -59,6 +61,8 @@ struct Shim {
     unwritten: BTreeMap<String, State>,
     /// When that was last tried.
     wrote_down_at: Instant,
+    /// Where null devices for commands are made.
+    nulls: Option<Rc<Nulls>>,
     /// Those who have yet to hear the last of a container that has ended.
     last_words: Vec<Attached>,
     done: bool,
@@ -142,6 +146,7 @@ impl Shim {
             strays: BTreeMap::new(),
             unwritten: BTreeMap::new(),
             wrote_down_at: Instant::now(),
+            nulls: None,
             last_words: Vec::new(),
             done: false,
         }
@@ -225,16 +230,21 @@ impl Shim {
     fn children(&mut self) {
         while matches!(self.signals.read_signal(), Ok(Some(_))) {}
         while let Some((pid, status)) = reap() {
-            if !self.ended(pid, status) {
-                self.reports();
-                // Who has nothing to tell any more cannot be meant, and its number will be somebody else's.
-                if !self.ended(pid, status) && !self.pending.is_empty() {
-                    if self.strays.len() == MOST_STRAYS {
-                        self.strays.pop_first();
-                    }
-                    self.strays.insert(pid, status);
-                }
+            self.child_ended(pid, status);
+        }
+    }
+
+    fn child_ended(&mut self, pid: u32, status: i32) {
+        if self.ended(pid, status) {
+            return;
+        }
+        self.reports();
+        // Once no report is outstanding the process belongs to none, and its PID may be reused.
+        if !self.ended(pid, status) && !self.pending.is_empty() {
+            if self.strays.len() == MOST_STRAYS {
+                self.strays.pop_first();
             }
+            self.strays.insert(pid, status);
         }
     }
 
@@ -273,15 +283,21 @@ impl Shim {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, os::unix::net::UnixListener, path::Path, time::Instant};
+    use std::{
+        fs,
+        io::{Read, Write},
+        os::unix::net::{UnixListener, UnixStream},
+        path::Path,
+        time::Instant,
+    };
 
     use nix::sys::{signal::SigSet, signalfd::SignalFd};
 
-    use super::{AGAIN, Shim};
+    use super::{AGAIN, Connection, Shim};
     use crate::{
         cgroup::Mounts,
         maker::{STDERR, STDOUT},
-        protocol::{Exit, PLAN, Plan, ProcessRef, STATE, State, container_dir, read, write},
+        protocol::{Answer, Exit, PLAN, Plan, ProcessRef, STATE, State, container_dir, read, write},
     };
 
     /// A shim that nobody speaks to. It must not look for children: this process has those of other tests.
@@ -289,6 +305,87 @@ mod tests {
         let listener = UnixListener::bind(dir.join("shim.sock")).expect("a socket");
         let signals = SignalFd::new(&SigSet::empty()).expect("no signals");
         Shim::new(dir.to_owned(), Mounts::V2(dir.join("cgroups")), listener, signals)
+    }
+
+    /// A request that is being answered, and its other end.
+    fn asking(shim: &mut Shim) -> (u64, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        theirs.set_nonblocking(true).expect("set");
+        let connection =
+            Connection { socket: ours, received: Vec::new(), fds: Vec::new(), watches: false, asked: true };
+        let number = shim.next_connection;
+        shim.next_connection += 1;
+        shim.connections.insert(number, connection);
+        (number, theirs)
+    }
+
+    fn answers(client: &mut UnixStream) -> Vec<Answer> {
+        let mut text = String::new();
+        // What was sent is there; the end of the connection may not be.
+        let _ = client.read_to_string(&mut text);
+        text.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
+    }
+
+    /// A PID that no process has: the kernel gives none so high.
+    const ENDED: u32 = (1 << 22) + 7;
+
+    /// A command may end before the shim has read the report that names it. Its exit is kept until then.
+    #[test]
+    fn a_child_that_is_reaped_before_its_report_is_read_has_its_exit_code() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut shim = shim(directory.path());
+        let (number, mut client) = asking(&mut shim);
+        let mut report = shim.expect_command(number);
+        shim.child_ended(ENDED, 7 << 8);
+        assert_eq!(answers(&mut client), [], "the report is still outstanding");
+        writeln!(report, "pid {ENDED}").expect("written");
+        drop(report);
+        shim.reports();
+        match answers(&mut client).as_slice() {
+            [Answer::Running { pid: ENDED }, Answer::Ended { exit, .. }] => {
+                assert_eq!(exit.code, Some(7), "its exit code")
+            }
+            other => panic!("it runs and has ended, in this order; the shim answered {other:?}"),
+        }
+        assert!(shim.commands.is_empty(), "it has ended and is still waited for");
+        assert!(shim.strays.is_empty(), "its exit was used, and the PID may be reused");
+    }
+
+    /// The report may also have come and not been read, when the exit is noticed.
+    #[test]
+    fn a_report_that_has_come_is_read_before_an_exit_is_put_aside() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut shim = shim(directory.path());
+        let (number, mut client) = asking(&mut shim);
+        let mut report = shim.expect_command(number);
+        writeln!(report, "pid {ENDED}").expect("written");
+        drop(report);
+        shim.child_ended(ENDED, 7 << 8);
+        let answered = answers(&mut client);
+        let both = matches!(answered.as_slice(), [Answer::Running { .. }, Answer::Ended { .. }]);
+        assert!(both, "it runs and has ended; the shim answered {answered:?}");
+        // Nothing is outstanding now: an exit of any other child means nothing.
+        shim.child_ended(ENDED + 1, 0);
+        assert!(shim.strays.is_empty(), "an exit was kept for a later process with the same PID");
+    }
+
+    /// A container that ends as soon as it runs.
+    #[test]
+    fn a_container_that_is_reaped_before_its_report_is_read_has_its_exit_code() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut shim = shim(directory.path());
+        let dir = container_dir(directory.path(), "a");
+        fs::create_dir_all(&dir).expect("made");
+        let (number, mut client) = asking(&mut shim);
+        let mut report = shim.expect_container(number, "a");
+        shim.child_ended(ENDED, 7 << 8);
+        writeln!(report, "pid {ENDED}").expect("written");
+        drop(report);
+        shim.reports();
+        assert_eq!(answers(&mut client), [Answer::Running { pid: ENDED }]);
+        let state = read::<State>(&dir.join(STATE)).expect("written down");
+        assert_eq!(state.exit.map(|exit| exit.code), Some(Some(7)), "how it ended: {state:?}");
+        assert!(shim.containers.is_empty(), "it has ended and is still taken for running");
     }
 
     fn running() -> State {

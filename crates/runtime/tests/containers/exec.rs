@@ -1,12 +1,12 @@
 //! Commands in containers that run.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, fs, os::unix::fs::MetadataExt, time::Duration};
 
 use keelet_cri::{ErrorKind, v1};
 
 use crate::{
     Shown, cases,
-    world::{World, security, until},
+    world::{World, run, security, until},
 };
 
 cases![
@@ -16,6 +16,7 @@ cases![
     a_dropped_call_kills_the_whole_tree,
     a_child_that_keeps_the_output_does_not_hold_the_answer,
     a_command_has_all_that_the_container_has,
+    a_command_has_a_null_device_of_its_own,
 ];
 
 async fn a_command_answers_with_its_output_and_code(world: &mut World) -> Shown {
@@ -63,7 +64,7 @@ const TREE: &str = "sleep 7771 & setsid sleep 7772 & (setsid sh -c 'sleep 7773 &
 
 fn sleepers() -> usize {
     let count = |name: &String| {
-        let text = std::fs::read_to_string(format!("/proc/{name}/cmdline")).unwrap_or_default();
+        let text = fs::read_to_string(format!("/proc/{name}/cmdline")).unwrap_or_default();
         text.contains("sleep\x00777")
     };
     crate::world::names(std::path::Path::new("/proc")).iter().filter(|name| count(name)).count()
@@ -188,5 +189,44 @@ async fn a_command_has_all_that_the_container_has(world: &mut World) -> Shown {
         assert_eq!(init.contains("NoNewPrivs:\t1"), no_new_privs, "{init}");
         assert_eq!(init.contains("Seccomp:\t2"), filtered, "{init}");
     }
+    Shown::Yes
+}
+
+/// A command without input reads from a null device. What a container does to that one it does to no other: neither to its mode, which root
+/// in there may change, nor to its owner, which the runtime sets and must not, whatever the container has for `/dev/null`.
+async fn a_command_has_a_null_device_of_its_own(world: &mut World) -> Shown {
+    // The node's in here is another one than this machine's, which no test may change.
+    let null = world.dir.join("null");
+    run("mknod", &["-m", "666", null.to_str().unwrap(), "c", "1", "3"]);
+    run("mount", &["--bind", null.to_str().unwrap(), "/dev/null"]);
+    let nodes = || {
+        let found = fs::metadata("/dev/null").unwrap();
+        format!("mode {:o}, owner {}:{}", found.mode(), found.uid(), found.gid())
+    };
+    let (before, inode) = (nodes(), fs::metadata("/dev/null").unwrap().ino());
+    let pod = world.pod("null").await;
+    let root = world.start(&pod, world.container("root", "sleep 1000")).await;
+    let script = "stat -L -c '%i %t:%T %F' /proc/self/fd/0; cat; echo words > /dev/stdin; chmod 600 /proc/self/fd/0";
+    let said = world.exec(&root, script).await;
+    let (its, what) = said.trim().split_once(' ').unwrap();
+    assert_eq!(what, "1:3 character special file", "standard input of a command");
+    assert_ne!(its, inode.to_string(), "a command got the node's null device");
+    assert_eq!(nodes(), before, "the node's null device after a container changed its own");
+    assert_eq!(world.exec(&root, "cat; stat -L -c %a /proc/self/fd/0").await, "666\n", "the next command's");
+    // One that has no /dev/null, so that no path in it says which device that is.
+    let empty = world.dir.join("empty");
+    fs::create_dir_all(&empty).unwrap();
+    let mut config = world.container("user", "sleep 1000");
+    security(&mut config).run_as_user = Some(v1::Int64Value { value: 1234 });
+    config.mounts = vec![v1::Mount {
+        container_path: "/dev".to_owned(),
+        host_path: empty.display().to_string(),
+        ..Default::default()
+    }];
+    let user = world.start(&pod, config).await;
+    assert_eq!(world.exec(&user, "id -u; test -e /dev/null || echo none").await, "1234\nnone\n");
+    assert_eq!(nodes(), before, "the node's null device after a command of a container without one");
+    // Shims have it open.
+    run("umount", &["--lazy", "/dev/null"]);
     Shown::Yes
 }

@@ -8,6 +8,7 @@ use std::{
         unix::{fs::OpenOptionsExt, net::UnixStream},
     },
     path::Path,
+    rc::Rc,
 };
 
 use oci_spec::runtime::{Process, Spec};
@@ -18,6 +19,7 @@ use crate::{
     exec,
     logfile::LogFile,
     maker::{self, FAILED, PID, STDERR, STDIN, STDOUT, WHY},
+    null::Nulls,
     pause, pidfd,
     process::{self, fork, now},
     protocol::{Answer, CONFIG, PAUSE, PLAN, Plan, ProcessRef, STATE, Sandbox, State, container_dir, read, write},
@@ -104,10 +106,19 @@ impl Shim {
         let process = exec::process_of(&spec, command, stdio.is_none())?;
         let cgroup = cgroup_of(&spec).zip(part).map(|(whole, part)| format!("{whole}/{part}"));
         let cgroups = self.cgroups.clone();
+        let nulls = self.nulls().map_err(|error| format!("null devices: {error}"))?;
         self.become_(number, Becoming::Command(cgroup), |report| {
-            let (spec, handle, process, cgroups) = (&spec, &handle, &process, &cgroups);
-            exec::run(exec::Command { spec, pid, handle, process, cgroups, part, stdio }, report)
+            let (spec, handle, process, cgroups, nulls) = (&spec, &handle, &process, &cgroups, &*nulls);
+            exec::run(exec::Command { spec, pid, handle, process, cgroups, part, stdio, nulls }, report)
         })
+    }
+
+    /// Where null devices are made, from the first command on.
+    fn nulls(&mut self) -> io::Result<Rc<Nulls>> {
+        match &self.nulls {
+            Some(nulls) => Ok(Rc::clone(nulls)),
+            None => Ok(Rc::clone(self.nulls.insert(Rc::new(Nulls::new()?)))),
+        }
     }
 
     /// Forks a process that tells through a socket what becomes of it.
@@ -279,6 +290,27 @@ impl Shim {
         };
         self.containers.insert(id.to_owned(), container);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+impl Shim {
+    /// As if a command had been forked: the end that its process would report to.
+    pub(super) fn expect_command(&mut self, connection: u64) -> UnixStream {
+        self.expect(connection, Becoming::Command(None))
+    }
+
+    /// The same for a container.
+    pub(super) fn expect_container(&mut self, connection: u64, id: &str) -> UnixStream {
+        let what = Becoming::Container { id: id.to_owned(), plan: Plan::default(), cgroup: None, ends: None };
+        self.expect(connection, what)
+    }
+
+    fn expect(&mut self, connection: u64, what: Becoming) -> UnixStream {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        ours.set_nonblocking(true).expect("set");
+        self.pending.push(Pending { what, connection, report: ours.into(), received: Vec::new(), fds: Vec::new() });
+        theirs
     }
 }
 
