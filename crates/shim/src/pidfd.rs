@@ -3,28 +3,38 @@
 use std::{
     fs, io,
     os::fd::{AsFd, AsRawFd, OwnedFd},
+    sync::OnceLock,
 };
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::protocol::{ProcessRef, is_shortage};
+use crate::protocol::{BootId, ProcessRef, is_shortage};
 
 /// A handle on the process, if it is still the one that is meant. It may have ended and not been reaped yet. An error if
 /// there is none to be had just now, whatever became of the process.
 pub fn open(process: ProcessRef) -> io::Result<Option<OwnedFd>> {
     let Some(pid) = i32::try_from(process.pid).ok().and_then(Pid::from_raw) else { return Ok(None) };
     let opened = pidfd_open(pid, PidfdFlags::NONBLOCK).map_err(io::Error::from);
-    // Asked after it was opened: the number can have been given to another only before.
-    match opened.and_then(|handle| Ok((handle, start_ticks(process.pid)?))) {
-        Ok((handle, ticks)) => Ok((ticks == process.ticks).then_some(handle)),
+    // Asked after it was opened: the PID can have been given to another only before.
+    match opened.and_then(|handle| Ok((handle, identify(process.pid)?))) {
+        Ok((handle, found)) => Ok(found.is_same(process).then_some(handle)),
         Err(error) if is_shortage(&error) => Err(error),
         Err(_) => Ok(None),
     }
 }
 
-/// The process with that number, as it is now.
+/// The process with that PID, as it is now.
 pub fn identify(pid: u32) -> io::Result<ProcessRef> {
-    Ok(ProcessRef { pid, ticks: start_ticks(pid)? })
+    Ok(ProcessRef { pid, ticks: start_ticks(pid)?, boot: boot() })
+}
+
+/// This boot, if it can be told: without it, processes are told apart by their start alone.
+pub(crate) fn boot() -> Option<BootId> {
+    static BOOT: OnceLock<Option<BootId>> = OnceLock::new();
+    *BOOT.get_or_init(|| {
+        let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        BootId::try_from(text.trim().to_owned()).ok()
+    })
 }
 
 /// When a process was started, in clock ticks since the boot: field 22 of its `stat`.
@@ -97,7 +107,7 @@ mod tests {
     use std::process::Command;
 
     use super::{exit_code, has_ended, identify, open, ticks_in, wait_status};
-    use crate::protocol::ProcessRef;
+    use crate::protocol::{BootId, ProcessRef};
 
     #[test]
     fn the_time_of_a_start_is_found_behind_any_name() {
@@ -120,6 +130,12 @@ mod tests {
         let process = identify(child.id()).expect("there until it is reaped");
         let found = |process| open(process).expect("it can be asked");
         assert!(found(ProcessRef { ticks: process.ticks + 1, ..process }).is_none());
+        let boot = BootId::try_from("1".repeat(32)).expect("a boot ID");
+        assert!(
+            found(ProcessRef { boot: Some(boot), ..process }).is_none(),
+            "the same PID and start after another boot"
+        );
+        assert!(found(ProcessRef { boot: None, ..process }).is_some(), "written by an earlier version");
         let handle = found(process).expect("the same");
         let status = child.wait().expect("ended");
         assert!(has_ended(&handle));

@@ -167,14 +167,22 @@ pub struct State {
     pub exit: Option<Exit>,
 }
 
-/// A process that can be told from a later one with the same number.
+/// A process that can be told from a later one with the same PID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessRef {
-    /// Its number.
+    /// Its PID.
     pub pid: u32,
     /// When it was started, in clock ticks since the boot.
     pub ticks: u64,
+    /// That boot. None was written by a version that did not know it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot: Option<BootId>,
 }
+
+/// The kernel's own name for a boot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct BootId(u128);
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -185,6 +193,37 @@ pub struct Exit {
     pub at: i64,
     /// Whether the kernel killed something in it for its memory.
     pub oom: bool,
+}
+
+// === impl ProcessRef ===
+
+impl ProcessRef {
+    /// Whether both mean one process, as far as both say.
+    pub fn is_same(self, other: Self) -> bool {
+        let boots = self.boot.zip(other.boot);
+        (self.pid, self.ticks) == (other.pid, other.ticks) && boots.is_none_or(|(one, other)| one == other)
+    }
+}
+
+// === impl BootId ===
+
+impl TryFrom<String> for BootId {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let digits: String = text.chars().filter(|letter| *letter != '-').collect();
+        match u128::from_str_radix(&digits, 16) {
+            Ok(number) if digits.len() == 32 => Ok(Self(number)),
+            _ => Err(format!("{text:?} is not a boot ID: 32 hexadecimal digits")),
+        }
+    }
+}
+
+impl From<BootId> for String {
+    fn from(BootId(number): BootId) -> Self {
+        let text = format!("{number:032x}");
+        [&text[..8], &text[8..12], &text[12..16], &text[16..20], &text[20..]].join("-")
+    }
 }
 
 // === impl IdRange ===
@@ -229,14 +268,30 @@ pub fn write<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Answer, Exit, Request, State, read, write};
+    use super::{Answer, BootId, Exit, ProcessRef, Request, State, read, write};
+
+    #[test]
+    fn a_process_of_another_boot_is_another_one() {
+        const ONE: &str = r#"{"pid":7,"ticks":99,"boot":"0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"}"#;
+        let one: ProcessRef = serde_json::from_str(ONE).expect("read");
+        assert_eq!(serde_json::to_string(&one).expect("written"), ONE);
+        let boot = BootId::try_from("00000000-0000-0000-0000-000000000001".to_owned()).expect("a boot ID");
+        let other = ProcessRef { boot: Some(boot), ..one };
+        assert!(one.is_same(one) && !one.is_same(other));
+        assert!(!one.is_same(ProcessRef { ticks: 98, ..one }) && !one.is_same(ProcessRef { pid: 8, ..one }));
+        // As it was written before there were boots in it: what runs is still known after an upgrade.
+        let older: ProcessRef = serde_json::from_str(r#"{"pid":7,"ticks":99}"#).expect("read");
+        assert!(older.is_same(one) && one.is_same(older));
+        let error = serde_json::from_str::<ProcessRef>(r#"{"pid":7,"ticks":99,"boot":"0f1e"}"#).expect_err("too short");
+        assert!(error.to_string().contains("\"0f1e\" is not a boot ID"), "{error}");
+    }
 
     #[test]
     fn what_is_written_is_read_back() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("state.json");
         let state = State {
-            process: super::ProcessRef { pid: 7, ticks: 99 },
+            process: ProcessRef { pid: 7, ticks: 99, boot: None },
             started_at: 1,
             exit: Some(Exit { code: None, at: 2, oom: true }),
         };

@@ -389,7 +389,7 @@ mod tests {
     }
 
     fn running() -> State {
-        State { process: ProcessRef { pid: 7, ticks: 99 }, started_at: 1, exit: None }
+        State { process: ProcessRef { pid: 7, ticks: 99, boot: None }, started_at: 1, exit: None }
     }
 
     #[test]

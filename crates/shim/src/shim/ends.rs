@@ -42,7 +42,7 @@ impl Shim {
         let status = loop {
             // What cannot be looked at now may be there.
             let is_reaped = match pidfd::identify(process.pid) {
-                Ok(found) => found != process,
+                Ok(found) => !found.is_same(process),
                 Err(error) => matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)),
             };
             let status = pidfd::wait_status(handle);

@@ -212,7 +212,7 @@ impl Shim {
         terminal: Result<OwnedFd, Option<Ends>>,
     ) -> io::Result<()> {
         let dir = container_dir(&self.dir, id);
-        let process = pidfd::identify(pid).unwrap_or(ProcessRef { pid, ticks: 0 });
+        let process = pidfd::identify(pid).unwrap_or(ProcessRef { pid, ticks: 0, boot: pidfd::boot() });
         let log = plan.log.clone().map(LogFile::open).transpose();
         let log = log.map_err(|error| io::Error::new(error.kind(), format!("the log cannot be written: {error}")))?;
         let output = match terminal {
