@@ -4,11 +4,12 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
-    io::{self, Write},
+    fs, io,
     path::{Path, PathBuf},
     time::Duration,
 };
+
+mod kill;
 
 /// Where cgroups are mounted on this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -160,9 +161,10 @@ impl Mounts {
         join_at(&part, SELF)
     }
 
-    /// The hierarchy that parts are made in. They take no resources away: the limits of those above hold.
+    /// The hierarchy that parts are made in. They take no resources away: the limits of those above hold. What can be frozen can be
+    /// killed without a race, so that one comes first.
     fn holder(&self, cgroup: &str) -> Option<PathBuf> {
-        let usual = ["pids", "freezer", "devices", "memory", "cpu"].into_iter();
+        let usual = ["freezer", "pids", "devices", "memory", "cpu"].into_iter();
         usual.filter_map(|controller| self.directory(controller, cgroup)).find(|directory| directory.is_dir())
     }
 
@@ -175,32 +177,6 @@ impl Mounts {
         found.sort_unstable();
         found.dedup();
         found
-    }
-
-    /// Kills whatever is in a cgroup, and whatever that forks meanwhile.
-    pub fn kill(&self, cgroup: &str) {
-        let at_once = self.kill_at_once(cgroup);
-        // Each round catches what the one before forked; a fork bomb is held by its limit of processes.
-        for _ in 0..100 {
-            let processes = self.processes(cgroup);
-            if processes.is_empty() {
-                return;
-            }
-            for pid in processes.into_iter().filter(|_| !at_once) {
-                let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
-                if let Some(pid) = pid {
-                    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-                }
-            }
-            std::thread::yield_now();
-        }
-    }
-
-    /// Whether the kernel has killed all of them, which it can on the second generation from 5.14 on.
-    fn kill_at_once(&self, cgroup: &str) -> bool {
-        let Self::V2(point) = self else { return false };
-        let file = point.join(cgroup.trim_start_matches('/')).join("cgroup.kill");
-        fs::OpenOptions::new().write(true).open(file).and_then(|mut file| file.write_all(b"1")).is_ok()
     }
 
     /// Removes a cgroup and those below it. It must be empty; one that is not there is fine.
@@ -298,43 +274,4 @@ fn remove(directory: &Path) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::path::PathBuf;
-
-    use super::{Mounts, field};
-
-    const V1: &str = "25 22 0:20 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n\
-        26 25 0:21 / /sys/fs/cgroup/memory rw,nosuid shared:9 - cgroup cgroup rw,memory\n\
-        27 25 0:22 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n\
-        28 25 0:23 / /mnt/elsewhere rw - cgroup cgroup rw,pids\n\
-        29 25 0:24 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
-
-    #[test]
-    fn controllers_are_found_where_everybody_looks_for_them() {
-        let mounts = Mounts::parse(V1).expect("some");
-        assert_eq!(mounts.directory("cpuacct", "/pod/a"), Some(PathBuf::from("/sys/fs/cgroup/cpu,cpuacct/pod/a")));
-        assert_eq!(mounts.directory("pids", "/pod/a"), None, "elsewhere is not looked at");
-        assert_eq!(mounts.directories("/a").len(), 3, "cpu and cpuacct are one hierarchy");
-    }
-
-    #[test]
-    fn one_hierarchy_for_all_is_told_from_one_beside_others() {
-        let v2 = "30 22 0:25 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw,nsdelegate\n";
-        assert_eq!(Mounts::parse(v2), Some(Mounts::V2("/sys/fs/cgroup".into())));
-        assert!(matches!(Mounts::parse(V1), Some(Mounts::V1(_))));
-        assert_eq!(Mounts::parse("1 2 0:3 / / rw - ext4 /dev/vda rw\n"), None);
-    }
-
-    #[test]
-    fn a_field_is_found_by_its_whole_name() {
-        assert_eq!(field("oom_kill_disable 1\nunder_oom 0\noom_kill 3\n", "oom_kill"), Some(3));
-        assert_eq!(field("oom_kill_disable 1\n", "oom_kill"), None);
-    }
-
-    #[test]
-    fn the_root_is_not_removed() {
-        let mounts = Mounts::parse(V1).expect("some");
-        assert!(mounts.remove("/").is_err());
-        assert!(mounts.remove("").is_err());
-    }
-}
+mod tests;

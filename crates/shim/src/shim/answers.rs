@@ -8,6 +8,7 @@ use std::{
 
 use super::{Container, Shim};
 use crate::{
+    pidfd,
     protocol::{Answer, Request},
     wire,
 };
@@ -133,10 +134,13 @@ impl Shim {
         }
     }
 
+    /// Ends what runs. An adopted container may have ended, and its PID may be reused, so containers are killed by their handles. The
+    /// pod's own process is a child that has not been reaped.
     fn kill_all(&self) {
-        let processes = self.containers.values().map(|container| container.process.pid).chain(self.pause);
-        for pid in processes.filter_map(|pid| rustix::process::Pid::from_raw(i32::try_from(pid).ok()?)) {
-            // Those that were adopted are told by their handles.
+        for handle in self.containers.values().filter_map(|container| container.handle.as_ref()) {
+            let _ = pidfd::send_signal(handle, libc::SIGKILL);
+        }
+        if let Some(pid) = self.pause.and_then(|pid| rustix::process::Pid::from_raw(i32::try_from(pid).ok()?)) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }
     }

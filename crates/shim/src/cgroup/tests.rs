@@ -1,0 +1,113 @@
+//! Finding cgroups, and killing what is in them.
+
+use std::{
+    fs,
+    os::fd::{AsRawFd, OwnedFd},
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use super::{Mounts, field};
+
+const V1: &str = "25 22 0:20 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n\
+    26 25 0:21 / /sys/fs/cgroup/memory rw,nosuid shared:9 - cgroup cgroup rw,memory\n\
+    27 25 0:22 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n\
+    28 25 0:23 / /mnt/elsewhere rw - cgroup cgroup rw,pids\n\
+    29 25 0:24 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
+
+#[test]
+fn controllers_are_found_where_everybody_looks_for_them() {
+    let mounts = Mounts::parse(V1).expect("some");
+    assert_eq!(mounts.directory("cpuacct", "/pod/a"), Some(PathBuf::from("/sys/fs/cgroup/cpu,cpuacct/pod/a")));
+    assert_eq!(mounts.directory("pids", "/pod/a"), None, "elsewhere is not looked at");
+    assert_eq!(mounts.directories("/a").len(), 3, "cpu and cpuacct are one hierarchy");
+}
+
+#[test]
+fn one_hierarchy_for_all_is_told_from_one_beside_others() {
+    let v2 = "30 22 0:25 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw,nsdelegate\n";
+    assert_eq!(Mounts::parse(v2), Some(Mounts::V2("/sys/fs/cgroup".into())));
+    assert!(matches!(Mounts::parse(V1), Some(Mounts::V1(_))));
+    assert_eq!(Mounts::parse("1 2 0:3 / / rw - ext4 /dev/vda rw\n"), None);
+}
+
+#[test]
+fn a_field_is_found_by_its_whole_name() {
+    assert_eq!(field("oom_kill_disable 1\nunder_oom 0\noom_kill 3\n", "oom_kill"), Some(3));
+    assert_eq!(field("oom_kill_disable 1\n", "oom_kill"), None);
+}
+
+#[test]
+fn the_root_is_not_removed() {
+    let mounts = Mounts::parse(V1).expect("some");
+    assert!(mounts.remove("/").is_err());
+    assert!(mounts.remove("").is_err());
+}
+
+/// How long the processes of the next test fork at most, in case they cannot be killed.
+const FORKED_FOR: i64 = 10;
+
+/// Processes each of which forks two and exits, as many as the limit allows: a list of them is out of date when it has been read.
+#[test]
+#[expect(clippy::print_stdout, reason = "a test that is skipped says so")]
+fn a_fork_bomb_is_killed_whole() {
+    let mounts = match Mounts::find() {
+        Ok(mounts) if rustix::process::geteuid().is_root() && mounts.has("pids") => mounts,
+        _ => return println!("skipped: needs root and the pids controller"),
+    };
+    let cgroup = format!("/keelet-test-bomb-{}", std::process::id());
+    mounts.limit(&cgroup, &[("pids", "pids.max".to_owned(), "64".to_owned())]).expect("a limit");
+    let directories = ["pids", "freezer"].into_iter().filter_map(|controller| mounts.directory(controller, &cgroup));
+    let lists: Vec<OwnedFd> = directories
+        .map(|directory| {
+            fs::create_dir_all(&directory).expect("made");
+            fs::OpenOptions::new().write(true).open(directory.join("cgroup.procs")).expect("open").into()
+        })
+        .collect();
+    for round in 0..5 {
+        let first = bomb(&lists);
+        #[expect(unsafe_code, reason = "waits for a child of this test's own")]
+        unsafe {
+            libc::waitpid(first, std::ptr::null_mut(), 0);
+        }
+        let begun = Instant::now();
+        while mounts.processes(&cgroup).len() < 16 {
+            assert!(begun.elapsed() < Duration::from_secs(60), "round {round}: the processes do not fork");
+            std::thread::yield_now();
+        }
+        mounts.kill(&cgroup);
+        let left = mounts.processes(&cgroup);
+        assert!(left.is_empty(), "round {round}: {} processes outran the kill", left.len());
+    }
+    mounts.clear(&cgroup).expect("removed");
+}
+
+/// The first process of the bomb. Nothing but system calls is allowed in there, because this process has threads.
+fn bomb(lists: &[OwnedFd]) -> i32 {
+    let seconds = || {
+        let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        #[expect(unsafe_code, reason = "fills in a structure of its own")]
+        unsafe {
+            libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now);
+        }
+        now.tv_sec
+    };
+    let end = seconds() + FORKED_FOR;
+    #[expect(unsafe_code, reason = "system calls only, until the process ends")]
+    unsafe {
+        let first = libc::fork();
+        if first != 0 {
+            return first;
+        }
+        for list in lists {
+            libc::write(list.as_raw_fd(), c"0".as_ptr().cast(), 1);
+        }
+        while seconds() < end {
+            // The first child and the second go on; who has two is gone.
+            if libc::fork() > 0 && libc::fork() > 0 {
+                libc::_exit(0);
+            }
+        }
+        libc::_exit(0)
+    }
+}
