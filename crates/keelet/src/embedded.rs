@@ -10,11 +10,11 @@ use std::{
 use anyhow::{Context, Result, bail};
 use clap::{Args as ClapArgs, Subcommand};
 use futures::{future::BoxFuture, stream};
-use keelet_agent::config::{MOST_PIDS, NodeConfig};
+use keelet_agent::config::{MOST_PIDS, NO_PIDS_LIMIT, NodeConfig};
 use keelet_cri::Runtime;
 use keelet_image::Tally;
 use keelet_local::{Archive, Images, Listener, api};
-use keelet_runtime::{Engine, Image, OciRuntime, Pulling, Settings};
+use keelet_runtime::{Engine, Image, OciRuntime, PidsLimit, Pulling, Settings};
 use tokio::{
     net::unix::pipe,
     signal::unix::{SignalKind, signal},
@@ -61,9 +61,10 @@ pub(crate) struct Options {
     /// called as runc is [default: libcontainer]
     #[arg(long, value_name = "NAME|PATH")]
     oci_runtime: Option<OciRuntime>,
-    /// How many processes and threads a pod may have in the embedded runtime [default: as many as the node can]
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_PIDS)))]
-    pod_max_pids: Option<u32>,
+    /// How many processes and threads a pod may have in the embedded runtime; -1 for as many as the node can [default: an
+    /// eighth of what the node can, at most 4096]
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = pids_limit)]
+    pod_max_pids: Option<i32>,
     #[command(flatten)]
     registries: Registries,
 }
@@ -117,9 +118,21 @@ fn settings(paths: &Paths, options: &Options) -> Result<Settings> {
         settings.network.bridge = bridge;
     }
     settings.oci_runtime = options.oci_runtime.clone().unwrap_or_default();
-    settings.pids_limit = options.pod_max_pids;
+    settings.pids_limit = match options.pod_max_pids.map(u32::try_from) {
+        None => PidsLimit::Usual,
+        Some(Ok(most)) => PidsLimit::AtMost(most),
+        // The one negative number that is a limit.
+        Some(Err(_)) => PidsLimit::Unlimited,
+    };
     options.registries.apply(&mut settings.pull)?;
     Ok(settings)
+}
+
+fn pids_limit(text: &str) -> Result<i32, String> {
+    let limit = text.parse().ok().filter(|limit| *limit == NO_PIDS_LIMIT || (1..=MOST_PIDS).contains(limit));
+    limit.ok_or_else(|| {
+        format!("must be between 1 and {MOST_PIDS}, or {NO_PIDS_LIMIT} for as many as the node can have")
+    })
 }
 
 /// A node has one bridge, and whoever has directories of his own has one of his own, with addresses that nobody else gives

@@ -228,7 +228,8 @@ impl Engine {
             record.ips = attached.ips.iter().map(ToString::to_string).collect();
         }
         let resources = config.linux.as_ref().and_then(|linux| linux.resources.clone()).unwrap_or_default();
-        self.limit_sandbox(id, &config, resources, self.parts.settings.pids_limit).await?;
+        let pids = self.parts.settings.pids_limit.on(&self.parts.cgroups);
+        self.limit_sandbox(id, &config, resources, pids).await?;
         // From here on it is one.
         protocol::write(&dir.join(RECORD), &record).map_err(|error| internal("the pod's record", &error))?;
         let sandbox = Sandbox::new(id.to_owned(), dir.to_owned(), config, record);

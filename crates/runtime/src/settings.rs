@@ -1,6 +1,11 @@
 //! Where the runtime keeps what, and how it is called.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use keelet_shim::cgroup::Mounts;
 
 /// Who makes containers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -13,6 +18,26 @@ pub enum OciRuntime {
     /// A program at this path that is called as `runc` is.
     Program(PathBuf),
 }
+
+/// How many processes and threads a pod may have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PidsLimit {
+    /// A small part of what the node can have, so that a fork bomb leaves enough for all others.
+    #[default]
+    Usual,
+    /// No more than these.
+    AtMost(u32),
+    /// As many as the node can.
+    Unlimited,
+}
+
+/// The usual limit on a node that can have many more: what OpenShift's nodes have, and more than servers with a thread for each
+/// connection use.
+const USUAL_PIDS: u32 = 4096;
+/// What one pod may have of all that the node can: a few bombs at a time must not stop it.
+const PART_OF_NODE: u32 = 8;
+/// A pod of a few small programs runs even on a node that can have next to nothing.
+const FEWEST_PIDS: u32 = 64;
 
 /// The runtime's settings.
 #[derive(Clone, Debug)]
@@ -33,10 +58,15 @@ pub struct Settings {
     pub shim: Vec<String>,
     /// The cgroup that takes in those pods whose place is left to the runtime.
     pub cgroup: String,
-    /// How many processes and threads a pod in there may have; none for as many as the node can.
-    pub pids_limit: Option<u32>,
+    /// How many processes and threads a pod in there may have.
+    pub pids_limit: PidsLimit,
     /// Who makes containers.
     pub oci_runtime: OciRuntime,
+}
+
+/// The usual limit on a node that can have so many.
+fn usual(node: Option<u32>) -> u32 {
+    node.map_or(USUAL_PIDS, |node| (node / PART_OF_NODE).clamp(FEWEST_PIDS, USUAL_PIDS))
 }
 
 // === impl OciRuntime ===
@@ -71,6 +101,26 @@ impl OciRuntime {
     }
 }
 
+// === impl PidsLimit ===
+
+impl PidsLimit {
+    /// The limit on this node; none for as many as it can have. A node without such limits has none unless one was asked for.
+    pub(crate) fn on(self, cgroups: &Mounts) -> Option<u32> {
+        match self {
+            Self::Unlimited => None,
+            Self::AtMost(most) => Some(most),
+            Self::Usual if !cgroups.has("pids") => None,
+            Self::Usual => {
+                let kernels = |name: &str| {
+                    let text = fs::read_to_string(Path::new("/proc/sys/kernel").join(name)).ok()?;
+                    text.trim().parse().ok()
+                };
+                Some(usual(["pid_max", "threads-max"].into_iter().filter_map(kernels).min()))
+            }
+        }
+    }
+}
+
 // === impl Settings ===
 
 impl Settings {
@@ -87,7 +137,7 @@ impl Settings {
             executable: None,
             shim: vec!["shim".to_owned()],
             cgroup: "/keelet".to_owned(),
-            pids_limit: None,
+            pids_limit: PidsLimit::Usual,
             oci_runtime: OciRuntime::default(),
         }
     }
@@ -104,7 +154,24 @@ impl Settings {
 
 #[cfg(test)]
 mod tests {
-    use super::OciRuntime;
+    use keelet_shim::cgroup::Mounts;
+
+    use super::{OciRuntime, PidsLimit, usual};
+
+    #[test]
+    fn a_pod_has_a_part_of_the_processes_that_a_node_can_have() {
+        assert_eq!(usual(Some(4_194_304)), 4096);
+        assert_eq!(usual(Some(32_768)), 4096);
+        assert_eq!(usual(Some(7_700)), 962, "a small machine");
+        assert_eq!(usual(Some(300)), 64, "enough for a pod to start");
+        assert_eq!(usual(None), 4096);
+        let without = Mounts::V1([("cpu".to_owned(), "/sys/fs/cgroup/cpu".into())].into());
+        assert_eq!(PidsLimit::Usual.on(&without), None, "a node that cannot limit them");
+        assert_eq!(PidsLimit::AtMost(7).on(&without), Some(7), "what was asked for is not left out in silence");
+        let with = Mounts::V1([("pids".to_owned(), "/sys/fs/cgroup/pids".into())].into());
+        assert!(PidsLimit::Usual.on(&with).is_some_and(|limit| (64..=4096).contains(&limit)));
+        assert_eq!(PidsLimit::Unlimited.on(&with), None);
+    }
 
     #[test]
     fn who_makes_containers_is_named_precisely() {

@@ -60,14 +60,16 @@ pub struct NodeConfig {
     pub max_restart_period: Option<Duration>,
     /// Whether containers that ask for no seccomp profile get the runtime's.
     pub seccomp_default: bool,
-    /// How many processes and threads a pod may have; none for as many as the node can.
-    pub pod_pids_limit: Option<u32>,
+    /// How many processes and threads a pod may have; -1 for as many as the node can, none for the runtime's own limit.
+    pub pod_pids_limit: Option<i32>,
     /// Logs and images.
     pub upkeep: Upkeep,
 }
 
 /// The kernel has no numbers for more processes.
-pub const MOST_PIDS: u32 = 1 << 22;
+pub const MOST_PIDS: i32 = 1 << 22;
+/// The kubelet's way to say that a pod may have as many as the node can.
+pub const NO_PIDS_LIMIT: i32 = -1;
 
 /// A configuration and what has to be said about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -273,10 +275,10 @@ impl Checker<'_> {
         port
     }
 
-    fn pids(&mut self, number: Option<i64>) -> Option<u32> {
-        // The kubelet's way to say that there is no limit.
-        let number = number.filter(|number| *number != -1)?;
-        let limit = u32::try_from(number).ok().filter(|limit| (1..=MOST_PIDS).contains(limit));
+    fn pids(&mut self, number: Option<i64>) -> Option<i32> {
+        let number = number?;
+        let limit =
+            i32::try_from(number).ok().filter(|limit| *limit == NO_PIDS_LIMIT || (1..=MOST_PIDS).contains(limit));
         if limit.is_none() {
             let message = format!("must be between 1 and {MOST_PIDS}, or -1 for as many as the node can have");
             self.object.refuse("podPidsLimit", &number.to_string(), message);

@@ -33,7 +33,7 @@ fn what_has_a_meaning_here_is_read() {
         ("resolvConf: ''", with(&|config| config.resolv_conf = Some(PathBuf::new()))),
         ("podLogsDir: /l", with(&|config| config.pod_logs_dir = Some("/l".into()))),
         ("podPidsLimit: 100", with(&|config| config.pod_pids_limit = Some(100))),
-        ("podPidsLimit: -1", usual.clone()),
+        ("podPidsLimit: -1", with(&|config| config.pod_pids_limit = Some(-1))),
         ("failSwapOn: true", with(&|config| config.fail_swap_on = Some(true))),
         ("serializeImagePulls: true", with(&|config| config.parallel_pulls = Some(1))),
         ("serializeImagePulls: false", usual.clone()),

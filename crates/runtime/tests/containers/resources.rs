@@ -3,6 +3,8 @@
 use std::{fs, path::Path};
 
 use keelet_cri::v1::{self, runtime_service_server::RuntimeService};
+use keelet_runtime::PidsLimit;
+use keelet_shim::cgroup::Mounts;
 
 use crate::{
     Shown, cases,
@@ -23,7 +25,7 @@ cases![
 ];
 
 fn unified() -> bool {
-    matches!(keelet_shim::cgroup::Mounts::find(), Ok(keelet_shim::cgroup::Mounts::V2(_)))
+    matches!(Mounts::find(), Ok(Mounts::V2(_)))
 }
 
 fn needs_unified() -> Option<Shown> {
@@ -79,7 +81,7 @@ async fn limits_are_in_its_cgroup_and_can_be_changed(world: &mut World) -> Shown
         memory_swap_limit_in_bytes: bytes,
         ..Default::default()
     };
-    let mounts = keelet_shim::cgroup::Mounts::find().unwrap();
+    let mounts = Mounts::find().unwrap();
     let dir = mounts.directory("memory", &format!("{}/{}/{id}", world.cgroup, pod.id)).unwrap();
     if dir.join("memory.memsw.limit_in_bytes").exists() {
         for bytes in [96 << 20, 256 << 20, 48 << 20] {
@@ -162,7 +164,7 @@ async fn a_pod_has_shares_and_limits_as_a_whole(world: &mut World) -> Shown {
         true => (["cpu.weight", "cpu.max", "memory.max"], ["59", "50000 100000", "67108864"]),
         false => (["cpu.shares", "cpu.cfs_quota_us", "memory.limit_in_bytes"], ["512", "50000", "67108864"]),
     };
-    let mounts = keelet_shim::cgroup::Mounts::find().unwrap();
+    let mounts = Mounts::find().unwrap();
     let found = |cgroup: &str| {
         [("cpu", names[0]), ("cpu", names[1]), ("memory", names[2])].map(|(controller, name)| {
             let file = mounts.directory(controller, cgroup).unwrap().join(name);
@@ -214,7 +216,7 @@ async fn a_pod_has_shares_and_limits_as_a_whole(world: &mut World) -> Shown {
 
 /// The limit is the pod's: what one container has, the others do not get.
 async fn a_pod_has_so_many_processes_at_most(world: &mut World) -> Shown {
-    world.settings.pids_limit = Some(20);
+    world.settings.pids_limit = PidsLimit::AtMost(20);
     world.reopen().await;
     let (pod, other) = (world.pod("bomb").await, world.pod("other").await);
     let many = "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do sleep 1000 & done; echo all; wait";
@@ -229,6 +231,17 @@ async fn a_pod_has_so_many_processes_at_most(world: &mut World) -> Shown {
     // A pod beside it has its own.
     world.start(&other, world.container("main", many)).await;
     said(&other, "main", "all").await;
+    // Without a word about it there is a limit too, and without any limit there is none.
+    for (limit, is_limited) in [(PidsLimit::Usual, true), (PidsLimit::Unlimited, false)] {
+        world.settings.pids_limit = limit;
+        world.reopen().await;
+        let pod = world.pod(if is_limited { "usual" } else { "unlimited" }).await;
+        let mounts = Mounts::find().expect("cgroups");
+        let dir = mounts.directory("pids", &format!("{}/{}", world.cgroup, pod.id)).expect("a controller");
+        // A cgroup that limits nothing need not be there.
+        let most = fs::read_to_string(dir.join("pids.max")).unwrap_or_else(|_| "max".to_owned());
+        assert_eq!(most.trim().parse::<u32>().is_ok(), is_limited, "{limit:?}: pids.max is {}", most.trim());
+    }
     Shown::Yes
 }
 
@@ -370,7 +383,7 @@ async fn commands_join_a_container_that_has_cgroups_of_its_own(world: &mut World
     let timed_out = world.try_exec(&id, "sleep 1000 & sleep 1000", 1).await;
     assert!(timed_out.is_err(), "{timed_out:?}");
     until("what a command leaves is gone", async || {
-        let mounts = keelet_shim::cgroup::Mounts::find().unwrap();
+        let mounts = Mounts::find().unwrap();
         let dir = mounts.directory("", &format!("{}/{}/{id}", world.cgroup, pod.id)).unwrap();
         (!crate::world::names(&dir).iter().any(|name| name.starts_with("exec-"))).then_some(())
     })
