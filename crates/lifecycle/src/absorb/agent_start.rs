@@ -7,10 +7,12 @@ use std::collections::BTreeSet;
 
 use keelet_pod::{AgentRestart, Pod, ProbeKind, Role};
 
+use super::instances::STATUS_UNKNOWN;
 use crate::{
     draft::Draft,
     evidence::{ContainerRecord, Durable, Exit, ExitCause, ReadyMark, RunningRecord, Volatile},
     observed::Before,
+    operation::KillReason,
     probe::{self, Basis, ProbeMemory, Verdict},
     restart::{self, Cleanup, RESTARTING_ALL, RestartAllStage, Startup, Trigger},
     status::{ConditionType, ContainerState, ContainerStatus, PodStatus, Terminated},
@@ -169,6 +171,7 @@ fn inherit(draft: &mut Draft<'_>, stored: &PodStatus) {
             image_id: Some(status.image_id.clone()).filter(|id| !id.is_empty()),
             // In which sandbox it has succeeded nobody says; that it has, they do.
             completed_in: is_complete(draft.pod, status).then(String::new),
+            counted_ahead: is_counted_ahead(status),
             ..ContainerRecord::default()
         };
         match (&status.state, &status.container_id) {
@@ -237,6 +240,13 @@ fn was_removed_to_restart(status: &ContainerStatus) -> bool {
         || ended.is_some_and(|ended| ended.reason == RESTARTING_ALL)
 }
 
+/// Whether the restart count already counts an instance that has not begun. Whoever found a running container gone has
+/// counted its restart with the loss (STAT-5).
+fn is_counted_ahead(status: &ContainerStatus) -> bool {
+    let lost = status.last_state.terminated.as_ref().is_some_and(|ended| ended.reason == STATUS_UNKNOWN);
+    lost && matches!(status.state, ContainerState::Waiting(_))
+}
+
 /// Whether a status speaks of an ordinary init container that is done.
 fn is_complete(pod: &Pod, status: &ContainerStatus) -> bool {
     let is_init = pod.container(&status.name).is_some_and(|container| container.role == Role::Init);
@@ -257,7 +267,16 @@ fn exit_from(terminated: &Terminated, now: Moment) -> Exit {
         message: terminated.message.clone(),
         started_at: terminated.started_at,
         finished: terminated.finished_at.map_or(now, |at| now.dated(at)),
-        cause: ExitCause::Own,
+        cause: cause_from(terminated),
+    }
+}
+
+/// What ended an instance, by the reason that its status gives.
+fn cause_from(terminated: &Terminated) -> ExitCause {
+    match terminated.reason.as_str() {
+        STATUS_UNKNOWN => ExitCause::Lost,
+        RESTARTING_ALL => ExitCause::Killed(KillReason::RestartAll),
+        _ => ExitCause::Own,
     }
 }
 

@@ -21,6 +21,9 @@ const SKEW_MS: i64 = 10_000;
 /// The exit code that stands in where nobody knows it.
 const UNKNOWN_EXIT_CODE: i32 = 137;
 
+/// The reason of an end that nobody saw.
+pub(crate) const STATUS_UNKNOWN: &str = "ContainerStatusUnknown";
+
 /// Notices lives that began and ended.
 pub(crate) fn instances(draft: &mut Draft<'_>) {
     for container in draft.pod.all_containers() {
@@ -162,7 +165,7 @@ fn give_up(draft: &mut Draft<'_>, container: &Container) {
         Some(kill) => (RESTARTING_ALL, "removed to restart all containers", ExitCause::Killed(kill.reason)),
         None if terminating => (RESTARTING_ALL, "lost while all containers were being removed", ExitCause::Lost),
         None => (
-            "ContainerStatusUnknown",
+            STATUS_UNKNOWN,
             "the container was running when last seen and is not in the runtime any more",
             ExitCause::Lost,
         ),

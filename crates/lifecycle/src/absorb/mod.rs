@@ -9,6 +9,6 @@ mod results;
 
 pub(crate) use self::{
     agent_start::{Inherits, agent_start},
-    instances::{instances, is_stillborn},
+    instances::{STATUS_UNKNOWN, instances, is_stillborn},
     results::results,
 };

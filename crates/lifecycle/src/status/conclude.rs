@@ -10,6 +10,7 @@ use super::{
     transition::may_return,
 };
 use crate::{
+    absorb::STATUS_UNKNOWN,
     draft::Draft,
     evidence::{Admission, EndingCause, ReadyMark},
     observed::Before,
@@ -164,7 +165,7 @@ fn close(draft: &Draft<'_>, init: &mut [ContainerStatus], regular: &mut [Contain
         }
         let terminated = Terminated {
             exit_code: 137,
-            reason: "ContainerStatusUnknown".to_owned(),
+            reason: STATUS_UNKNOWN.to_owned(),
             message: "the container could not be located when the pod was terminated".to_owned(),
             ..Terminated::default()
         };

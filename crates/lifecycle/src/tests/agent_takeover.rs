@@ -418,3 +418,19 @@ fn crash_backoff_survives_another_agents_turn() {
     world.seconds(2);
     assert_eq!(world.launches("main").len(), launches + 1);
 }
+
+/// CON-4, STAT-5, RULE-9: a running container was lost, which is counted as a restart at once, and then the ledger was
+/// lost as well. The next start is the one that was counted, and no rule takes the stand-in 137 for an exit code.
+#[test]
+fn a_lost_container_is_counted_once_over_a_lost_ledger() {
+    let rule = "restartPolicyRules: [{action: RestartAllContainers, exitCodes: {operator: In, values: [137]}}]";
+    let mut world = World::with_spec(&format!(
+        "\n  containers:\n  - {{name: main, image: app, restartPolicy: Always, {rule}}}\n  - {{name: more, image: app}}\n"
+    ));
+    world.seconds(20).hold(Operation::brings_to_life).lose("main").seconds(5);
+    let (copy, more) = (world.status().clone(), world.id("more"));
+    assert_eq!(copy.container("main").unwrap().restart_count, 1, "the loss is counted");
+    world.away(1_000).lose_ledger().restart_in_cluster(Some(copy)).release().seconds(20);
+    assert_eq!(world.container("main").restart_count, 1, "the loss is counted a second time");
+    assert_eq!(world.id("more"), more, "nobody knows the exit code, and a rule took it for 137");
+}
