@@ -34,6 +34,8 @@ pub(crate) struct Medium {
     stable: BTreeMap<PathBuf, Node>,
     /// Calls made, by name.
     pub(crate) calls: BTreeMap<&'static str, u64>,
+    /// Counts whatever may have changed what can be read.
+    pub(crate) changes: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -70,6 +72,7 @@ fn dead() -> io::Error {
 impl Medium {
     /// The power is gone, and back.
     pub(crate) fn reboot(&mut self) {
+        self.changes += 1;
         self.live = self
             .stable
             .iter()
@@ -90,6 +93,7 @@ impl Medium {
 
     /// Everything is gone.
     pub(crate) fn wipe(&mut self) {
+        self.changes += 1;
         self.live.clear();
         self.stable.clear();
     }
@@ -107,15 +111,25 @@ impl Medium {
         if !self.live.contains_key(from) {
             return Err(io::ErrorKind::NotFound.into());
         }
-        self.live.retain(|path, _| !path.starts_with(to));
-        let subtree: Vec<PathBuf> = self.live.keys().filter(|path| path.starts_with(from)).cloned().collect();
-        for path in subtree {
+        self.remove(to);
+        for path in self.subtree(from) {
             let Some(node) = self.live.remove(&path) else { continue };
             let rest = path.strip_prefix(from).unwrap_or(Path::new(""));
             let target = if rest.as_os_str().is_empty() { to.to_owned() } else { to.join(rest) };
             self.live.insert(target, node);
         }
         Ok(())
+    }
+
+    /// Everything at and below a path. Paths are ordered by their parts, so it stands together.
+    fn subtree(&self, root: &Path) -> Vec<PathBuf> {
+        self.live.range(root.to_owned()..).map(|(path, _)| path).take_while(|p| p.starts_with(root)).cloned().collect()
+    }
+
+    fn remove(&mut self, root: &Path) {
+        for path in self.subtree(root) {
+            self.live.remove(&path);
+        }
     }
 
     fn sync_dir(&mut self, directory: &Path) {
@@ -163,6 +177,7 @@ impl SimDisk {
         let done = {
             let mut state = self.sim.lock();
             *state.medium.calls.entry(name).or_default() += 1;
+            state.medium.changes += 1;
             match refusal(state.faults.disk, name, path) {
                 Some(error) => {
                     state.note(Happening::DiskFailed { what: format!("{name} {}", path.display()) });
@@ -266,12 +281,12 @@ impl Disk for SimDisk {
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        let there = self.look("remove", |medium| Ok(medium.live.keys().any(|name| name.starts_with(path))))?;
+        let there = self.look("remove", |medium| Ok(!medium.subtree(path).is_empty()))?;
         if !there {
             return Ok(());
         }
         self.change("remove", path, |medium| {
-            medium.live.retain(|name, _| !name.starts_with(path));
+            medium.remove(path);
             Ok(())
         })
     }
@@ -297,6 +312,7 @@ impl SimSheet {
         }
         let mut state = self.disk.sim.lock();
         *state.medium.calls.entry(name).or_default() += 1;
+        state.medium.changes += 1;
         let Some(error) = refusal(state.faults.disk, name, &self.path) else { return Ok(()) };
         state.note(Happening::DiskFailed { what: format!("{name} {}", self.path.display()) });
         Err(error)

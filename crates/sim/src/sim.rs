@@ -44,6 +44,8 @@ pub(crate) struct State {
     pub(crate) scripts: Scripts,
     pub(crate) faults: Faults,
     pub(crate) medium: Medium,
+    /// The changes of the medium when the ledger was last seen to explain what was published.
+    pub(crate) explained: Option<u64>,
     pub(crate) bulletin: Bulletin,
     pub(crate) timeline: Timeline,
     pub(crate) checks: Checks,
@@ -110,6 +112,7 @@ impl Sim {
                 scripts: Scripts::default(),
                 faults: Faults::default(),
                 medium: Medium::default(),
+                explained: None,
                 bulletin: Bulletin::default(),
                 timeline: Timeline::default(),
                 checks: Checks::new(rules),

@@ -5,7 +5,10 @@ use std::{sync::Arc, time::Duration};
 use keelet_explain::{Known, why::check_chains};
 
 use super::World;
-use crate::timeline::{Entry, Happening};
+use crate::{
+    sim::State,
+    timeline::{Entry, Happening},
+};
 
 /// By then a write that the disk refused has been tried again.
 const TRIED_AGAIN: Duration = Duration::from_secs(3);
@@ -30,7 +33,9 @@ impl World {
             last.is_some_and(|entry| matches!(entry.what, Happening::Published { .. }))
                 && refused.is_none_or(|entry| elapsed > entry.at + TRIED_AGAIN)
         });
-        if !settled {
+        // Reading a ledger again that nobody has written to shows nothing new.
+        let seen = |state: &mut State| state.explained.replace(state.medium.changes) == Some(state.medium.changes);
+        if !settled || self.inside(seen) {
             return;
         }
         // What a probe said of a life that ended is in the journal alone, and a power cut may cost that.
