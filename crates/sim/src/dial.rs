@@ -27,6 +27,7 @@ use crate::{
     script::{Answer, Reply, Wire},
     sim::Sim,
     targets::{self, GRPC_PATH, Port, Protocol},
+    timeline::Attempt,
 };
 
 /// Bytes that a connection holds in each direction.
@@ -184,7 +185,17 @@ impl Target {
         }
         let mut state = self.sim.lock();
         let (instance, _) = state.scripted_answer(&self.pod, &self.container, &kinds);
-        state.note_attempt(&self.pod.uid, &self.container, instance, kinds, question, answer);
+        let sent = state.elapsed();
+        state.note_attempt(Attempt {
+            pod: self.pod.uid.clone(),
+            container: self.container.clone(),
+            instance,
+            kinds,
+            question,
+            sent,
+            reply: answer.reply,
+            latency: answer.after,
+        });
     }
 
     /// Answers on a connection until it is closed or the container ends.

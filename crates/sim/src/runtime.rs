@@ -112,6 +112,8 @@ async fn travel<T, F>(
 where
     F: Future<Output = Result<T, Status>>,
 {
+    // What hangs is broken off when the faults end, also if they end while it is still being carried out.
+    let mut calm = sim.lock().calm.subscribe();
     let late = fate == Fate::Stale;
     if !late {
         sleep(TRIP / 2 + slow).await;
@@ -131,8 +133,6 @@ where
         Fate::AnswerLost | Fate::Lost => broken(),
         Fate::Failed => Err(Status::unknown("the runtime does not feel like it")),
         Fate::Hangs | Fate::HangsApplied => {
-            // When the faults end, the runtime comes to itself and breaks off what it left hanging.
-            let mut calm = sim.lock().calm.subscribe();
             let _ = calm.changed().await;
             broken()
         }

@@ -128,23 +128,8 @@ impl State {
         (instance, answer)
     }
 
-    pub(crate) fn note_attempt(
-        &mut self,
-        pod: &str,
-        container: &str,
-        instance: Option<Arc<InstanceRef>>,
-        kinds: Vec<ProbeKind>,
-        question: String,
-        answer: Answer,
-    ) {
-        self.note(Happening::Probed(Arc::new(Attempt {
-            pod: pod.to_owned(),
-            container: container.to_owned(),
-            instance,
-            kinds,
-            question,
-            reply: answer.reply,
-            latency: answer.after,
-        })));
+    /// Writes down a probe attempt that has just arrived.
+    pub(crate) fn note_attempt(&mut self, attempt: Attempt) {
+        self.note(Happening::Probed(Arc::new(attempt)));
     }
 }

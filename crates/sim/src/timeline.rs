@@ -216,6 +216,8 @@ pub struct Attempt {
     pub kinds: Vec<ProbeKind>,
     /// What was asked.
     pub question: String,
+    /// When the agent sent it, since the world began. A call that the faults delay arrives later.
+    pub sent: Duration,
     /// The answer.
     pub reply: Reply,
     /// When the answer comes, counted from the question.

@@ -11,7 +11,7 @@ use keelet_pod::ProbeKind;
 use super::{Check, View, bare};
 use crate::timeline::{Attempt, Entry, Happening};
 
-/// An attempt that had begun when its container's end was published.
+/// An attempt that was on its way to the runtime when its container's end was published.
 const UNDER_WAY: Duration = Duration::from_millis(100);
 
 /// A container that the agent itself calls not running is not asked anything, and one with a startup probe is asked
@@ -49,17 +49,17 @@ impl Check for Probing {
                 }
                 Ok(())
             }
-            Happening::Probed(attempt) => self.asked(entry.at, attempt, view),
+            Happening::Probed(attempt) => self.asked(attempt, view),
             _ => Ok(()),
         }
     }
 }
 
 impl Probing {
-    fn asked(&mut self, at: Duration, attempt: &Attempt, view: View<'_>) -> Result<(), String> {
+    fn asked(&mut self, attempt: &Attempt, view: View<'_>) -> Result<(), String> {
         let spec = view.pods.get(&attempt.pod).and_then(|pod| pod.container(&attempt.container));
         let key = (attempt.pod.clone(), attempt.container.clone());
-        if let Some(since) = self.down.get(&key).filter(|since| at > **since + UNDER_WAY) {
+        if let Some(since) = self.down.get(&key).filter(|since| attempt.sent > **since + UNDER_WAY) {
             return Err(format!(
                 "{} is asked {} although it was published as not running at {since:?}",
                 attempt.container, attempt.question

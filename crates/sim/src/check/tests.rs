@@ -16,7 +16,7 @@ use crate::{
     node::{Blueprint, Sandbox},
     script::{Answer, Reply},
     sim::State,
-    timeline::{ExitCause, Happening, Memory},
+    timeline::{Attempt, ExitCause, Happening, Memory},
     world::{World, millis, secs},
 };
 
@@ -106,9 +106,17 @@ impl Stage {
 
     /// A probe asks the running instance, or nobody.
     fn probe(&mut self, name: &str, kind: ProbeKind, reply: Reply) -> &mut Self {
+        self.probe_sent(name, kind, reply, Duration::ZERO)
+    }
+
+    /// The same, for an attempt that the agent sent so long ago.
+    fn probe_sent(&mut self, name: &str, kind: ProbeKind, reply: Reply, ago: Duration) -> &mut Self {
         self.act(|state| {
-            let instance = state.node.running("web", name).cloned();
-            state.note_attempt("web", name, instance, vec![kind], "asked".to_owned(), Answer::new(reply));
+            let (instance, sent) = (state.node.running("web", name).cloned(), state.elapsed().saturating_sub(ago));
+            let Answer { reply, after: latency } = Answer::new(reply);
+            let (pod, container, question) = ("web".to_owned(), name.to_owned(), "asked".to_owned());
+            let kinds = vec![kind];
+            state.note_attempt(Attempt { pod, container, instance, kinds, question, sent, reply, latency });
         })
         .pass(millis(10))
     }
@@ -280,6 +288,8 @@ fn no_probe_outlives_its_container_or_comes_before_its_time() {
     stage.launch("main").exit("main", 1).probe("main", ProbeKind::Startup, Reply::Refuse);
     assert_eq!(stage.complaints(), [""; 0], "nobody has noticed the exit yet");
     stage.publish(Phase::Running, vec![ended("main", 1, 0)]).pass(secs(1));
+    stage.probe_sent("main", ProbeKind::Startup, Reply::Refuse, secs(2));
+    assert_eq!(stage.complaints(), [""; 0], "it was sent before the exit was published, and arrives late");
     stage.probe("main", ProbeKind::Startup, Reply::Refuse);
     assert_eq!(stage.complaints(), ["probing"]);
 }

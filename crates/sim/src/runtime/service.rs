@@ -21,6 +21,7 @@ use crate::{
     script::{Answer, Reply},
     sim::{State, Subscriber},
     targets,
+    timeline::Attempt,
 };
 
 /// Events that may wait for one subscriber: more than a pod's life has, so only one who never reads loses any.
@@ -300,8 +301,9 @@ impl RuntimeService for SimRuntime {
         let id = request.container_id;
         let subject = format!("{id} {}", request.cmd.join(" "));
         let timeout = u64::try_from(request.timeout).ok().filter(|seconds| *seconds > 0).map(Duration::from_secs);
+        let sent = self.sim.lock().elapsed();
         self.call(CallKind::ExecSync, &subject, move |sim| async move {
-            let (answer, ended) = sim.lock().exec(&id, &request.cmd)?;
+            let (answer, ended) = sim.lock().exec(&id, &request.cmd, sent)?;
             let gone = || Status::not_found(format!("{id} ended while the command ran"));
             let patience = timeout.unwrap_or(Duration::MAX);
             let takes = if answer.reply == Reply::Hang { Duration::MAX } else { answer.after };
@@ -379,8 +381,13 @@ impl ImageService for SimRuntime {
 
 /// Commands.
 impl State {
-    /// What a command in a container answers, and word of the container's end.
-    fn exec(&mut self, id: &str, command: &[String]) -> Result<(Answer, watch::Receiver<bool>), Status> {
+    /// What a command in a container answers that was sent then, and word of the container's end.
+    fn exec(
+        &mut self,
+        id: &str,
+        command: &[String],
+        sent: Duration,
+    ) -> Result<(Answer, watch::Receiver<bool>), Status> {
         let container = self.container(id)?;
         let (instance, pod_name) = (Arc::clone(&container.instance), container.pod_name.clone());
         let (age, runs, ended) = (container.age(), container.is_running(), container.ended.subscribe());
@@ -390,8 +397,16 @@ impl State {
         let script = self.scripts.of(&pod_name, &instance.name);
         let answer = script.answer(&kinds, age).or_else(|| script.command(&line)).unwrap_or_default();
         if !kinds.is_empty() {
-            let alive = runs.then(|| Arc::clone(&instance));
-            self.note_attempt(&instance.pod, &instance.name, alive, kinds, format!("exec {line}"), answer);
+            self.note_attempt(Attempt {
+                pod: instance.pod.clone(),
+                container: instance.name.clone(),
+                instance: runs.then(|| Arc::clone(&instance)),
+                kinds,
+                question: format!("exec {line}"),
+                sent,
+                reply: answer.reply,
+                latency: answer.after,
+            });
         }
         if runs { Ok((answer, ended)) } else { Err(Status::failed_precondition(format!("{id} is not running"))) }
     }

@@ -2,6 +2,7 @@
 
 mod agent_restart;
 mod containers;
+mod found;
 mod manifests;
 mod node;
 mod probes;

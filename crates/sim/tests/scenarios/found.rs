@@ -1,0 +1,55 @@
+//! What random play found, each distilled to the few steps that it takes. The doc comment names the seed that first
+//! showed it, in the random world of that day: seeds change their course whenever that world learns something new.
+
+use keelet_lifecycle::status::ConditionType;
+use keelet_sim::{CallKind, CallOdds, Fate, World, millis, secs};
+
+/// Seed 5003624, the agent was wrong. STAT-5, CON-4: a container vanishes, which is counted as a restart at once. Then
+/// agent and ledger are lost before it is started again: the next agent counted the same restart once more.
+#[test]
+fn a_restart_that_was_counted_before_the_ledger_was_lost_is_not_counted_again() {
+    let mut world = World::new(1).pod("  containers:\n  - {name: main, image: app}\n").cluster().build();
+    world.run(secs(10));
+    world.image("app").takes(secs(5));
+    world.lose("main").run(secs(1));
+    assert_eq!((world.container("main").restart_count, world.starts("main")), (1, 1), "{}", world.timeline_text());
+    world.kill_agent().run(secs(1)).start_agent_without_ledger().settle();
+    assert_eq!((world.container("main").restart_count, world.starts("main")), (1, 2), "{}", world.timeline_text());
+}
+
+/// Seed 5003936, the world was wrong: a pull hung for ever because the faults ended while it was being carried out, and
+/// the pod waited for ever in `RestartingAllContainers`.
+#[test]
+fn a_pull_that_hangs_is_broken_off_when_the_faults_end() {
+    let mut world = World::new(1).pod("  containers:\n  - {name: main, image: app}\n").build();
+    world.run(secs(10));
+    world.image("app").takes(secs(2));
+    world.faults(|faults| faults.seal(CallKind::PullImage, "app", Fate::HangsApplied, 1));
+    world.request_restart("web", "r1").expect("a node on its own refuses no restart");
+    assert!(world.run_until(secs(10), |world| !world.holds(ConditionType::Ready)), "{}", world.timeline_text());
+    let hangs = |world: &World| world.timeline_text().contains("PullImage app -> applied, hangs");
+    assert!(world.run_until(secs(10), hangs), "{}", world.timeline_text());
+    world.run(millis(500)).calm().settle();
+    assert_eq!(world.starts("main"), 2, "{}", world.timeline_text());
+}
+
+/// Seed 5006455, the checker was wrong: it blamed the agent for a probe that was on its way to a slow runtime when the
+/// end of its container was published.
+#[test]
+fn a_probe_that_was_sent_before_its_container_ended_may_arrive_later() {
+    let spec = "  containers:
+  - {name: main, image: app, livenessProbe: {exec: {command: [probe]}, periodSeconds: 1, timeoutSeconds: 5}}
+";
+    let mut world = World::new(1).pod(spec).build();
+    world.run(secs(10));
+    let slow = CallOdds { slow: secs(3), ..CallOdds::default() };
+    world.faults(|faults| faults.calls.extend([(CallKind::ExecSync, slow)]));
+    let late = |world: &World| world.timeline_text().contains("liveness main exec probe");
+    for _ in 0..40 {
+        world.run(secs(20)).exit("main", 1).run(secs(5));
+        if late(&world) {
+            return;
+        }
+    }
+    panic!("no probe arrived after its container had ended\n{}", world.timeline_text());
+}
