@@ -10,7 +10,7 @@ use keelet_lifecycle::status::ContainerState;
 use super::{Check, View, bare};
 use crate::{
     node::Life,
-    timeline::{Entry, Happening},
+    timeline::{Entry, Happening, Memory},
 };
 
 /// A container that runs was restarted once for each life it had before; the count never falls, and never counts lives
@@ -23,8 +23,8 @@ pub(crate) struct Counts {
     shown: BTreeSet<String>,
     /// Lives that vanished without anybody asking.
     vanished: BTreeSet<String>,
-    /// Starts that were given up with their agent, by pod and container; and those of them that a reboot made nobody
-    /// remember, so that they look like any failed start.
+    /// Starts that were given up with their agent, by pod and container; and those of them that a reboot or the loss of
+    /// the ledger made nobody remember, so that they look like any failed start.
     given_up: BTreeMap<(String, String), u32>,
     forgotten: BTreeMap<(String, String), u32>,
     /// A ledger that could not be written was left behind: lives that nobody remembers are not counted.
@@ -47,7 +47,9 @@ impl Check for Counts {
             Happening::GivenUp(instance) => {
                 *self.given_up.entry((instance.pod.clone(), instance.name.clone())).or_default() += 1;
             }
-            Happening::Reboot => self.forgotten = self.given_up.clone(),
+            Happening::Reboot | Happening::AgentStarts { memory: Memory::Wiped, .. } => {
+                self.forgotten = self.given_up.clone();
+            }
             Happening::Removed { instance, asked: false } => {
                 self.vanished.insert(instance.id.clone());
             }

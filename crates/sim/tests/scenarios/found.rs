@@ -2,7 +2,7 @@
 //! showed it, in the random world of that day: seeds change their course whenever that world learns something new.
 
 use keelet_lifecycle::status::ConditionType;
-use keelet_sim::{CallKind, CallOdds, Fate, World, millis, secs};
+use keelet_sim::{CallKind, CallOdds, Death, Fate, InFlight, World, millis, secs};
 
 /// Seed 5003624, the agent was wrong. STAT-5, CON-4: a container vanishes, which is counted as a restart at once. Then
 /// agent and ledger are lost before it is started again: the next agent counted the same restart once more.
@@ -15,6 +15,21 @@ fn a_restart_that_was_counted_before_the_ledger_was_lost_is_not_counted_again() 
     assert_eq!((world.container("main").restart_count, world.starts("main")), (1, 1), "{}", world.timeline_text());
     world.kill_agent().run(secs(1)).start_agent_without_ledger().settle();
     assert_eq!((world.container("main").restart_count, world.starts("main")), (1, 2), "{}", world.timeline_text());
+}
+
+/// Seed 1794960044, the checker was wrong: a start that the runtime gave up because its agent was gone looks like any failed
+/// start to an agent that has lost its ledger, and counts as one.
+#[test]
+fn a_start_that_was_given_up_counts_where_no_ledger_tells_why() {
+    let mut world =
+        World::new(1).pod("  containers:\n  - {name: main, image: app}\n").cluster().without_agent().build();
+    world.script("main").starts_slowly(secs(2));
+    world.start_agent().die_at(Death::Before(u64::MAX), InFlight::GivenUp);
+    let starts = |world: &World| world.timeline_text().contains("StartContainer web-main-1");
+    assert!(world.run_until(secs(10), starts), "{}", world.timeline_text());
+    world.kill_agent().run(secs(5)).start_agent_without_ledger().settle();
+    assert!(world.timeline_text().contains("web-main-1 is given up"), "{}", world.timeline_text());
+    assert_eq!(world.starts("main"), 1, "{}", world.timeline_text());
 }
 
 /// Seed 5003936, the world was wrong: a pull hung for ever because the faults ended while it was being carried out, and
