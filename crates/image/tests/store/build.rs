@@ -282,6 +282,11 @@ pub(crate) fn oci_archive(samples: &[Sample]) -> Vec<u8> {
     archive(&members)
 }
 
+/// Mode and owner, as `chmod` and `chown` write them.
+pub(crate) fn access(found: &fs::Metadata) -> String {
+    format!("{:o} {}:{}", found.mode() & 0o7777, found.uid(), found.gid())
+}
+
 /// Everything below a directory that somebody could notice: names, kinds, modes, owners, sizes and contents.
 pub(crate) fn listing(directory: &Path) -> Vec<String> {
     let mut lines = Vec::new();

@@ -168,16 +168,18 @@ fn everything_a_layer_can_hold_is_unpacked_as_it_was() {
     let image = store(place.path()).import(&Sample::new(vec![layer]).docker_archive()[..], None).unwrap().remove(0);
     let top = top_layer(place.path(), &image);
     let stat = |name: &str| fs::symlink_metadata(top.join(name)).unwrap();
-    assert_eq!((stat("").mode() & 0o7777, stat("").uid(), stat("").gid()), (0o751, 7, 8));
-    assert_eq!((stat("setid").mode() & 0o7777, stat("setid").uid(), stat("setid").gid()), (0o6755, 10, 20));
+    assert_eq!(access(&stat("")), "751 7:8", "the root");
+    assert_eq!(access(&stat("setid")), "6755 10:20", "setid");
     assert_eq!(stat("setid").mtime(), 1_000_000_000);
     assert_eq!(stat("big-owner").uid(), 3_000_000_000);
-    assert_eq!((stat("sticky").mode() & 0o7777, stat("sticky").mtime()), (0o1777, 1_000_000_000));
+    assert_eq!(access(&stat("sticky")), "1777 0:0", "sticky");
+    assert_eq!(stat("sticky").mtime(), 1_000_000_000);
     assert!(stat("null").file_type().is_char_device() && stat("disk").file_type().is_block_device());
-    assert_eq!((stat("null").rdev(), stat("null").mode() & 0o7777), (rustix::fs::makedev(1, 3), 0o666));
+    assert_eq!(stat("null").rdev(), rustix::fs::makedev(1, 3));
+    assert_eq!(access(&stat("null")), "666 0:0", "null");
     assert_eq!((stat("disk").rdev(), stat("disk").gid()), (rustix::fs::makedev(8, 1), 6));
     assert!(stat("pipe").file_type().is_fifo());
-    assert_eq!(stat("pipe").mode() & 0o7777, 0o622);
+    assert_eq!(access(&stat("pipe")), "622 0:0", "pipe");
     assert_eq!((fs::read_link(top.join("link")).unwrap().to_str(), stat("link").uid()), (Some("/out/of/here"), 5));
     assert_eq!(stat("hard").ino(), stat("setid").ino());
     assert_eq!(get_xattr(&top.join("capable"), "security.capability").as_deref(), Some(&capability[..]));
@@ -250,13 +252,15 @@ fn directories_that_a_layer_only_goes_through_stay_as_they_are_below() {
     let Source::Layers(layers) = &image.source else { panic!("no layers") };
     let layer = |index: usize| place.path().join("layers").join(&layers[index]).join("diff");
     let private = fs::metadata(layer(1).join("private")).unwrap();
-    assert_eq!((private.mode() & 0o7777, private.uid(), private.gid(), private.mtime()), (0o700, 5, 6, 1_000_000_000));
+    assert_eq!(access(&private), "700 5:6", "a directory that the layer below has");
+    assert_eq!(private.mtime(), 1_000_000_000);
     let fresh = fs::metadata(layer(1).join("fresh")).unwrap();
-    assert_eq!((fresh.mode() & 0o7777, fresh.uid()), (0o755, 0));
+    assert_eq!(access(&fresh), "755 0:0", "a directory that no layer has");
     let copied = fs::metadata(layer(1).join("again")).unwrap();
-    assert_eq!((copied.mode() & 0o7777, copied.uid(), copied.len()), (0o4755, 9, 7));
+    assert_eq!(access(&copied), "4755 9:9", "a hard link to a file of the layer below");
+    assert_eq!(copied.len(), 7);
     let new = fs::metadata(layer(3).join("private")).unwrap();
-    assert_eq!((new.mode() & 0o7777, new.uid()), (0o755, 0), "what is hidden is not inherited");
+    assert_eq!(access(&new), "755 0:0", "what is hidden is not inherited");
 }
 
 /// IMG-2: what a layer hides is hidden from the layer itself too, whether it hides the directory, one above it, or all that is in one
@@ -382,17 +386,22 @@ fn several_writers_at_once_lose_nothing() {
 
 const CHILD: &str = "KEELET_IMAGE_TEST_STORE";
 
-/// Not a test by itself: the process that the next test kills.
+/// Not a test by itself and never counted as one: the process that the next test kills.
 #[test]
+#[ignore = "it is the process that an_import_that_is_killed_leaves_nothing_after_the_next_start starts and kills"]
 fn child_that_imports_from_its_standard_input() {
-    let Some(root) = std::env::var_os(CHILD) else { return };
-    let _ = store(std::path::Path::new(&root)).import(std::io::stdin().lock(), None);
+    let Some(root) = std::env::var_os(CHILD) else {
+        return keelet_report::skipped("another test starts it as its child");
+    };
+    let ended = store(std::path::Path::new(&root)).import(std::io::stdin().lock(), None);
+    panic!("half an archive was imported to its end: {ended:?}");
 }
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a test may wait for its own child")]
 fn an_import_that_is_killed_leaves_nothing_after_the_next_start() {
     use std::io::Write as _;
+    use std::os::unix::process::ExitStatusExt as _;
     use std::process::{Command, Stdio};
     if !is_root() {
         return;
@@ -404,7 +413,7 @@ fn an_import_that_is_killed_leaves_nothing_after_the_next_start() {
         .packing(Packing::Plain)
         .docker_archive();
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "import::child_that_imports_from_its_standard_input"])
+        .args(["--exact", "--ignored", "import::child_that_imports_from_its_standard_input"])
         .env(CHILD, place.path())
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
@@ -426,7 +435,12 @@ fn an_import_that_is_killed_leaves_nothing_after_the_next_start() {
     store(place.path());
     assert!(has_begun());
     child.kill().unwrap();
-    child.wait().unwrap();
+    let ended = child.wait().unwrap();
+    assert_eq!(
+        ended.signal(),
+        Some(rustix::process::Signal::KILL.as_raw()),
+        "the import did not end before it was killed: {ended}"
+    );
     store(place.path());
     assert_eq!(listing(place.path()), before);
 }

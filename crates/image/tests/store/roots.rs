@@ -1,7 +1,7 @@
 //! Roots and volumes, in a mount namespace that only the test's own thread has.
 
 use std::fs;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
 use rustix::mount::{MountPropagationFlags, mount_change};
@@ -95,13 +95,16 @@ fn a_root_shows_the_layers_and_keeps_changes_to_itself() {
         assert_eq!(fs::read_to_string(one.join("etc/a")).unwrap(), "above");
         assert!(!one.join("etc/gone").exists() && !one.join("dir/hidden").exists() && one.join("dir/new").exists());
         let root = fs::metadata(&one).unwrap();
-        assert_eq!((root.mode() & 0o7777, root.uid(), root.gid()), (0o711, 3, 4));
+        assert_eq!(access(&root), "711 3:4", "the root");
 
         let before = store.root_usage("one").unwrap();
         fs::write(one.join("etc/a"), vec![b'x'; 200_000]).unwrap();
         fs::write(one.join("new"), "new").unwrap();
         let after = store.root_usage("one").unwrap();
-        assert!(after.bytes >= before.bytes + 200_000 && after.inodes > before.inodes, "{before:?} {after:?}");
+        assert!(
+            after.bytes >= before.bytes + 200_000 && after.inodes > before.inodes,
+            "one file of 200,000 bytes and one more: from {before:?} to {after:?}"
+        );
         assert_eq!(fs::read_to_string(two.join("etc/a")).unwrap(), "above");
         assert_eq!(fs::read_to_string(top_layer(place.path(), &image).join("etc/a")).unwrap(), "above");
 
