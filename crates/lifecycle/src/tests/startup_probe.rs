@@ -91,7 +91,7 @@ fn startup_kills_when_the_threshold_is_reached() {
         let mut world = World::with_spec(&spec);
         world.hold(|operation| matches!(operation, Operation::Stop { .. }));
         world.answer("main", ProbeKind::Startup, Outcome::Failure).seconds(310);
-        assert_eq!(kill_times(&world, ProbeKind::Startup), [killed], "{delay} {threshold}");
+        assert_eq!(kill_times(&world, ProbeKind::Startup), [killed], "delay {delay} s, threshold {threshold}");
         assert_eq!(world.probed_at("main", ProbeKind::Startup).len(), threshold, "on hold after that");
         assert!(kill_times(&world, ProbeKind::Liveness).is_empty());
         assert_eq!(world.bits("main"), (false, false));

@@ -173,14 +173,13 @@ fn starts(place: &Place, shape: Shape) -> bool {
 
 /// Starts a container for each place, and looks at the node after each.
 async fn all_places(world: &mut World, shape: Shape, users: Users) -> Shown {
-    let Some(busybox) = crate::program("busybox") else { return Shown::Skipped("no busybox for an image".to_owned()) };
     let pod = match users {
         Users::Nodes => world.pod("hostile").await,
         Users::Own => users::pod(world, "hostile", 0).await,
     };
     let mut wrong = Vec::new();
     for (number, place) in PLACES.iter().enumerate() {
-        let stand = Stand::new(world, &format!("{number}"), &busybox);
+        let stand = Stand::new(world, &format!("{number}"));
         stand.put(place, shape);
         let before = stand.on_node();
         let mut config = stand.config(world, place);
@@ -242,7 +241,7 @@ struct Stand {
 // === impl Stand ===
 
 impl Stand {
-    fn new(world: &World, name: &str, busybox: &Path) -> Self {
+    fn new(world: &World, name: &str) -> Self {
         let dir = world.dir.join("stands").join(name);
         let stand = Self {
             name: format!("row{name}"),
@@ -254,13 +253,15 @@ impl Stand {
         for dir in [&stand.image.join("bin"), &stand.image.join("etc"), &stand.volume, &stand.outside] {
             fs::create_dir_all(dir).unwrap();
         }
-        let program = world.dir.join("busybox");
-        if !program.exists() {
-            fs::copy(busybox, &program).unwrap();
+        // Looked up and copied once: the images of a case share them.
+        let programs = world.dir.join("programs");
+        if !programs.exists() {
+            for (place, file) in keelet_fixtures::files(&["sh", "sleep"]) {
+                fs::create_dir_all(programs.join(&place).parent().unwrap()).unwrap();
+                fs::copy(file, programs.join(place)).unwrap();
+            }
         }
-        for name in ["sh", "sleep"] {
-            fs::hard_link(&program, stand.image.join("bin").join(name)).unwrap();
-        }
+        link_all(&programs, &stand.image);
         fs::write(stand.image.join("etc/passwd"), "root:x:0:0:root:/:/bin/sh\n").unwrap();
         fs::write(stand.image.join("etc/group"), "root:x:0:\n").unwrap();
         fs::write(&stand.file, "").unwrap();
@@ -344,6 +345,19 @@ fn volume(inside: &str, outside: &Path) -> v1::Mount {
     v1::Mount { container_path: inside.to_owned(), host_path: outside.display().to_string(), ..v1::Mount::default() }
 }
 
+/// The same files again, as hard links.
+fn link_all(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().flatten() {
+        let (source, target) = (entry.path(), to.join(entry.file_name()));
+        if entry.file_type().unwrap().is_dir() {
+            link_all(&source, &target);
+        } else {
+            fs::hard_link(source, target).unwrap();
+        }
+    }
+}
+
 /// What differs, in lines of a description.
 fn changes(before: &[String], after: &[String]) -> String {
     let without = |lines: &[String], others: &[String]| {
@@ -373,13 +387,12 @@ fn describe(path: &Path, lines: &mut Vec<String>) {
 
 /// Where a volume's path is a link to what the runtime mounts or makes itself, the runtime makes nothing in the volume.
 async fn volumes_change_nothing_where_a_link_leads_to_a_mount_of_the_runtime(world: &mut World) -> Shown {
-    let Some(busybox) = crate::program("busybox") else { return Shown::Skipped("no busybox for an image".to_owned()) };
     let pod = world.pod("onto").await;
     let mut wrong = Vec::new();
     let targets = ["/", "/dev", "/dev/pts", "/dev/shm", "/proc", "/sys", "/etc", "../../..", "/dev/../dev"];
     for (number, target) in targets.into_iter().enumerate() {
         for in_volume in [false, true] {
-            let stand = Stand::new(world, &format!("{number}-{in_volume}"), &busybox);
+            let stand = Stand::new(world, &format!("{number}-{in_volume}"));
             fs::write(stand.volume.join("ptmx"), "the volume's\n").unwrap();
             let other = stand.outside.join("volume");
             fs::create_dir(&other).unwrap();
@@ -415,7 +428,6 @@ const ROUNDS: usize = 12;
 /// A process of the pod exchanges a directory or file of a shared volume with a link, as fast as it can, while containers start that
 /// use it: as a mount point, below a mount point, as the working directory, as what the runtime mounts itself.
 async fn places_that_are_swapped_during_a_start_stay_in_the_container(world: &mut World) -> Shown {
-    let Some(busybox) = crate::program("busybox") else { return Shown::Skipped("no busybox for an image".to_owned()) };
     let pod = world.pod("race").await;
     // The volume's place, the name in it that is swapped, and what the container asks for below it.
     let rows: [(&str, &str, &str, Asks); 9] = [
@@ -431,7 +443,7 @@ async fn places_that_are_swapped_during_a_start_stay_in_the_container(world: &mu
     ];
     let mut wrong = Vec::new();
     for (number, (at, name, path, asks)) in rows.into_iter().enumerate() {
-        let stand = Stand::new(world, &format!("swap{number}"), &busybox);
+        let stand = Stand::new(world, &format!("swap{number}"));
         let in_image = stand.image.join(stand.outside.strip_prefix("/").unwrap());
         fs::create_dir_all(&in_image).unwrap();
         fs::write(in_image.join("file"), "the image's\n").unwrap();

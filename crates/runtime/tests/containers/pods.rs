@@ -52,7 +52,7 @@ async fn a_pod_has_its_own_network_names_and_memory(world: &mut World) -> Shown 
     let (a, b): (Vec<_>, Vec<_>) = (a.lines().collect(), b.lines().collect());
     assert_eq!(a[..3], b[..3], "containers of a pod share these");
     assert_ne!(a[3], b[3], "but have their own processes");
-    assert!(a.iter().zip(&node).all(|(inside, outside)| inside != outside), "{a:?} {node:?}");
+    assert!(a.iter().zip(&node).all(|(inside, outside)| inside != outside), "the pod has {a:?}, the node {node:?}");
     // What is written to shared memory in one is read in the other.
     world
         .output(

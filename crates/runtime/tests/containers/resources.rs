@@ -204,7 +204,8 @@ async fn a_pod_has_shares_and_limits_as_a_whole(world: &mut World) -> Shown {
         let states = [world.status(&both[0]).await, world.status(&both[1]).await];
         states.into_iter().find(|status| status.state() == v1::ContainerState::ContainerExited)
     });
-    assert_eq!(killed.await.reason, "OOMKilled");
+    let killed = killed.await;
+    assert_eq!(killed.reason, "OOMKilled", "why the container ended that was over the limit of its pod: {killed:?}");
 
     // What is named belongs to whoever named it.
     let named = format!("{}/named", world.cgroup);

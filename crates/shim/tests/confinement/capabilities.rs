@@ -168,7 +168,7 @@ fn what_cannot_be_is_an_error() -> Shown {
     }
     let error = |role: &str, args: &[&str]| {
         let output = child(role, args);
-        assert!(!output.status.success(), "{role} {args:?}");
+        assert!(!output.status.success(), "{role} {args:?} was allowed: {output:?}");
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
     let raised = error("apply-twice", &["CHOWN,SETPCAP", "CHOWN,KILL"]);

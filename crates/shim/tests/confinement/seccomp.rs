@@ -107,8 +107,8 @@ fn the_default_profile_refuses_calls() -> Shown {
 fn the_default_profile_lets_a_shell_work() -> Shown {
     let told = told_by("filtered-shell", &[]);
     let lines: Vec<&str> = told.lines().collect();
-    let [sum, files, filter, code] = lines[..] else { panic!("{told}") };
-    assert_eq!((sum, filter, code), ("42", "Seccomp:\t2", "7"));
+    let [sum, files, filter, code] = lines[..] else { panic!("the shell told other than four lines: {told}") };
+    assert_eq!((sum, filter, code), ("42", "Seccomp:\t2", "7"), "a sum, the filter and an exit code, told by a shell");
     assert!(files.trim().parse::<u32>().unwrap() > 3, "{told}");
     Shown::Yes
 }
@@ -126,7 +126,12 @@ fn a_32_bit_call_ends_the_process() -> Shown {
 }
 
 fn a_rule_that_kills_kills() -> Shown {
-    assert_eq!(child("killed", &[]).status.signal(), Some(libc::SIGSYS));
+    let output = child("killed", &[]);
+    assert_eq!(
+        output.status.signal(),
+        Some(libc::SIGSYS),
+        "how a process ended that made a forbidden call: {output:?}"
+    );
     Shown::Yes
 }
 

@@ -54,7 +54,10 @@ async fn a_sidecar_triggers_and_main_ends_too(node: &Node) {
     assert_same_pod(&before, &after);
     assert_eq!(after.history("side"), (42, "Error"));
     let (code, reason) = after.history("main");
-    assert!(matches!(code, 1 | 137) && reason == "RestartingAllContainers", "{code} {reason}");
+    assert!(
+        matches!(code, 1 | 137) && reason == "RestartingAllContainers",
+        "the victim's last exit: code {code}, reason {reason}"
+    );
 }
 
 /// SCN-A3: what ran before is restarted, and the regular container starts for the first time.

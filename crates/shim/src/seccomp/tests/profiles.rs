@@ -163,7 +163,7 @@ fn jumps_over_more_than_255_instructions_arrive() {
     for (name, arg, action) in
         [("read", 0, ALLOW), ("read", 199, ALLOW), ("read", 200, errno(libc::EPERM)), ("mmap", 0, 0x7ffc_0000)]
     {
-        assert_eq!(ask(&profile, name, &[arg]), action, "{name} {arg}");
+        assert_eq!(ask(&profile, name, &[arg]), action, "{name} with the argument {arg}");
     }
 }
 
