@@ -157,3 +157,48 @@ impl Registry {
         self.pods().values().for_each(|entry| entry.slot.hint());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use keelet_lifecycle::{
+        Wall,
+        observed::{Instance, Sandbox},
+    };
+
+    use super::*;
+    use crate::bed::pod;
+
+    /// An event that names no pod finds it by the ID of a container or of a sandbox, and wakes no other.
+    #[test]
+    fn an_event_finds_its_pod_by_the_id_of_a_container_or_sandbox() {
+        let registry = Registry::default();
+        let (slot, other) = (Arc::new(Slot::default()), Arc::new(Slot::default()));
+        registry.enter(&pod("web", "a"), &slot);
+        registry.enter(&pod("db", "b"), &other);
+        let sandbox = Sandbox {
+            id: "s1".to_owned(),
+            ready: true,
+            attempt: 0,
+            created_at: Wall::default(),
+            ips: Vec::new(),
+            host_network: false,
+        };
+        let instance = Instance {
+            id: "fake://c1".to_owned(),
+            name: "main".to_owned(),
+            sandbox: "s1".to_owned(),
+            attempt: 0,
+            hash: None,
+            image: String::new(),
+            image_id: String::new(),
+            created_at: Wall::default(),
+            state: InstanceState::Created,
+        };
+        registry.note("a", &Look { sandboxes: vec![sandbox], containers: vec![instance], ..Look::default() });
+        for (id, finds) in [("c1", true), ("s1", true), ("c2", false), ("", false)] {
+            registry.hint_by_id(id);
+            assert_eq!((slot.take().look, other.take().look), (finds, false), "{id:?}");
+        }
+        assert_eq!(registry.totals().0, 1, "one pod has a sandbox in use");
+    }
+}

@@ -83,3 +83,51 @@ async fn follow_containerd(node: &Node, mut events: Exits) -> Result<(), keelet_
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Extent,
+        bed::{Bed, pass, pod, wanted},
+    };
+
+    /// What happened between two streams of events is looked for as soon as the second begins, and a stream that was there
+    /// makes the next pause a short one.
+    #[tokio::test(start_paused = true)]
+    async fn what_happens_between_two_streams_is_seen_when_the_second_begins() {
+        let (bed, web) = (Bed::new(), pod("web", "a"));
+        let (_, main) = bed.runtime.put(&web);
+        bed.remember(&web, keelet_lifecycle::Evidence::default(), Some(&web));
+        let agent = bed.agent().await;
+        agent.set_pods(wanted(&[&web]), Extent::Complete);
+        // Longer than audits are frequent, so that nothing but the stream can tell.
+        for cut in 1..=6 {
+            pass(Duration::from_secs(3)).await;
+            bed.runtime.cut_off();
+            pass(FIRST_PAUSE + Duration::from_millis(1)).await;
+            let streams = bed.runtime.calls("GetContainerEvents").len();
+            assert_eq!(streams, cut + 1, "the pause grows although every stream was there");
+        }
+        pass(Duration::from_secs(3)).await;
+        bed.runtime.cut_off();
+        bed.runtime.end(&main, 1);
+        pass(FIRST_PAUSE + Duration::from_millis(10)).await;
+        assert_eq!(bed.runtime.calls("CreateContainer").len(), 1, "the exit between two streams is not seen");
+    }
+
+    /// An event need not name the pod: the ID of a container is enough.
+    #[tokio::test(start_paused = true)]
+    async fn an_event_makes_its_pod_look() {
+        let (bed, web) = (Bed::new(), pod("web", "a"));
+        let (_, main) = bed.runtime.put(&web);
+        bed.remember(&web, keelet_lifecycle::Evidence::default(), Some(&web));
+        let agent = bed.agent().await;
+        agent.set_pods(wanted(&[&web]), Extent::Complete);
+        pass(Duration::from_secs(3)).await;
+        bed.runtime.end(&main, 1);
+        bed.runtime.tell(&main).await;
+        pass(Duration::from_millis(10)).await;
+        assert_eq!(bed.runtime.calls("CreateContainer").len(), 1, "the exit is not seen");
+    }
+}

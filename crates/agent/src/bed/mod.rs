@@ -4,11 +4,11 @@
 mod disk;
 mod runtime;
 
-use std::{sync::Arc, time::Duration};
+use std::{num::NonZeroUsize, path::Path, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use keelet_ledger::{Disk, Entry, Ledger, OsDisk, PodRef};
-use keelet_lifecycle::{BootId, Evidence, Moment, Rules, Wall};
+use keelet_lifecycle::{BootId, Evidence, Moment, Rules, Wall, status::ConditionType};
 use keelet_pod::{Features, Pod};
 use keelet_prober::TcpDial;
 use tempfile::TempDir;
@@ -28,6 +28,8 @@ const BOOT: BootId = BootId::from_u128(1);
 pub(crate) struct Bed {
     pub(crate) runtime: FakeRuntime,
     pub(crate) readers: Arc<LocalReaders>,
+    /// Pulls that an agent may have under way at once.
+    pub(crate) parallel_pulls: Option<NonZeroUsize>,
     clock: Arc<TestClock>,
     directory: TempDir,
 }
@@ -63,14 +65,24 @@ impl Bed {
         Self {
             runtime: FakeRuntime::default(),
             readers: Arc::default(),
+            parallel_pulls: None,
             clock: Arc::new(TestClock(Instant::now())),
             directory: tempfile::tempdir().expect("a directory"),
         }
     }
 
+    /// Where everything of this node is: `logs`, `kubelet`, `ledger`, `run`.
+    pub(crate) fn root(&self) -> &Path {
+        self.directory.path()
+    }
+
     fn ledger_settings(&self) -> keelet_ledger::Settings {
-        let root = self.directory.path();
+        let root = self.root();
         keelet_ledger::Settings::new(root.join("ledger"), root.join("run"), BOOT)
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        self.clock.now()
     }
 
     /// The ledger, which no agent has open.
@@ -105,7 +117,7 @@ impl Bed {
 
     /// An agent whose ledger is on that disk.
     pub(crate) async fn agent_on<D: Disk + Send + 'static>(&self, disk: D) -> Agent {
-        let root = self.directory.path();
+        let root = self.root();
         let doors = Doors {
             runtime: keelet_cri::Runtime::in_process(self.runtime.clone(), self.runtime.clone()),
             clock: Arc::clone(&self.clock) as Arc<dyn Clock>,
@@ -122,11 +134,16 @@ impl Bed {
             mode: Mode::Standalone,
             probe_limit: 4,
             facts: NodeFacts::default(),
-            parallel_pulls: None,
+            parallel_pulls: self.parallel_pulls,
             upkeep: Upkeep::default(),
         };
         Agent::start(doors, settings).await.expect("an agent")
     }
+}
+
+/// Whether the condition Ready of a pod is True, as readers see it.
+pub(crate) fn is_ready(readers: &LocalReaders, uid: &str) -> bool {
+    readers.statuses().get(uid).is_some_and(|published| published.status.is_true(&ConditionType::Ready))
 }
 
 /// Lets that much of the test's time pass. Everything that happens within it has happened afterwards.

@@ -34,7 +34,12 @@ struct State {
     containers: BTreeMap<String, (String, v1::ContainerStatus)>,
     calls: Vec<String>,
     held: BTreeSet<String>,
+    held_back: BTreeSet<String>,
     failing: BTreeMap<String, Code>,
+    /// What commands in containers end with.
+    exit_code: i32,
+    /// Grace periods that containers were stopped with.
+    graces: BTreeMap<String, i64>,
     listeners: Vec<mpsc::Sender<Result<v1::ContainerEventResponse, Status>>>,
 }
 
@@ -51,8 +56,14 @@ impl FakeRuntime {
         self.state().held.insert(call.to_owned());
     }
 
+    /// The same before they take effect.
+    pub(crate) fn hold_back(&self, call: &str) {
+        self.state().held_back.insert(call.to_owned());
+    }
+
     pub(crate) fn release(&self, call: &str) {
         self.state().held.remove(call);
+        self.state().held_back.remove(call);
         self.moved.send_modify(|moved| *moved += 1);
     }
 
@@ -77,8 +88,7 @@ impl FakeRuntime {
 
     /// Waits until so many have been made.
     pub(crate) async fn called_often(&self, beginning: &str, times: usize) {
-        let mut moved = self.moved.subscribe();
-        let _ = moved.wait_for(|_| self.calls(beginning).len() >= times).await;
+        self.until(|state| state.calls.iter().filter(|call| call.starts_with(beginning)).count() >= times).await;
     }
 
     /// A ready sandbox of a pod with a running container `main`, as an earlier agent would have left them.
@@ -98,6 +108,47 @@ impl FakeRuntime {
         self.state().sandboxes.get_mut(sandbox).expect("a sandbox").network = Some(network);
     }
 
+    /// A container ends by itself, and no event tells.
+    pub(crate) fn end(&self, container: &str, exit_code: i32) {
+        self.state().end(container, exit_code);
+    }
+
+    /// The seconds that a container was given to stop.
+    pub(crate) fn grace_of(&self, container: &str) -> Option<i64> {
+        self.state().graces.get(container).copied()
+    }
+
+    /// From now on every command in a container ends with this code.
+    pub(crate) fn answer_exec(&self, exit_code: i32) {
+        self.state().exit_code = exit_code;
+    }
+
+    /// Annotates a container.
+    pub(crate) fn annotate(&self, container: &str, key: &str, value: &str) {
+        let mut state = self.state();
+        let (_, status) = state.containers.get_mut(container).expect("a container");
+        status.annotations.insert(key.to_owned(), value.to_owned());
+    }
+
+    /// Tells those who listen of something that happened to a container or sandbox. The pod is not named, as some runtimes
+    /// do not.
+    pub(crate) async fn tell(&self, id: &str) {
+        let event = v1::ContainerEventResponse { container_id: id.to_owned(), ..Default::default() };
+        let listeners = self.state().listeners.clone();
+        for listener in listeners {
+            let _ = listener.send(Ok(event.clone())).await;
+        }
+    }
+
+    /// Ends all streams of events.
+    pub(crate) fn cut_off(&self) {
+        self.state().listeners.clear();
+    }
+
+    async fn until(&self, is_so: impl Fn(&State) -> bool) {
+        let _ = self.moved.subscribe().wait_for(|_| is_so(&self.state())).await;
+    }
+
     async fn answer<T>(
         &self,
         call: &str,
@@ -105,19 +156,23 @@ impl FakeRuntime {
         effect: impl FnOnce(&mut State) -> Result<T, Status>,
     ) -> Answered<T> {
         let call = format!("{call} {subject}");
+        self.state().calls.push(call.clone());
+        self.moved.send_modify(|moved| *moved += 1);
+        self.until(|state| !begins_with(&state.held_back, &call)).await;
         let effected = {
             let mut state = self.state();
-            state.calls.push(call.clone());
             match state.failing.iter().find(|(beginning, _)| call.starts_with(beginning.as_str())) {
                 Some((_, code)) => Err(Status::new(*code, "told to fail")),
                 None => effect(&mut state),
             }
         };
-        self.moved.send_modify(|moved| *moved += 1);
-        let is_held = || self.state().held.iter().any(|beginning| call.starts_with(beginning.as_str()));
-        let _ = self.moved.subscribe().wait_for(|_| !is_held()).await;
+        self.until(|state| !begins_with(&state.held, &call)).await;
         effected.map(Response::new)
     }
+}
+
+fn begins_with(beginnings: &BTreeSet<String>, call: &str) -> bool {
+    beginnings.iter().any(|beginning| call.starts_with(beginning.as_str()))
 }
 
 // === impl State ===
@@ -288,8 +343,9 @@ impl RuntimeService for FakeRuntime {
     }
 
     async fn stop_container(&self, request: Request<v1::StopContainerRequest>) -> Answered<v1::StopContainerResponse> {
-        let id = request.into_inner().container_id;
+        let v1::StopContainerRequest { container_id: id, timeout } = request.into_inner();
         self.answer("StopContainer", &id, |state| {
+            state.graces.insert(id.clone(), timeout);
             state.end(&id, 143);
             Ok(v1::StopContainerResponse {})
         })
@@ -337,6 +393,14 @@ impl RuntimeService for FakeRuntime {
         self.answer("ContainerStatus", &id, |state| {
             let found = state.containers.get(&id).ok_or_else(|| Status::not_found("no such container"))?;
             Ok(v1::ContainerStatusResponse { status: Some(found.1.clone()), ..Default::default() })
+        })
+        .await
+    }
+
+    async fn exec_sync(&self, request: Request<v1::ExecSyncRequest>) -> Answered<v1::ExecSyncResponse> {
+        let id = request.into_inner().container_id;
+        self.answer("ExecSync", &id, |state| {
+            Ok(v1::ExecSyncResponse { exit_code: state.exit_code, ..Default::default() })
         })
         .await
     }

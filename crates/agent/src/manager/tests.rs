@@ -1,7 +1,8 @@
+use keelet_lifecycle::evidence::{Ending, EndingCause};
 use tonic::Code;
 
 use super::*;
-use crate::bed::{Bed, pass, pod, wanted};
+use crate::bed::{Bed, GatedDisk, pass, pod, pod_of, wanted};
 
 /// A manager that hangs, or has ended, shows no sign of life.
 #[tokio::test]
@@ -97,4 +98,106 @@ async fn an_unwanted_pod_without_a_copy_ends_before_it_is_forgotten() {
     bed.runtime.called("RemovePodSandbox").await;
     pass(Duration::from_secs(10)).await;
     assert_eq!(bed.remembered(), Vec::<String>::new(), "remembered although nothing is left of it");
+}
+
+/// Pods of two namespaces may have one name.
+#[tokio::test(start_paused = true)]
+async fn a_name_is_taken_within_its_namespace_only() {
+    let bed = Bed::new();
+    let elsewhere =
+        pod_of("metadata: {name: web, namespace: other, uid: b}\nspec: {containers: [{name: main, image: app}]}\n");
+    let agent = bed.agent().await;
+    agent.set_pods(wanted(&[&pod("web", "a"), &elsewhere]), Extent::Complete);
+    pass(Duration::from_secs(10)).await;
+    let made: BTreeSet<_> = bed.runtime.calls("RunPodSandbox").into_iter().collect();
+    assert_eq!(made, ["RunPodSandbox a", "RunPodSandbox b"].map(str::to_owned).into(), "both of them run");
+}
+
+/// A source that goes on naming a pod that it has deleted does not bring it back.
+#[tokio::test(start_paused = true)]
+async fn a_deleted_pod_that_is_still_named_stays_gone() {
+    let (bed, a) = (Bed::new(), pod("web", "a"));
+    let agent = bed.agent().await;
+    agent.set_pods(wanted(&[&a]), Extent::Complete);
+    bed.runtime.called("StartContainer").await;
+    let deletion = Some(Deletion { grace: Duration::from_secs(1) });
+    let deleted = Wanted { deletion, ..Wanted::new(Arc::clone(&a)) };
+    agent.set_pods(WantedPods::from([(a.uid.clone(), deleted)]), Extent::Complete);
+    bed.runtime.called("RemovePodSandbox").await;
+    tokio::select! {
+        // One that ends at once, again and again, leaves no time to pass.
+        () = bed.runtime.called_often("ListPodSandbox a", 100) => panic!("a deleted pod was taken up again"),
+        () = pass(Duration::from_secs(100)) => assert!(agent.is_empty(), "the pod is not gone"),
+    }
+}
+
+/// API-19: a pod that comes back under its UID while the old one ends is another one: the deletion stays, also if the pod's own
+/// task has not heard of it yet.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_comes_back_under_its_uid_does_not_undo_the_deletion() {
+    let (bed, a) = (Bed::new(), pod("web", "a"));
+    let agent = bed.agent().await;
+    let mut manager = Manager::new(Arc::clone(&agent.node), Arc::default(), Vec::new());
+    manager.heard = true;
+    for (now, deleted) in [(wanted(&[&a]), false), (WantedPods::new(), true), (wanted(&[&a]), true)] {
+        manager.wanted = now;
+        manager.reconcile();
+        assert_eq!(manager.pods["a"].wanted.deletion.is_some(), deleted, "the wish that its task is told");
+    }
+}
+
+/// KEEP-20: an agent that finds a pod on its way out says so to its readers, as the one before it did.
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_an_earlier_agent_began_is_told_to_readers() {
+    let (bed, a) = (stuck(), pod("web", "a"));
+    bed.runtime.put(&a);
+    let mut evidence = Evidence::default();
+    let since = bed.now();
+    evidence.durable.ending =
+        Some(Ending { cause: EndingCause::Deleted, since, grace: Duration::from_secs(1), deleted: true });
+    bed.remember(&a, evidence, Some(&a));
+    let agent = bed.agent().await;
+    agent.set_pods(wanted(&[&a]), Extent::Complete);
+    pass(Duration::from_secs(5)).await;
+    let statuses = bed.readers.statuses();
+    assert!(statuses["a"].leaving.is_some(), "readers do not see that it ends");
+}
+
+/// Forgetting a pod is tried until the ledger has done it: the next agent would bring the pod back.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_the_ledger_cannot_forget_yet_is_forgotten_later() {
+    let (bed, a) = (Bed::new(), pod("web", "a"));
+    let refusals = Arc::new(Mutex::new(3));
+    let left = Arc::clone(&refusals);
+    let disk = GatedDisk::new(move |path| {
+        let is_removal = path.file_name().is_some_and(|name| name.to_string_lossy().contains("gone"));
+        let mut left = left.lock().expect("no panic");
+        if is_removal && *left > 0 {
+            *left -= 1;
+            return Err(std::io::ErrorKind::ReadOnlyFilesystem.into());
+        }
+        Ok(())
+    });
+    let agent = bed.agent_on(disk).await;
+    agent.set_pods(wanted(&[&a]), Extent::Complete);
+    bed.runtime.called("StartContainer").await;
+    pass(Duration::from_secs(1)).await;
+    assert_eq!(bed.remembered(), ["a"]);
+    agent.set_pods(WantedPods::new(), Extent::Complete);
+    pass(Duration::from_secs(100)).await;
+    assert_eq!(bed.remembered(), Vec::<String>::new(), "the pod is still in the ledger");
+    assert_eq!(*refusals.lock().expect("no panic"), 0, "the disk did not refuse as often as it should");
+}
+
+/// What belongs to no pod gets the time to end that its pod would have given it, and the API's default if it does not say.
+#[tokio::test(start_paused = true)]
+async fn orphans_have_the_grace_period_of_their_pod() {
+    let bed = Bed::new();
+    let (_, says) = bed.runtime.put(&pod("says", "a"));
+    let (_, silent) = bed.runtime.put(&pod("silent", "b"));
+    bed.runtime.annotate(&says, "io.kubernetes.pod.terminationGracePeriod", "7");
+    let agent = bed.agent().await;
+    agent.set_pods(WantedPods::new(), Extent::Complete);
+    bed.runtime.called_often("RemovePodSandbox", 2).await;
+    assert_eq!((bed.runtime.grace_of(&says), bed.runtime.grace_of(&silent)), (Some(7), Some(30)));
 }

@@ -1,37 +1,35 @@
-use std::time::Duration;
+use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
 use keelet_lifecycle::operation::{OpId, OpResult, Operation};
+use keelet_pod::Pod;
 use tokio::sync::oneshot;
 
 use super::{Bench, run};
 use crate::{
-    bed::{Bed, pod},
+    Agent,
+    bed::{Bed, pass, pod, pod_of},
     slot::{Slot, Wanted},
 };
 
 /// An operation of a pod that can be cancelled, and what became of it.
 struct Started {
     cancel: Option<oneshot::Sender<()>>,
-    slot: std::sync::Arc<Slot>,
+    slot: Arc<Slot>,
 }
 
 impl Started {
-    async fn new(bed: &Bed, operation: Operation) -> Self {
-        let agent = bed.agent().await;
-        let slot = std::sync::Arc::new(Slot::default());
-        let work = Bench::new(std::sync::Arc::clone(&agent.node), std::sync::Arc::clone(&slot))
-            .for_operation(&Wanted::new(pod("web", "a")), None);
+    fn new(agent: &Agent, pod: Arc<Pod>, operation: Operation) -> Self {
+        let slot = Arc::new(Slot::default());
+        let work = Bench::new(Arc::clone(&agent.node), Arc::clone(&slot)).for_operation(&Wanted::new(pod), None);
         let (cancel, cancelled) = oneshot::channel();
-        // The agent lives as long as its operation.
-        tokio::spawn(async move {
-            run(work, OpId(1), operation, cancelled).await;
-            drop(agent);
-        });
+        tokio::spawn(run(work, OpId(1), operation, cancelled));
         Self { cancel: Some(cancel), slot }
     }
 
-    fn cancel(&mut self) {
+    /// Cancels it, and lets it take notice.
+    async fn cancel(&mut self) {
         self.cancel = None;
+        pass(Duration::from_millis(1)).await;
     }
 
     async fn result(&self) -> OpResult {
@@ -48,14 +46,51 @@ impl Started {
 #[tokio::test(start_paused = true)]
 async fn a_launch_that_is_cancelled_after_create_does_not_start() {
     let bed = Bed::new();
+    let agent = bed.agent().await;
     bed.runtime.hold("CreateContainer");
     let launch = Operation::Launch { container: "main".to_owned(), attempt: 0, sandbox: "sandbox-1".to_owned() };
-    let mut started = Started::new(&bed, launch).await;
+    let mut started = Started::new(&agent, pod("web", "a"), launch);
     bed.runtime.called("CreateContainer").await;
-    started.cancel();
-    tokio::time::sleep(Duration::from_millis(1)).await;
+    started.cancel().await;
     bed.runtime.release("CreateContainer");
     let result = started.result().await;
     assert_eq!(bed.runtime.calls("StartContainer"), Vec::<String>::new(), "it was started although it was cancelled");
     assert_eq!(result, OpResult::Cancelled);
+}
+
+/// A pod that goes away while its sandbox is made has to know of the sandbox: the operation ends when it is there.
+#[tokio::test(start_paused = true)]
+async fn a_sandbox_that_is_being_made_is_waited_for_when_cancelled() {
+    let bed = Bed::new();
+    let agent = bed.agent().await;
+    bed.runtime.hold("RunPodSandbox");
+    let mut started = Started::new(&agent, pod("web", "a"), Operation::CreateSandbox { attempt: 0 });
+    bed.runtime.called("RunPodSandbox").await;
+    started.cancel().await;
+    assert!(started.slot.take().finished.is_empty(), "it ended before the runtime has said whether there is a sandbox");
+    bed.runtime.release("RunPodSandbox");
+    assert_eq!(started.result().await, OpResult::Done);
+}
+
+/// No more images are pulled at once than the node allows.
+#[tokio::test(start_paused = true)]
+async fn pulls_take_turns() {
+    let mut bed = Bed::new();
+    bed.parallel_pulls = NonZeroUsize::new(1);
+    let agent = bed.agent().await;
+    bed.runtime.hold("PullImage");
+    let pull = |uid: &str| {
+        let web = pod_of(&format!(
+            "metadata: {{name: {uid}, uid: {uid}}}\nspec: {{containers: [{{name: main, image: {uid}, imagePullPolicy: Always}}]}}\n"
+        ));
+        let operation = Operation::EnsureImage { container: "main".to_owned(), image: uid.to_owned() };
+        Started::new(&agent, web, operation)
+    };
+    let (first, second) = (pull("first"), pull("second"));
+    bed.runtime.called("PullImage").await;
+    pass(Duration::from_secs(1)).await;
+    assert_eq!(bed.runtime.calls("PullImage"), ["PullImage first"], "two pulls are under way");
+    bed.runtime.release("PullImage");
+    assert_eq!((first.result().await, second.result().await), (OpResult::Done, OpResult::Done));
+    assert_eq!(bed.runtime.calls("PullImage"), ["PullImage first", "PullImage second"]);
 }

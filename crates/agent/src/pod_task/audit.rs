@@ -141,6 +141,8 @@ mod tests {
         assert!(audit.is_due(now));
         audit.begun();
         assert!(audit.failed(now, 3), "the first is worth a word");
+        assert!(audit.is_due(now + FIRST_PAUSE), "it is asked again without a hint");
+        assert_eq!(audit.next(), Some(now + FIRST_PAUSE));
         audit.want(true);
         assert!(!audit.is_due(now));
         assert!(audit.is_due(now + FIRST_PAUSE));

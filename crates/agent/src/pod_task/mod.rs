@@ -406,3 +406,6 @@ fn passed(result: &OpResult) -> bool {
 pub(crate) fn deletion_of(pod: &Pod) -> Deletion {
     Deletion { grace: pod.termination_grace }
 }
+
+#[cfg(test)]
+mod tests;

@@ -113,6 +113,11 @@ pub(super) async fn drop_old(node: Arc<Node>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        Extent, Upkeep,
+        bed::{Bed, pass, pod, wanted},
+        upkeep::LogRules,
+    };
 
     #[test]
     fn a_log_is_rotated_when_it_has_the_size() {
@@ -121,6 +126,27 @@ mod tests {
         {
             assert_eq!(act(size, 100), act_expected, "{size:?}");
         }
+    }
+
+    /// A runtime that does not begin a new file writes on into the old one, so that one has its name again.
+    #[tokio::test(start_paused = true)]
+    async fn a_log_that_is_not_reopened_has_its_name_again() {
+        let (bed, web) = (Bed::new(), pod("web", "a"));
+        let (_, main) = bed.runtime.put(&web);
+        bed.remember(&web, keelet_lifecycle::Evidence::default(), Some(&web));
+        bed.runtime.fail("ReopenContainerLog", Some(tonic::Code::Internal));
+        let directory = bed.root().join("logs/default_web_a/main");
+        std::fs::create_dir_all(&directory).expect("made");
+        std::fs::write(directory.join("0.log"), "a line").expect("written");
+        let agent = bed.agent().await;
+        agent.set_pods(wanted(&[&web]), Extent::Complete);
+        let logs = LogRules { max_bytes: Some(3), ..LogRules::default() };
+        agent.set_upkeep(Upkeep { logs, ..Upkeep::default() });
+        bed.runtime.called(&format!("ReopenContainerLog {main}")).await;
+        pass(Duration::from_millis(10)).await;
+        let names: Vec<_> =
+            std::fs::read_dir(&directory).expect("read").map(|entry| entry.expect("read").file_name()).collect();
+        assert_eq!(names, ["0.log"], "the log that the runtime writes to has another name");
     }
 
     #[test]

@@ -1,3 +1,5 @@
+use tonic::Code;
+
 use super::*;
 use crate::bed::{Bed, pod};
 
@@ -30,4 +32,24 @@ async fn an_address_that_comes_late_is_seen() {
     let asked = bed.runtime.calls("PodSandboxStatus").len();
     see(Some(second)).await.expect("it answers");
     assert_eq!(bed.runtime.calls("PodSandboxStatus").len(), asked, "what is known is not asked again");
+}
+
+/// A container or sandbox is gone if the runtime says so, not if it does not answer.
+#[tokio::test(start_paused = true)]
+async fn what_the_runtime_does_not_answer_for_is_not_gone() {
+    let (bed, web) = (Bed::new(), pod("web", "a"));
+    bed.runtime.put(&web);
+    let agent = bed.agent().await;
+    let see = || look(Arc::clone(&agent.node), Arc::clone(&web), None, 0);
+    for call in ["PodSandboxStatus", "ContainerStatus"] {
+        for code in [Code::Unavailable, Code::Internal, Code::DeadlineExceeded] {
+            bed.runtime.fail(call, Some(code));
+            let seen = see().await;
+            assert!(seen.is_err(), "{call} answers {code:?}, and {seen:?} is taken for the truth");
+        }
+        bed.runtime.fail(call, Some(Code::NotFound));
+        let seen = see().await.expect("that is an answer");
+        assert_eq!(seen.sandboxes.len() + seen.containers.len(), 1, "{call}: one of the two is gone");
+        bed.runtime.fail(call, None);
+    }
 }
