@@ -25,6 +25,8 @@ pub enum Tested {
     Simulation,
     /// `e2e`: a test with real peers names it.
     Peers,
+    /// `soak`: a test that takes minutes names it, and `make soak` alone runs it.
+    Soak,
 }
 
 /// The parts of keelet that a pending behaviour may wait for.
@@ -49,6 +51,9 @@ pub fn read(markdown: &str) -> (BTreeMap<Id, Behaviour>, Vec<String>) {
             faults.push(format!("line {line}: {id} says {place:?}, which is no place to test"));
             BTreeSet::new()
         });
+        if tested.iter().eq([&Tested::Soak]) {
+            faults.push(format!("line {line}: {id} has no test that runs without `make soak`"));
+        }
         if let Some(earlier) = list.insert(id.clone(), Behaviour { id: id.clone(), line, tested }) {
             faults.push(format!("line {line}: {id} stands in line {} already", earlier.line));
         }
@@ -62,12 +67,13 @@ fn first_cell_id(line: &str) -> Option<Id> {
     ids::find(cell).into_iter().next().filter(|id| id.to_string() == cell)
 }
 
-/// `unit`, `sim`, `e2e`, `superseded: by what`, `pending: door`, `not ours: why`, `decision`, or several of them joined by ` + `.
+/// `unit`, `sim`, `e2e`, `soak`, `superseded: by what`, `pending: door`, `not ours: why`, `decision`, or several of them joined by ` + `.
 fn tested(place: &str) -> Option<BTreeSet<Tested>> {
     let parts = place.split(" + ").map(|part| match part.split_once(": ").unwrap_or((part, "")) {
         ("unit", "") => Some(Some(Tested::Unit)),
         ("sim", "") => Some(Some(Tested::Simulation)),
         ("e2e", "") => Some(Some(Tested::Peers)),
+        ("soak", "") => Some(Some(Tested::Soak)),
         ("superseded", by) if !by.is_empty() => Some(Some(Tested::Unit)),
         ("pending", door) if DOORS.contains(&door) => Some(None),
         ("not ours", reason) if !reason.is_empty() => Some(None),
@@ -106,12 +112,12 @@ mod tests {
     fn reads_every_place() {
         let (list, faults) = read_rows(
             "| VEC-1 | one | unit |\n| **VEC-2** | two | pending: runtime |\n| `VEC-3` | three | superseded: by four |\n\
-             | VEC-4 | four | sim + pending: runtime |\n| VEC-5 | five | decision |\n| VEC-6 | six | unit + sim + e2e |\n\
+             | VEC-4 | four | sim + pending: runtime |\n| VEC-5 | five | decision |\n| VEC-6 | six | unit + sim + e2e + soak |\n\
              | VEC-7 | seven | not ours: another program does it |\n",
         );
         assert_eq!(faults, Vec::<String>::new());
-        let (unit, sim, peers) = (Tested::Unit, Tested::Simulation, Tested::Peers);
-        assert_eq!(list, [vec![unit], vec![], vec![unit], vec![sim], vec![], vec![unit, sim, peers], vec![]]);
+        let (unit, sim, peers, soak) = (Tested::Unit, Tested::Simulation, Tested::Peers, Tested::Soak);
+        assert_eq!(list, [vec![unit], vec![], vec![unit], vec![sim], vec![], vec![unit, sim, peers, soak], vec![]]);
     }
 
     #[test]
@@ -134,6 +140,12 @@ mod tests {
         let (_, faults) =
             read_rows("| VEC-1 | one | pending: later |\n| VEC-2 | two | pending |\n| VEC-3 | three | not ours |\n");
         assert_eq!(faults.len(), 3, "{faults:?}");
+    }
+
+    #[test]
+    fn a_test_that_takes_minutes_does_not_stand_alone() {
+        let (_, faults) = read_rows("| VEC-1 | one | soak |\n| VEC-2 | two | sim + soak |\n");
+        assert_eq!(faults, ["line 3: VEC-1 has no test that runs without `make soak`"]);
     }
 
     #[test]

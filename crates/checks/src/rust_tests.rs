@@ -4,7 +4,7 @@
 //! A `#[test]` inside `proptest!` looks like any other. A macro whose name ends in `tests` or `cases` is taken for a
 //! table of tests: each of its entries with a doc comment counts as one. In a binary without the standard harness a test is
 //! a function that tells whether it was [shown](CASE); the compiler complains if no table names it. Ignored tests are
-//! marked: `make test` does not run them, so most of them show nothing.
+//! marked, with the command that runs them if they name one: `make test` does not run them.
 
 /// A test function, or an entry of a table of tests.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,8 +15,22 @@ pub struct Test {
     pub line: usize,
     /// Its doc comment.
     pub doc: String,
-    /// Whether it runs only where somebody asks for it.
-    pub ignored: bool,
+    /// When it is run.
+    pub runs: Runs,
+}
+
+/// When a test is run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Runs {
+    /// With every other test.
+    #[default]
+    Always,
+    /// Ignored; `make soak` runs it, as the reason of its `ignore` says.
+    InSoak,
+    /// Ignored; `make e2e` runs it, likewise.
+    InE2e,
+    /// Ignored, and no command is named.
+    Never,
 }
 
 /// How the head of a test ends that the standard harness does not run.
@@ -27,7 +41,7 @@ const CASE: &str = "-> Shown {";
 struct Preamble {
     doc: String,
     is_test: bool,
-    is_ignored: bool,
+    runs: Runs,
     /// Brackets of an attribute that goes over several lines.
     open: i32,
 }
@@ -56,8 +70,8 @@ pub fn find(source: &str) -> Vec<Test> {
                 None
             };
             if let Some(name) = entry {
-                let ignored = before.is_ignored;
-                tests.push(Test { name: name.to_owned(), line: index + 1, doc: before.doc, ignored });
+                let runs = before.runs;
+                tests.push(Test { name: name.to_owned(), line: index + 1, doc: before.doc, runs });
             }
             before = Preamble::default();
             if opens_table(code) {
@@ -94,6 +108,20 @@ fn leading_name(code: &str) -> &str {
     &code[..code.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(code.len())]
 }
 
+// === impl Runs ===
+
+impl Runs {
+    /// When a test runs that has this attribute. The reason ends with the command.
+    fn of_ignored(attribute: &str) -> Self {
+        let reason = attribute.split('"').nth(1).unwrap_or_default();
+        match reason {
+            reason if reason.ends_with("make soak") => Self::InSoak,
+            reason if reason.ends_with("make e2e") => Self::InE2e,
+            _ => Self::Never,
+        }
+    }
+}
+
 // === impl Preamble ===
 
 impl Preamble {
@@ -101,7 +129,7 @@ impl Preamble {
         let path = code[2..].split(['(', ']', ' ', '=']).next().unwrap_or("");
         match path.rsplit("::").next().unwrap_or(path) {
             "test" | "rstest" | "test_case" => self.is_test = true,
-            "ignore" => self.is_ignored = true,
+            "ignore" => self.runs = Runs::of_ignored(code),
             _ => {}
         }
         self.open = brackets(code);
@@ -110,7 +138,7 @@ impl Preamble {
 
 #[cfg(test)]
 mod tests {
-    use super::find;
+    use super::{Runs, find};
 
     fn found(source: &str) -> Vec<(String, String)> {
         find(source).into_iter().map(|test| (test.name, test.doc.trim().to_owned())).collect()
@@ -161,12 +189,17 @@ mod tests {
     }
 
     #[test]
-    fn ignored_tests_are_marked() {
-        let source = "/// VEC-1\n#[test]\n#[ignore = \"slow\"]\nfn later() {}\n\n#[test]\nfn now() {}\n";
-        let tests = find(source);
-        assert_eq!(
-            tests.iter().map(|test| (test.name.as_str(), test.ignored)).collect::<Vec<_>>(),
-            [("later", true), ("now", false),]
-        );
+    fn ignored_tests_are_marked_with_what_runs_them() {
+        for (attribute, expected) in [
+            ("#[ignore = \"takes minutes; make soak\"]", Runs::InSoak),
+            ("#[ignore = \"needs containerd: make e2e\"]", Runs::InE2e),
+            ("#[ignore = \"make soak would run it if it worked\"]", Runs::Never),
+            ("#[ignore = \"slow\"]", Runs::Never),
+            ("#[ignore]", Runs::Never),
+        ] {
+            let tests = find(&format!("/// VEC-1\n#[test]\n{attribute}\nfn later() {{}}\n\n#[test]\nfn now() {{}}\n"));
+            let runs: Vec<_> = tests.iter().map(|test| (test.name.as_str(), test.runs)).collect();
+            assert_eq!(runs, [("later", expected), ("now", Runs::Always)], "{attribute}");
+        }
     }
 }

@@ -10,7 +10,7 @@ use keelet_checks::{
     behaviours::{self, Behaviour, Tested},
     documents::{self, Enforced},
     ids::{self, Id},
-    rust_tests,
+    rust_tests::{self, Runs},
 };
 
 const LIST: &str = "docs/behaviours.md";
@@ -19,8 +19,8 @@ const PROMISES: [&str; 2] = ["SPECIFICATION.md", "SECURITY.md"];
 /// The package under `tests/` whose tests need a real runtime.
 const PEERS: &str = "e2e";
 
-/// Tests that run the agent on the embedded runtime, with real containers. Those that take minutes are ignored, and run by
-/// `make soak`.
+/// Tests that run the agent on the embedded runtime, with real containers. `make soak` runs
+/// those that are ignored there.
 const NODE: &str = "crates/keelet/tests/node/";
 
 /// A test of the project and where it stands.
@@ -46,7 +46,7 @@ fn every_behaviour_that_should_have_a_test_has_one() {
     for found in tests() {
         let ids = ids::find(&found.test.doc);
         for kind in found.shows() {
-            named.entry(kind).or_default().extend(ids.clone());
+            named.entry(*kind).or_default().extend(ids.clone());
         }
     }
     let mut faults = Vec::new();
@@ -62,13 +62,31 @@ fn every_behaviour_that_should_have_a_test_has_one() {
 #[test]
 fn a_behaviour_that_is_shown_with_real_peers_says_so() {
     let (list, _) = read_list();
-    let says_so = |id: &Id| list.get(id).is_none_or(|behaviour| behaviour.tested.contains(&Tested::Peers));
-    let mut faults = Vec::new();
-    for found in tests().iter().filter(|found| found.shows().contains(&Tested::Peers)) {
-        let silent = ids::find(&found.test.doc).into_iter().filter(|id| !says_so(id));
-        faults.extend(silent.map(|id| format!("{id} in {} ({}:{})", found.test.name, found.file, found.test.line)));
+    let all = tests();
+    for (kind, word) in [(Tested::Peers, "e2e"), (Tested::Soak, "soak")] {
+        let says_so = |id: &Id| list.get(id).is_none_or(|behaviour| behaviour.tested.contains(&kind));
+        let mut faults = Vec::new();
+        for found in all.iter().filter(|found| found.shows().contains(&kind)) {
+            let silent = ids::find(&found.test.doc).into_iter().filter(|id| !says_so(id));
+            faults.extend(silent.map(|id| format!("{id} in {} ({}:{})", found.test.name, found.file, found.test.line)));
+        }
+        complain(&faults, &format!("{LIST} does not say {word} for these ids"));
     }
-    complain(&faults, &format!("{LIST} does not say e2e for these ids"));
+}
+
+/// Law 5.
+#[test]
+fn an_ignored_test_names_what_runs_it_or_shows_nothing() {
+    let mut faults = Vec::new();
+    for found in tests().iter().filter(|found| found.shows().is_empty()) {
+        let ids: Vec<_> = ids::find(&found.test.doc).iter().map(ToString::to_string).collect();
+        if !ids.is_empty() {
+            faults.push(format!("{} ({}:{}): {}", found.test.name, found.file, found.test.line, ids.join(", ")));
+        }
+    }
+    let advice = "these tests name behaviours, but are ignored and run by no command. Let them run, or end the reason with the \
+                  command that runs them (`; make soak`, `: make e2e`) and put them where it looks";
+    complain(&faults, advice);
 }
 
 #[test]
@@ -141,14 +159,17 @@ fn every_link_leads_somewhere() {
 // === impl Found ===
 
 impl Found {
-    /// The kinds of test it is. One that is ignored is none, except with real peers: nobody has these by chance.
-    fn shows(&self) -> Vec<Tested> {
-        match (self.krate.as_str(), self.test.ignored) {
-            (PEERS, _) => vec![Tested::Peers],
-            _ if self.file.starts_with(NODE) => vec![Tested::Peers],
-            (_, true) => Vec::new(),
-            ("sim", false) => vec![Tested::Unit, Tested::Simulation],
-            (_, false) => vec![Tested::Unit],
+    /// The kinds of test it is. One that is ignored is none (law 5), unless it names the command that runs it and stands where
+    /// that command looks: then it is that kind and no other.
+    fn shows(&self) -> &'static [Tested] {
+        let (in_e2e, in_node) = (self.krate == PEERS, self.file.starts_with(NODE));
+        match self.test.runs {
+            Runs::InSoak if in_node => &[Tested::Soak],
+            Runs::InE2e if in_e2e => &[Tested::Peers],
+            Runs::InSoak | Runs::InE2e | Runs::Never => &[],
+            Runs::Always if in_e2e || in_node => &[Tested::Peers],
+            Runs::Always if self.krate == "sim" => &[Tested::Unit, Tested::Simulation],
+            Runs::Always => &[Tested::Unit],
         }
     }
 }
