@@ -55,9 +55,21 @@ fn a_lock_that_is_let_go_soon_is_waited_for() {
 
 #[test]
 fn a_ledger_may_move_to_the_thread_that_writes() {
-    fn moves<T: Send + 'static>() {}
-    moves::<Ledger>();
-    moves::<Opened>();
+    let directory = tempfile::tempdir().unwrap();
+    let mut opened = open(directory.path());
+    let write = move || {
+        let entry = Entry { pod: &pod(UID), evidence: &Arc::new(evidence(1)), results: &[], why: None };
+        let committed = opened.ledger.commit(&entry, at(0)).unwrap();
+        assert!(committed.durable.is_written() && committed.volatile.is_written(), "{committed:?}");
+        opened
+    };
+    let opened = std::thread::spawn(write).join().unwrap();
+    let second = Ledger::open(settings(directory.path()));
+    assert!(matches!(second, Err(OpenError::Locked { .. })), "it is no longer locked: {second:?}");
+    drop(opened);
+    let found = open(directory.path()).pods;
+    assert_eq!(found.len(), 1, "what the other thread wrote is not found");
+    assert_eq!(found[0].evidence, evidence(1));
 }
 
 #[test]
