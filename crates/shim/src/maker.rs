@@ -11,6 +11,7 @@ mod runc;
 mod stage;
 
 use std::{
+    cell::RefCell,
     fs::{self, OpenOptions},
     io,
     os::{
@@ -62,6 +63,8 @@ struct Job<'a> {
     cgroups: &'a Mounts,
     /// Closed by the kernel when the command takes over.
     report: Rc<OwnedFd>,
+    /// Directories of the root that stay what they are while they are open. They lead to the node, so the container must not have them.
+    held: Rc<RefCell<Vec<OwnedFd>>>,
 }
 
 /// Makes the pipes of a container that has no terminal. They have names, so that a later shim finds them, and belong to
@@ -89,8 +92,10 @@ pub(crate) fn make(dir: &Path, id: &str, spec: &Spec, plan: &Plan, cgroups: &Mou
     std::panic::set_hook(Box::new(|_| {}));
     let report = Rc::new(report);
     let made = spec.process().as_ref().ok_or_else(|| "the configuration has no process".to_owned());
-    let made =
-        made.and_then(|process| try_make(&Job { id, dir, spec, process, plan, cgroups, report: Rc::clone(&report) }));
+    let made = made.and_then(|process| {
+        let (report, held) = (Rc::clone(&report), Rc::default());
+        try_make(&Job { id, dir, spec, process, plan, cgroups, report, held })
+    });
     match made {
         Ok(()) => 0,
         Err(error) => {
@@ -110,7 +115,7 @@ pub(crate) fn tell_failure(report: &impl AsFd, error: &str) {
 const OWN_DIRECTORIES: [&str; 3] = ["dev", "proc", "sys"];
 
 fn try_make(job: &Job<'_>) -> Result<(), String> {
-    check_root(job.spec)?;
+    job.held.replace(check_root(job.spec)?);
     start_afresh().map_err(|error| text("a new start", error))?;
     // Inherited by the container, so that one which asks for none must not have the shim's. Left to others, a score that
     // cannot be lowered would be an error.
@@ -121,14 +126,14 @@ fn try_make(job: &Job<'_>) -> Result<(), String> {
     }
 }
 
-/// Refuses an image that has something else in the place of these directories. The root is this container's alone until it runs, so
-/// what is found now stays.
-fn check_root(spec: &Spec) -> Result<(), String> {
-    let Some(root) = spec.root() else { return Ok(()) };
+/// Refuses an image that has something else in the place of these directories. The root is this container's alone until it runs, and
+/// what is held open the kernel finds again under its name, also if a layer of the image is changed meanwhile.
+fn check_root(spec: &Spec) -> Result<Vec<OwnedFd>, String> {
+    let Some(root) = spec.root() else { return Ok(Vec::new()) };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let open = openat(CWD, root.path(), flags, Mode::empty());
     let open = open.map_err(|error| format!("the root {}: {error}", root.path().display()))?;
-    OWN_DIRECTORIES.iter().try_for_each(|name| place::refuse_other_than_directory(open.as_fd(), name))
+    OWN_DIRECTORIES.iter().filter_map(|name| place::own_directory(open.as_fd(), name).transpose()).collect()
 }
 
 fn text(what: &str, error: io::Error) -> String {

@@ -121,16 +121,16 @@ pub(crate) fn is_same(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> io::Result<
     Ok((one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
 }
 
-/// Refuses a root in which something other than a directory has this name. That it is missing is fine.
-pub(crate) fn refuse_other_than_directory(root: BorrowedFd<'_>, name: &str) -> Result<(), String> {
+/// The directory of this name in a root, where something else is refused. That it is missing is fine.
+pub(crate) fn own_directory(root: BorrowedFd<'_>, name: &str) -> Result<Option<OwnedFd>, String> {
     let fail = |error: &dyn fmt::Display| format!("{:?} in the image: {error}", format!("/{name}"));
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let found = match openat(root, name, flags, Mode::empty()) {
-        Err(Errno::NOENT) => return Ok(()),
+        Err(Errno::NOENT) => return Ok(None),
         found => found.map_err(|error| fail(&error))?,
     };
     match FileType::from_raw_mode(fstat(&found).map_err(|error| fail(&error))?.st_mode) {
-        FileType::Directory => Ok(()),
+        FileType::Directory => Ok(Some(found)),
         other => Err(fail(&format!("it is {}, and must be a directory: the runtime mounts there", Found(other)))),
     }
 }

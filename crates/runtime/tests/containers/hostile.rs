@@ -32,6 +32,7 @@ cases![
     links_stay_in_a_container_with_users_of_its_own,
     volumes_change_nothing_where_a_link_leads_to_a_mount_of_the_runtime,
     places_that_are_swapped_during_a_start_stay_in_the_container,
+    an_image_that_is_swapped_during_a_start_leads_nowhere,
 ];
 
 /// What is found in a place.
@@ -333,11 +334,7 @@ impl Stand {
 
     /// What the node has, one line for each file.
     fn on_node(&self) -> Vec<String> {
-        let mut lines = Vec::new();
-        for dir in [&self.outside, &self.volume, &self.image] {
-            describe(dir, &mut lines);
-        }
-        lines
+        described(&[&self.outside, &self.volume, &self.image])
     }
 }
 
@@ -364,6 +361,12 @@ fn changes(before: &[String], after: &[String]) -> String {
         lines.iter().filter(|line| !others.contains(line)).map(|line| format!("\n    {line}")).collect::<String>()
     };
     format!("the node's files changed: gone{}\n  new{}", without(before, after), without(after, before))
+}
+
+fn described(dirs: &[&Path]) -> Vec<String> {
+    let mut lines = Vec::new();
+    dirs.iter().for_each(|dir| describe(dir, &mut lines));
+    lines
 }
 
 /// A file or directory with all that is in it. Device numbers tell what was mounted over it.
@@ -453,32 +456,80 @@ async fn places_that_are_swapped_during_a_start_stay_in_the_container(world: &mu
         fs::write(shared.join("file"), "").unwrap();
         let target = if name == "file" { stand.outside.join("file") } else { stand.outside.clone() };
         symlink(target, shared.join("trap")).unwrap();
-        let mut attacker = world.container(&format!("attacker{number}"), "");
-        attacker.command = ["/proc/self/exe", "swap", "/shared", name, "trap"].map(str::to_owned).to_vec();
-        attacker.mounts.push(volume("/shared", &shared));
-        let attacker_name = attacker.metadata.clone().unwrap().name;
-        let attacker = world.start(&pod, attacker).await;
-        until("the attacker swaps", async || world.said(&pod, &attacker_name).contains("swapping").then_some(())).await;
         let before = stand.on_node();
-        for round in 0..ROUNDS {
-            let mut config = stand.config(world, &place(path, Wants::Directory, asks));
-            config.mounts.push(volume(at, &shared));
-            config.metadata.as_mut().unwrap().name = format!("victim{number}-{round}");
-            config.log_path = format!("victim{number}-{round}.log");
-            if let Err(why) = attempt(world, &pod, config, path).await
-                && !why.contains(&format!("{path:?}"))
-            {
-                wrong.push(format!("{path}: the refusal does not name it: {why}"));
-            }
-        }
+        let shape = |config: &mut v1::ContainerConfig| config.mounts.push(volume(at, &shared));
+        wrong.extend(race(world, &pod, &stand, &shared, name, &place(path, Wants::Directory, asks), shape).await);
         if stand.on_node() != before {
             wrong.push(format!("{path}: {}", changes(&before, &stand.on_node())));
         }
-        assert_eq!(world.state(&attacker).await, v1::ContainerState::ContainerRunning, "the attacker of {path}");
-        world.cri().remove_container(&attacker).await.expect("removed");
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     Shown::Yes
+}
+
+/// The same for a directory of the image itself. Only a pod that mounts the directory of a `rootfs:` image can do so.
+async fn an_image_that_is_swapped_during_a_start_leads_nowhere(world: &mut World) -> Shown {
+    let pod = world.pod("image").await;
+    let mut wrong = Vec::new();
+    for (path, asks) in [
+        ("/dev", Asks::Always),
+        ("/proc", Asks::Always),
+        ("/sys", Asks::Always),
+        ("/etc", Asks::Always),
+        ("/data", Asks::Volume),
+        ("/work", Asks::WorkingDirectory),
+    ] {
+        let name = &path[1..];
+        let stand = Stand::new(world, &format!("swap-{name}"));
+        let in_image = stand.image.join(stand.outside.strip_prefix("/").unwrap());
+        for dir in [&in_image, &stand.image.join(name)] {
+            fs::create_dir_all(dir).unwrap();
+        }
+        symlink(&stand.outside, stand.image.join("trap")).unwrap();
+        let before = described(&[&stand.outside, &stand.volume]);
+        let place = place(path, Wants::Directory, asks);
+        wrong.extend(race(world, &pod, &stand, &stand.image, name, &place, |_| {}).await);
+        let after = described(&[&stand.outside, &stand.volume]);
+        if after != before {
+            wrong.push(format!("{path}: {}", changes(&before, &after)));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Shown::Yes
+}
+
+/// Starts containers while another one of their pod exchanges a name in a directory with the link beside it. What is wrong with how
+/// they were refused.
+async fn race(
+    world: &World,
+    pod: &Pod,
+    stand: &Stand,
+    shared: &Path,
+    name: &str,
+    place: &Place,
+    shape: impl Fn(&mut v1::ContainerConfig),
+) -> Vec<String> {
+    let mut attacker = world.container(&format!("{}-attacker", stand.name), "");
+    attacker.command = ["/proc/self/exe", "swap", "/shared", name, "trap"].map(str::to_owned).to_vec();
+    attacker.mounts.push(volume("/shared", shared));
+    let attacker_name = attacker.metadata.clone().unwrap().name;
+    let attacker = world.start(pod, attacker).await;
+    until("the attacker swaps", async || world.said(pod, &attacker_name).contains("swapping").then_some(())).await;
+    let mut wrong = Vec::new();
+    for round in 0..ROUNDS {
+        let mut config = stand.config(world, place);
+        shape(&mut config);
+        config.metadata.as_mut().unwrap().name = format!("{}-{round}", stand.name);
+        config.log_path = format!("{}-{round}.log", stand.name);
+        if let Err(why) = attempt(world, pod, config, place.path).await
+            && !why.contains(place.path)
+        {
+            wrong.push(format!("{}: the refusal does not name it: {why}", place.path));
+        }
+    }
+    assert_eq!(world.state(&attacker).await, v1::ContainerState::ContainerRunning, "the attacker of {}", place.path);
+    world.cri().remove_container(&attacker).await.expect("removed");
+    wrong
 }
 
 /// The attack itself, inside the container.

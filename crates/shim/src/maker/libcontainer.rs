@@ -54,12 +54,16 @@ impl Maker for Libcontainer {
         }
         let (spec, trees) = late::arrange(without_what_is_ours(job.spec), cgroups)?;
         let staged = stage::set(spec, job.dir)?;
-        let (spec, job) = (&staged.spec, &Job { dir: &staged.dir, report: Rc::clone(&job.report), ..*job });
+        let (spec, job) = (
+            &staged.spec,
+            &Job { dir: &staged.dir, report: Rc::clone(&job.report), held: Rc::clone(&job.held), ..*job },
+        );
         let executor = ContainerProcess {
             confinement: Confinement::of(job.spec, job.process)?,
             cwd: job.process.cwd().clone(),
             read_only: job.spec.root().as_ref().and_then(|root| root.readonly()).unwrap_or(false),
             trees: Rc::new(RefCell::new(trees)),
+            held: Rc::clone(&job.held),
             report: Rc::clone(&job.report),
         };
         complaints::pass_on(&job.report).map_err(|error| text("report", error))?;
@@ -178,6 +182,7 @@ struct ContainerProcess {
     cwd: PathBuf,
     read_only: bool,
     trees: Rc<RefCell<Vec<late::Tree>>>,
+    held: Rc<RefCell<Vec<OwnedFd>>>,
     report: Rc<OwnedFd>,
 }
 
@@ -187,6 +192,7 @@ impl ContainerProcess {
     /// The last steps. Returns only if one fails.
     fn finish(&self, spec: &Spec) -> Result<(), String> {
         let process = spec.process().as_ref().ok_or("the configuration has no process")?;
+        drop(self.held.take());
         close_directories(spec)?;
         rename_core();
         late::set_propagation(spec.mounts().as_deref().unwrap_or_default())?;

@@ -12,7 +12,7 @@ use std::{
 
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags, mkfifoat, openat, renameat_with};
 
-use super::{Kind, find_or_make, refuse_other_than_directory};
+use super::{Kind, find_or_make, own_directory};
 
 /// A root, and a directory beside it that no path in it may lead to.
 struct Stand {
@@ -126,9 +126,9 @@ fn only_a_directory_of_the_image_itself_will_do() {
     fs::create_dir(stand.root.join("real")).expect("made");
     symlink("real", stand.root.join("link")).expect("a link");
     fs::write(stand.root.join("file"), "").expect("written");
-    let refused = |name: &str| refuse_other_than_directory(stand.open.as_fd(), name);
-    assert_eq!(refused("real"), Ok(()));
-    assert_eq!(refused("missing"), Ok(()));
+    let refused = |name: &str| own_directory(stand.open.as_fd(), name).map(|found| found.is_some());
+    assert_eq!(refused("real"), Ok(true));
+    assert_eq!(refused("missing"), Ok(false));
     for (name, what) in [("link", "a symbolic link"), ("file", "a file")] {
         let why = refused(name).expect_err(what);
         assert!(why.contains(&format!("\"/{name}\" in the image: it is {what}, and must be a directory")), "{why}");
