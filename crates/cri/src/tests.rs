@@ -326,14 +326,20 @@ async fn a_stop_may_take_its_grace_and_a_margin() {
     assert_eq!(began.elapsed().as_secs(), 40);
 }
 
+/// Waits for something. The deadline only ends a test that failed.
+async fn in_time<T>(what: &str, happens: impl Future<Output = T>) -> T {
+    let waited = tokio::time::timeout(Duration::from_secs(60), happens).await;
+    waited.unwrap_or_else(|_| panic!("waited a minute for {what}"))
+}
+
 #[tokio::test]
 async fn a_dropped_call_is_cancelled() {
     let small = Small::default();
     for runtime in both(&small).runtimes {
         let call = tokio::spawn(async move { runtime.stop_container("c1", Duration::from_secs(3600)).await });
-        small.entered.notified().await;
+        in_time("the server to get the call", small.entered.notified()).await;
         call.abort();
-        small.dropped.notified().await;
+        in_time("the server to drop a call that its client dropped", small.dropped.notified()).await;
     }
 }
 

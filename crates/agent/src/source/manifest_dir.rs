@@ -274,6 +274,23 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn a_look_at_an_unchanged_directory_is_no_news() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let manifest =
+            "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: main, image: app}]}\n";
+        std::fs::write(directory.path().join("a.yaml"), manifest).expect("a file");
+        let mut source = ManifestDir::new(directory.path(), Features::default(), Strictness::Strict);
+        let (sender, mut listings) = watch::channel(Arc::default());
+        for look in 0..5 {
+            source.look(Air::Quiet).await;
+            publish(&sender, source.manifests.listing());
+            assert_eq!(listings.has_changed().expect("open"), look == 0, "look {look}: {:?}", listings.borrow());
+            listings.mark_unchanged();
+        }
+        assert_eq!(listings.borrow().pods.len(), 1, "{:?}", listings.borrow());
+    }
+
     /// Else every look would cause the next one.
     #[test]
     fn that_somebody_reads_is_no_news() {

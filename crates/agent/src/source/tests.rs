@@ -775,17 +775,6 @@ async fn two_hundred_files_are_one_listing() {
 }
 
 #[tokio::test]
-async fn a_look_at_an_unchanged_directory_is_no_news() {
-    let (_temporary, directory) = directory();
-    fs::write(directory.join("a.yaml"), manifest("a", "1")).unwrap();
-    let mut source = Source::start_with(&directory, Duration::from_millis(10));
-    source.until_pods(&["a=1"]).await;
-    source.listings.mark_unchanged();
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    assert!(!source.listings.has_changed().unwrap());
-}
-
-#[tokio::test]
 async fn a_source_that_nobody_listens_to_ends() {
     let (_temporary, directory) = directory();
     let source = ManifestDir::new(&directory, Features::default(), Strictness::Strict);

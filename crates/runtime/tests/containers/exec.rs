@@ -83,7 +83,8 @@ async fn a_timeout_kills_the_whole_tree(world: &mut World) -> Shown {
         let call = world.cri().exec_sync(&id, &command, Duration::from_secs(1));
         let _ = tokio::time::timeout(Duration::from_millis(5), call).await;
     }
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    // The shim does one thing after the other: whatever it will ever start of those is started when this one has ended.
+    assert_eq!(world.exec(&id, "echo after").await, "after\n");
     until("all are gone", async || (sleepers() == 0).then_some(())).await;
     Shown::Yes
 }

@@ -1,8 +1,9 @@
 //! What a container says, and nothing else, is in its log.
 
-use std::time::Duration;
+use std::{os::unix::fs::OpenOptionsExt, time::Duration};
 
 use keelet_cri::v1;
+use rustix::fs::OFlags;
 
 use crate::{
     Shown, cases,
@@ -115,17 +116,18 @@ async fn input_is_read_to_its_end(world: &mut World) -> Shown {
     assert_eq!(world.output(&pod, config.clone()).await, "end\n", "without input there is nothing to read");
     config.metadata = Some(v1::ContainerMetadata { name: "open".to_owned(), attempt: 0 });
     (config.stdin, config.log_path) = (true, "open.log".to_owned());
-    config.command = ["/bin/sh", "-c", "read line; echo got $line; exit 5"].map(str::to_owned).to_vec();
+    config.command = ["/bin/sh", "-c", "echo asking; read line; echo got $line; exit 5"].map(str::to_owned).to_vec();
     let id = world.start(&pod, config).await;
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    assert_eq!(world.state(&id).await, v1::ContainerState::ContainerRunning, "it waits for its input");
+    until("it asks", async || (world.said(&pod, "open") == "asking\n").then_some(())).await;
     let pipe = world.sandbox_dir(&pod.id).join("containers").join(&id).join("in");
+    // Without a reader this is an error, and not a test that hangs.
     std::fs::OpenOptions::new()
         .write(true)
+        .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
         .open(pipe)
         .and_then(|mut pipe| std::io::Write::write_all(&mut pipe, b"words\n"))
         .unwrap();
     assert_eq!(world.ended(&id).await.exit_code, 5);
-    assert_eq!(world.said(&pod, "open"), "got words\n");
+    assert_eq!(world.said(&pod, "open"), "asking\ngot words\n", "it has to wait for its input");
     Shown::Yes
 }

@@ -1,6 +1,7 @@
 //! A backend that runs nothing: its commands are a few words, its ports a few numbers.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use keelet_stream::{
     Attach, Backend, BoxFuture, Config, Duplex, Exec, ExitStatus, Failure, Io, PortForward, Sessions, Streams, serve,
@@ -46,6 +47,12 @@ pub(crate) async fn start(config: Config) -> Server {
     let words = Arc::new(Words::default());
     tokio::spawn(serve(listener, sessions.clone(), words.clone(), config));
     Server { sessions, words, address }
+}
+
+/// Waits for something. The deadline only ends a test that failed.
+pub(crate) async fn in_time<T>(what: &str, happens: impl Future<Output = T>) -> T {
+    let waited = tokio::time::timeout(Duration::from_secs(120), happens).await;
+    waited.unwrap_or_else(|_| panic!("waited two minutes for {what}"))
 }
 
 impl Server {

@@ -5,9 +5,8 @@ use std::time::Duration;
 use keelet_stream::Config;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
 
-use crate::backend::{STREAMS, Server, start};
+use crate::backend::{STREAMS, Server, in_time, start};
 use crate::wire::{frame, next, request, websocket};
 
 async fn spdy(server: &Server, url: &str) -> TcpStream {
@@ -21,8 +20,8 @@ async fn spdy(server: &Server, url: &str) -> TcpStream {
 /// Everything that comes until the server closes.
 async fn until_closed(mut socket: TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let read = timeout(Duration::from_secs(20), socket.read_to_end(&mut bytes)).await;
-    let _ = read.expect("the server closes the connection");
+    // How it is closed does not matter.
+    let _ = in_time("the server to close the connection", socket.read_to_end(&mut bytes)).await;
     bytes
 }
 
@@ -68,19 +67,20 @@ async fn a_client_that_opens_no_streams_is_closed() {
     let config = Config { stream_creation: Duration::from_millis(50), ..Config::default() };
     let server = start(config).await;
     let socket = spdy(&server, &server.exec(&["cat"], STREAMS)).await;
-    let said = timeout(Duration::from_secs(5), async {
+    let said = in_time("a goodbye", async {
         let mut socket = socket;
         let mut said = [0; 16];
         socket.read_exact(&mut said).await.unwrap();
         said
     });
     let goodbye = [0x80, 3, 0, 7, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0];
-    assert_eq!(said.await.expect("in time"), goodbye);
+    assert_eq!(said.await, goodbye);
 }
 
 #[tokio::test]
 async fn an_idle_session_is_closed() {
-    let config = Config { idle: Duration::from_millis(100), ..Config::default() };
+    // Longer than a busy machine takes from the server's answer to the client's first look at it.
+    let config = Config { idle: Duration::from_secs(2), ..Config::default() };
     let server = start(config).await;
     let socket = websocket(&server, &server.exec(&["cat"], STREAMS), Some("v5.channel.k8s.io")).await;
     until_closed(socket).await;

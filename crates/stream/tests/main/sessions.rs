@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
-use crate::backend::{CLOSED_PORT, ECHO_PORT, ENDLESS_PORT, GREETING_PORT, STREAMS, Server, start};
+use crate::backend::{CLOSED_PORT, ECHO_PORT, ENDLESS_PORT, GREETING_PORT, STREAMS, Server, in_time, start};
 
 /// Keeps what is written to it.
 #[derive(Clone, Default)]
@@ -131,10 +131,10 @@ async fn a_backend_learns_that_its_client_is_gone() {
     let url = server.exec(&["hang"], STREAMS);
     let socket = connect(&server).await;
     let client = tokio::spawn(async move { client::run(socket, &url, Terminal::default()).await });
-    server.words.started.notified().await;
+    in_time("the command to begin", server.words.started.notified()).await;
     client.abort();
     let _ = client.await;
-    server.words.hung_up.notified().await;
+    in_time("the command to learn that its client is gone", server.words.hung_up.notified()).await;
 }
 
 #[tokio::test]

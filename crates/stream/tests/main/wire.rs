@@ -1,12 +1,10 @@
 //! Clients that speak by hand: the protocols that our own client does not use, byte for byte.
 
-use std::time::Duration;
-
 use keelet_stream::{Config, Streams};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::backend::{CLOSED_PORT, GREETING_PORT, STREAMS, Server, start};
+use crate::backend::{CLOSED_PORT, GREETING_PORT, STREAMS, Server, in_time, start};
 
 /// The head of an answer, and the connection behind it.
 pub(crate) async fn request(server: &Server, url: &str, headers: &[&str]) -> (String, TcpStream) {
@@ -48,7 +46,7 @@ pub(crate) fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
 
 /// The next frame of the server: its first byte and its payload. `None` if there are no more.
 pub(crate) async fn next(socket: &mut TcpStream) -> Option<(u8, Vec<u8>)> {
-    tokio::time::timeout(Duration::from_secs(30), read_frame(socket)).await.expect("a frame, or an end, in time")
+    in_time("a frame, or an end", read_frame(socket)).await
 }
 
 async fn read_frame(socket: &mut TcpStream) -> Option<(u8, Vec<u8>)> {

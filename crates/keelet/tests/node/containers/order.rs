@@ -89,8 +89,9 @@ async fn a_hook_holds_up_the_next_container(node: &Node) {
     let main = Actor::new("main").with(&format!("lifecycle: {{postStart: {{exec: {{command: [sh, -c, {hook:?}]}}}}}}"));
     node.want("s17", &pod("s17", "", &[Actor::new("init").does("exit 0")], &[main, Actor::new("other")]));
     node.written("start s17.main", 1).await;
-    // The other one would have had the time.
-    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    // The agent has the time: a pod that is wanted only now comes to run meanwhile.
+    node.want("s17-later", &pod("s17-later", "", &[Actor::new("init").does("exit 0")], &[Actor::new("main")]));
+    node.ready("s17-later").await;
     assert_eq!(node.starts("s17", ["other"]), [0]);
     node.touch("s17.hook");
     node.ready("s17").await;
