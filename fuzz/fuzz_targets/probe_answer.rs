@@ -140,7 +140,7 @@ struct NoExec;
 // === impl Answers ===
 
 impl Dial for Answers {
-    fn connect<'a>(&'a self, _host: &'a str, _port: u16) -> BoxFuture<'a, io::Result<Box<dyn Connection>>> {
+    fn connect<'a>(&'a self, _: &'a str, _: &'a str, _: u16) -> BoxFuture<'a, io::Result<Box<dyn Connection>>> {
         let answer = self.left.lock().expect("one thread").pop();
         let (piece, stays) = (usize::from(self.manner >> 1) * 16 + 1, self.manner & 1 == 1);
         Box::pin(async move {

@@ -84,7 +84,7 @@ pub(crate) struct Args {
     /// An agent that was away for longer than this asks readiness probes before it believes them
     #[arg(long, value_name = "SECONDS", allow_hyphen_values = true, value_parser = number::parse::<u64>, default_value_t = Rules::default().node_monitor_grace.as_secs())]
     node_monitor_grace_period: u64,
-    /// Probe attempts that may be under way at once
+    /// Turns that pods share for their exec probes, and as many for probes over the network; a pod has at most a quarter
     #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = number::parse::<NonZeroUsize>, default_value = "64")]
     max_concurrent_probes: NonZeroUsize,
     /// Port of loopback for /healthz and /metrics; 0 for none [default: 10248]
@@ -269,7 +269,7 @@ pub(crate) fn doors(
     Ok(Doors {
         runtime: runtime.clone(),
         clock: Arc::clone(clock) as Arc<dyn Clock>,
-        dial: Arc::new(TcpDial),
+        dial: Arc::new(TcpDial::default()),
         disk: OsDisk,
         host: Arc::new(host),
         readers: Arc::clone(readers) as Arc<dyn Readers>,

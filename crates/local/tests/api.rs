@@ -81,7 +81,7 @@ impl Node {
         let doors = Doors {
             runtime: runtime.clone(),
             clock: Arc::clone(&clock) as Arc<dyn Clock>,
-            dial: Arc::new(TcpDial),
+            dial: Arc::new(TcpDial::default()),
             disk: OsDisk,
             host: Arc::new(OsHost::new(layout.clone())),
             readers: Arc::clone(&readers) as Arc<dyn Readers>,

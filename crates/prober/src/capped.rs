@@ -15,7 +15,7 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::door::Connection;
+use crate::{door::Connection, shortage};
 
 /// What one connection may deliver: a long certificate chain, the largest message head (64 KiB) and body (10 KiB) that
 /// are taken, and as much again for framing and read-ahead.
@@ -28,8 +28,9 @@ pub(crate) struct Capped {
     opening: Opening,
 }
 
-/// The first bytes a connection delivered: enough to tell HTTP/1 from everything else, also after the connection is
-/// gone. Bytes fill the number from the lowest up; the topmost byte counts them.
+/// What is known of a connection, also after it is gone: its first bytes, enough to tell HTTP/1 from everything else, and
+/// whether it failed because the agent lacked something. Bytes fill the number from the lowest up; the topmost byte counts
+/// them, and the one below says what was lacking.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Opening(Arc<AtomicU64>);
 
@@ -53,13 +54,14 @@ impl AsyncRead for Capped {
             self.opening.note(new);
             self.left = self.left.saturating_sub(new.len());
         }
-        polled
+        self.opening.watch(polled)
     }
 }
 
 impl AsyncWrite for Capped {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(cx, buf)
+        let polled = Pin::new(&mut self.inner).poll_write(cx, buf);
+        self.opening.watch(polled)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -75,7 +77,8 @@ impl AsyncWrite for Capped {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
+        let polled = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
+        self.opening.watch(polled)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -87,10 +90,27 @@ impl AsyncWrite for Capped {
 
 impl Opening {
     const KEPT: usize = 5;
+    const LACKING: usize = 6;
 
     /// Whether the other side spoke HTTP/1 from its first byte on.
     pub(crate) fn is_http1(&self) -> bool {
         self.0.load(Ordering::Relaxed).to_le_bytes()[..Self::KEPT] == *b"HTTP/"
+    }
+
+    /// Whether the connection failed because the agent lacked something.
+    pub(crate) fn failed_here(&self) -> bool {
+        self.0.load(Ordering::Relaxed).to_le_bytes()[Self::LACKING] != 0
+    }
+
+    fn watch<T>(&self, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if let Poll::Ready(Err(error)) = &polled
+            && shortage::is_ours(error)
+        {
+            let mut kept = self.0.load(Ordering::Relaxed).to_le_bytes();
+            kept[Self::LACKING] = 1;
+            self.0.store(u64::from_le_bytes(kept), Ordering::Relaxed);
+        }
+        polled
     }
 
     fn note(&self, bytes: &[u8]) {

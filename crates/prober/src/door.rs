@@ -9,9 +9,9 @@ use crate::text;
 
 /// Opens connections to probe targets. [`crate::TcpDial`] is the real one.
 pub trait Dial: Send + Sync + fmt::Debug {
-    /// Connects to a host (an address, or a name to be resolved) and a port. No deadline: the caller has one, and drops
-    /// the future when it has passed.
-    fn connect<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Box<dyn Connection>>>;
+    /// Connects to a host (an address, or a name to be resolved) and a port, on behalf of a pod, by UID. No deadline: the
+    /// caller has one, and drops the future when it has passed.
+    fn connect<'a>(&'a self, pod: &'a str, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Box<dyn Connection>>>;
 }
 
 /// A connection to a probe target.
@@ -37,7 +37,8 @@ pub trait Exec: Send + Sync + fmt::Debug {
 pub struct Executed {
     /// Its exit code.
     pub exit_code: i32,
-    /// What it wrote, standard output first. Whoever has more than 10 KiB of it need not keep the rest.
+    /// What it wrote, standard output first: the beginning of each, at least [`crate::LONGEST_OUTPUT`] if there is that
+    /// much.
     pub output: Vec<u8>,
 }
 
@@ -50,7 +51,10 @@ pub enum ExecError {
     /// It could not be started, or its end is not known: something is wrong with command or container.
     #[error("{0}")]
     NotRun(String),
-    /// The runtime did not answer: nobody asked the container anything.
+    /// The runtime did not answer: whether the command ran is not known.
     #[error("the runtime did not answer: {0}")]
     RuntimeAway(String),
+    /// The node lacked something that it takes to start a command (descriptors, memory), so nothing was started.
+    #[error("not started: {0}")]
+    Exhausted(String),
 }

@@ -41,7 +41,7 @@ pub(crate) fn judge(done: Result<Executed, ExecError>) -> (Outcome, String) {
         Ok(Executed { output, .. }) => (Outcome::Failure, text::output(&output)),
         Err(error @ ExecError::TimedOut(_)) => (Outcome::Failure, error.to_string()),
         Err(error @ ExecError::NotRun(_)) => (Outcome::Error, error.to_string()),
-        Err(error @ ExecError::RuntimeAway(_)) => (Outcome::Late, error.to_string()),
+        Err(error @ (ExecError::RuntimeAway(_) | ExecError::Exhausted(_))) => (Outcome::Late, error.to_string()),
     }
 }
 

@@ -1,7 +1,8 @@
 //! `grpc`: one unary call of `grpc.health.v1.Health/Check`, made by hand.
 //!
 //! The protocol needs little: a POST over HTTP/2, a message of one string behind a prefix of five bytes, an answer of one
-//! number behind another, and a status in the trailers. Everything that goes wrong is the target's failure.
+//! number behind another, and a status in the trailers. Everything that goes wrong is the target's failure, unless the agent
+//! itself lacks something.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -17,7 +18,7 @@ use crate::{
     capped::{Capped, Opening},
     door::{Connection, Dial},
     http::Url,
-    text,
+    shortage, text,
     tls::{Purpose, Tls},
     wire::{Wire, converse},
 };
@@ -33,6 +34,9 @@ const LONGEST_WORDS: usize = 1024;
 pub(crate) enum Unhealthy {
     #[error("grpc: connecting to {0}: {1}")]
     Unreachable(String, String),
+    /// The agent lacked something (`shortage`).
+    #[error("grpc: this node could not ask {0}: {1}")]
+    Exhausted(String, String),
     #[error("grpc: no answer from {0} within {within}", within = text::limit(*.1))]
     TimedOut(String, Duration),
     #[error("grpc: {0}")]
@@ -50,35 +54,54 @@ pub(crate) async fn check(
     dial: &dyn Dial,
     tls: &Tls,
     probe: &GrpcProbe,
+    pod: &str,
     host: &str,
     within: Duration,
 ) -> Result<(), Unhealthy> {
     let scheme = if probe.tls { Scheme::Https } else { Scheme::Http };
     let url = Url::new(scheme, host, probe.port, METHOD);
-    match timeout(within, call(dial, tls, probe, &url, within)).await {
+    match timeout(within, call(dial, tls, probe, pod, &url, within)).await {
         Ok(done) => done,
         Err(_) => Err(Unhealthy::TimedOut(url.authority, within)),
     }
 }
 
-async fn call(dial: &dyn Dial, tls: &Tls, probe: &GrpcProbe, url: &Url, within: Duration) -> Result<(), Unhealthy> {
-    let unreachable = |why| Unhealthy::Unreachable(url.authority.clone(), why);
+async fn call(
+    dial: &dyn Dial,
+    tls: &Tls,
+    probe: &GrpcProbe,
+    pod: &str,
+    url: &Url,
+    within: Duration,
+) -> Result<(), Unhealthy> {
     let opening = Opening::default();
-    let io = dial.connect(&url.host, url.port).await.map_err(|error| unreachable(text::io_error(&error)))?;
+    let exhausted = |why| Unhealthy::Exhausted(url.authority.clone(), why);
+    let unreachable = |why| Unhealthy::Unreachable(url.authority.clone(), why);
+    let io = dial.connect(pod, &url.host, url.port).await.map_err(|error| {
+        let why = text::io_error(&error);
+        if shortage::is_ours(&error) { exhausted(why) } else { unreachable(why) }
+    })?;
     let io = Capped::new(io, opening.clone());
-    let io: Box<dyn Connection> = if probe.tls {
-        let handshake = tls.connect(Purpose::Grpc, &url.host, io).await;
-        Box::new(handshake.map_err(|error| unreachable(format!("TLS handshake: {}", text::causes(&error))))?)
-    } else {
-        Box::new(io)
+    let talk = async {
+        let io: Box<dyn Connection> = if probe.tls {
+            let handshake = tls.connect(Purpose::Grpc, &url.host, io).await;
+            Box::new(handshake.map_err(|error| unreachable(format!("TLS handshake: {}", text::causes(&error))))?)
+        } else {
+            Box::new(io)
+        };
+        let request = request(url, &probe.service, within).map_err(|error| unreachable(error.to_string()))?;
+        converse(Wire::Http2, io, request, answer).await.map_err(|error| {
+            let speaks_http1 = !probe.tls && opening.is_http1();
+            let why = if speaks_http1 { "the server speaks HTTP/1, not gRPC".to_owned() } else { text::causes(&error) };
+            Unhealthy::NoGrpc(why)
+        })?
     };
-    let request = request(url, &probe.service, within).map_err(|error| unreachable(error.to_string()))?;
-    let health = converse(Wire::Http2, io, request, answer).await.map_err(|error| {
-        let speaks_http1 = !probe.tls && opening.is_http1();
-        let why = if speaks_http1 { "the server speaks HTTP/1, not gRPC".to_owned() } else { text::causes(&error) };
-        Unhealthy::NoGrpc(why)
-    })??;
-    if health == SERVING { Ok(()) } else { Err(Unhealthy::Health { service: probe.service.clone(), health }) }
+    match talk.await {
+        Ok(SERVING) => Ok(()),
+        Ok(health) => Err(Unhealthy::Health { service: probe.service.clone(), health }),
+        Err(error) if opening.failed_here() => Err(exhausted(error.to_string())),
+        Err(error) => Err(error),
+    }
 }
 
 fn request(url: &Url, service: &str, within: Duration) -> Result<Request<Full<Bytes>>, http::Error> {

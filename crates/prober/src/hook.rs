@@ -13,6 +13,9 @@ use crate::{
     text,
 };
 
+/// How long a hook waits for the node to have again what it lacked: long enough for an attempt or a connection to end.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+
 /// A hook that did what it is for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HookDone {
@@ -41,6 +44,9 @@ pub enum HookError {
     /// It names no host, and the pod has no address.
     #[error(transparent)]
     NoAddress(#[from] NoAddress),
+    /// The node lacked something that it takes to ask (descriptors, memory, ports) for as long as the hook had time.
+    #[error("not begun: {0}")]
+    Exhausted(String),
     /// It took longer than it may.
     #[error("hook timed out after {}", text::limit(*.0))]
     TimedOut(Duration),
@@ -52,9 +58,31 @@ pub enum HookError {
 // === impl Prober ===
 
 impl Prober {
-    /// Runs a hook to its end, or to the end of its time. It waits for nobody: the limit of attempts does not concern
-    /// hooks. Dropping the future cancels it.
+    /// Runs a hook to its end, or to the end of its time. It waits for no turn: there are no more hooks than containers
+    /// that start or stop. What the agent lacks is not the hook's failure, so such a hook is begun again until its time is
+    /// over. Dropping the future cancels it.
     pub async fn hook(
+        &self,
+        hook: &Hook,
+        target: Target<'_>,
+        timeout: Option<Duration>,
+    ) -> Result<HookDone, HookError> {
+        let begun = Instant::now();
+        let mut left = timeout;
+        loop {
+            match self.try_hook(hook, target, left).await {
+                Err(HookError::Exhausted(_)) if left.is_none_or(|left| left > AGAIN_AFTER) => {
+                    sleep(AGAIN_AFTER).await;
+                    left = timeout.map(|timeout| timeout.saturating_sub(begun.elapsed()));
+                }
+                // All of its time, not what was left of it at last.
+                Err(HookError::TimedOut(_)) => return Err(HookError::TimedOut(timeout.unwrap_or(exec::UNLIMITED))),
+                done => return done,
+            }
+        }
+    }
+
+    async fn try_hook(
         &self,
         hook: &Hook,
         target: Target<'_>,
@@ -82,6 +110,7 @@ impl Prober {
             Err(ExecError::TimedOut(after)) => Err(HookError::TimedOut(after)),
             Err(ExecError::NotRun(why)) => Err(HookError::NotRun(why)),
             Err(ExecError::RuntimeAway(why)) => Err(HookError::RuntimeAway(why)),
+            Err(ExecError::Exhausted(why)) => Err(HookError::Exhausted(why)),
         }
     }
 
@@ -95,7 +124,7 @@ impl Prober {
     ) -> Result<HookDone, HookError> {
         let host = target.host(get.host.as_deref())?;
         let port = target.container.resolve_port(&get.port)?;
-        let client = self.hook_client();
+        let client = self.hook_client(target);
         let begun = Instant::now();
         let error = match client.get(get, host, port, within).await {
             Ok(_) => return Ok(HookDone::default()),
@@ -105,11 +134,8 @@ impl Prober {
             return Err(error.into());
         }
         let left = within.map(|within| within.saturating_sub(begun.elapsed()));
-        match (client.get_in_the_clear(get, host, port, left).await, within) {
-            (Ok(_), _) => Ok(HookDone { http_fallback: Some(format!("{error}; plain HTTP was tried and worked")) }),
-            (Err(Unanswered::TimedOut { .. }), Some(within)) => Err(HookError::TimedOut(within)),
-            (Err(error), _) => Err(error.into()),
-        }
+        client.get_in_the_clear(get, host, port, left).await?;
+        Ok(HookDone { http_fallback: Some(format!("{error}; plain HTTP was tried and worked")) })
     }
 }
 
@@ -119,6 +145,7 @@ impl From<Unanswered> for HookError {
     fn from(error: Unanswered) -> Self {
         match error {
             Unanswered::TimedOut { within, .. } => Self::TimedOut(within),
+            Unanswered::Exhausted { .. } => Self::Exhausted(error.to_string()),
             error => Self::NoAnswer(error.to_string()),
         }
     }

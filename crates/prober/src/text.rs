@@ -3,7 +3,7 @@
 use std::{error::Error, io, time::Duration};
 
 /// How much of a body or a command's output is kept.
-pub(crate) const LONGEST_OUTPUT: usize = 10 * 1024;
+pub const LONGEST_OUTPUT: usize = 10 * 1024;
 
 /// What a target wrote, as text of at most [`LONGEST_OUTPUT`] bytes.
 pub(crate) fn output(bytes: &[u8]) -> String {

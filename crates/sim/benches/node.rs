@@ -71,7 +71,7 @@ async fn measure(directory: &Path, port: u16, span: Duration) -> bool {
     let doors = Doors {
         runtime: Runtime::connect(socket.to_str().expect("plain text")).expect("an endpoint"),
         clock,
-        dial: Arc::new(TcpDial),
+        dial: Arc::new(TcpDial::default()),
         disk: OsDisk,
         host: Arc::new(OsHost::new(Layout::new(directory, directory.join("logs")))),
         readers: Arc::clone(&readers) as Arc<dyn keelet_agent::doors::Readers>,

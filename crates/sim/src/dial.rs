@@ -70,7 +70,7 @@ impl fmt::Debug for SimDial {
 }
 
 impl Dial for SimDial {
-    fn connect<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Box<dyn Connection>>> {
+    fn connect<'a>(&'a self, _: &'a str, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Box<dyn Connection>>> {
         Box::pin(async move {
             if self.life.effect() != Permit::Go {
                 self.sim.announce(&self.life);

@@ -34,7 +34,7 @@ struct Defective {
 }
 
 impl Dial for Defective {
-    fn connect<'a>(&'a self, _host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Box<dyn Connection>>> {
+    fn connect<'a>(&'a self, _: &'a str, _: &'a str, port: u16) -> BoxFuture<'a, io::Result<Box<dyn Connection>>> {
         Box::pin(async move {
             if port == DEFECT {
                 self.panics.fetch_add(1, Ordering::Relaxed);

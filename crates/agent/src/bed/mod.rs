@@ -121,7 +121,7 @@ impl Bed {
         let doors = Doors {
             runtime: keelet_cri::Runtime::in_process(self.runtime.clone(), self.runtime.clone()),
             clock: Arc::clone(&self.clock) as Arc<dyn Clock>,
-            dial: Arc::new(TcpDial),
+            dial: Arc::new(TcpDial::default()),
             disk,
             host: Arc::new(OsHost::new(Layout::new(root.join("kubelet"), root.join("logs")))),
             readers: Arc::clone(&self.readers) as Arc<dyn crate::doors::Readers>,

@@ -19,7 +19,7 @@ pub(crate) use self::url::Url;
 use crate::{
     capped::{Capped, Opening},
     door::{Connection, Dial},
-    text,
+    shortage, text,
     tls::{Purpose, Tls},
     wire::{Wire, converse},
 };
@@ -32,6 +32,8 @@ const MOST_REQUESTS: u32 = 10;
 pub(crate) struct Client<'a> {
     pub(crate) dial: &'a dyn Dial,
     pub(crate) tls: &'a Tls,
+    /// On whose behalf, by UID.
+    pub(crate) pod: &'a str,
     /// The user agent, where none is configured.
     pub(crate) agent: &'static str,
 }
@@ -67,6 +69,9 @@ pub(crate) enum Unanswered {
         /// TLS was asked for, and the answer came in plain HTTP.
         plain_http: bool,
     },
+    /// The agent lacked something (`shortage`).
+    #[error("GET {url}: this node could not ask: {why}")]
+    Exhausted { url: Url, why: String },
     #[error("stopped after {MOST_REQUESTS} redirects")]
     Redirects,
     #[error("GET {0}: the redirect's Location cannot be read")]
@@ -171,11 +176,17 @@ impl Client<'_> {
         let url = progress.url.clone();
         let opening = Opening::default();
         let failed = |why: String| {
+            if opening.failed_here() {
+                return Unanswered::Exhausted { url: url.clone(), why };
+            }
             let plain_http = url.scheme == Scheme::Https && opening.is_http1();
             let why = if plain_http { "the server answered in plain HTTP to an HTTPS client".to_owned() } else { why };
             Unanswered::Transport { url: url.clone(), why, plain_http }
         };
-        let io = self.dial.connect(&url.host, url.port).await.map_err(|error| failed(text::io_error(&error)))?;
+        let io = self.dial.connect(self.pod, &url.host, url.port).await.map_err(|error| {
+            let why = text::io_error(&error);
+            if shortage::is_ours(&error) { Unanswered::Exhausted { url: url.clone(), why } } else { failed(why) }
+        })?;
         let io = Capped::new(io, opening.clone());
         let (io, wire): (Box<dyn Connection>, _) = match url.scheme {
             Scheme::Http if protocol == HttpProtocol::Http2 => (Box::new(io), Wire::Http2),
@@ -189,9 +200,11 @@ impl Client<'_> {
         };
         let request = template.request(&url, wire)?;
         let status = &mut progress.status;
-        converse(wire, io, request, |response| hear(response, &url, first_host, status))
-            .await
-            .map_err(|error| failed(text::causes(&error)))
+        let heard = converse(wire, io, request, |response| hear(response, &url, first_host, status)).await;
+        match heard.map_err(|error| failed(text::causes(&error)))? {
+            Heard::Reply(Reply { body: Err(NoBody::Broken(why)), .. }) if opening.failed_here() => Err(failed(why)),
+            heard => Ok(heard),
+        }
     }
 }
 

@@ -22,7 +22,7 @@ fn command(words: &[&str]) -> Handler {
 async fn attempt(exec: Arc<dyn Exec>, handler: Handler) -> Attempted {
     let (pod, probe) = (pod(80), probe(handler, TIMEOUT));
     let target = Target { pod: &pod, container: &pod.containers[0], container_id: "c0ffee", address: None };
-    let prober = Prober::new(Arc::new(TcpDial), exec, 1);
+    let prober = Prober::new(Arc::new(TcpDial::default()), exec, 1);
     prober.attempt(Attempt { target, kind: ProbeKind::Liveness, probe: &probe }).await
 }
 

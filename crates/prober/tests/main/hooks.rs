@@ -2,8 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures::future::BoxFuture;
 use keelet_pod::{Hook, HttpGet, PortRef, Scheme, TcpSocket};
-use keelet_prober::{ExecError, Executed, HookDone, HookError, Prober, TcpDial};
+use keelet_prober::{Connection, Dial, ExecError, Executed, HookDone, HookError, Prober, TcpDial};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     time::Instant,
@@ -11,7 +12,7 @@ use tokio::{
 
 use crate::{
     servers::{Heard, TlsServer, always, answer, blurt, drain, nobody, page, read_head, redirect, serve, stall_after},
-    target::{FakeExec, HALFWAY, SHORT, headers, http_get, prober, run_hook},
+    target::{FakeExec, HALFWAY, SHORT, headers, http_get, prober, prober_over, run_hook},
 };
 
 fn http(port: u16) -> Hook {
@@ -77,6 +78,41 @@ async fn an_https_hook_answered_in_plain_http_is_asked_again_in_plain_http() {
     assert!(heard[0].contains("\r\nX-Kept: yes\r\n") && !heard[0].contains("secret"), "{}", heard[0]);
 }
 
+/// TERM-11: both requests together have the hook's time, not each of them.
+#[tokio::test(start_paused = true)]
+async fn an_https_hook_has_what_is_left_of_its_time_for_plain_http() {
+    /// Answers TLS in plain HTTP after three seconds, and plain HTTP never.
+    #[derive(Debug)]
+    struct Slow;
+    impl Dial for Slow {
+        fn connect<'a>(
+            &'a self,
+            _: &'a str,
+            _: &'a str,
+            _: u16,
+        ) -> BoxFuture<'a, std::io::Result<Box<dyn Connection>>> {
+            Box::pin(async {
+                let (ours, mut theirs) = tokio::io::duplex(4096);
+                tokio::spawn(async move {
+                    let mut first = [0];
+                    let _ = theirs.read_exact(&mut first).await;
+                    if first != *b"G" {
+                        tokio::time::sleep(Duration::from_secs(3)).await;
+                        let _ = theirs.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n").await;
+                    }
+                    drain(&mut theirs).await;
+                });
+                Ok(Box::new(ours) as Box<dyn Connection>)
+            })
+        }
+    }
+    let prober = prober_over(Arc::new(Slow));
+    let hook = Hook::HttpGet(HttpGet { scheme: Scheme::Https, ..http_get(443, "/hook") });
+    let (begun, time) = (Instant::now(), Duration::from_secs(5));
+    assert_eq!(run_hook(&prober, &hook, Some(time)).await, Err(HookError::TimedOut(time)));
+    assert_eq!(begun.elapsed().as_secs(), 5, "a hook of 5 s took {:?}", begun.elapsed());
+}
+
 /// TERM-11.
 #[tokio::test]
 async fn an_https_hook_that_finds_no_http_either_fails() {
@@ -105,7 +141,7 @@ async fn an_https_hook_needs_no_fallback_with_a_server_that_speaks_tls() {
 async fn an_exec_hook_goes_by_its_exit_code_and_keeps_its_output_to_itself() {
     let run = async |answer| {
         let exec_door = FakeExec::answering(answer);
-        let prober = Prober::new(Arc::new(TcpDial), exec_door.clone(), 1);
+        let prober = Prober::new(Arc::new(TcpDial::default()), exec_door.clone(), 1);
         let result = run_hook(&prober, &exec(&["drain", "$(PORT)"]), Some(Duration::from_secs(20))).await;
         let calls = exec_door.calls.lock().unwrap().clone();
         let words = vec!["drain".to_owned(), "$(PORT)".to_owned()];
@@ -127,7 +163,7 @@ async fn an_exec_hook_goes_by_its_exit_code_and_keeps_its_output_to_itself() {
 #[tokio::test]
 async fn an_exec_hook_has_no_time_limit_of_its_own() {
     let door = FakeExec::answering(Ok(Executed { exit_code: 0, output: Vec::new() }));
-    let prober = Prober::new(Arc::new(TcpDial), door.clone(), 1);
+    let prober = Prober::new(Arc::new(TcpDial::default()), door.clone(), 1);
     assert_eq!(run_hook(&prober, &exec(&["warm-up"]), None).await, DONE);
     let ten_years = Duration::from_secs(10 * 365 * 24 * 3600);
     assert!(door.calls.lock().unwrap()[0].2 > ten_years);

@@ -8,6 +8,7 @@ mod http;
 mod queue;
 mod redirects;
 mod servers;
+mod shortage;
 mod target;
 mod tcp;
 mod tls;

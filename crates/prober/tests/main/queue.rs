@@ -1,11 +1,15 @@
 //! Turns, time and cancellation, in simulated time where there is no real socket.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{
+    io,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use futures::{FutureExt, future::BoxFuture};
 use keelet_lifecycle::operation::Outcome;
 use keelet_pod::{Handler, Probe, ProbeKind};
-use keelet_prober::{Attempt, Attempted, Connection, Dial, Prober, Target, TcpDial};
+use keelet_prober::{Attempt, Attempted, Connection, Dial, Exec, ExecError, Executed, Prober, Target, TcpDial};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
     sync::mpsc,
@@ -17,12 +21,15 @@ use crate::{
     target::{LONG, http_get, no_exec, pod, probe},
 };
 
+/// A limit at which one pod may have two attempts under way.
+const TWO_EACH: usize = 8;
+
 /// Connects to servers in memory: every connection's other end goes to the test.
 #[derive(Debug)]
 struct InMemory(mpsc::Sender<DuplexStream>);
 
 impl Dial for InMemory {
-    fn connect<'a>(&'a self, _: &'a str, _: u16) -> BoxFuture<'a, io::Result<Box<dyn Connection>>> {
+    fn connect<'a>(&'a self, _: &'a str, _: &'a str, _: u16) -> BoxFuture<'a, io::Result<Box<dyn Connection>>> {
         Box::pin(async move {
             let (ours, theirs) = duplex(1024);
             self.0.send(theirs).await.map_err(io::Error::other)?;
@@ -54,9 +61,14 @@ fn web(timeout: Duration) -> Probe {
 }
 
 async fn attempt(prober: &Prober, probe: &Probe) -> Attempted {
-    let pod = pod(80);
-    let target =
-        Target { pod: &pod, container: &pod.containers[0], container_id: "c0ffee", address: Some("127.0.0.1") };
+    attempt_of("", prober, probe).await
+}
+
+/// An attempt of the pod with that UID.
+async fn attempt_of(uid: &str, prober: &Prober, probe: &Probe) -> Attempted {
+    let mut pod = pod(80);
+    uid.clone_into(&mut pod.uid);
+    let target = Target { pod: &pod, container: &pod.containers[0], container_id: uid, address: Some("127.0.0.1") };
     prober.attempt(Attempt { target, kind: ProbeKind::Readiness, probe }).await
 }
 
@@ -77,7 +89,7 @@ async fn waiting_for_a_turn_is_measured_apart_and_does_not_shorten_the_attempt()
 /// PROBE-19.
 #[tokio::test(start_paused = true)]
 async fn more_than_half_the_timeout_in_the_queue_is_late_and_nobody_is_asked() {
-    let (prober, mut connections) = in_memory(2);
+    let (prober, mut connections) = in_memory(TWO_EACH);
     let probe = web(Duration::from_secs(2));
     let third = async {
         let done = attempt(&prober, &probe).await;
@@ -99,7 +111,7 @@ async fn more_than_half_the_timeout_in_the_queue_is_late_and_nobody_is_asked() {
 /// PROBE-19: turns are taken in order, and each one that comes to its end makes room.
 #[tokio::test(start_paused = true)]
 async fn turns_are_taken_in_order() {
-    let (prober, connections) = in_memory(2);
+    let (prober, connections) = in_memory(TWO_EACH);
     serve_after(Duration::from_millis(100), connections);
     let probe = web(Duration::from_secs(2));
     let done = futures::future::join_all((0..6).map(|_| attempt(&prober, &probe))).await;
@@ -163,7 +175,7 @@ async fn a_server_sees_the_end_of_a_dropped_attempt() {
         }
     })
     .await;
-    let prober = Prober::new(Arc::new(TcpDial), no_exec(), 1);
+    let prober = Prober::new(Arc::new(TcpDial::default()), no_exec(), 1);
     let probe = probe(Handler::HttpGet(http_get(port, "/")), LONG);
     {
         let running = std::pin::pin!(attempt(&prober, &probe));
@@ -174,6 +186,66 @@ async fn a_server_sees_the_end_of_a_dropped_attempt() {
         }
     }
     assert_eq!(told.recv().await, Some(Some(Some(0))), "closed in order");
+}
+
+/// A runtime that never says how a command ended, also not after its time. It notes when a container was asked.
+#[derive(Debug, Default)]
+struct Silent(Mutex<Vec<(String, Instant)>>);
+
+impl Exec for Silent {
+    fn exec<'a>(&'a self, id: &'a str, _: &'a [String], _: Duration) -> BoxFuture<'a, Result<Executed, ExecError>> {
+        self.0.lock().unwrap().push((id.to_owned(), Instant::now()));
+        Box::pin(std::future::pending())
+    }
+}
+
+fn command(timeout: Duration) -> Probe {
+    probe(Handler::Exec { command: vec!["hang".to_owned()] }, timeout)
+}
+
+/// PROBE-46: commands that hang hold up no attempt over the network.
+#[tokio::test(start_paused = true)]
+async fn commands_and_attempts_over_the_network_have_turns_of_their_own() {
+    let (sender, connections) = mpsc::channel(16);
+    serve_after(Duration::ZERO, connections);
+    let prober = Prober::new(Arc::new(InMemory(sender)), Arc::<Silent>::default(), 1);
+    let (hangs, web) = (command(LONG), web(LONG));
+    let mut hanging = std::pin::pin!(attempt(&prober, &hangs));
+    assert!(hanging.as_mut().now_or_never().is_none());
+    let done = attempt(&prober, &web).await;
+    assert_eq!((done.report.outcome, done.queued), (Outcome::Success, Duration::ZERO), "{}", done.report.output);
+}
+
+/// PROBE-46: the turn of a command is free when its time is over, though the runtime has not answered; and after ten
+/// seconds in any case. It counts for its own pod as long as it takes.
+#[tokio::test(start_paused = true)]
+async fn a_command_over_its_time_gives_up_its_turn_whatever_the_runtime_does() {
+    for (timeout, turn) in [(3, 3), (9, 9), (11, 10), (i32::MAX as u64, 10)] {
+        let runtime = Arc::<Silent>::default();
+        let prober = Prober::new(Arc::new(TcpDial::default()), runtime.clone(), 1);
+        let (slow, next) = (command(Duration::from_secs(timeout)), command(LONG));
+        let begun = Instant::now();
+        let later = async {
+            sleep(Duration::from_secs(2)).await;
+            tokio::join!(attempt_of("hostile", &prober, &next), attempt_of("honest", &prober, &next))
+        };
+        let all = async { tokio::join!(attempt_of("hostile", &prober, &slow), later) };
+        assert!(tokio::time::timeout(Duration::from_secs(12), all).await.is_err(), "no command ends");
+        let asked = runtime.0.lock().unwrap();
+        let asked: Vec<_> = asked.iter().map(|(pod, at)| (pod.as_str(), (*at - begun).as_secs())).collect();
+        assert_eq!(asked, [("hostile", 0), ("honest", turn)], "timeout {timeout} s");
+    }
+}
+
+/// PROBE-46: a pod whose attempts wait for its own learns that soon, however long their timeout is.
+#[tokio::test(start_paused = true)]
+async fn an_attempt_with_a_timeout_of_years_does_not_wait_for_years() {
+    let prober = Prober::new(Arc::new(TcpDial::default()), Arc::<Silent>::default(), 1);
+    let slow = command(Duration::from_secs(i32::MAX as u64));
+    let mut first = std::pin::pin!(attempt(&prober, &slow));
+    assert!(first.as_mut().now_or_never().is_none());
+    let done = attempt(&prober, &slow).await;
+    assert_eq!((done.report.outcome, done.queued.as_secs()), (Outcome::Late, 10), "{}", done.report.output);
 }
 
 /// A limit of none would stop all probing.

@@ -50,7 +50,7 @@ pub(crate) fn no_exec() -> Arc<dyn Exec> {
 }
 
 pub(crate) fn prober() -> Prober {
-    prober_over(Arc::new(TcpDial))
+    prober_over(Arc::new(TcpDial::default()))
 }
 
 pub(crate) fn prober_over(dial: Arc<dyn Dial>) -> Prober {

@@ -48,7 +48,7 @@ async fn a_connection_that_does_not_come_fails() {
     #[derive(Debug)]
     struct Nowhere;
     impl Dial for Nowhere {
-        fn connect<'a>(&'a self, _: &'a str, _: u16) -> BoxFuture<'a, io::Result<Box<dyn Connection>>> {
+        fn connect<'a>(&'a self, _: &'a str, _: &'a str, _: u16) -> BoxFuture<'a, io::Result<Box<dyn Connection>>> {
             Box::pin(std::future::pending())
         }
     }

@@ -1,5 +1,6 @@
 //! Probes of containers that really listen, answer, hang and die.
 
+mod hostile;
 mod liveness;
 mod network;
 mod readiness;
