@@ -48,8 +48,8 @@ use keelet_lifecycle::{
     observed::RestartRequest,
     restart::{RestartRefused, check_request},
 };
-use keelet_pod::Features;
-use keelet_prober::{Exec, ExecError, Executed, Prober};
+use keelet_pod::{Features, Pod};
+use keelet_prober::{Exec, ExecError, Executed, LONGEST_OUTPUT, Prober};
 use tokio::sync::{Notify, OnceCell, Semaphore, watch as signal};
 
 use self::{
@@ -64,6 +64,7 @@ pub use self::{
     manager::{Extent, WantedPods},
     metrics::Metrics,
     node::Mode,
+    registry::OverdueProbe,
     slot::{Acknowledge, Wanted},
     tasks::TokioTasks,
     upkeep::{ImageRules, Upkeep},
@@ -83,7 +84,7 @@ pub struct Settings {
     pub ledger: keelet_ledger::Settings,
     /// Whether somebody else keeps the statuses.
     pub mode: Mode,
-    /// Probe attempts that may be under way at once on the whole node.
+    /// Turns of the whole node for probes by command, and as many for probes over the network; pods share them fairly.
     pub probe_limit: usize,
     /// What containers may know of the node.
     pub facts: NodeFacts,
@@ -213,10 +214,17 @@ impl Agent {
         self.node.look_at_objects.notify_one();
     }
 
+    /// Probes of which no attempt was made for longer than three periods and half a minute, because this node cannot keep
+    /// up, with their pods.
+    pub fn overdue_probes(&self) -> Vec<(Arc<Pod>, OverdueProbe)> {
+        self.node.registry.overdue()
+    }
+
     /// The node's metrics, in the text format of [`metrics::CONTENT_TYPE`].
     pub fn metrics(&self) -> String {
         let (pods, containers) = self.node.registry.totals();
         self.node.metrics.running(pods, containers);
+        self.node.metrics.overdue_probes(self.node.registry.overdue().len());
         self.node.metrics.encode()
     }
 
@@ -253,7 +261,7 @@ impl Exec for RuntimeExec {
         timeout: Duration,
     ) -> BoxFuture<'a, Result<Executed, ExecError>> {
         Box::pin(async move {
-            match self.0.exec_sync(container_id, command, timeout).await {
+            match self.0.exec_sync_keeping(container_id, command, timeout, LONGEST_OUTPUT).await {
                 Ok(mut done) => {
                     done.stdout.append(&mut done.stderr);
                     Ok(Executed { exit_code: done.exit_code, output: done.stdout })
@@ -261,6 +269,7 @@ impl Exec for RuntimeExec {
                 Err(error) => Err(match error.kind {
                     keelet_cri::ErrorKind::Deadline => ExecError::TimedOut(timeout),
                     keelet_cri::ErrorKind::Unavailable => ExecError::RuntimeAway(error.to_string()),
+                    keelet_cri::ErrorKind::Exhausted => ExecError::Exhausted(error.to_string()),
                     _ => ExecError::NotRun(error.to_string()),
                 }),
             }

@@ -29,6 +29,8 @@ pub enum ErrorKind {
     Unimplemented,
     /// What was to be made exists.
     AlreadyExists,
+    /// The runtime lacked something (descriptors, memory) before it began, so it has not acted.
+    Exhausted,
     /// The message or its answer exceeds what one of the two sides reads.
     TooLarge,
     /// Anything else that the runtime said.
@@ -74,6 +76,7 @@ impl ErrorKind {
             Code::AlreadyExists => Self::AlreadyExists,
             Code::OutOfRange if status.message().contains("message length too large") => Self::TooLarge,
             Code::ResourceExhausted if status.message().contains("message larger than max") => Self::TooLarge,
+            Code::ResourceExhausted => Self::Exhausted,
             _ => Self::Rejected,
         }
     }
@@ -103,7 +106,7 @@ mod tests {
             (Status::deadline_exceeded("timeout 1s exceeded"), ErrorKind::Deadline, "X: timeout 1s exceeded"),
             (Status::unknown("runc: EOF"), ErrorKind::Rejected, "X: runc: EOF"),
             (Status::invalid_argument("bad"), ErrorKind::Rejected, "X: bad (InvalidArgument)"),
-            (Status::resource_exhausted("no space"), ErrorKind::Rejected, "X: no space (ResourceExhausted)"),
+            (Status::resource_exhausted("no space"), ErrorKind::Exhausted, "X: no space"),
             (
                 Status::resource_exhausted("grpc: received message larger than max (2 vs. 1)"),
                 ErrorKind::TooLarge,

@@ -42,6 +42,10 @@ pub use self::{
 /// The largest message that is read, by the client and by a server: 16 MiB, what containerd and CRI-O allow.
 pub const MAX_MESSAGE: usize = 16 * 1024 * 1024;
 
+/// Metadata of an ExecSync call: how many bytes of each stream of output its answer needs. The embedded runtime keeps no
+/// more than that; other runtimes do not know it, and keep up to 16 MiB.
+pub const OUTPUT_LIMIT: &str = "keelet-output-limit";
+
 /// CRI v1, generated from `proto/cri.proto`, which says what the fields mean.
 #[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all, clippy::disallowed_types)]
 pub mod v1 {

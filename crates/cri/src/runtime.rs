@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt, future::Future, sync::Arc, time::Duration}
 use tonic::{Request, Response, Status, metadata::MetadataValue};
 
 use crate::{
-    Deadlines, EndpointError, Error, ErrorKind, Events, Exits, MAX_MESSAGE,
+    Deadlines, EndpointError, Error, ErrorKind, Events, Exits, MAX_MESSAGE, OUTPUT_LIMIT,
     containerd::{SubscribeRequest, events_client::EventsClient},
     deadlines::{on_the_wire, whole_seconds},
     endpoint,
@@ -304,6 +304,26 @@ impl Runtime {
         let timeout = whole_seconds(timeout).max(Duration::from_secs(1));
         let request =
             v1::ExecSyncRequest { container_id: id.to_owned(), cmd: command.to_vec(), timeout: on_the_wire(timeout) };
+        let deadline = timeout.saturating_add(self.deadlines.margin);
+        self.within(deadline, "ExecSync", self.runtime().exec_sync(request)).await
+    }
+
+    /// The same for a command of whose output only the beginning matters, so many bytes of each stream: see
+    /// [`OUTPUT_LIMIT`].
+    pub async fn exec_sync_keeping(
+        &self,
+        id: &str,
+        command: &[String],
+        timeout: Duration,
+        keep: usize,
+    ) -> Result<v1::ExecSyncResponse, Error> {
+        let timeout = whole_seconds(timeout).max(Duration::from_secs(1));
+        let mut request = Request::new(v1::ExecSyncRequest {
+            container_id: id.to_owned(),
+            cmd: command.to_vec(),
+            timeout: on_the_wire(timeout),
+        });
+        request.metadata_mut().insert(OUTPUT_LIMIT, keep.into());
         let deadline = timeout.saturating_add(self.deadlines.margin);
         self.within(deadline, "ExecSync", self.runtime().exec_sync(request)).await
     }

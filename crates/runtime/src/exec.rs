@@ -7,14 +7,15 @@ use std::{
     time::Duration,
 };
 
-use keelet_cri::v1;
+use keelet_cri::{OUTPUT_LIMIT, v1};
 use keelet_shim::protocol::{Answer, Request};
 use rustix::{
     fs::{Mode, OFlags, open},
+    io::Errno,
     pipe::{PipeFlags, pipe_with},
 };
 use tokio::{io::AsyncReadExt, net::unix::pipe};
-use tonic::Status;
+use tonic::{Status, metadata::MetadataMap};
 
 use crate::{
     container::Container,
@@ -23,8 +24,11 @@ use crate::{
     shim::Connection,
 };
 
-/// Output that is kept of a command, for each stream.
+/// Output that is kept of a command, for each stream, where the caller does not need less.
 const MOST_OUTPUT: usize = 16 * 1024 * 1024;
+/// How long a command waits that goes on writing what is not kept: at most 16 KiB are read in this time, so that a probe
+/// which writes without end costs its container the processor, and not the agent.
+const PAUSE: Duration = Duration::from_millis(1);
 /// What a command's children may still say after it has ended: they can hold its output open for ever.
 const LAST_WORDS: Duration = Duration::from_millis(50);
 
@@ -116,7 +120,10 @@ impl Engine {
             Stdio::Terminal => sandbox.shim().ask(&request, &[]).await,
         };
         drop(stdio);
-        let connection = connection.map_err(|error| failed(&error.into()))?;
+        let connection = connection.map_err(|error| match lacks_something(&error) {
+            true => not_begun("the pod's shim", &error),
+            false => failed(&error.into()),
+        })?;
         let mut running = Running { engine: self.clone(), connection, cgroup: container.cgroup(), part, ended: false };
         match running.connection.answer().await {
             Ok(Answer::Running { .. }) => Ok(running),
@@ -131,17 +138,19 @@ impl Engine {
         id: &str,
         command: &[String],
         timeout: Duration,
+        keep: usize,
     ) -> Result<v1::ExecSyncResponse, Status> {
         let container = self.container(id)?;
-        let (mut out, theirs_out) = reader().map_err(|error| internal("pipe", &error))?;
-        let (mut err, theirs_err) = reader().map_err(|error| internal("pipe", &error))?;
+        let (mut out, theirs_out) = reader().map_err(|error| not_begun("pipe", &error))?;
+        let (mut err, theirs_err) = reader().map_err(|error| not_begun("pipe", &error))?;
         let null = open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-            .map_err(|error| internal("/dev/null", &error))?;
+            .map_err(|error| not_begun("/dev/null", &error.into()))?;
         let work = async {
             let mut running = self.exec(&container, command, Stdio::Pipes([null, theirs_out, theirs_err])).await?;
             let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
             let exit_code = {
-                let reading = async { tokio::join!(collect(&mut out, &mut stdout), collect(&mut err, &mut stderr)) };
+                let reading =
+                    async { tokio::join!(collect(&mut out, &mut stdout, keep), collect(&mut err, &mut stderr, keep)) };
                 tokio::pin!(reading);
                 let waiting = running.wait();
                 tokio::pin!(waiting);
@@ -172,15 +181,85 @@ pub(crate) fn reader() -> io::Result<(pipe::Receiver, OwnedFd)> {
     Ok((pipe::Receiver::from_owned_fd(ours)?, theirs))
 }
 
-/// Reads to the end. What is too much is read and forgotten, so that the command is not held up.
-async fn collect(pipe: &mut pipe::Receiver, kept: &mut Vec<u8>) -> io::Result<()> {
+/// How much of each stream a call needs, by its metadata.
+pub(crate) fn kept_output(metadata: &MetadataMap) -> usize {
+    let asked = metadata.get(OUTPUT_LIMIT).and_then(|value| value.to_str().ok()?.parse().ok());
+    asked.unwrap_or(MOST_OUTPUT).min(MOST_OUTPUT)
+}
+
+/// What a command could not even be begun for. What the node lacks is told apart: it is not the command's failure.
+fn not_begun(what: &str, error: &io::Error) -> Status {
+    if lacks_something(error) { Status::resource_exhausted(format!("{what}: {error}")) } else { internal(what, error) }
+}
+
+/// Whether the server, and with it the node, is short of descriptors or memory. (Too many references: descriptors on their
+/// way to shims.)
+fn lacks_something(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(errno, Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS | Errno::TOOMANYREFS))
+}
+
+/// Reads to the end. What is too much is read and forgotten, so that the command can end.
+async fn collect(pipe: &mut pipe::Receiver, kept: &mut Vec<u8>, keep: usize) -> io::Result<()> {
     let mut bytes = vec![0; 16 * 1024];
     loop {
         let read = pipe.read(&mut bytes).await?;
         if read == 0 {
             return Ok(());
         }
-        let room = MOST_OUTPUT.saturating_sub(kept.len());
+        let room = keep.saturating_sub(kept.len());
         kept.extend_from_slice(&bytes[..read.min(room)]);
+        if room < read {
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::Code;
+
+    use super::*;
+
+    /// PROBE-49: of a command that writes without end no more is kept than was asked for, and it can write on.
+    #[tokio::test]
+    async fn output_is_cut_where_it_is_read() {
+        let (mut ours, theirs) = reader().expect("a pipe");
+        let writer = tokio::task::spawn_blocking(move || {
+            let mut pipe = std::fs::File::from(theirs);
+            (0..64).try_for_each(|_| io::Write::write_all(&mut pipe, &[b'y'; 16 * 1024]))
+        });
+        let mut kept = Vec::new();
+        collect(&mut ours, &mut kept, 10 * 1024).await.expect("read to the end");
+        assert!(writer.await.expect("no panic").is_ok(), "the writer was cut off");
+        assert_eq!(kept.len(), 10 * 1024);
+        assert!(kept.capacity() <= 32 * 1024, "{} bytes are held for 10 KiB", kept.capacity());
+    }
+
+    /// PROBE-49.
+    #[test]
+    fn a_call_says_how_much_output_it_needs() {
+        for (asked, kept) in
+            [(None, MOST_OUTPUT), (Some("10240"), 10240), (Some("99999999"), MOST_OUTPUT), (Some("much"), MOST_OUTPUT)]
+        {
+            let mut metadata = MetadataMap::new();
+            if let Some(asked) = asked {
+                metadata.insert(OUTPUT_LIMIT, asked.parse().expect("ASCII"));
+            }
+            assert_eq!(kept_output(&metadata), kept, "{asked:?}");
+        }
+    }
+
+    /// PROBE-47: what the node lacks is not the command's failure.
+    #[test]
+    fn a_command_that_the_node_cannot_begin_is_told_apart() {
+        for (errno, code) in [
+            (Errno::MFILE, Code::ResourceExhausted),
+            (Errno::NFILE, Code::ResourceExhausted),
+            (Errno::NOMEM, Code::ResourceExhausted),
+            (Errno::NOENT, Code::Internal),
+        ] {
+            assert_eq!(not_begun("pipe", &errno.into()).code(), code, "{errno}");
+        }
     }
 }

@@ -7,7 +7,10 @@ use keelet_cri::v1::{self, runtime_service_server::RuntimeService};
 use tokio_stream::wrappers::BroadcastStream;
 use tonic::{Request, Response, Status};
 
-use crate::engine::{Engine, now};
+use crate::{
+    engine::{Engine, now},
+    exec,
+};
 
 type Answered<T> = Result<Response<T>, Status>;
 type EventStream = Pin<Box<dyn Stream<Item = Result<v1::ContainerEventResponse, Status>> + Send>>;
@@ -225,9 +228,10 @@ impl RuntimeService for Engine {
     }
 
     async fn exec_sync(&self, request: Request<v1::ExecSyncRequest>) -> Answered<v1::ExecSyncResponse> {
+        let keep = exec::kept_output(request.metadata());
         let v1::ExecSyncRequest { container_id, cmd, timeout } = request.into_inner();
         let timeout = Duration::from_secs(u64::try_from(timeout).unwrap_or_default());
-        Ok(Response::new(Engine::exec_sync(self, &container_id, &cmd, timeout).await?))
+        Ok(Response::new(Engine::exec_sync(self, &container_id, &cmd, timeout, keep).await?))
     }
 
     async fn exec(&self, request: Request<v1::ExecRequest>) -> Answered<v1::ExecResponse> {
