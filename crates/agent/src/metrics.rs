@@ -19,6 +19,7 @@
 //! | `keelet_restart_all_containers_duration_seconds` | | from the trigger to the first container's start |
 //! | `keelet_agent_start_container_statuses_total` | outcome | statuses kept and reset when the agent started |
 //! | `keelet_late_probes_total` | probe_type | attempts that say nothing: our own queue held them up |
+//! | `keelet_overdue_probes` | | probes that were late for longer than three periods and half a minute, now |
 //! | `keelet_probe_queueing_seconds` | | how long attempts waited for their turn |
 //!
 //! Series that name a pod go with it. A probe finds its series by two short lookups, and allocates nothing after its
@@ -64,6 +65,7 @@ pub struct Metrics {
     pods_restarted: Family<RestartedPod, Counter>,
     running_containers: Family<ContainerState, Gauge>,
     running_pods: Gauge,
+    overdue_probes: Gauge,
     pod_start: Histogram,
     status_sync: Histogram,
     worker_start: Histogram,
@@ -107,6 +109,11 @@ impl Metrics {
             pods_restarted: add(r, "kubelet_restarted_pods", "Pods replaced by one of the same name"),
             running_containers: add(r, "kubelet_running_containers", "Containers that there are"),
             running_pods: add(r, "kubelet_running_pods", "Pods with a running sandbox"),
+            overdue_probes: add(
+                r,
+                "keelet_overdue_probes",
+                "Probes that this node has not managed to ask for too long",
+            ),
             pod_start: histogram(
                 r,
                 "kubelet_pod_start_duration_seconds",
@@ -225,6 +232,11 @@ impl Metrics {
             self.running_containers.get_or_create(&ContainerState { container_state }).set(gauge(count));
         }
         self.running_pods.set(gauge(pods));
+    }
+
+    /// So many probes were late for too long.
+    pub fn overdue_probes(&self, probes: usize) {
+        self.overdue_probes.set(gauge(probes));
     }
 
     /// All containers of a pod run for the first time, this long after it was first seen.

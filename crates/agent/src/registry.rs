@@ -5,8 +5,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use keelet_lifecycle::observed::InstanceState;
-use keelet_pod::Pod;
+use keelet_lifecycle::{Moment, observed::InstanceState};
+use keelet_pod::{Pod, ProbeKind};
 
 use crate::{metrics::ContainerCounts, node::bare, pod_task::Look, slot::Slot};
 
@@ -28,6 +28,19 @@ struct Registered {
     runs: bool,
     /// Its containers, when last seen.
     seen: Vec<Seen>,
+    /// Its probes that this node cannot ask.
+    overdue: Vec<OverdueProbe>,
+}
+
+/// A probe of whose attempts none was made for too long, because this node could not keep up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OverdueProbe {
+    /// The container's name.
+    pub container: String,
+    /// Which of its probes.
+    pub kind: ProbeKind,
+    /// When the first attempt was due that was not made.
+    pub since: Moment,
 }
 
 /// A container as it was last seen.
@@ -62,6 +75,7 @@ impl Registry {
             counts: ContainerCounts::default(),
             runs: false,
             seen: Vec::new(),
+            overdue: Vec::new(),
         };
         self.pods().insert(pod.uid.clone(), entry);
     }
@@ -102,6 +116,22 @@ impl Registry {
             entry.counts = counts;
             entry.runs = look.sandboxes.iter().any(|sandbox| sandbox.ready);
         }
+    }
+
+    /// The probes of a pod that this node cannot ask, from now on.
+    pub(crate) fn note_overdue(&self, uid: &str, overdue: Vec<OverdueProbe>) {
+        if let Some(entry) = self.pods().get_mut(uid) {
+            entry.overdue = overdue;
+        }
+    }
+
+    /// All probes of the node that it cannot ask, with their pods.
+    pub(crate) fn overdue(&self) -> Vec<(Arc<Pod>, OverdueProbe)> {
+        let pods = self.pods();
+        let of_pod = |entry: &Registered| -> Vec<_> {
+            entry.overdue.iter().map(|probe| (Arc::clone(&entry.pod), probe.clone())).collect()
+        };
+        pods.values().flat_map(of_pod).collect()
     }
 
     /// Pods that run, and containers by what they do, when last seen.

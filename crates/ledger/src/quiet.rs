@@ -58,9 +58,10 @@ fn without_tries(volatile: &Volatile) -> Volatile {
 
 fn keep_what_decides(life: &mut Life) {
     for memory in [&mut life.startup, &mut life.readiness, &mut life.liveness] {
-        let ProbeMemory { verdict, run, due, last, .. } = memory;
+        let ProbeMemory { verdict, run, due, last, late_since, .. } = memory;
         *due = None;
         *last = None;
+        *late_since = None;
         if verdict.passed() == Some(true) {
             run.take_if(|run| run.passed);
         }

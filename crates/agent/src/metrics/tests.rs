@@ -85,6 +85,7 @@ fn probes_are_counted_by_result_and_timed_unless_they_fail() {
     assert_eq!((bucket("0.01"), bucket("0.025")), (Some(0.0), Some(5.0)));
 }
 
+/// METR-10.
 #[test]
 fn late_attempts_are_counted_apart_and_cancelled_ones_nowhere() {
     let metrics = Metrics::new();
@@ -97,6 +98,10 @@ fn late_attempts_are_counted_apart_and_cancelled_ones_nowhere() {
     assert_eq!(total(&metrics, "u1", "main", "Readiness", "unknown"), None);
     assert_eq!(value(&metrics, "keelet_probe_queueing_seconds_count", &[]), Some(2.0));
     assert_eq!(value(&metrics, "keelet_probe_queueing_seconds_sum", &[]), Some(0.602));
+    for overdue in [3, 0] {
+        metrics.overdue_probes(overdue);
+        assert_eq!(value(&metrics, "keelet_overdue_probes", &[]), Some(overdue as f64));
+    }
 }
 
 /// METR-2, PROBE-7.

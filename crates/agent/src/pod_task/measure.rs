@@ -1,5 +1,5 @@
-//! What a plan's evidence means for the node's metrics: lives that began and ended, restarts of all containers, what
-//! an agent start kept.
+//! What a plan's evidence means for the node's metrics and its status: lives that began and ended, restarts of all
+//! containers, what an agent start kept, probes that the node cannot ask.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use keelet_lifecycle::{
 };
 use keelet_pod::{Pod, ProbeKind};
 
-use crate::metrics::Metrics;
+use crate::{metrics::Metrics, registry::OverdueProbe};
 
 /// Counts what became different.
 pub(crate) fn transitions(metrics: &Metrics, pod: &Pod, before: &Evidence, after: &Evidence, now: Moment) {
@@ -57,6 +57,22 @@ pub(crate) fn transitions(metrics: &Metrics, pod: &Pod, before: &Evidence, after
         metrics.kept((verdicts().count() - reset) as u64);
         metrics.reset(reset as u64);
     }
+}
+
+/// Probes that this node has not managed to ask for too long.
+pub(crate) fn overdue(pod: &Pod, evidence: &Evidence, now: Moment) -> Vec<OverdueProbe> {
+    let mut overdue = Vec::new();
+    for (name, life) in &evidence.volatile.lives {
+        for kind in ProbeKind::ALL {
+            let memory = life.probe(kind);
+            let Some(since) = memory.late_since else { continue };
+            let probe = pod.container(name).and_then(|container| container.probe(kind));
+            if probe.is_some_and(|probe| memory.overdue(probe, now).is_some()) {
+                overdue.push(OverdueProbe { container: name.clone(), kind, since });
+            }
+        }
+    }
+    overdue
 }
 
 fn carried(life: &Life) -> impl Iterator<Item = &Basis> {

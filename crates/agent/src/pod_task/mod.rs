@@ -37,6 +37,7 @@ use crate::{
     events::Recorder,
     node::Node,
     operations::{self, Bench},
+    registry::OverdueProbe,
     slot::{Finished, Inbox, Slot, Wanted},
 };
 
@@ -72,6 +73,8 @@ pub(crate) struct PodTask {
     /// When the task was made, until its first plan.
     made: Option<Instant>,
     recorder: Recorder,
+    /// Probes that this node cannot ask, as the registry knows them.
+    overdue: Vec<OverdueProbe>,
     bench: Bench,
 }
 
@@ -132,6 +135,7 @@ impl PodTask {
             sent: None,
             made: Some(Instant::now()),
             recorder: Recorder::default(),
+            overdue: Vec::new(),
         }
     }
 
@@ -197,7 +201,7 @@ impl PodTask {
         }
         for finished in finished {
             let is_probe = self.running.get(&finished.id).is_some_and(Running::is_probe);
-            if is_probe && passed(&finished.result) {
+            if is_probe && needs_no_look(&finished.result) {
                 self.plan_due = true;
             } else {
                 // It changed the runtime, or came out as it did because something changed there: look first.
@@ -270,6 +274,11 @@ impl PodTask {
             let evidence = Arc::new(evidence);
             measure::transitions(&self.node.metrics, &self.wanted.pod, &self.evidence, &evidence, now);
             self.evidence = Arc::clone(&evidence);
+            let overdue = measure::overdue(&self.wanted.pod, &evidence, now);
+            if overdue != self.overdue {
+                self.overdue.clone_from(&overdue);
+                self.node.registry.note_overdue(&self.reference.uid, overdue);
+            }
             let record = Record { pod: Arc::clone(&self.reference), evidence, results, version, why };
             self.node.books.commit(record).await;
         }
@@ -307,9 +316,10 @@ impl PodTask {
         for finished in &self.finished {
             let is_probe = self.running.get(&finished.id).is_some_and(Running::is_probe);
             let seen = finished.number <= began;
-            // A probe changes nothing in the runtime. A good result may be told with an older look; a bad one if the
+            // A probe changes nothing in the runtime. A good result, or none, may be told with an older look; a bad one if the
             // runtime does not answer, because what the container said still counts.
-            let tell = seen || is_probe && (passed(&finished.result) || self.audit.has_failed_since(finished.number));
+            let tell =
+                seen || is_probe && (needs_no_look(&finished.result) || self.audit.has_failed_since(finished.number));
             let state = if tell {
                 told.insert(finished.id);
                 OpState::Finished { at: finished.at, result: finished.result.clone() }
@@ -397,9 +407,10 @@ impl Running {
     }
 }
 
-/// Whether a probe passed, so that there is no reason to look at the runtime.
-fn passed(result: &OpResult) -> bool {
-    matches!(result, OpResult::Probed(report) if matches!(report.outcome, Outcome::Success))
+/// Whether a probe gives no reason to look at the runtime: it passed, or was not made because this node cannot keep up,
+/// which more work would not help.
+fn needs_no_look(result: &OpResult) -> bool {
+    matches!(result, OpResult::Probed(report) if matches!(report.outcome, Outcome::Success | Outcome::Late))
 }
 
 /// The deletion of a pod that nobody asked a particular grace period for.

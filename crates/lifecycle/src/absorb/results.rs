@@ -183,7 +183,9 @@ fn probe_result(draft: &mut Draft<'_>, container: &str, id: &str, kind: ProbeKin
     if memory.on_hold || (being_killed && kind != ProbeKind::Readiness) {
         return;
     }
+    let was_overdue = memory.last.as_ref().is_some_and(|last| memory.overdue(spec, last.at).is_some());
     let effect = probe::take(memory, kind, spec, report, at);
+    let overdue = memory.overdue(spec, at).filter(|_| !was_overdue);
     let due = memory.due.unwrap_or(at);
     memory.due = Some(match effect {
         Effect::TryAgain => due,
@@ -191,6 +193,12 @@ fn probe_result(draft: &mut Draft<'_>, container: &str, id: &str, kind: ProbeKin
     });
     let round_over = effect != Effect::TryAgain;
     announce(draft, container, kind, report, round_over);
+    if let Some(late) = overdue {
+        let (title, late, why) = (kind.title(), late.as_secs(), &report.output);
+        let message =
+            format!("{title} probe: this node could not ask for {late} s, so its result is not up to date: {why}");
+        draft.event(Some(container), "ProbeLate", Severity::Warning, message);
+    }
 }
 
 fn announce(draft: &mut Draft<'_>, container: &str, kind: ProbeKind, report: &ProbeReport, round_over: bool) {

@@ -8,6 +8,7 @@ mod threshold;
 
 use std::time::Duration;
 
+use keelet_pod::Probe;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -19,6 +20,11 @@ pub(crate) use self::{
     schedule::{after_attempt, after_restart, first_due},
     threshold::{Effect, take},
 };
+
+/// A probe is overdue when all its attempts were late for longer than so many periods, and
+const LATE_PERIODS: u32 = 3;
+/// for longer than this.
+const LATE_AT_LEAST: Duration = Duration::from_secs(30);
 
 /// What is remembered of one probe of one container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +47,9 @@ pub struct ProbeMemory {
     /// The next attempt is out of turn, because the agent has just started.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub off_beat: bool,
+    /// When the first attempt was due of those that were all late since; `None` if the newest one was not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub late_since: Option<Moment>,
     /// Not to be run again in this life.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub on_hold: bool,
@@ -126,6 +135,17 @@ pub struct Attempt {
     pub latency: Duration,
     /// What it said, shortened.
     pub output: String,
+}
+
+// === impl ProbeMemory ===
+
+impl ProbeMemory {
+    /// For how long the node has not managed to ask, if that is too long: the verdict is then older than it should be, and
+    /// people have to know. A few late attempts of a busy minute are no news.
+    pub fn overdue(&self, probe: &Probe, now: Moment) -> Option<Duration> {
+        let late = now.since(&self.late_since?);
+        (late > (LATE_PERIODS * probe.period).max(LATE_AT_LEAST)).then_some(late)
+    }
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]

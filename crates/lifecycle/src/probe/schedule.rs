@@ -43,6 +43,8 @@ pub(crate) fn after_attempt(probe: &Probe, due: Moment, now: Moment) -> Moment {
 pub(crate) fn after_restart(memory: &mut ProbeMemory, probe: &Probe, now: Moment) {
     memory.verdict.carry();
     memory.tries = 0;
+    // It was another agent that could not keep up.
+    memory.late_since = None;
     let stale = 2 * probe.period + probe.timeout;
     if memory.run.is_some_and(|run| now.since(&run.last) >= stale) {
         memory.run = None;

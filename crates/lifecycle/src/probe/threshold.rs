@@ -31,16 +31,21 @@ pub(crate) fn take(
     at: Moment,
 ) -> Effect {
     memory.last = Some(Attempt { at, outcome: report.outcome, latency: report.latency, output: report.output.clone() });
-    match report.outcome {
+    let effect = match report.outcome {
         Outcome::Success | Outcome::Warning => count(memory, kind, probe, report, at, true),
         Outcome::Failure => count(memory, kind, probe, report, at, false),
         Outcome::Error => error(memory, kind, probe, report, at),
         // Neither says anything about the target; the next attempt begins a round of its own.
         Outcome::Late | Outcome::Cancelled => {
             memory.tries = 0;
-            Effect::None
+            if report.outcome == Outcome::Late {
+                memory.late_since.get_or_insert(memory.due.unwrap_or(at));
+            }
+            return Effect::None;
         }
-    }
+    };
+    memory.late_since = None;
+    effect
 }
 
 fn count(

@@ -1,12 +1,14 @@
 //! What probe results do to status and containers.
 
+use std::time::Duration;
+
 use keelet_pod::ProbeKind;
 
 use super::world::World;
 use crate::{
     Because, Subject,
     observed::InstanceState,
-    operation::{Operation, Outcome},
+    operation::{OpId, OpReport, OpResult, OpState, Operation, Outcome, Pending, ProbeReport},
     status::{ConditionType, ContainerState, Phase},
 };
 
@@ -286,6 +288,75 @@ fn a_result_of_a_former_life_is_not_taken() {
     assert_eq!(world.life("main").readiness.last, None);
     world.reply("main", ProbeKind::Readiness, Outcome::Success);
     assert_eq!(world.bits("main"), (true, true));
+}
+
+/// PROBE-13, PROBE-26: when the next instance runs already, a result of the former one leaves no trace in it, whatever the
+/// result is and whichever probe it is of.
+#[test]
+fn a_result_of_another_container_id_is_not_taken() {
+    for kind in ProbeKind::ALL {
+        for outcome in
+            [Outcome::Success, Outcome::Warning, Outcome::Failure, Outcome::Error, Outcome::Late, Outcome::Cancelled]
+        {
+            let spec = ALL_THREE.replace("periodSeconds: 1", "periodSeconds: 1, failureThreshold: 1");
+            let mut world = World::with_spec(&spec);
+            // Liveness and readiness of the new instance are asked only after its startup.
+            let asked = move |operation: &Operation| match operation {
+                Operation::Probe { probe, .. } => *probe == kind || *probe != ProbeKind::Startup,
+                _ => false,
+            };
+            world.hold(asked).seconds(1);
+            let former = world.id("main");
+            world.exit("main", 1).seconds(60);
+            let present = world.id("main");
+            assert_ne!(former, present, "{kind} {outcome:?}: it has not restarted");
+            let (before, bits) = (world.life("main").clone(), world.bits("main"));
+            let operation = Operation::Probe { container: "main".to_owned(), id: former.clone(), probe: kind };
+            let id = OpId(u64::MAX);
+            world.evidence.volatile.pending.push(Pending { id, operation, since: world.now, cancelled: true });
+            let report = ProbeReport { outcome, latency: Duration::ZERO, output: "from the former".to_owned() };
+            let state = OpState::Finished { at: world.now, result: OpResult::Probed(report) };
+            world.observed.operations.push(OpReport { id, state });
+            let plan = world.plan_once();
+            assert_eq!(
+                plan.results.iter().map(|result| &result.id).collect::<Vec<_>>(),
+                [&former],
+                "{kind} {outcome:?}"
+            );
+            assert_eq!(*world.life("main"), before, "{kind} {outcome:?} of {former} was taken for {present}");
+            assert_eq!(world.bits("main"), bits, "{kind} {outcome:?}");
+            assert!(plan.operations.is_empty(), "{kind} {outcome:?}: {:?}", plan.operations);
+            let told = world.events.iter().any(|(_, message)| message.contains("from the former"));
+            assert!(!told, "{kind} {outcome:?}: {:?}", world.events);
+        }
+    }
+}
+
+/// EVT-11, PROBE-50: a probe that this node cannot ask for longer than three periods and half a minute says so, once, and again
+/// only after it could be asked.
+#[test]
+fn a_probe_that_is_late_for_too_long_says_so_once() {
+    for (period, silent, told) in [(1, 29, 32), (10, 29, 41), (20, 59, 81), (60, 179, 241)] {
+        let spec = format!(
+            "\n  containers:\n  - name: main\n    image: app\n    livenessProbe: {{exec: {{command: [up]}}, \
+             periodSeconds: {period}, initialDelaySeconds: {period}, failureThreshold: 1}}\n"
+        );
+        let mut world = World::with_spec(&spec);
+        let count = |world: &World| world.events.iter().filter(|(reason, _)| reason == "ProbeLate").count();
+        world.answer("main", ProbeKind::Liveness, Outcome::Late);
+        world.seconds(period + silent);
+        assert_eq!(count(&world), 0, "period {period}: too early");
+        world.seconds(told - silent);
+        assert_eq!(count(&world), 1, "period {period}");
+        assert!(world.saw_event("ProbeLate", "Liveness probe: this node could not ask for "), "{:?}", world.events);
+        world.seconds(5 * told);
+        assert_eq!(count(&world), 1, "period {period}: it was told");
+        assert_eq!(world.container("main").restart_count, 0, "period {period}: late is no failure");
+        world.answer("main", ProbeKind::Liveness, Outcome::Success).seconds(period);
+        assert_eq!(world.life("main").liveness.late_since, None, "period {period}");
+        world.answer("main", ProbeKind::Liveness, Outcome::Late).seconds(2 * told);
+        assert_eq!(count(&world), 2, "period {period}: late again");
+    }
 }
 
 /// PROBE-6: an attempt that fails because its container ends says nothing about it. It is recorded, and no event tells of it.

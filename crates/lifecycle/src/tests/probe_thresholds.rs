@@ -142,7 +142,8 @@ fn an_error_is_tried_three_times_at_once() {
     assert_eq!((memory.tries, memory.errors), (0, 0));
 }
 
-/// PROBE-19: late and cancelled attempts are remembered as the newest attempt, and change nothing else.
+/// PROBE-19: late and cancelled attempts are remembered as the newest attempt, late ones by their first, and change
+/// nothing else.
 #[test]
 fn late_and_cancelled_attempts_never_count() {
     for kind in ProbeKind::ALL {
@@ -157,6 +158,8 @@ fn late_and_cancelled_attempts_never_count() {
             let last = memory.last.clone().unwrap();
             assert_eq!((last.at, last.outcome, last.output.as_str()), (moment(19), outcome(letter), "held up"));
             memory.last = before.last.clone();
+            let late_since = memory.late_since.take();
+            assert_eq!(late_since, (letter == 'L').then_some(moment(10)), "{kind} {letter}");
             assert_eq!(memory, before, "{kind} {letter}");
             let effect = take(&mut memory, kind, &spec, &report(Outcome::Failure, ""), moment(20));
             assert_eq!(effect, Effect::Changed, "the third failure still is the third");

@@ -3,11 +3,16 @@
 use std::{fs, sync::Arc};
 
 use axum::{Json, extract::State, http::Uri};
+use keelet_agent::OverdueProbe;
 use keelet_cri::v1;
+use keelet_pod::Pod;
 use serde_json::{Value, json};
 
 use super::{Local, failure::Refusal, pods, runtime::identity};
 use crate::api::{ContainerUsage, NodeUsage, Stats};
+
+/// Probes that a condition names; their number is told in any case.
+const MOST_NAMED: usize = 5;
 
 /// Facts of the kernel's own file systems; none of them waits for anything.
 fn read(path: &str) -> String {
@@ -17,7 +22,9 @@ fn read(path: &str) -> String {
 pub(super) async fn node(State(local): State<Arc<Local>>, uri: Uri) -> Result<Json<Value>, Refusal> {
     pods::no_query(&uri)?;
     let (version, status) = tokio::join!(local.runtime.version(), local.runtime.status());
-    let conditions = conditions(status, &pods::time(local.clock.now().wall));
+    let now = pods::time(local.clock.now().wall);
+    let mut conditions = conditions(status, &now);
+    conditions.push(probe_pressure(&local.agent.overdue_probes(), &now));
     let runtime = version.map_or_else(
         |_| "unknown".to_owned(),
         |version| format!("{}://{}", version.runtime_name, version.runtime_version),
@@ -73,6 +80,25 @@ fn conditions(status: Result<v1::RuntimeStatus, keelet_cri::Error>, now: &str) -
             own.chain([ready]).collect()
         }
     }
+}
+
+/// Whether the node cannot keep up with its probes, so that what they say is not up to date.
+fn probe_pressure(overdue: &[(Arc<Pod>, OverdueProbe)], now: &str) -> Value {
+    let names: Vec<String> = overdue
+        .iter()
+        .take(MOST_NAMED)
+        .map(|(pod, probe)| format!("{}/{} {} {}", pod.namespace, pod.name, probe.container, probe.kind))
+        .collect();
+    let (status, reason, message) = match overdue.len() {
+        0 => ("False", "ProbesOnTime", "all probes are made in time".to_owned()),
+        count => {
+            let rest = if count > names.len() { ", ..." } else { "" };
+            ("True", "ProbesLate", format!("late for too long: {count} probes: {}{rest}", names.join(", ")))
+        }
+    };
+    json!({
+        "type": "ProbePressure", "status": status, "reason": reason, "message": message, "lastHeartbeatTime": now,
+    })
 }
 
 fn cpus(millis: i64) -> String {
@@ -149,6 +175,8 @@ fn used_bytes(meminfo: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use keelet_lifecycle::{BootId, Moment, Wall};
+
     use super::*;
 
     #[test]
@@ -174,6 +202,28 @@ mod tests {
             ready(vec![one("RuntimeReady", true), one("NetworkReady", false)]),
             Some(("Ready".into(), "False".into()))
         );
+    }
+
+    /// PROBE-50.
+    #[test]
+    fn a_node_that_cannot_keep_up_with_its_probes_says_so() {
+        let manifest = "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\n\
+                        spec: {containers: [{name: main, image: app}]}";
+        let pod = Arc::new(keelet_pod::parse_one(manifest).expect("valid"));
+        let since = Moment { boot_ms: 0, wall: Wall::default(), boot_id: BootId::default() };
+        let probe = OverdueProbe { container: "main".to_owned(), kind: keelet_pod::ProbeKind::Liveness, since };
+        for (count, status, message) in [
+            (0, "False", "all probes are made in time"),
+            (1, "True", "late for too long: 1 probes: shop/web main liveness"),
+        ] {
+            let overdue = vec![(Arc::clone(&pod), probe.clone()); count];
+            let told = probe_pressure(&overdue, "now");
+            assert_eq!((&told["type"], &told["status"]), (&"ProbePressure".into(), &status.into()));
+            assert_eq!(told["message"], message);
+        }
+        let many = probe_pressure(&vec![(pod, probe); 50], "now");
+        let message = many["message"].as_str().expect("text");
+        assert!(message.contains("50 probes") && message.ends_with(", ..."), "{message}");
     }
 
     #[test]

@@ -1,6 +1,10 @@
 //! Looking at a world. Where a pod is not named, the first one is meant.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
 
 use keelet_lifecycle::{
     Moment,
@@ -135,6 +139,16 @@ impl World {
         self.inside(|state| {
             state.timeline.events().any(|(_, record)| record.reason == reason && record.message.contains(text))
         })
+    }
+
+    /// The probes that the agent says it has not managed to ask for too long: `pod/container kind`.
+    pub fn overdue_probes(&self) -> Vec<String> {
+        let agent = self.run.as_ref().map(|run| run.agent.lock().unwrap_or_else(PoisonError::into_inner));
+        let overdue = agent.as_ref().and_then(|agent| agent.as_ref()).map(keelet_agent::Agent::overdue_probes);
+        let name = |(pod, probe): (Arc<Pod>, keelet_agent::OverdueProbe)| {
+            format!("{}/{} {}", pod.name, probe.container, probe.kind)
+        };
+        overdue.unwrap_or_default().into_iter().map(name).collect()
     }
 
     /// Calls made to the disk so far, by name.

@@ -1,6 +1,7 @@
 //! Probes of regular containers and of sidecars: what they find, what comes of it, and when.
 
 mod grace;
+mod hostile;
 mod liveness;
 mod load;
 mod network;
