@@ -180,6 +180,7 @@ async fn serve(args: &Args) -> Result<()> {
         rules: Rules {
             node_monitor_grace: Duration::from_secs(args.node_monitor_grace_period),
             crash_backoff: BackoffLimits::for_node(options.config.max_restart_period, &features)?,
+            sysctls: options.config.sysctls.clone(),
             ..rules::of_node(&features)?
         },
         features: features.clone(),

@@ -28,6 +28,7 @@ pub mod probe;
 pub mod restart;
 mod rules;
 pub mod status;
+pub mod sysctls;
 mod time;
 
 pub use self::{

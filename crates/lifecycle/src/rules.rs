@@ -14,6 +14,7 @@ use crate::{
     restart,
     restart::{BackoffLimits, RestartAllRule},
     status,
+    sysctls::Sysctls,
     time::Now,
 };
 
@@ -28,6 +29,8 @@ pub struct Rules {
     pub crash_backoff: BackoffLimits,
     /// Backoff of failing image pulls.
     pub pull_backoff: BackoffLimits,
+    /// Kernel parameters that pods may set.
+    pub sysctls: Sysctls,
     /// An absence of the agent longer than this makes readiness doubtful on a node without a control plane.
     pub node_monitor_grace: Duration,
 }
@@ -41,6 +44,7 @@ impl Default for Rules {
             restart_all: RestartAllRule::Honoured,
             crash_backoff: BackoffLimits::DEFAULT,
             pull_backoff: BackoffLimits::DEFAULT,
+            sysctls: Sysctls::default(),
             node_monitor_grace: Duration::from_secs(50),
         }
     }

@@ -18,7 +18,7 @@ use Fate::{Applied, NotNeeded, NotSupported, Only};
 /// All fields by name. `docs/config.md` is held against this list.
 pub const FIELDS: &[(&str, Fate)] = &[
     ("address", NotSupported),
-    ("allowedUnsafeSysctls", NotSupported),
+    ("allowedUnsafeSysctls", Applied),
     ("authentication", NotSupported),
     ("authorization", NotSupported),
     ("cgroupDriver", NotSupported),

@@ -18,6 +18,7 @@ use std::{
 };
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use keelet_lifecycle::sysctls::{NAMESPACED, Sysctls};
 use keelet_pod::{Kind, Object, Origin, TypeMeta, read_object};
 use serde::Deserialize;
 
@@ -62,6 +63,8 @@ pub struct NodeConfig {
     pub seccomp_default: bool,
     /// How many processes and threads a pod may have; -1 for as many as the node can, none for the runtime's own limit.
     pub pod_pids_limit: Option<i32>,
+    /// Kernel parameters that pods may set beside the safe ones.
+    pub sysctls: Sysctls,
     /// Logs and images.
     pub upkeep: Upkeep,
 }
@@ -99,6 +102,7 @@ struct Raw {
     _api_version: Option<String>,
     #[serde(rename = "kind")]
     _kind: Option<String>,
+    allowed_unsafe_sysctls: Option<Vec<String>>,
     static_pod_path: Option<String>,
     container_runtime_endpoint: Option<String>,
     feature_gates: Option<BTreeMap<String, bool>>,
@@ -212,6 +216,7 @@ impl Checker<'_> {
             max_restart_period: self.duration("crashLoopBackOff.maxContainerRestartPeriod", period),
             seccomp_default: raw.seccomp_default.unwrap_or_default(),
             pod_pids_limit: self.pids(raw.pod_pids_limit),
+            sysctls: self.sysctls(raw.allowed_unsafe_sysctls.unwrap_or_default()),
             upkeep: Upkeep {
                 logs: self.logs(
                     raw.container_log_max_size,
@@ -284,6 +289,18 @@ impl Checker<'_> {
             self.object.refuse("podPidsLimit", &number.to_string(), message);
         }
         limit
+    }
+
+    fn sysctls(&mut self, patterns: Vec<String>) -> Sysctls {
+        Sysctls::allowing(patterns).unwrap_or_else(|pattern| {
+            let message = format!(
+                "must be a kernel parameter that pods have of their own, or the beginning of one with '*' at its \
+                                   end: {}",
+                NAMESPACED.join(", ")
+            );
+            self.object.refuse("allowedUnsafeSysctls", &format!("{pattern:?}"), message);
+            Sysctls::default()
+        })
     }
 
     fn within<T: TryFrom<i32> + PartialOrd + fmt::Display>(
@@ -388,6 +405,7 @@ impl NodeConfig {
             ("resolvConf", old.resolv_conf != new.resolv_conf, false),
             ("podLogsDir", old.pod_logs_dir != new.pod_logs_dir, false),
             ("podPidsLimit", old.pod_pids_limit != new.pod_pids_limit, false),
+            ("allowedUnsafeSysctls", old.sysctls != new.sysctls, false),
             ("failSwapOn", old.fail_swap_on != new.fail_swap_on, false),
             ("maxParallelImagePulls", old.parallel_pulls != new.parallel_pulls, false),
             ("crashLoopBackOff", old.max_restart_period != new.max_restart_period, false),

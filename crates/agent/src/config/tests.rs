@@ -34,6 +34,13 @@ fn what_has_a_meaning_here_is_read() {
         ("podLogsDir: /l", with(&|config| config.pod_logs_dir = Some("/l".into()))),
         ("podPidsLimit: 100", with(&|config| config.pod_pids_limit = Some(100))),
         ("podPidsLimit: -1", with(&|config| config.pod_pids_limit = Some(-1))),
+        (
+            "allowedUnsafeSysctls: [net.core.somaxconn, kernel.msg*, 'net.*']",
+            with(&|config| {
+                let patterns = ["net.core.somaxconn", "kernel.msg*", "net.*"].map(str::to_owned);
+                config.sysctls = Sysctls::allowing(patterns.into()).unwrap();
+            }),
+        ),
         ("failSwapOn: true", with(&|config| config.fail_swap_on = Some(true))),
         ("serializeImagePulls: true", with(&|config| config.parallel_pulls = Some(1))),
         ("serializeImagePulls: false", usual.clone()),
@@ -88,6 +95,11 @@ fn what_cannot_be_meant_is_told_with_file_line_and_field() {
         ("clusterDNS: 10.0.0.1", "clusterDNS: Invalid type: 10.0.0.1: must be a list"),
         ("healthzPort: 70000", "healthzPort: Invalid value: 70000: must be between 1 and 65535, or 0 for none"),
         ("podPidsLimit: 0", "podPidsLimit: Invalid value: 0: must be between 1 and 4194304, or -1 for as many"),
+        (
+            "allowedUnsafeSysctls: [net.core.somaxconn, vm.swappiness]",
+            "allowedUnsafeSysctls: Invalid value: \"vm.swappiness\": must be a kernel parameter that pods have of their own",
+        ),
+        ("allowedUnsafeSysctls: ['*']", "allowedUnsafeSysctls: Invalid value: \"*\": must be"),
         ("podPidsLimit: 4194305", "podPidsLimit: Invalid value: 4194305: must be between 1 and 4194304"),
         ("containerLogMaxSize: big", "containerLogMaxSize: Invalid value: \"big\": must be a size such as 10Mi"),
         ("containerLogMaxFiles: 1", "containerLogMaxFiles: Invalid value: 1: must be between 2 and 1000"),

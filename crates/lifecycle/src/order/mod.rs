@@ -25,23 +25,31 @@ use crate::{
 /// No pod is stopped faster than this on purpose (TERM-2).
 const SHORTEST_GRACE: Duration = Duration::from_secs(1);
 
-/// Decides once whether the pod may run here (RALL-29).
+/// Decides once whether the pod may run here (RALL-29, API-29).
 pub(crate) fn admit(draft: &mut Draft<'_>) {
     if draft.evidence.durable.admission != Admission::Undecided {
         return;
     }
-    let unsupported = draft.rules.restart_all == RestartAllRule::Ignored && draft.pod.has_restart_all_rule();
     let runs_here = draft.evidence.durable.containers.values().any(|record| record.has_lived());
-    if !unsupported || runs_here {
+    let Some((reason, why)) = objection(draft).filter(|_| !runs_here) else {
         draft.evidence.durable.admission = Admission::Admitted;
         return;
-    }
-    let reason = "PodFeatureUnsupported";
-    let message = "Pod was rejected: it asks for the restart rule action RestartAllContainers, and the feature gate \
-                   RestartAllContainersOnContainerExits is off on this node";
-    draft.event(None, reason, Severity::Warning, message.to_owned());
-    draft.evidence.durable.admission = Admission::Rejected { reason: reason.to_owned(), message: message.to_owned() };
+    };
+    let message = format!("Pod was rejected: {why}");
+    draft.event(None, reason, Severity::Warning, message.clone());
+    draft.evidence.durable.admission = Admission::Rejected { reason: reason.to_owned(), message };
     end(draft, EndingCause::Rejected);
+}
+
+/// Why this node does not run the pod: a reason and its words (API-21, API-29).
+fn objection(draft: &Draft<'_>) -> Option<(&'static str, String)> {
+    if draft.rules.restart_all == RestartAllRule::Ignored && draft.pod.has_restart_all_rule() {
+        let why = "it asks for the restart rule action RestartAllContainers, and the feature gate \
+                   RestartAllContainersOnContainerExits is off on this node";
+        return Some(("PodFeatureUnsupported", why.to_owned()));
+    }
+    let forbidden = draft.rules.sysctls.forbidden(draft.pod)?;
+    Some(("SysctlForbidden", format!("forbidden sysctl: {forbidden}")))
 }
 
 /// Takes a deletion, and a grace period that has shrunk since.

@@ -39,6 +39,7 @@ mod sandbox;
 mod smoke;
 mod startup_probe;
 mod status_json;
+mod sysctls;
 mod termination;
 mod termination_sidecars;
 mod why;
