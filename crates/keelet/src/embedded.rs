@@ -14,7 +14,7 @@ use keelet_agent::config::{MOST_PIDS, NO_PIDS_LIMIT, NodeConfig};
 use keelet_cri::Runtime;
 use keelet_image::Tally;
 use keelet_local::{Archive, Images, Listener, api};
-use keelet_runtime::{Engine, Image, OciRuntime, PidsLimit, Pulling, Settings};
+use keelet_runtime::{Engine, Image, OciRuntime, PidsLimit, Pulling, RootfsImages, Settings};
 use tokio::{
     net::unix::pipe,
     signal::unix::{SignalKind, signal},
@@ -45,6 +45,9 @@ struct Serve {
     /// Socket to listen on; only root can connect
     #[arg(long, value_name = "PATH", default_value = "/run/keelet/cri.sock")]
     listen: PathBuf,
+    /// Take rootfs:/PATH, a directory of the node, for an image: whoever can use the socket can then read all files of the node
+    #[arg(long)]
+    allow_rootfs_images: bool,
     #[command(flatten)]
     paths: Paths,
     #[command(flatten)]
@@ -105,6 +108,8 @@ pub(crate) async fn choose(
         None => {
             let mut settings = settings(paths, options)?;
             settings.images = store.map_or(settings.images, Path::to_owned);
+            // Pods say where they come from, and those that may not name a directory of the node do not get as far as this.
+            settings.rootfs_images = RootfsImages::Allowed;
             let engine = start(settings).await?;
             Ok(Choice { runtime: engine.in_process(), images: Some(Arc::new(Store(engine))) })
         }
@@ -218,7 +223,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 async fn serve(args: &Serve) -> Result<()> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let engine = start(settings(&args.paths.absolute()?, &args.options)?).await?;
+    let mut settings = settings(&args.paths.absolute()?, &args.options)?;
+    settings.rootfs_images = if args.allow_rootfs_images { RootfsImages::Allowed } else { RootfsImages::Refused };
+    let engine = start(settings).await?;
     let listener = Listener::bind(&args.listen).await.context("--listen")?;
     tracing::info!(socket = %args.listen.display(), "keelet {} offers its runtime", env!("CARGO_PKG_VERSION"));
     let stop = async {

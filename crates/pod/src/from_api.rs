@@ -3,7 +3,11 @@
 use k8s_openapi::api::core::v1;
 use serde_json::Value;
 
-use crate::{Features, Origin, Pod, Problem, Report, Strictness, path::FieldPath, review::Review, validate};
+use crate::{Features, Origin, Pod, Problem, Report, Strictness, Trust, path::FieldPath, review::Review, validate};
+
+/// The field of a kept copy that says who wrote the pod; none is root of the node.
+pub const TRUST: &str = "keelet.dev/trust";
+const CLUSTER: &str = "Cluster";
 
 // === impl Pod ===
 
@@ -15,26 +19,40 @@ impl Pod {
         report.pods.pop().ok_or(report.errors)
     }
 
-    /// The whole pod as JSON, to be kept and read back by [`Pod::from_json`].
+    /// The whole pod as JSON, to be kept and read back by [`Pod::from_json`]. A pod of an API server says so in [`TRUST`], which no
+    /// pod can say of itself: the API has no such field.
     ///
     /// Both are here, and not with whoever keeps it, because the code for the API's types is large and would be
     /// compiled again in every crate that serialises them.
     pub fn to_json(&self) -> Result<Value, serde_json::Error> {
-        serde_json::to_value(&*self.source)
+        let mut json = serde_json::to_value(&*self.source)?;
+        if let (Trust::Cluster, Some(fields)) = (self.trust, json.as_object_mut()) {
+            fields.insert(TRUST.to_owned(), CLUSTER.into());
+        }
+        Ok(json)
     }
 
     /// The pod behind [`Pod::to_json`]. The error is for people.
     pub fn from_json(json: Value, features: &Features) -> Result<Self, String> {
+        let trust = match json.get(TRUST) {
+            None => Trust::Node,
+            // A word that a later version writes is not one of more trust.
+            Some(_) => Trust::Cluster,
+        };
         let pod: v1::Pod = serde_json::from_value(json).map_err(|error| error.to_string())?;
-        Self::from_api(pod, features)
-            .map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+        let mut report = review(pod, &Origin::copy(trust), features, Strictness::ApiServer);
+        let told = |problems: Vec<Problem>| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+        report.pods.pop().ok_or_else(|| told(report.errors))
     }
 }
 
 /// Looks over a typed pod as strictly as asked, and tells the warnings too.
 pub fn review_api_pod(pod: v1::Pod, features: &Features, strictness: Strictness) -> Report {
-    let origin = Origin::api_server();
-    let mut review = Review::new(&origin, None, FieldPath::root(), strictness);
+    review(pod, &Origin::api_server(), features, strictness)
+}
+
+fn review(pod: v1::Pod, origin: &Origin, features: &Features, strictness: Strictness) -> Report {
+    let mut review = Review::new(origin, None, FieldPath::root(), strictness);
     let namespace = pod.metadata.namespace.as_deref().filter(|namespace| !namespace.is_empty()).unwrap_or("default");
     review.pod = pod.metadata.name.as_ref().map(|name| format!("{namespace}/{name}"));
     let pod = validate::pod(pod, features, &mut review);

@@ -37,7 +37,7 @@ mod validate;
 
 pub use self::{
     features::{AgentRestart, Features, GateError, GateWarning, Resolution, Switch},
-    from_api::review_api_pod,
+    from_api::{TRUST, review_api_pod},
     model::*,
     object::{Object, TypeMeta, read_object},
     problem::{Kind, Origin, Problem, Report, Severity},

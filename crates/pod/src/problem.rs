@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt};
 
 use serde::Serialize;
 
-use crate::Pod;
+use crate::{Pod, Trust};
 
 /// Problems kept per pod and severity; the rest is only counted. A hostile document has an error on every
 /// byte, and nobody reads past the first hundred.
@@ -17,6 +17,7 @@ const MAX_PROBLEMS_OF_ALL: usize = 1000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     name: String,
+    trust: Trust,
 }
 
 /// One complaint about one value.
@@ -109,9 +110,9 @@ pub(crate) struct Complaint {
 // === impl Origin ===
 
 impl Origin {
-    /// A file, or whatever else the name stands for.
+    /// A file of this node, or whatever else of it the name stands for.
     pub fn file(name: impl Into<String>) -> Self {
-        Self { name: name.into() }
+        Self { name: name.into(), trust: Trust::Node }
     }
 
     /// Standard input.
@@ -121,7 +122,17 @@ impl Origin {
 
     /// The API server.
     pub fn api_server() -> Self {
-        Self::file("api")
+        Self { name: "api".to_owned(), trust: Trust::Cluster }
+    }
+
+    /// A copy that was kept of a pod.
+    pub(crate) fn copy(trust: Trust) -> Self {
+        Self { name: "api".to_owned(), trust }
+    }
+
+    /// Who writes what comes from there.
+    pub fn trust(&self) -> Trust {
+        self.trust
     }
 
     /// The name problems are reported under.

@@ -2,6 +2,7 @@
 //! down.
 
 use crate::{
+    Trust,
     path::FieldPath,
     problem::{Complaint, Kind, Origin, Problem, Report, Severity},
     tree::{Node, Position},
@@ -40,6 +41,11 @@ pub(crate) struct Review<'a> {
 impl<'a> Review<'a> {
     pub(crate) fn new(origin: &'a Origin, document: Option<usize>, base: FieldPath, strictness: Strictness) -> Self {
         Self { origin, document, base, strictness, tree: None, pod: None, report: Report::default() }
+    }
+
+    /// Who wrote the pod.
+    pub(crate) fn trust(&self) -> Trust {
+        self.origin.trust()
     }
 
     /// A mistake that leaves no sensible reading: the pod is refused, wherever it comes from.

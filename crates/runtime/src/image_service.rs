@@ -1,12 +1,13 @@
 //! The calls of CRI's image service.
 
 use keelet_cri::v1::{self, image_service_server::ImageService};
-use keelet_image::{Auth, Image, RegistryProblem};
+use keelet_image::{Auth, Image, RegistryProblem, Source};
 use tonic::{Request, Response, Status};
 
 use crate::{
-    engine::{Engine, now},
+    engine::{Engine, Parts, now},
     sandbox::internal,
+    settings::RootfsImages,
     stats::mountpoint,
 };
 
@@ -20,24 +21,24 @@ impl ImageService for Engine {
         let wanted = request.into_inner().filter.and_then(|filter| filter.image).map(|image| image.image);
         let wanted = wanted.filter(|name| !name.is_empty());
         let found = self.blocking(move |parts| {
+            let list = |error: keelet_image::Error| internal("images", &error);
             let mut images = match wanted {
-                Some(name) => parts.images.find(&name).map(Vec::from_iter)?,
-                None => parts.images.list()?,
+                Some(name) => parts.find_image(&name)?.into_iter().collect(),
+                None => parts.images.list().map_err(list)?,
             };
             // Nobody who collects images knows what others with the same store run.
-            let others = parts.images.images_of_others()?;
+            let others = parts.images.images_of_others().map_err(list)?;
             images.iter_mut().for_each(|image| image.pinned |= others.contains(&image.id));
-            Ok(images)
+            Ok::<_, Status>(images)
         });
-        let images = found.await.map_err(|error: keelet_image::Error| internal("images", &error))?;
+        let images = found.await?;
         Ok(Response::new(v1::ListImagesResponse { images: images.iter().map(described).collect() }))
     }
 
     async fn image_status(&self, request: Request<v1::ImageStatusRequest>) -> Answered<v1::ImageStatusResponse> {
         let request = request.into_inner();
         let name = request.image.unwrap_or_default().image;
-        let found =
-            self.blocking(move |parts| parts.images.find(&name)).await.map_err(|error| internal("images", &error))?;
+        let found = self.blocking(move |parts| parts.find_image(&name)).await?;
         let mut info = v1::ImageStatusResponse::default().info;
         if let Some(image) = found.as_ref().filter(|_| request.verbose) {
             let config = serde_json::to_string(&image.config).unwrap_or_default();
@@ -74,13 +75,27 @@ impl ImageService for Engine {
     }
 }
 
+impl Parts {
+    /// The image that a caller means. All ways to an image go through here: a directory of the node is one for callers that may
+    /// name it.
+    pub(crate) fn find_image(&self, name: &str) -> Result<Option<Image>, Status> {
+        let found = self.images.find(name).map_err(|error| internal("images", &error))?;
+        match (found.as_ref().map(|image| &image.source), self.settings.rootfs_images) {
+            (Some(Source::Directory(_)), RootfsImages::Refused) => Err(Status::permission_denied(format!(
+                "the image {name:?} is a directory of the node, which this runtime gives to no caller; \
+                 keelet runtime serve --allow-rootfs-images does"
+            ))),
+            _ => Ok(found),
+        }
+    }
+}
+
 impl Engine {
     /// Pulls an image; what to find it by afterwards. A directory of the node that stands for an image is there already.
     async fn pull(&self, name: &str, auth: Option<v1::AuthConfig>) -> Result<String, Status> {
         if name.starts_with("rootfs:") {
             let wanted = name.to_owned();
-            let found = self.blocking(move |parts| parts.images.find(&wanted)).await;
-            let found = found.map_err(|error| internal("images", &error))?;
+            let found = self.blocking(move |parts| parts.find_image(&wanted)).await?;
             let image = found.ok_or_else(|| Status::not_found(format!("{name:?}: there is no such directory")))?;
             return Ok(image.id);
         }

@@ -46,5 +46,5 @@ pub use keelet_image::Image;
 pub use self::{
     engine::Engine,
     pulls::Pulling,
-    settings::{OciRuntime, PidsLimit, Settings},
+    settings::{OciRuntime, PidsLimit, RootfsImages, Settings},
 };

@@ -375,6 +375,11 @@ fn check(config: &v1::PodSandboxConfig) -> Result<(), Status> {
     if parent.split('/').any(|part| part == "..") || parent.contains('\0') {
         return Err(Status::invalid_argument(format!("cgroup_parent {parent:?} is not the path of a cgroup")));
     }
+    let uid = config.metadata.as_ref().map(|metadata| metadata.uid.as_str()).unwrap_or_default();
+    if !uid.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
+        // Plugins of the network get it in a list that other characters would add to.
+        return Err(Status::invalid_argument(format!("uid {uid:?} must consist of letters, digits and '-'")));
+    }
     let (own_network, own_ipc) =
         (options.network != NamespaceMode::Node as i32, options.ipc != NamespaceMode::Node as i32);
     for name in config.linux.iter().flat_map(|linux| linux.sysctls.keys()) {
@@ -516,5 +521,21 @@ mod tests {
         let config = v1::PodSandboxConfig { linux: Some(asked), ..Default::default() };
         assert_eq!(cgroup_parent("/keelet", "a", &config), "/kubepods/pod1");
         assert_eq!(cgroup_parent("/keelet", "a", &v1::PodSandboxConfig::default()), "/keelet/a");
+    }
+
+    /// API-30
+    #[test]
+    fn a_uid_is_letters_digits_and_dashes() {
+        let with_uid = |uid: &str| v1::PodSandboxConfig {
+            metadata: Some(v1::PodSandboxMetadata { uid: uid.to_owned(), ..Default::default() }),
+            ..Default::default()
+        };
+        for uid in ["", "7", "2c2ec1b4-5c5c-4b5c-9e0f-0d7c4a1f0b1e", "Abc"] {
+            check(&with_uid(uid)).expect(uid);
+        }
+        for uid in ["a;K8S_POD_NAME=other", "../x", "a_b", "a/b", "a b"] {
+            let status = check(&with_uid(uid)).expect_err(uid);
+            assert!(status.message().contains(&format!("{uid:?}")), "{status}");
+        }
     }
 }

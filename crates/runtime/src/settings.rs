@@ -39,6 +39,16 @@ const PART_OF_NODE: u32 = 8;
 /// A pod of a few small programs runs even on a node that can have next to nothing.
 const FEWEST_PIDS: u32 = 64;
 
+/// Whether a directory of the node may be an image, `rootfs:/path`. Who may name one can read it all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RootfsImages {
+    /// No caller may.
+    #[default]
+    Refused,
+    /// Every caller may, because callers look after it themselves, or were told to be trusted.
+    Allowed,
+}
+
 /// The runtime's settings.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -62,6 +72,8 @@ pub struct Settings {
     pub pids_limit: PidsLimit,
     /// Who makes containers.
     pub oci_runtime: OciRuntime,
+    /// Whether a directory of the node may be an image.
+    pub rootfs_images: RootfsImages,
 }
 
 /// The usual limit on a node that can have so many.
@@ -139,6 +151,7 @@ impl Settings {
             cgroup: "/keelet".to_owned(),
             pids_limit: PidsLimit::Usual,
             oci_runtime: OciRuntime::default(),
+            rootfs_images: RootfsImages::default(),
         }
     }
 

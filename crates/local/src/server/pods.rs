@@ -135,6 +135,7 @@ fn object(published: &Published, local: &Local) -> Result<Value, serde_json::Err
         }
     }
     if let Some(fields) = pod.as_object_mut() {
+        fields.remove(keelet_pod::TRUST);
         fields.insert("status".to_owned(), status);
         if let Some(metadata) = part(fields, "metadata") {
             let start = published.status.start_time;

@@ -16,6 +16,15 @@ pub use self::{
     probe::{GrpcProbe, Handler, HttpGet, HttpProtocol, PortError, PortRef, Probe, ProbeKind, Scheme, TcpSocket},
 };
 
+/// Who wrote a pod, and with it how far it may reach into the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// Root of this node: in a manifest file, or with `keelet run`. Directories of the node may be images.
+    Node,
+    /// A user of an API server.
+    Cluster,
+}
+
 /// A pod that passed validation, with every default resolved.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pod {
@@ -27,6 +36,8 @@ pub struct Pod {
     pub uid: String,
     /// `metadata.generation`, echoed as `observedGeneration`.
     pub generation: Option<i64>,
+    /// Who wrote it. Every way to a pod sets it, and a kept copy keeps it.
+    pub trust: Trust,
     /// The pod-level restart policy. Each [`Container::restart_policy`] already has it folded in.
     pub restart_policy: RestartPolicy,
     /// `spec.terminationGracePeriodSeconds`.

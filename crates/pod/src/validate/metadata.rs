@@ -14,6 +14,9 @@ use super::name;
 /// All annotations of an object together, keys and values.
 const MAX_ANNOTATIONS: usize = 256 << 10;
 
+/// A UID has 36 characters. This leaves room in a file name for what stands beside it.
+const LONGEST_UID: usize = 128;
+
 /// Checks what the API server checks of a pod's metadata.
 pub(super) fn check(metadata: &ObjectMeta, review: &mut Review<'_>) {
     let path = FieldPath::root().field("metadata");
@@ -27,6 +30,13 @@ pub(super) fn check(metadata: &ObjectMeta, review: &mut Review<'_>) {
     }
     if let Some(namespace) = &metadata.namespace {
         name(review, &path.field("namespace"), namespace, names::dns_label);
+    }
+    if let Some(uid) = metadata.uid.as_deref().filter(|uid| !uid.is_empty())
+        && !(uid.len() <= LONGEST_UID && uid.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-'))
+    {
+        // It becomes the name of directories and cgroups, wherever the pod comes from.
+        let message = format!("must consist of letters, digits and '-', at most {LONGEST_UID} of them");
+        review.refuse(&path.field("uid"), invalid(quoted(uid), message));
     }
     for (key, value) in metadata.labels.iter().flatten() {
         let path = path.field("labels").key(key);

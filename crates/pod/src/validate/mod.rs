@@ -14,6 +14,7 @@ mod probe;
 mod resources;
 mod rules;
 mod security;
+mod trust;
 mod volume;
 
 use std::collections::BTreeSet;

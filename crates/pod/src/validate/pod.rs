@@ -14,7 +14,7 @@ use crate::{
 use super::{
     Unique, annotations, choice,
     container::{self, Around},
-    metadata, name, one_of, port, resources, security, volume, within,
+    metadata, name, one_of, port, resources, security, trust, volume, within,
 };
 
 const RESTART_POLICIES: [(&str, RestartPolicy); 3] =
@@ -29,6 +29,7 @@ pub(super) fn build(raw: v1::Pod, features: &Features, review: &mut Review<'_>) 
         return None;
     };
     check_spec(spec, &path, review);
+    trust::check(spec, &path, review);
     let policy = spec.restart_policy.as_deref().unwrap_or_default();
     let restart_policy = choice(review, &path.field("restartPolicy"), policy, &RESTART_POLICIES).unwrap_or_default();
     let grace = u64::try_from(spec.termination_grace_period_seconds.unwrap_or(30)).unwrap_or(1);
@@ -76,6 +77,7 @@ pub(super) fn build(raw: v1::Pod, features: &Features, review: &mut Review<'_>) 
         name: raw.metadata.name.clone().unwrap_or_default(),
         uid: raw.metadata.uid.clone().unwrap_or_default(),
         generation: raw.metadata.generation,
+        trust: review.trust(),
         restart_policy,
         termination_grace: Duration::from_secs(grace),
         restart_all_grace: Duration::ZERO,

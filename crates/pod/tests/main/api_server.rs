@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1;
 use keelet_pod::{
-    Features, Hook, Pod, PullPolicy, Report, RestartPolicy, Severity, Strictness, parse_one, review_api_pod,
+    Features, Hook, Pod, PullPolicy, Report, RestartPolicy, Severity, Strictness, Trust, parse_one, review_api_pod,
 };
 
 use crate::common::{pod, read, with_ephemeral, with_init};
@@ -163,4 +163,81 @@ fn typed_pods_need_no_manifest() {
     assert_eq!((report.pods.len(), report.warnings.len()), (1, 1));
     let report = review_api_pod(newer, &Features::default(), Strictness::Strict);
     assert_eq!((report.pods.len(), report.errors.len()), (0, 1));
+}
+
+/// IMG-6: wherever an image stands, a directory of the node is one for those who wrote their manifest on the node.
+#[test]
+fn directories_of_the_node_are_no_images_for_pods_of_an_api_server() {
+    let pod = |spec: &str| format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: web}}\nspec:\n{spec}");
+    let main = "  containers: [{name: main, image: app, volumeMounts: [{name: v, mountPath: /v}]}]\n";
+    let other = "  volumes: [{name: v, emptyDir: {}}]\n";
+    for (path, spec) in [
+        ("spec.containers[0].image", "  containers: [{name: main, image: 'rootfs:/'}]\n".to_owned()),
+        (
+            "spec.initContainers[0].image",
+            format!("{main}{other}  initContainers: [{{name: i, image: 'rootfs:/srv'}}]\n"),
+        ),
+        (
+            "spec.ephemeralContainers[0].image",
+            format!("{main}{other}  ephemeralContainers: [{{name: e, image: 'rootfs:/'}}]\n"),
+        ),
+    ] {
+        let written = parse_one(&pod(&spec)).unwrap_or_else(|report| panic!("{path} in a manifest: {report}"));
+        assert_eq!(written.trust, Trust::Node);
+        let problems = Pod::from_api((*written.source).clone(), &Features::default());
+        let problems = problems.expect_err(&format!("{path} was accepted from an API server"));
+        assert_eq!(problems.iter().map(|problem| problem.path.as_str()).collect::<Vec<_>>(), [path]);
+        assert!(problems[0].message.contains("manifests of the node only"), "{}", problems[0]);
+
+        let kept = Pod::from_json(written.to_json().unwrap(), &Features::default());
+        assert_eq!(kept.unwrap_or_else(|error| panic!("{path} in a copy: {error}")).trust, Trust::Node);
+    }
+    // No manifest of a node may have one so far, whatever it names.
+    let mut source = (*parse_one(&pod(&format!("{main}{other}"))).unwrap().source).clone();
+    let image = v1::ImageVolumeSource { reference: Some("rootfs:/etc".to_owned()), ..Default::default() };
+    let volume = v1::Volume { name: "v".to_owned(), image: Some(image), ..Default::default() };
+    source.spec.as_mut().unwrap().volumes = Some(vec![volume]);
+    let problems = Pod::from_api(source, &Features::default()).expect_err("an image volume of the node was accepted");
+    assert!(problems.iter().any(|problem| problem.path == "spec.volumes[0].image.reference"), "{problems:?}");
+}
+
+/// IMG-6: a copy keeps who wrote the pod, so that a restart of the agent makes nobody more trusted.
+#[test]
+fn a_kept_copy_keeps_who_wrote_the_pod() {
+    let source = (*parse_one(&pod("", "")).unwrap().source).clone();
+    let pod = Pod::from_api(source, &Features::default()).unwrap();
+    assert_eq!(pod.trust, Trust::Cluster);
+    let copy = pod.to_json().unwrap();
+    assert_eq!(Pod::from_json(copy.clone(), &Features::default()).unwrap(), pod);
+    let mut changed = copy;
+    changed["spec"]["containers"][0]["image"] = "rootfs:/".into();
+    let error = Pod::from_json(changed, &Features::default()).expect_err("a directory of the node was accepted");
+    assert!(error.contains("rootfs:/"), "{error}");
+}
+
+/// API-30
+#[test]
+fn a_uid_is_letters_digits_and_dashes_wherever_a_pod_comes_from() {
+    let long = "a".repeat(129);
+    for (uid, is_one) in [
+        ("2c2ec1b4-5c5c-4b5c-9e0f-0d7c4a1f0b1e", true),
+        ("7", true),
+        ("ABC", true),
+        ("a_b", false),
+        ("../../etc", false),
+        ("a/b", false),
+        ("a b", false),
+        ("a.b", false),
+        ("ü", false),
+        (long.as_str(), false),
+    ] {
+        let manifest = format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: web, uid: '{uid}'}}\nspec: {{containers: [{{name: a, image: b}}]}}\n"
+        );
+        for strictness in [Strictness::Strict, Strictness::ApiServer] {
+            let report = read(&manifest, strictness, &Features::default());
+            let told = report.errors.iter().any(|problem| problem.path == "metadata.uid");
+            assert_eq!((report.is_ok(), told), (is_one, !is_one), "{uid} {strictness:?}: {report}");
+        }
+    }
 }

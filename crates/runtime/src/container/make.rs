@@ -93,7 +93,7 @@ impl Engine {
     ) -> Result<Container, Status> {
         let images = &self.parts.images;
         let wanted = config.image.as_ref().map(|image| image.image.as_str()).unwrap_or_default();
-        let image = images.find(wanted).map_err(|error| internal("image", &error))?;
+        let image = self.parts.find_image(wanted)?;
         let image = image.ok_or_else(|| Status::not_found(format!("the image {wanted:?} is not on this node")))?;
         fs::create_dir_all(&dir).map_err(|error| internal("the container's directory", &error))?;
         let users = users::of(&sandbox.config)?;
@@ -160,7 +160,7 @@ impl Engine {
         let (mut keys, mut places) = (Vec::new(), Vec::new());
         for (number, mount) in config.mounts.iter().enumerate() {
             let Some(wanted) = &mount.image else { continue };
-            let found = self.parts.images.find(&wanted.image).map_err(|error| internal("image volume", &error))?;
+            let found = self.parts.find_image(&wanted.image)?;
             let image = found.ok_or_else(|| {
                 Status::not_found(format!("the image {:?} to be mounted is not on this node", wanted.image))
             })?;

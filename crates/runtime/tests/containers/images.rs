@@ -15,6 +15,7 @@ use crate::{
 cases![
     an_image_says_what_runs_and_as_whom,
     an_image_can_be_a_volume,
+    a_directory_of_the_node_is_no_image_unless_callers_may_name_one,
     an_image_volume_goes_with_a_container_that_nobody_finished,
     after_a_restart_of_the_machine_image_volumes_hold_nothing,
 ];
@@ -83,6 +84,32 @@ fn mount(path: &str, sub: &str) -> v1::Mount {
         readonly: true,
         ..Default::default()
     }
+}
+
+/// IMG-6: neither as an image nor as a volume, whichever call names it. What runs already goes on.
+async fn a_directory_of_the_node_is_no_image_unless_callers_may_name_one(world: &mut World) -> Shown {
+    world.engine().images().import(archive("example.org/web:1").as_slice(), None).expect("imported");
+    let pod = world.pod("trust").await;
+    let earlier = world.start(&pod, world.container("earlier", "sleep 1000")).await;
+    world.settings.rootfs_images = keelet_runtime::RootfsImages::Refused;
+    world.reopen().await;
+    assert_eq!(world.state(&earlier).await, v1::ContainerState::ContainerRunning);
+    let refused = |what: &str, error: keelet_cri::Error| {
+        assert!(error.message.contains("is a directory of the node"), "{what}: {error}");
+    };
+    refused("status", world.cri().image_status("rootfs:/").await.expect_err("the status was given"));
+    refused("pull", world.cri().pull_image("rootfs:/etc", None, None).await.expect_err("it was pulled"));
+    let as_image = world.create(&pod, world.container("image", "true")).await;
+    refused("image", as_image.expect_err("the container was created"));
+    let mut config = world.container("volume", "");
+    (config.command, config.image) = (Vec::new(), Some(named("example.org/web:1")));
+    config.mounts = vec![v1::Mount { image: Some(named("rootfs:/etc")), ..mount("/vol", "") }];
+    refused("volume", world.create(&pod, config).await.expect_err("the volume was mounted"));
+    Shown::Yes
+}
+
+fn named(image: &str) -> v1::ImageSpec {
+    v1::ImageSpec { image: image.to_owned(), ..Default::default() }
 }
 
 /// A container with a volume, which is made and not started.

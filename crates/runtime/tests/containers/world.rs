@@ -64,6 +64,7 @@ pub(crate) struct Pod {
 impl World {
     pub(crate) fn at(dir: &Path, cgroup: &str) -> Self {
         let mut settings = Settings::new(&dir.join("root"), &dir.join("state"));
+        settings.rootfs_images = keelet_runtime::RootfsImages::Allowed;
         settings.network.cni_conf_dir = dir.join("no-cni");
         settings.cgroup = cgroup.to_owned();
         settings.pull.docker_config = None;

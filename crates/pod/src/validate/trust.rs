@@ -1,0 +1,42 @@
+//! What a pod may ask for only if root of the node wrote it.
+
+use k8s_openapi::api::core::v1;
+
+use crate::{
+    Trust,
+    path::FieldPath,
+    problem::{invalid, quoted},
+    review::Review,
+};
+
+/// How an image that is a directory of the node begins.
+const DIRECTORY: &str = "rootfs:/";
+
+/// Refuses what reaches into the node where the pod comes from somebody else. There is no sensible reading of it left, so
+/// it does not matter that an API server accepted it.
+pub(super) fn check(spec: &v1::PodSpec, path: &FieldPath, review: &mut Review<'_>) {
+    match review.trust() {
+        Trust::Node => return,
+        Trust::Cluster => {}
+    }
+    let mut image = |path: FieldPath, image: Option<&String>| {
+        if let Some(image) = image.filter(|image| image.trim_start().starts_with(DIRECTORY)) {
+            let message =
+                "a directory of the node may be an image in manifests of the node only, not in pods of an API server";
+            review.refuse(&path, invalid(quoted(image), message));
+        }
+    };
+    for (index, container) in spec.init_containers.iter().flatten().enumerate() {
+        image(path.field("initContainers").index(index).field("image"), container.image.as_ref());
+    }
+    for (index, container) in spec.containers.iter().enumerate() {
+        image(path.field("containers").index(index).field("image"), container.image.as_ref());
+    }
+    for (index, container) in spec.ephemeral_containers.iter().flatten().enumerate() {
+        image(path.field("ephemeralContainers").index(index).field("image"), container.image.as_ref());
+    }
+    for (index, volume) in spec.volumes.iter().flatten().enumerate() {
+        let reference = volume.image.as_ref().and_then(|source| source.reference.as_ref());
+        image(path.field("volumes").index(index).field("image").field("reference"), reference);
+    }
+}
