@@ -10,7 +10,10 @@ use keelet_lifecycle::{Evidence, Moment, ProbeRecord, Why};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::doors::{Clock, Tasks};
+use crate::{
+    doors::{Clock, Tasks},
+    readers::Told,
+};
 
 /// More than the pods of a node: a pod has one commit under way at a time, so senders hardly ever wait here.
 const QUEUE: usize = 512;
@@ -38,6 +41,7 @@ enum Request {
     Commit(Record, oneshot::Sender<()>),
     KeepPod(Arc<PodRef>, Value, oneshot::Sender<()>),
     Remove(String, oneshot::Sender<bool>),
+    KeepEvents(Vec<Arc<Told>>),
     Beat,
     Stop(oneshot::Sender<()>),
 }
@@ -75,6 +79,11 @@ impl Books {
     /// Forgets a pod for good. False if that did not work and has to be tried again.
     pub(crate) async fn remove(&self, uid: String) -> bool {
         self.ask(|done| Request::Remove(uid, done)).await.unwrap_or(false)
+    }
+
+    /// Keeps the newest events for the next agent.
+    pub(crate) async fn keep_events(&self, events: Vec<Arc<Told>>) {
+        let _ = self.requests.send(Request::KeepEvents(events)).await;
     }
 
     /// Says that the agent is alive, and writes what was deferred and is due.
@@ -134,11 +143,15 @@ fn serve<D: Disk>(ledger: &mut Ledger<D>, complaint: &mut Complaint, requests: V
                 let _ = done.send(());
             }
             Request::Remove(uid, done) => {
-                let removed = ledger.remove(&uid);
+                let removed = ledger.remove(&uid, now);
                 if let Err(error) = &removed {
                     tracing::warn!(%uid, %error, "a pod that is gone cannot be forgotten yet");
                 }
                 let _ = done.send(removed.is_ok());
+            }
+            Request::KeepEvents(events) => {
+                let events: Vec<&Told> = events.iter().map(|told| &**told).collect();
+                complaint.hear(&ledger.keep_events(&events, now));
             }
             Request::Beat => {
                 let beat = ledger.beat(now);

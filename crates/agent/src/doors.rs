@@ -12,9 +12,11 @@ use futures::future::BoxFuture;
 use keelet_lifecycle::{Moment, Severity, status::PodStatus};
 use keelet_pod::Pod;
 use keelet_prober::Dial;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     objects::{Objects, Reference},
+    readers::{GonePod, Told},
     slot::Acknowledge,
 };
 
@@ -218,7 +220,18 @@ pub trait Readers: Send + Sync + fmt::Debug {
     /// Somebody asked for the pod to go away. Readers that hear it from elsewhere need not listen.
     fn leaving(&self, _pod: &Arc<Pod>, _departure: Departure) {}
     /// The pod is gone for good, and nothing of it is left.
-    fn gone(&self, pod: &Arc<Pod>);
+    fn gone(&self, pod: &Arc<Pod>, at: Moment);
+    /// What readers of an earlier agent were told, before anything else. Readers that keep a memory of their own need not
+    /// listen.
+    fn recall(&self, _events: Vec<Told>, _gone: Vec<GonePod>) {}
+    /// The newest events, if there are some that were not returned here before: to be kept for the next agent.
+    fn news(&self) -> Option<Vec<Arc<Told>>> {
+        None
+    }
+    /// The events of a pod that an earlier agent told, oldest first.
+    fn told_of(&self, _uid: &str) -> Vec<EventRecord> {
+        Vec::new()
+    }
 }
 
 /// A pod's way out.
@@ -231,7 +244,8 @@ pub struct Departure {
 }
 
 /// What happened, as readers get it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct EventRecord {
     /// When.
     pub at: Moment,

@@ -64,6 +64,16 @@ struct Reason {
 // === impl Recorder ===
 
 impl Recorder {
+    /// A recorder that counts on from what was told before, oldest first.
+    pub fn recalling(told: impl IntoIterator<Item = EventRecord>) -> Self {
+        let mut recorder = Self::default();
+        for record in told {
+            let combined = record.message.starts_with(COMBINED);
+            recorder.file(Kept { record, combined });
+        }
+        recorder
+    }
+
     /// Takes note of an event. Returns its record if readers should get it now: the newest state of a record they may
     /// have already.
     pub fn record(&mut self, event: &Event, now: Moment) -> Option<EventRecord> {
@@ -111,12 +121,18 @@ impl Recorder {
         {
             new.record.count = old.record.count.saturating_add(1);
         }
+        let record = new.record.clone();
+        self.file(new);
+        record
+    }
+
+    /// Files a record in the place of an equal one.
+    fn file(&mut self, new: Kept) {
+        self.kept.retain(|old| !old.is_same(&new));
         while self.kept.len() >= KEPT {
             self.kept.pop_front();
         }
-        let record = new.record.clone();
         self.kept.push_back(new);
-        record
     }
 }
 

@@ -56,6 +56,7 @@ use self::{
     books::Books,
     manager::{Desk, Manager},
     node::Node,
+    readers::GonePod,
     registry::Registry,
 };
 pub use self::{
@@ -129,13 +130,16 @@ impl Agent {
     /// Starts an agent: opens the ledger, and takes up every pod in it at once. Nothing waits for the runtime.
     pub async fn start<D: Disk + Send + 'static>(doors: Doors<D>, settings: Settings) -> Result<Self, StartError> {
         let started = doors.clock.now();
-        let Opened { ledger, pods, losses, troubles } = Ledger::open_on(doors.disk, settings.ledger)?;
+        let Opened { ledger, pods, gone, events, losses, troubles } = Ledger::open_on(doors.disk, settings.ledger)?;
         for loss in &losses {
             tracing::warn!(file = %loss.file.display(), why = %loss.why, "a file of the ledger cannot be used and was set aside");
         }
         for trouble in &troubles {
             tracing::warn!(error = %trouble, "the ledger cannot be written; the agent goes on from memory and keeps trying");
         }
+        let told = events.into_iter().filter_map(|event| serde_json::from_value(event).ok()).collect();
+        let gone = gone.into_iter().filter_map(|pod| GonePod::recalled(pod, &settings.features)).collect();
+        doors.readers.recall(told, gone);
         let absence = ledger.absence(started);
         let (stop, stopping) = signal::channel(false);
         let (upkeep, present_upkeep) = signal::channel(settings.upkeep);
@@ -165,10 +169,11 @@ impl Agent {
         });
         let desk = Arc::new(Desk::default());
         let manager = Manager::new(Arc::clone(&node), Arc::clone(&desk), pods);
-        let books = node.books.clone();
+        let last = Arc::clone(&node);
         node.tasks.spawn(Box::pin(async move {
             manager.run().await;
-            books.stop().await;
+            keep_news(&last).await;
+            last.books.stop().await;
             let _ = ended.send(true);
         }));
         node.tasks.spawn(Box::pin(watch::follow(Arc::clone(&node))));
@@ -236,9 +241,17 @@ impl Agent {
     }
 }
 
+/// Keeps the newest events for the next agent, if there are new ones.
+async fn keep_news(node: &Node) {
+    if let Some(events) = node.readers.news() {
+        node.books.keep_events(events).await;
+    }
+}
+
 async fn heartbeat(node: Arc<Node>) {
     let mut stopping = node.stopping.clone();
     loop {
+        keep_news(&node).await;
         node.books.beat().await;
         tokio::select! {
             biased;

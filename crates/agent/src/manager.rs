@@ -273,7 +273,7 @@ impl Manager {
             self.node.metrics.forget_pod(uid);
             self.gone.truncate(REMEMBERED_GONE - 1);
             self.gone.push_front(uid.to_owned());
-            self.node.readers.gone(&managed.pod);
+            self.node.readers.gone(&managed.pod, self.node.clock.now());
             // A source that still names it would bring it back to life: it has to say so anew.
             if self.wanted.get(uid).is_some_and(|wanted| wanted.deletion.is_some()) {
                 self.wanted.remove(uid);

@@ -4,18 +4,24 @@ mod container;
 mod page;
 
 use anyhow::{Context, Result, bail};
-use keelet_local::{api::List, escaped};
+use keelet_local::{
+    Client, ClientError,
+    api::{GonePod, List},
+    escaped,
+};
 use serde_json::Value;
 
 use crate::{
     ask::{self, Connection, InNamespace},
     output,
     validate::Verdict,
+    view::pod::PodView,
 };
 
 /// Show everything about a pod: containers, conditions, volumes, events
 ///
-/// Laid out as kubectl does. `keelet why` says what each part of the status rests on.
+/// Laid out as kubectl does. `keelet why` says what each part of the status rests on. Of a pod that is gone the page says how
+/// it last was; the newest twenty are known.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Exit status: 0 answered, 1 no such pod or no agent, 2 wrong usage.\n\n\
                         Examples:\n  keelet describe pod web\n  keelet describe pod/web -n shop")]
@@ -39,16 +45,33 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
         let client = args.connection.client();
         let mut pages = Vec::new();
         for name in names {
-            let pod = ask::pod(&client, args.place.namespace.as_deref(), name).await?;
+            let (pod, gone) = find(&client, args.place.namespace.as_deref(), name).await?;
             let query = format!("namespace={}&pod={}", escaped(&pod.namespace), escaped(&pod.name));
             let events: List<Value> = client.get(&format!("/v1/events?{query}")).await?;
             let own = |event: &Value| event["involvedObject"]["uid"] == pod.uid.as_str();
             let events: Vec<Value> = events.items.into_iter().filter(own).collect();
-            pages.push(page::page(&pod, &events, ask::now()?));
+            pages.push(page::page(&pod, gone.as_deref(), &events, ask::now()?));
         }
         output::out(&pages.join("\n\n")).context("cannot write the answer")?;
         Ok(Verdict::Valid)
     })
+}
+
+/// The one pod of that name, or the newest one that had it, and since when that is gone.
+async fn find(client: &Client, namespace: Option<&str>, name: &str) -> Result<(PodView, Option<String>)> {
+    let missing = match ask::pod(client, namespace, name).await {
+        Ok(pod) => return Ok((pod, None)),
+        Err(missing) if missing.downcast_ref::<ClientError>().is_some() => return Err(missing),
+        Err(missing) => missing,
+    };
+    let gone: List<GonePod> = client.get("/v1/gone").await?;
+    for GonePod { gone_at, pod } in gone.items.into_iter().rev() {
+        let pod = PodView::read(pod)?;
+        if (pod.name == name || pod.uid == name) && namespace.is_none_or(|wanted| wanted == pod.namespace) {
+            return Ok((pod, Some(gone_at)));
+        }
+    }
+    Err(missing)
 }
 
 /// The pods that are meant: `pod a b`, `pod/a`, `a`.

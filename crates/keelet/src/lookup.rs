@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fmt::Write};
 use anyhow::{Context, bail};
 use clap::Args;
 use keelet_agent::{clock::OsClock, doors::Clock};
-use keelet_ledger::{Loss, Recovered, Snapshot};
+use keelet_ledger::{Gone, Loss, PodRef, Recovered, Settings, Snapshot};
 use keelet_lifecycle::Moment;
 
 use crate::{output, paths::Paths};
@@ -39,6 +39,14 @@ impl Question {
         let settings = self.paths.ledger_settings(now.boot_id);
         let snapshot = Snapshot::take(&settings.durable_root, &settings.volatile_root, now.boot_id);
         let (namespace, place) = (self.namespace.as_deref(), settings.durable_root.display());
+        let picked = pick(&snapshot.pods, namespace, name);
+        if picked.is_err()
+            && let Some(gone) = find_gone(&settings, namespace, name)?
+        {
+            let at = gone.at.wall.whole_seconds();
+            output::error(&format!("note: pod {name} is gone since {at}; this is what the ledger kept of it"));
+            return Ok(Found { pod: gone.pod, now: gone.at });
+        }
         if snapshot.pods.is_empty() {
             let losses: String = snapshot.losses.iter().map(|loss| format!("\n  {loss}")).collect();
             match losses.is_empty() {
@@ -49,12 +57,31 @@ impl Question {
                 false => bail!("the ledger in {place} cannot be read:{losses}"),
             }
         }
-        let pod = pick(&snapshot.pods, namespace, name).map_err(anyhow::Error::msg)?.clone();
+        let pod = picked.map_err(anyhow::Error::msg)?.clone();
         for loss in snapshot.losses.iter().filter(|loss| concerns(loss, &pod)) {
             output::error(&format!("warning: {loss}"));
         }
         Ok(Found { pod, now })
     }
+}
+
+/// The newest pod of that name that is gone, if there is one.
+fn find_gone(settings: &Settings, namespace: Option<&str>, name: &str) -> anyhow::Result<Option<Gone>> {
+    let (gone, losses) = Snapshot::of_gone(&settings.durable_root, &settings.volatile_root);
+    for loss in losses {
+        output::error(&format!("warning: {loss}"));
+    }
+    let pods: Vec<Recovered> = gone.iter().map(|gone| gone.pod.clone()).collect();
+    if !pods.iter().any(|pod| is_called(pod, namespace, name)) {
+        return Ok(None);
+    }
+    let pod = pick(&pods, namespace, name).map_err(anyhow::Error::msg)?;
+    Ok(gone.into_iter().rev().find(|gone| gone.pod == *pod))
+}
+
+fn is_called(pod: &Recovered, namespace: Option<&str>, name: &str) -> bool {
+    let is_named = |known: &PodRef| known.name == name && namespace.is_none_or(|wanted| wanted == known.namespace);
+    pod.uid == name || pod.pod.as_ref().is_some_and(is_named)
 }
 
 fn concerns(loss: &Loss, pod: &Recovered) -> bool {
@@ -63,14 +90,7 @@ fn concerns(loss: &Loss, pod: &Recovered) -> bool {
 
 /// The pod that is meant, or what there is instead.
 fn pick<'a>(pods: &'a [Recovered], namespace: Option<&str>, name: &str) -> Result<&'a Recovered, String> {
-    let is_called = |pod: &&Recovered| {
-        pod.uid == name
-            || pod
-                .pod
-                .as_ref()
-                .is_some_and(|known| known.name == name && namespace.is_none_or(|n| n == known.namespace))
-    };
-    let matching: Vec<&Recovered> = pods.iter().filter(is_called).collect();
+    let matching: Vec<&Recovered> = pods.iter().filter(|pod| is_called(pod, namespace, name)).collect();
     let namespaces: BTreeSet<&str> = matching.iter().map(|pod| namespace_of(pod)).collect();
     if namespaces.len() > 1 {
         let choices: Vec<String> = namespaces.iter().map(|namespace| format!("-n {namespace}")).collect();

@@ -65,6 +65,10 @@ pub enum Kind {
     Why,
     /// When the agent was last seen alive.
     Heartbeat,
+    /// The newest events of the node.
+    Events,
+    /// A pod that is gone.
+    Gone,
 }
 
 /// Why a file cannot be used.
@@ -213,6 +217,8 @@ impl Kind {
             Self::History => "keelet.probe-history",
             Self::Why => "keelet.why",
             Self::Heartbeat => "keelet.heartbeat",
+            Self::Events => "keelet.events",
+            Self::Gone => "keelet.gone",
         }
     }
 
@@ -232,6 +238,8 @@ impl Kind {
             Self::History => "the probe history",
             Self::Why => "the reasons of the last status",
             Self::Heartbeat => "the agent's heartbeat",
+            Self::Events => "the newest events of the node",
+            Self::Gone => "a pod that is gone",
         }
     }
 
@@ -239,9 +247,9 @@ impl Kind {
     fn lines(self) -> usize {
         match self {
             Self::Heartbeat => 2,
-            Self::Why | Self::Journal => 3,
+            Self::Why | Self::Journal | Self::Events => 3,
             Self::Durable | Self::History => 4,
-            Self::Volatile => 5,
+            Self::Volatile | Self::Gone => 5,
             // People know their pods as kubectl shows them.
             Self::Pod => 16,
         }

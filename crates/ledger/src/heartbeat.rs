@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     disk::Disk,
-    envelope::{Kind, Label},
+    envelope::{Decoded, Kind, Label},
     ledger::Settings,
     load::Loader,
     names,
@@ -63,8 +63,8 @@ impl Heartbeat {
     pub(crate) fn load<D: Disk>(loader: &mut Loader<'_, D>) -> Self {
         let mut found: Option<Moment> = None;
         for root in [loader.volatile_root, loader.durable_root] {
-            let body: Option<Body> = loader.node_file(&root.join(names::HEARTBEAT), Kind::Heartbeat);
-            if let Some(Body { at }) = body {
+            let body: Option<Decoded<Body>> = loader.node_file(&root.join(names::HEARTBEAT), Kind::Heartbeat);
+            if let Some(Body { at }) = body.map(|decoded| decoded.body) {
                 found = Some(found.map_or(at, |other| other.later(at)));
             }
         }

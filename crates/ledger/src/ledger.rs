@@ -3,12 +3,15 @@
 use std::{collections::BTreeMap, io, path::PathBuf, time::Duration};
 
 use keelet_lifecycle::{BootId, Moment};
+use serde::Serialize;
 use serde_json::{Value, value::to_raw_value};
 
 use crate::{
     commit::page_of,
     disk::{Disk, Lock, OsDisk, shortage},
     envelope::PodRef,
+    events::Events,
+    gone::{self, Gone, Places},
     heartbeat::{Beat, Heartbeat},
     history::Bounds,
     load::{Loader, Loss, Mode, Recovered},
@@ -39,6 +42,8 @@ pub struct Ledger<D = OsDisk> {
     pub(crate) settings: Settings,
     pub(crate) pages: BTreeMap<String, Page>,
     pub(crate) heartbeat: Heartbeat,
+    events: Events,
+    gone: Places,
     /// Dropped last, with everything else written.
     _locks: Vec<Lock>,
 }
@@ -50,6 +55,10 @@ pub struct Opened<D = OsDisk> {
     pub ledger: Ledger<D>,
     /// The pods, by UID.
     pub pods: Vec<Recovered>,
+    /// The newest pods that are gone, the newest last.
+    pub gone: Vec<Gone>,
+    /// The newest events that were kept, as they were given.
+    pub events: Vec<Value>,
     /// What cannot be used. To be said loudly.
     pub losses: Vec<Loss>,
     /// What keeps a tier from being written, such as a read-only disk. The ledger goes on from memory.
@@ -157,6 +166,8 @@ impl<D: Disk> Ledger<D> {
         };
         let heartbeat = Heartbeat::load(&mut loader);
         let found = loader.pods();
+        let (places, gone) = gone::load(&mut loader);
+        let (kept_events, events) = Events::load(&mut loader);
         let losses = loader.losses;
         if let Some((path, error)) = losses.iter().find_map(|loss| Some((loss.file.clone(), loss.why.shortage()?))) {
             let others = losses.into_iter().filter(|loss| loss.why.shortage().is_none()).collect();
@@ -168,8 +179,8 @@ impl<D: Disk> Ledger<D> {
             pages.insert(uid, page);
             pods.push(recovered);
         }
-        let ledger = Self { disk, settings, pages, heartbeat, _locks: locks };
-        Ok(Opened { ledger, pods, losses, troubles })
+        let ledger = Self { disk, settings, pages, heartbeat, events: kept_events, gone: places, _locks: locks };
+        Ok(Opened { ledger, pods, gone, events, losses, troubles })
     }
 
     /// Keeps a copy of the pod, in the API's form, as it is given. Written when it changes.
@@ -202,11 +213,17 @@ impl<D: Disk> Ledger<D> {
         Ok(page.copy.failures.record(result, now))
     }
 
+    /// Keeps the newest events of the node. Written at once to tmpfs; to the durable disk when it is time to, or at a stop.
+    pub fn keep_events(&mut self, events: &impl Serialize, now: Moment) -> Outcome {
+        self.events.keep(&self.disk, &self.settings, events, now)
+    }
+
     /// Forgets a pod for good. Once this returns without an error, no restart and no reboot brings it back.
     ///
     /// Its durable directory changes its name first, and one name cannot half disappear: a crash in the middle never
-    /// leaves a pod without its evidence, which would look like a new one.
-    pub fn remove(&mut self, uid: &str) -> Result<(), WriteError> {
+    /// leaves a pod without its evidence, which would look like a new one. What was known of it is kept among the pods that are
+    /// gone, for people.
+    pub fn remove(&mut self, uid: &str, now: Moment) -> Result<(), WriteError> {
         // A UID that no directory can be named after was never written.
         let Ok(directory) = names::directory_name(uid) else { return Ok(()) };
         let volatile = names::pod_dir(&self.settings.volatile_root, &directory);
@@ -224,12 +241,17 @@ impl<D: Disk> Ledger<D> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(WriteError::at(WriteStep::Remove, &durable)(error)),
         }
-        self.pages.remove(uid);
+        if let Some(page) = self.pages.remove(uid) {
+            // A disk that is full is no reason to keep a pod.
+            let _ = self.gone.keep(&self.disk, &self.settings, &page, now);
+        }
         Ok(())
     }
 
     /// Says that the agent is alive. May be called as often as one likes: it writes when it is time to.
     pub fn beat(&mut self, now: Moment) -> Beat {
+        // Said again by the heartbeat, which goes to the same disk.
+        let _ = self.events.flush(&self.disk, &self.settings, now);
         self.heartbeat.beat(&self.disk, &self.settings, now)
     }
 
@@ -246,6 +268,7 @@ impl<D: Disk> Ledger<D> {
     /// Writes everything that was deferred, and the heartbeat to the durable disk. Returns what could not be written.
     pub fn stop(&mut self, now: Moment) -> Vec<WriteError> {
         let mut errors = self.flush_all(now);
+        errors.extend(self.events.catch_up(&self.disk, &self.settings, now).err());
         errors.extend(self.heartbeat.stop(&self.disk, &self.settings, now));
         errors
     }

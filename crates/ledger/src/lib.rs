@@ -13,6 +13,8 @@
 //! | holds | restart counts, backoff, restart-all, exits, last status, a copy of the pod, the journal of what changed when | started and ready per container ID, streaks, operations, probe history, the reasons of the last status |
 //! | written | on transitions: temporary file, sync, rename, sync of the directory (the journal: without the syncs, because nothing is decided from it) | at once where a decision could rest on the change, else once a second (history: every ten); temporary file, rename |
 //!
+//! Beside the pods there are the newest events of the node (`events`) and the newest pods that are gone (`gone`), for people.
+//!
 //! A passing probe changes nothing durable, and `quiet` says which volatile changes may wait. Both tiers are JSON that
 //! `cat` shows; `names` says where, `envelope` what every file has in common.
 //!
@@ -46,6 +48,8 @@ mod commit;
 mod crc;
 mod disk;
 mod envelope;
+mod events;
+mod gone;
 mod heartbeat;
 mod history;
 mod journal;
@@ -64,6 +68,7 @@ pub use self::{
     commit::{Committed, Entry},
     disk::{Disk, Entry as DiskEntry, EntryKind, Lock, OsDisk, Sheet},
     envelope::{Damage, Kind, LARGEST_FILE, PodRef},
+    gone::Gone,
     heartbeat::Beat,
     history::Bounds,
     ledger::{Ledger, OpenError, Opened, Settings},

@@ -242,9 +242,11 @@ impl<D: Disk> Loader<'_, D> {
     }
 
     /// A file that belongs to no pod.
-    pub(crate) fn node_file<B: DeserializeOwned>(&mut self, path: &Path, kind: Kind) -> Option<B> {
+    pub(crate) fn node_file<B: DeserializeOwned>(&mut self, path: &Path, kind: Kind) -> Option<Decoded<B>> {
         match self.read(path, kind) {
-            Ok(decoded) => decoded.map(|decoded| decoded.body),
+            Ok(decoded) => decoded,
+            // It is written without a sync, so this is what a power cut leaves of it.
+            Err(Damage::Empty) if matches!(kind, Kind::Events | Kind::Gone) => None,
             Err(damage) => {
                 let place = self.move_away(path, &damage);
                 self.lose(None, path, Some(kind), damage, place);
@@ -266,7 +268,7 @@ impl<D: Disk> Loader<'_, D> {
             Kind::Journal => names::JOURNAL,
             Kind::History => names::HISTORY,
             Kind::Why => names::WHY,
-            Kind::Heartbeat => names::HEARTBEAT,
+            Kind::Heartbeat | Kind::Events | Kind::Gone => unreachable!("no file of a pod that is here"),
         });
         let is_volatile = matches!(kind, Kind::Volatile | Kind::History | Kind::Why);
         match self.read(&path, kind).and_then(|found| found.map(|decoded| decoded.about(uid)).transpose()) {
@@ -358,7 +360,7 @@ impl<D: Disk> Loader<'_, D> {
         }
     }
 
-    fn tidy(&self, path: &Path) {
+    pub(crate) fn tidy(&self, path: &Path) {
         if self.mode == Mode::Repair {
             // What stays is tidied up another time, and is never read.
             let _ = self.disk.remove(path);

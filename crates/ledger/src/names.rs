@@ -6,6 +6,9 @@
 //! <durable root>/pods/<uid>/evidence.json
 //! <durable root>/pods/<uid>/pod.json
 //! <durable root>/pods/<uid>/journal.json
+//! <durable root>/events.json
+//! <durable root>/gone/<place>.json
+//! <volatile root>/events.json
 //! <volatile root>/heartbeat.json
 //! <volatile root>/pods/<uid>/evidence.json
 //! <volatile root>/pods/<uid>/history.json
@@ -27,6 +30,10 @@ pub(crate) const HISTORY: &str = "history.json";
 pub(crate) const WHY: &str = "why.json";
 /// When the agent was last seen alive.
 pub(crate) const HEARTBEAT: &str = "heartbeat.json";
+/// The newest events of the node, in both tiers.
+pub(crate) const EVENTS: &str = "events.json";
+/// Pods that are gone live in here.
+pub(crate) const GONE_PODS: &str = "gone";
 /// Names the process that holds the lock.
 pub(crate) const PID: &str = "agent.pid";
 
@@ -99,6 +106,17 @@ pub(crate) fn uid_of(name: &str) -> Option<String> {
 /// Where the pod directory of that name lives.
 pub(crate) fn pod_dir(root: &Path, directory: &str) -> PathBuf {
     root.join(PODS).join(directory)
+}
+
+/// The file of a pod that is gone.
+pub(crate) fn gone_pod(place: u64) -> String {
+    format!("{place:02}.json")
+}
+
+/// The place of the file of that name; `None` for names that we would not have given.
+pub(crate) fn place_of_gone(name: &str) -> Option<u64> {
+    let place = name.strip_suffix(".json")?.parse().ok()?;
+    (gone_pod(place) == name).then_some(place)
 }
 
 /// Where a file lives until it is complete.

@@ -6,6 +6,7 @@ use keelet_lifecycle::BootId;
 
 use crate::{
     disk::{Disk, OsDisk},
+    gone::{self, Gone},
     history::Bounds,
     load::{Loader, Loss, Mode, Recovered},
 };
@@ -38,6 +39,18 @@ impl Snapshot {
         let mut loader = looking(&OsDisk, durable_root, volatile_root, boot_id);
         let pods = at_rest(&mut loader, uid).into_iter().collect();
         Self { pods, losses: loader.losses }
+    }
+
+    /// Looks at the newest pods that are gone, the newest last.
+    pub fn of_gone(durable_root: &Path, volatile_root: &Path) -> (Vec<Gone>, Vec<Loss>) {
+        Self::of_gone_on(&OsDisk, durable_root, volatile_root)
+    }
+
+    /// The same on another kind of disk.
+    pub fn of_gone_on(disk: &impl Disk, durable_root: &Path, volatile_root: &Path) -> (Vec<Gone>, Vec<Loss>) {
+        let mut loader = looking(disk, durable_root, volatile_root, BootId::default());
+        let (_, gone) = gone::load(&mut loader);
+        (gone, loader.losses)
     }
 
     /// Looks at all pods on another kind of disk.

@@ -234,7 +234,7 @@ pub struct Event {
 }
 
 /// The type of an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Severity {
     /// All is as it should be.
     Normal,

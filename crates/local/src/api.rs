@@ -41,6 +41,16 @@ pub enum ChangeKind {
     Deleted,
 }
 
+/// A pod that is gone.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GonePod {
+    /// Since when.
+    pub gone_at: String,
+    /// The pod as it last was.
+    pub pod: Value,
+}
+
 /// Why a request was not served: a `Status` of the Kubernetes API.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

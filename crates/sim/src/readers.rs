@@ -6,7 +6,7 @@ use keelet_agent::{
     Acknowledge, Mode,
     doors::{EventRecord, Readers},
 };
-use keelet_lifecycle::status::PodStatus;
+use keelet_lifecycle::{Moment, status::PodStatus};
 use keelet_pod::Pod;
 
 use crate::{
@@ -75,7 +75,7 @@ impl Readers for SimReaders {
         }
     }
 
-    fn gone(&self, pod: &Arc<Pod>) {
+    fn gone(&self, pod: &Arc<Pod>, _at: Moment) {
         if !self.life.is_over() {
             let mut state = self.sim.lock();
             state.bulletin.statuses.remove(&pod.uid);

@@ -113,6 +113,7 @@ impl PodTask {
         let pod = &wanted.pod;
         let reference =
             Arc::new(PodRef { uid: pod.uid.clone(), namespace: pod.namespace.clone(), name: pod.name.clone() });
+        let recorder = Recorder::recalling(node.readers.told_of(&pod.uid));
         Self {
             agent: node.agent_run(pod),
             audit: Audit::new(&pod.uid),
@@ -134,7 +135,7 @@ impl PodTask {
             published: None,
             sent: None,
             made: Some(Instant::now()),
-            recorder: Recorder::default(),
+            recorder,
             overdue: Vec::new(),
         }
     }

@@ -49,9 +49,9 @@ impl Sheet {
 }
 
 /// All about a pod.
-pub(super) fn page(pod: &PodView, events: &[Value], now: Wall) -> String {
+pub(super) fn page(pod: &PodView, gone: Option<&str>, events: &[Value], now: Wall) -> String {
     let mut sheet = Sheet(String::new());
-    head(pod, &mut sheet);
+    head(pod, gone, &mut sheet);
     for (title, list) in [
         ("Init Containers", "initContainers"),
         ("Containers", "containers"),
@@ -86,7 +86,7 @@ pub(super) fn page(pod: &PodView, events: &[Value], now: Wall) -> String {
     sheet.0
 }
 
-fn head(pod: &PodView, sheet: &mut Sheet) {
+fn head(pod: &PodView, gone: Option<&str>, sheet: &mut Sheet) {
     let (spec, status) = (&pod.value["spec"], &pod.value["status"]);
     sheet.field(0, "Name", &pod.name);
     sheet.field(0, "Namespace", &pod.namespace);
@@ -94,6 +94,9 @@ fn head(pod: &PodView, sheet: &mut Sheet) {
     let address = text(&status["hostIP"]);
     sheet.field(0, "Node", &if address.is_empty() { pod.node.clone() } else { format!("{}/{address}", pod.node) });
     sheet.field(0, "Start Time", &pod.status.start_time.map(|time| time.to_string()).unwrap_or_default());
+    if let Some(gone) = gone {
+        sheet.field(0, "Gone Since", gone);
+    }
     sheet.list(0, "Labels", &pairs(&pod.value["metadata"]["labels"], "="));
     sheet.list(0, "Annotations", &pairs(&pod.value["metadata"]["annotations"], ": "));
     match pod.leaving {
@@ -290,6 +293,8 @@ Events:
   Type      Reason    Age                 Message
   Warning   BackOff   30s (x2 over 60s)   again
 ";
-        assert_eq!(page(&pod, &[event], now), expected);
+        assert_eq!(page(&pod, None, &[event], now), expected);
+        let gone = page(&pod, Some("2026-01-01T00:00:00Z"), &[], now);
+        assert!(gone.contains("\nGone Since:       2026-01-01T00:00:00Z\n"), "{gone}");
     }
 }

@@ -268,7 +268,7 @@ mod tests {
             message: format!("number {number}"),
             count: 1,
         };
-        Arc::new(Told { pod: Arc::clone(pod), event })
+        Arc::new(Told::new(pod, event))
     }
 
     fn frame(width: usize, height: usize) -> Vec<String> {

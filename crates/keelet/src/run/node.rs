@@ -130,7 +130,7 @@ impl Node {
         let extent = if images.is_some() { Extent::Complete } else { Extent::Partial };
         let layout = Layout::new(&base, base.join("logs"));
         let clock = Arc::new(OsClock::new().context(NO_CLOCK)?);
-        let readers = Arc::new(LocalReaders::default());
+        let readers = Arc::new(LocalReaders::of_this_run());
         let facts = agent::facts::of_this_node(None, None, &base);
         let ledger = paths.ledger_settings(clock.now().boot_id);
         let settings = Settings {

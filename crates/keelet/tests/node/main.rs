@@ -14,6 +14,7 @@ mod examples;
 mod images;
 mod long;
 mod manifests;
+mod memory;
 mod probes;
 mod restart_all;
 mod runtime;

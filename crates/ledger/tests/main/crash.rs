@@ -37,7 +37,7 @@ fn day(ledger: &mut Ledger<SimDisk>, mut before: impl FnMut(&[(&'static str, Opt
     before(&[("b", Some(b.clone()))]);
     let _ = ledger.commit(&entry("b", &b), at(2100));
     before(&[("a", None)]);
-    let _ = ledger.remove("a");
+    let _ = ledger.remove("a", at(9));
     before(&[]);
 }
 

@@ -9,5 +9,6 @@ mod faults;
 mod fixtures;
 mod history;
 mod journal;
+mod memory;
 mod real_disk;
 mod sample;

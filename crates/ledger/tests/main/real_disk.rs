@@ -123,10 +123,10 @@ fn a_removed_pod_does_not_come_back() {
     let entry = Entry { pod: &pod(UID), evidence: &Arc::new(evidence(0)), results: &[], why: None };
     let _ = ledger.commit(&entry, at(0)).unwrap();
     let _ = ledger.keep_pod(&pod(UID), &json!({}), at(0)).unwrap();
-    ledger.remove(UID).unwrap();
-    ledger.remove(UID).unwrap();
-    ledger.remove("never there").unwrap();
-    ledger.remove("").unwrap();
+    ledger.remove(UID, at(0)).unwrap();
+    ledger.remove(UID, at(0)).unwrap();
+    ledger.remove("never there", at(0)).unwrap();
+    ledger.remove("", at(0)).unwrap();
     assert_eq!(ledger.uids().count(), 0);
     drop(ledger);
     for tier in ["durable", "run"] {

@@ -99,12 +99,8 @@ fn object(event: &Folded, node: &str) -> Value {
         "apiVersion": "v1", "kind": "Pod",
         "namespace": told.pod.namespace, "name": told.pod.name, "uid": told.pod.uid,
     });
-    if let Some(container) = &record.container {
-        let list = match told.pod.init_containers.iter().any(|init| init.name == *container) {
-            true => "initContainers",
-            false => "containers",
-        };
-        involved["fieldPath"] = json!(format!("spec.{list}{{{container}}}"));
+    if let Some(path) = &told.field_path {
+        involved["fieldPath"] = json!(path);
     }
     json!({
         "apiVersion": "v1",

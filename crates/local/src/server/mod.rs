@@ -113,6 +113,7 @@ pub(crate) fn router(local: Arc<Local>) -> Router {
     Router::new()
         .merge(of_pods)
         .route("/v1/events", get(events::list))
+        .route("/v1/gone", get(pods::gone))
         .route("/v1/node", get(node::node))
         .route("/v1/stats", get(node::stats))
         .route("/v1/containers", get(runtime::containers))

@@ -14,7 +14,10 @@ use axum::{
     http::Uri,
     response::{IntoResponse, Response},
 };
-use keelet_agent::{RequestError, qos_class, readers::Published};
+use keelet_agent::{
+    RequestError, qos_class,
+    readers::{self, Published},
+};
 use keelet_lifecycle::{Wall, observed::RestartRequest};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -23,7 +26,7 @@ use super::{
     Local, change,
     failure::{Refusal, bad_request},
 };
-use crate::api::List;
+use crate::api::{GonePod, List};
 
 /// What can be asked of a list.
 #[derive(Debug, Default, Deserialize)]
@@ -70,6 +73,16 @@ pub(super) async fn list(State(local): State<Arc<Local>>, uri: Uri) -> Result<Re
     pods.sort_by(|a, b| (&a.pod.namespace, &a.pod.name).cmp(&(&b.pod.namespace, &b.pod.name)));
     let items = pods.iter().map(|published| object(published, &local)).collect::<Result<Vec<_>, _>>()?;
     Ok(Json(List { items }).into_response())
+}
+
+/// The newest pods that are gone, the newest last.
+pub(super) async fn gone(State(local): State<Arc<Local>>, uri: Uri) -> Result<Json<List<GonePod>>, Refusal> {
+    no_query(&uri)?;
+    let gone = local.readers.gone_pods();
+    let show = |gone: &Arc<readers::GonePod>| -> Result<GonePod, serde_json::Error> {
+        Ok(GonePod { gone_at: time(gone.at.wall), pod: object(&gone.published, &local)? })
+    };
+    Ok(Json(List { items: gone.iter().map(show).collect::<Result<_, _>>()? }))
 }
 
 pub(super) async fn one(
