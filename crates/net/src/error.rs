@@ -93,6 +93,14 @@ pub enum Error {
         /// Who has it.
         holder: String,
     },
+    /// A process of the node listens on the port already, and would lose its clients.
+    #[error("host port {port} is taken by a process of the node: {holder} listens on it")]
+    HostPortInUse {
+        /// Port, protocol and address.
+        port: String,
+        /// The process.
+        holder: String,
+    },
     /// A host port is for an address family that the pod does not have.
     #[error("host port {port} is for the address {host_ip}, but the pod has no address of that family")]
     HostPortFamily {

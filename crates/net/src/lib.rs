@@ -42,6 +42,7 @@ mod error;
 mod failpoint;
 mod firewall;
 mod kernel;
+mod listeners;
 mod names;
 mod network;
 mod pod;

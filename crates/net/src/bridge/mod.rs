@@ -17,7 +17,8 @@ use crate::kernel::{Kernel, Link, Pair};
 use crate::names::{self, POD_INTERFACE};
 use crate::store::{Books, Progress, Record, Store, Via};
 use crate::{
-    Attached, Error, PodNetwork, PortMapping, Protocol, Settings, addresses, failpoint, ranges, sysctl, threads,
+    Attached, Error, PodNetwork, PortMapping, Protocol, Settings, addresses, failpoint, listeners, ranges, sysctl,
+    threads,
 };
 
 mod node;
@@ -160,6 +161,11 @@ impl Bridge<'_> {
                 self.ensure_bridge(&kernel, &ranges, &books.records()?).await?;
                 self.apply_rules(&kernel, &books, &books.records()?, &record.ports).await?;
                 return Ok(Attached { ips, interface: POD_INTERFACE.to_owned() });
+            }
+            let families =
+                [ranges.iter().any(|range| range.addr().is_ipv4()), ranges.iter().any(|range| range.addr().is_ipv6())];
+            if let Some((port, holder)) = listeners::first_clash(&record.ports, families) {
+                return Err(Error::HostPortInUse { port: port.to_string(), holder });
             }
             let links = kernel.links().await?;
             let seen: BTreeSet<IpAddr> = links.iter().flat_map(|link| names::addresses_in(&link.alias)).collect();

@@ -202,6 +202,51 @@ fn a_host_port_belongs_to_one_pod() {
     });
 }
 
+/// NODE-7: the pod is told which process has the port, nothing is made, and what listens goes on. A pod whose network is there
+/// is not asked again.
+#[test]
+fn a_host_port_that_a_process_of_the_node_listens_on_is_refused() {
+    inside("tests::ports::a_host_port_that_a_process_of_the_node_listens_on_is_refused", |scene| {
+        if !rules_work(&scene) {
+            return;
+        }
+        let me = format!("(PID {})", std::process::id());
+        let listens = TcpListener::bind("127.0.0.1:8080").unwrap();
+        let datagrams = UdpSocket::bind("0.0.0.0:8053").unwrap();
+        let on = |name: &str, port: PortMapping| {
+            let mut pod = scene.pod(name);
+            pod.ports = vec![port];
+            pod
+        };
+        let udp = |number| PortMapping { protocol: Protocol::Udp, ..port(53, number) };
+        for (name, wanted) in [("tcp", port(80, 8080)), ("udp", udp(8053))] {
+            let said = format!("host port {wanted}");
+            let pod = on(name, wanted);
+            let before = scene.snapshot();
+            let error = scene.attach(&pod).unwrap_err();
+            assert!(matches!(error, Error::HostPortInUse { .. }), "{error}");
+            let text = error.to_string();
+            assert!(text.starts_with(&format!("{said} is taken by a process of the node: ")), "{text}");
+            assert!(text.contains(&me), "{text}: this is {me}");
+            assert_eq!((scene.snapshot(), scene.files()), (before, vec![]), "nothing is made");
+        }
+        // Another protocol, another address, another port: no clash.
+        outside(&scene);
+        let elsewhere = PortMapping { host_ip: Some(ip("192.0.2.1")), ..port(80, 8080) };
+        for (name, free) in [("protocol", udp(8080)), ("address", elsewhere), ("port", port(80, 8081))] {
+            let pod = on(name, free);
+            scene.attach(&pod).unwrap_or_else(|error| panic!("another {name}: {error}"));
+            scene.detach(&pod).unwrap();
+        }
+        drop((listens, datagrams));
+        let pod = on("late", port(80, 8080));
+        scene.attach(&pod).unwrap();
+        let _late = TcpListener::bind("0.0.0.0:8080").unwrap();
+        scene.attach(&pod).unwrap();
+        scene.detach(&pod).unwrap();
+    });
+}
+
 #[test]
 fn a_port_for_one_address_is_forwarded_there_only() {
     inside("tests::ports::a_port_for_one_address_is_forwarded_there_only", |scene| {
