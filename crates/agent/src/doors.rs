@@ -118,13 +118,17 @@ pub struct LogFile {
     pub attempt: u32,
 }
 
-/// The room on a file system, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The room on a file system, in bytes and in files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Space {
     /// All of it.
     pub capacity: u64,
     /// What is left for whoever is not root.
     pub available: u64,
+    /// Files that it can have; 0 if there is no fixed number.
+    pub inodes: u64,
+    /// What is left of them.
+    pub inodes_free: u64,
 }
 
 /// A pod's volumes on the node: the directory or file to mount, by volume name.

@@ -68,7 +68,7 @@ pub use self::{
     registry::OverdueProbe,
     slot::{Acknowledge, Wanted},
     tasks::TokioTasks,
-    upkeep::{ImageRules, Upkeep},
+    upkeep::{DiskPressure, ImageRules, Upkeep},
 };
 
 /// How often the agent says in the ledger that it is alive.
@@ -130,6 +130,7 @@ impl Agent {
     /// Starts an agent: opens the ledger, and takes up every pod in it at once. Nothing waits for the runtime.
     pub async fn start<D: Disk + Send + 'static>(doors: Doors<D>, settings: Settings) -> Result<Self, StartError> {
         let started = doors.clock.now();
+        let disk = settings.ledger.durable_root.clone();
         let Opened { ledger, pods, gone, events, losses, troubles } = Ledger::open_on(doors.disk, settings.ledger)?;
         for loss in &losses {
             tracing::warn!(file = %loss.file.display(), why = %loss.why, "a file of the ledger cannot be used and was set aside");
@@ -141,6 +142,7 @@ impl Agent {
         let gone = gone.into_iter().filter_map(|pod| GonePod::recalled(pod, &settings.features)).collect();
         doors.readers.recall(told, gone);
         let absence = ledger.absence(started);
+        let (pressure, _) = signal::channel(DiskPressure::default());
         let (stop, stopping) = signal::channel(false);
         let (upkeep, present_upkeep) = signal::channel(settings.upkeep);
         let (ended, stopped) = signal::channel(false);
@@ -164,6 +166,8 @@ impl Agent {
             stopping,
             runtime_name: OnceCell::new(),
             pulls: settings.parallel_pulls.map(|most| Semaphore::new(most.get())),
+            disk,
+            pressure,
             upkeep: present_upkeep,
             look_at_objects: Notify::new(),
         });
@@ -207,6 +211,11 @@ impl Agent {
     /// Resolves once the loop that owns all pods has turned. One that hangs does not, nor one that has ended.
     pub async fn pulse(&self) {
         self.desk.pulse().await;
+    }
+
+    /// Whether a disk of the node is nearly full, as last seen.
+    pub fn disk_pressure(&self) -> DiskPressure {
+        self.node.pressure.borrow().clone()
     }
 
     /// From now on logs and images are kept by these rules.

@@ -20,6 +20,7 @@
 //! | `keelet_agent_start_container_statuses_total` | outcome | statuses kept and reset when the agent started |
 //! | `keelet_late_probes_total` | probe_type | attempts that say nothing: our own queue held them up |
 //! | `keelet_overdue_probes` | | probes that were late for longer than three periods and half a minute, now |
+//! | `keelet_disk_pressure` | | 1 while a disk of the node is nearly full |
 //! | `keelet_probe_queueing_seconds` | | how long attempts waited for their turn |
 //!
 //! Series that name a pod go with it. A probe finds its series by two short lookups, and allocates nothing after its
@@ -66,6 +67,7 @@ pub struct Metrics {
     running_containers: Family<ContainerState, Gauge>,
     running_pods: Gauge,
     overdue_probes: Gauge,
+    disk_pressure: Gauge,
     pod_start: Histogram,
     status_sync: Histogram,
     worker_start: Histogram,
@@ -114,6 +116,7 @@ impl Metrics {
                 "keelet_overdue_probes",
                 "Probes that this node has not managed to ask for too long",
             ),
+            disk_pressure: add(r, "keelet_disk_pressure", "Whether a disk of the node is nearly full"),
             pod_start: histogram(
                 r,
                 "kubelet_pod_start_duration_seconds",
@@ -221,6 +224,11 @@ impl Metrics {
     pub fn pod_restarted(&self, is_static: bool) {
         let labels = RestartedPod { r#static: if is_static { "true" } else { "" } };
         self.pods_restarted.get_or_create(&labels).inc();
+    }
+
+    /// Whether a disk of the node is nearly full.
+    pub fn disk_pressure(&self, holds: bool) {
+        self.disk_pressure.set(i64::from(holds));
     }
 
     /// What there is now.

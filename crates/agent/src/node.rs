@@ -1,6 +1,6 @@
 //! What all pods of one agent share.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use keelet_cri::Runtime;
 use keelet_lifecycle::{
@@ -17,7 +17,7 @@ use crate::{
     launch::NodeFacts,
     metrics::Metrics,
     registry::Registry,
-    upkeep::Upkeep,
+    upkeep::{DiskPressure, Upkeep},
 };
 
 /// Whether somebody else keeps the pods' statuses.
@@ -55,6 +55,10 @@ pub(crate) struct Node {
     pub(crate) runtime_name: OnceCell<String>,
     /// Pulls of images that may begin; none for no limit.
     pub(crate) pulls: Option<Semaphore>,
+    /// A directory on the disk that the agent's own files are on.
+    pub(crate) disk: PathBuf,
+    /// Whether a disk of the node is nearly full.
+    pub(crate) pressure: watch::Sender<DiskPressure>,
     /// What the node's upkeep goes by.
     pub(crate) upkeep: watch::Receiver<Upkeep>,
     /// Rung when config maps and secrets may have changed.

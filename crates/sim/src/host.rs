@@ -131,7 +131,8 @@ impl Host for SimHost {
     }
 
     fn space<'a>(&'a self, _: &'a Path) -> BoxFuture<'a, Option<Space>> {
-        Box::pin(async { None })
+        let space = self.sim.lock().space;
+        Box::pin(async move { space })
     }
 
     fn pods_with_directories(&self) -> BoxFuture<'_, BTreeSet<String>> {

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use keelet_agent::Mode;
+use keelet_agent::{Mode, doors::Space};
 use keelet_cri::v1;
 use keelet_lifecycle::{BootId, Moment, Rules, Wall};
 use keelet_pod::Pod;
@@ -66,6 +66,8 @@ pub(crate) struct State {
     pub(crate) directories: BTreeMap<String, u32>,
     /// UIDs of pods of which nothing is left but directories.
     pub(crate) leftovers: BTreeSet<String>,
+    /// The room on the node's disk, if anybody can tell.
+    pub(crate) space: Option<Space>,
     /// Sizes of logs, by container name; none where there is no file. All others are empty.
     pub(crate) log_sizes: BTreeMap<String, Option<u64>>,
     time: Time,
@@ -126,6 +128,7 @@ impl Sim {
                 calm: watch::Sender::new(0),
                 directories: BTreeMap::new(),
                 leftovers: BTreeSet::new(),
+                space: None,
                 log_sizes: BTreeMap::new(),
                 time: Time { beginning: now, booted: now, boot: 1, wall_ms: BEGINNING_MS },
             }),

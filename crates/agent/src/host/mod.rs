@@ -293,7 +293,12 @@ impl Host for OsHost {
         self.turns.run(move || {
             let found = rustix::fs::statvfs(&path).ok()?;
             let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
-            Some(Space { capacity: bytes(found.f_blocks), available: bytes(found.f_bavail) })
+            Some(Space {
+                capacity: bytes(found.f_blocks),
+                available: bytes(found.f_bavail),
+                inodes: found.f_files,
+                inodes_free: found.f_favail,
+            })
         })
     }
 

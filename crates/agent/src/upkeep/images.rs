@@ -12,11 +12,14 @@ use std::{
 use keelet_cri::{ErrorKind, v1};
 use keelet_lifecycle::Moment;
 
-use super::{ImageRules, pause};
+use super::{ImageRules, disk::wanted_of_images, pause};
 use crate::{doors::Space, node::Node};
 
 /// How often the disk is looked at, as the kubelet does.
 const PERIOD: Duration = Duration::from_secs(300);
+
+/// The same while a disk is nearly full.
+const UNDER_PRESSURE: Duration = Duration::from_secs(30);
 
 /// What is remembered of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +38,7 @@ type Records = BTreeMap<String, Record>;
 pub(super) async fn keep(node: Arc<Node>) {
     let mut records = Records::new();
     let started = node.started;
-    while pause(&node, PERIOD).await {
+    while wait(&node).await {
         match collect(&node, &mut records, started).await {
             Ok(()) => {}
             Err(error) if error.kind == ErrorKind::Unimplemented => {
@@ -44,6 +47,17 @@ pub(super) async fn keep(node: Arc<Node>) {
             }
             Err(error) => tracing::debug!(%error, "images cannot be looked at"),
         }
+    }
+}
+
+/// Waits until it is time to look again, which is at once when a disk becomes nearly full; `false` if the agent stops meanwhile.
+async fn wait(node: &Node) -> bool {
+    let mut pressure = node.pressure.subscribe();
+    let period = if pressure.borrow_and_update().holds { UNDER_PRESSURE } else { PERIOD };
+    tokio::select! {
+        biased;
+        waited = pause(node, period) => waited,
+        _ = pressure.wait_for(|now| now.holds), if period == PERIOD => true,
     }
 }
 
@@ -113,17 +127,20 @@ fn short(name: &str) -> &str {
 }
 
 /// Bytes that have to become free.
-fn to_free(rules: &ImageRules, Space { capacity, available }: Space) -> u64 {
-    if capacity == 0 {
+fn to_free(rules: &ImageRules, space: Space) -> u64 {
+    let Space { capacity, available, .. } = space;
+    // Whoever sets more than everything wants nothing to be collected.
+    if capacity == 0 || rules.high_percent > 100 {
         return 0;
     }
+    let pressing = wanted_of_images(space);
     let (capacity, available) = (u128::from(capacity), u128::from(available.min(capacity)));
     let full = 100 - available * 100 / capacity;
     if full < u128::from(rules.high_percent) {
-        return 0;
+        return pressing;
     }
     let wanted = capacity * u128::from(100 - rules.low_percent.min(100)) / 100;
-    u64::try_from(wanted.saturating_sub(available)).unwrap_or(u64::MAX)
+    u64::try_from(wanted.saturating_sub(available)).unwrap_or(u64::MAX).max(pressing)
 }
 
 /// The images to remove, in order.
@@ -171,11 +188,15 @@ mod tests {
     fn as_much_is_freed_as_the_low_threshold_asks_for() {
         let rules = ImageRules::default();
         for (available, expected) in [(100, 0), (16, 0), (15, 5), (10, 10), (0, 20)] {
-            assert_eq!(to_free(&rules, Space { capacity: 100, available }), expected, "{available} of 100 free");
+            let space = Space { capacity: 100, available, ..Space::default() };
+            assert_eq!(to_free(&rules, space), expected, "{available} of 100 free");
         }
-        assert_eq!(to_free(&rules, Space { capacity: 0, available: 0 }), 0);
-        let never = ImageRules { high_percent: 100, low_percent: 99, ..rules };
-        assert_eq!(to_free(&never, Space { capacity: 1000, available: 10 }), 0);
+        assert_eq!(to_free(&rules, Space::default()), 0);
+        let space = Space { capacity: 1000, available: 10, ..Space::default() };
+        let late = ImageRules { high_percent: 100, low_percent: 99, ..rules.clone() };
+        assert_eq!(to_free(&late, space), 140, "whatever the rules say, until the disk is not nearly full any more");
+        let never = ImageRules { high_percent: 101, low_percent: 100, ..rules };
+        assert_eq!(to_free(&never, space), 0);
     }
 
     #[test]

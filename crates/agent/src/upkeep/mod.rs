@@ -5,16 +5,19 @@
 //! | --- | --- | --- |
 //! | a log grows too large | every `containerLogMonitorInterval` | [`logs`] |
 //! | logs of lives before the last but one | every minute | [`logs`] |
-//! | unused images | every five minutes | [`images`] |
+//! | unused images | every five minutes, and at once when a disk is nearly full | [`images`] |
+//! | a disk is nearly full | every ten seconds | [`disk`] |
 //!
 //! Dead containers are no business of this module: a pod's own rules keep the newest one of each container. What is
 //! left of pods that nobody knows is found by the [`crate::manager`].
 
+mod disk;
 mod images;
 mod logs;
 
 use std::{sync::Arc, time::Duration};
 
+pub use self::disk::DiskPressure;
 use crate::node::Node;
 
 /// What the node's upkeep goes by. It may change while the agent runs.
@@ -71,6 +74,7 @@ pub(crate) fn start(node: &Arc<Node>) {
     node.tasks.spawn(Box::pin(logs::keep(Arc::clone(node))));
     node.tasks.spawn(Box::pin(logs::drop_old(Arc::clone(node))));
     node.tasks.spawn(Box::pin(images::keep(Arc::clone(node))));
+    node.tasks.spawn(Box::pin(disk::watch(Arc::clone(node))));
 }
 
 /// Waits; `false` if the agent stops meanwhile.

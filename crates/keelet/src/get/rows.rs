@@ -119,12 +119,18 @@ fn image(image: &Image) -> Row {
 fn node(item: &Value, now: Wall) -> Row {
     let status = &item["status"];
     let conditions = status["conditions"].as_array().map_or(&[][..], Vec::as_slice);
-    let ready = conditions.iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
+    let holds = |kind| conditions.iter().any(|condition| condition["type"] == kind && condition["status"] == "True");
+    let (ready, word) = (holds("Ready"), if holds("Ready") { "Ready" } else { "NotReady" });
+    // Beside it, as kubectl writes what else there is to know.
+    let (word, well) = match holds("DiskPressure") {
+        true => (format!("{word},DiskPressure"), false),
+        false => (word.to_owned(), ready),
+    };
     let text = |value: &Value| or_none(value.as_str());
     let address = status["addresses"].as_array().and_then(|all| all.iter().find(|one| one["type"] == "InternalIP"));
     let cells = vec![
         text(&item["metadata"]["name"]),
-        if ready { Cell::tinted("Ready", Tint::Good) } else { Cell::tinted("NotReady", Tint::Bad) },
+        Cell::tinted(word, if well { Tint::Good } else { Tint::Bad }),
         text(&status["capacity"]["cpu"]),
         text(&status["capacity"]["memory"]),
         age::since(wall(&item["metadata"]["creationTimestamp"]), now).into(),

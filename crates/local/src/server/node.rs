@@ -3,7 +3,7 @@
 use std::{fs, sync::Arc};
 
 use axum::{Json, extract::State, http::Uri};
-use keelet_agent::OverdueProbe;
+use keelet_agent::{DiskPressure, OverdueProbe};
 use keelet_cri::v1;
 use keelet_pod::Pod;
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ pub(super) async fn node(State(local): State<Arc<Local>>, uri: Uri) -> Result<Js
     pods::no_query(&uri)?;
     let (version, status) = tokio::join!(local.runtime.version(), local.runtime.status());
     let now = pods::time(local.clock.now().wall);
-    let mut conditions = conditions(status, &now);
+    let mut conditions = conditions(status, &local.agent.disk_pressure(), &now);
     conditions.push(probe_pressure(&local.agent.overdue_probes(), &now));
     let runtime = version.map_or_else(
         |_| "unknown".to_owned(),
@@ -60,16 +60,22 @@ pub(super) async fn node(State(local): State<Arc<Local>>, uri: Uri) -> Result<Js
     })))
 }
 
-/// What the runtime says of itself, and whether that is enough for pods.
-fn conditions(status: Result<v1::RuntimeStatus, keelet_cri::Error>, now: &str) -> Vec<Value> {
+/// Whether a disk is nearly full, what the runtime says of itself, and whether that is enough for pods.
+fn conditions(status: Result<v1::RuntimeStatus, keelet_cri::Error>, pressure: &DiskPressure, now: &str) -> Vec<Value> {
     let condition = |kind: &str, status: bool, reason: &str, message: &str| {
         json!({
             "type": kind, "status": if status { "True" } else { "False" },
             "reason": reason, "message": message, "lastHeartbeatTime": now,
         })
     };
+    let reason = if pressure.holds { "KeeletHasDiskPressure" } else { "KeeletHasNoDiskPressure" };
+    let mut disk = condition("DiskPressure", pressure.holds, reason, &pressure.message);
+    match pressure.since {
+        Some(since) => disk["lastTransitionTime"] = json!(pods::time(since.wall)),
+        None => disk["status"] = json!("Unknown"),
+    }
     match status {
-        Err(error) => vec![condition("Ready", false, "RuntimeNotAnswering", &error.to_string())],
+        Err(error) => vec![disk, condition("Ready", false, "RuntimeNotAnswering", &error.to_string())],
         Ok(status) => {
             let missing: Vec<_> = status.conditions.iter().filter(|condition| !condition.status).collect();
             let ready = match missing.first() {
@@ -77,7 +83,7 @@ fn conditions(status: Result<v1::RuntimeStatus, keelet_cri::Error>, now: &str) -
                 Some(first) => condition("Ready", false, &first.reason, &first.message),
             };
             let own = status.conditions.iter().map(|c| condition(&c.r#type, c.status, &c.reason, &c.message));
-            own.chain([ready]).collect()
+            [disk].into_iter().chain(own).chain([ready]).collect()
         }
     }
 }
@@ -191,7 +197,7 @@ mod tests {
     fn a_node_is_ready_if_all_that_the_runtime_tells_is_true() {
         let one = |kind: &str, status| v1::RuntimeCondition { r#type: kind.into(), status, ..Default::default() };
         let ready = |conditions| {
-            let told = super::conditions(Ok(v1::RuntimeStatus { conditions }), "now");
+            let told = super::conditions(Ok(v1::RuntimeStatus { conditions }), &DiskPressure::default(), "now");
             told.last().map(|ready| (ready["type"].clone(), ready["status"].clone()))
         };
         assert_eq!(
@@ -224,6 +230,23 @@ mod tests {
         let many = probe_pressure(&vec![(pod, probe); 50], "now");
         let message = many["message"].as_str().expect("text");
         assert!(message.contains("50 probes") && message.ends_with(", ..."), "{message}");
+    }
+
+    /// NODE-8: what a cluster's node says too, and `Unknown` before the first look.
+    #[test]
+    fn a_full_disk_is_a_condition_of_the_node() {
+        let told = |pressure: &DiskPressure| {
+            let status = v1::RuntimeStatus::default();
+            let condition = super::conditions(Ok(status), pressure, "now").remove(0);
+            [&condition["type"], &condition["status"], &condition["reason"]]
+                .map(|value| value.as_str().unwrap().to_owned())
+        };
+        let since = Some(Moment { boot_ms: 0, wall: Wall::default(), boot_id: BootId::default() });
+        let full = DiskPressure { holds: true, since, message: "nodefs.available is 3 %, less than 10 %".to_owned() };
+        assert_eq!(told(&full), ["DiskPressure", "True", "KeeletHasDiskPressure"]);
+        let fine = DiskPressure { holds: false, ..full };
+        assert_eq!(told(&fine), ["DiskPressure", "False", "KeeletHasNoDiskPressure"]);
+        assert_eq!(told(&DiskPressure::default())[1], "Unknown");
     }
 
     #[test]

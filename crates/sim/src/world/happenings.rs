@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use keelet_agent::doors::Space;
 use keelet_pod::ProbeKind;
 use tokio::time::Instant;
 
@@ -79,6 +80,13 @@ impl World {
     /// The log of a container has grown to this size.
     pub fn log_grows(&mut self, container: &str, bytes: u64) -> &mut Self {
         self.inside(|state| state.log_sizes.insert(container.to_owned(), Some(bytes)));
+        self
+    }
+
+    /// So much of the node's disk is left, in percent.
+    pub fn disk_has_left(&mut self, percent: u64) -> &mut Self {
+        let space = Space { capacity: 1000, available: percent * 10, inodes: 1000, inodes_free: 1000 };
+        self.inside(|state| state.space = Some(space));
         self
     }
 

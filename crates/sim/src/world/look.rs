@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use keelet_agent::{Agent, DiskPressure};
 use keelet_lifecycle::{
     Moment,
     status::{Condition, ConditionType, ContainerState, ContainerStatus, PodStatus, Truth},
@@ -200,6 +201,11 @@ impl World {
     pub(crate) fn all_starts(&self) -> usize {
         let is_start = |entry: &&Entry| matches!(entry.what, Happening::Started(_));
         self.inside(|state| state.timeline.entries().iter().filter(is_start).count())
+    }
+
+    /// Whether the agent says that a disk of the node is nearly full, and why.
+    pub fn disk_pressure(&self) -> Option<DiskPressure> {
+        self.with_agent(Agent::disk_pressure)
     }
 
     /// Runs of the agent so far.

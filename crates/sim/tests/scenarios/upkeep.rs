@@ -72,3 +72,24 @@ fn directories_of_a_pod_that_nobody_knows_go() {
     assert_eq!(times(&world, "clean up web"), 0, "{:?}", world.host_calls());
     assert_eq!(world.starts("main"), 1);
 }
+
+/// NODE-8: a disk that fills up is a condition of the node within ten seconds or so. It ends five minutes after there is room
+/// again, and pods go on as if nothing were.
+#[test]
+fn a_full_disk_is_disk_pressure_of_the_node() {
+    let mut world = World::new(1).pod(POD).build();
+    world.disk_has_left(50).run(secs(30));
+    let holds = |world: &World| world.disk_pressure().is_some_and(|pressure| pressure.holds);
+    assert!(!holds(&world));
+    world.disk_has_left(9);
+    assert!(world.run_until(secs(11), holds), "{:?}", world.disk_pressure());
+    let message = world.disk_pressure().expect("an agent").message;
+    assert!(message.contains("nodefs.available is 9 %, less than 10 %"), "{message}");
+    // A new agent finds out by itself.
+    world.restart_agent(secs(1));
+    assert!(world.run_until(secs(12), holds), "{:?}", world.disk_pressure());
+    world.disk_has_left(50).run(secs(280));
+    assert!(holds(&world), "{:?}", world.disk_pressure());
+    assert!(world.run_until(secs(40), |world| !holds(world)), "{:?}", world.disk_pressure());
+    assert_eq!((world.starts("main"), world.starts("other")), (1, 1));
+}
