@@ -195,7 +195,7 @@ pub enum Because {
     },
     /// The spec alone decides.
     Spec,
-    /// Kept as it was: once true in this sandbox, always true.
+    /// Kept as it was: once true, always true.
     Kept,
 }
 

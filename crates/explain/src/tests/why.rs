@@ -426,14 +426,14 @@ fn a_readiness_gate_is_named() {
     );
 }
 
-/// STAT-26: `Kept`: once initialized, always so in this sandbox.
+/// STAT-26: `Kept`: once initialized, always so.
 #[test]
 fn what_is_kept_says_when_it_became_so() {
     let mut stage = up(ALL);
     stage.exit("source", 42);
     assert_eq!(
         chain(&stage, &condition(ConditionType::Initialized)),
-        "Initialized=True\n  it was so before, and in this sandbox nothing takes it back\n    it became so at 08:00:00 (10 s \
+        "Initialized=True\n  it was so before, and nothing takes it back\n    it became so at 08:00:00 (10 s \
          ago), because of containers \"setup\" and \"side\"\n      container \"setup\" is ready, because it exited with code \
          0 at 08:00:00\n      container \"side\" is ready, because it has no readiness probe, so running is enough"
     );

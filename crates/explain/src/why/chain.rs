@@ -279,7 +279,7 @@ impl<'k, 'a> Chain<'k, 'a> {
         }
         let text = match subject {
             Subject::Phase => "the phase is final, whoever wrote it",
-            _ => "it was so before, and in this sandbox nothing takes it back",
+            _ => "it was so before, and nothing takes it back",
         };
         let mut link = Link::evidence(text);
         if let Some(note) = self.known.last_change(subject) {

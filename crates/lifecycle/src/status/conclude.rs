@@ -236,12 +236,10 @@ fn conditions(draft: &Draft<'_>, all: &[ContainerStatus], phase: Phase, why: &mu
             Finding::fails("PodSandboxNotReady", Some(reason.to_owned()), Because::Sandbox { id: None })
         }
     };
-    // Once initialized, a pod stays so while its sandbox lives.
-    let keeps = was_initialized && (sandbox.holds || draft.evidence.durable.ending.is_some());
     let containers = containers_ready(pod, all, phase);
     let mut findings = vec![
         (ConditionType::PodReadyToStartContainers, sandbox),
-        (ConditionType::Initialized, initialized(pod, all, phase, keeps)),
+        (ConditionType::Initialized, initialized(pod, all, phase, was_initialized)),
         (ConditionType::Ready, unless_restarting(draft, ready(pod, &containers, &draft.observed.foreign_conditions))),
         (ConditionType::ContainersReady, containers),
         (ConditionType::PodScheduled, Finding::holds(Because::Spec)),

@@ -4,13 +4,16 @@ use std::collections::BTreeMap;
 
 use keelet_pod::{Pod, ProbeKind};
 
-use super::world::{BEGINNING, World, manifest};
+use super::{
+    restart_all::{FOUR, Halt, bring_up, up},
+    world::{BEGINNING, World, manifest},
+};
 use crate::{
     Stage, Wall,
     operation::{Operation, Outcome},
     status::{
-        ConditionType, ContainerState, ContainerStatus, Finding, LastState, Phase, Running, Terminated, Truth, Waiting,
-        containers_ready, initialized, ready,
+        ConditionType, ContainerState, ContainerStatus, Finding, LastState, Phase, PodStatus, Running, Terminated,
+        Truth, Waiting, containers_ready, initialized, ready,
     },
 };
 
@@ -410,13 +413,11 @@ fn a_pod_shows_only_conditions_that_concern_it() {
     assert_eq!(with_rule.condition(AllContainersRestarting).reason, None);
 }
 
-/// STAT-26, RALL-21: once True, Initialized stays so while the sandbox lives or the pod is on its way out, also while
-/// no container shows that it was; a pod that lost its sandbox has to be initialized again.
+/// STAT-26, RALL-21: once True, Initialized stays so while the pod object lives, also while no container shows that it
+/// was, and over a lost sandbox.
 #[test]
-fn initialized_stays_true_as_long_as_its_sandbox() {
-    for (deleted, sandbox_lives, expected) in
-        [(false, true, true), (true, true, true), (true, false, true), (false, false, false)]
-    {
+fn initialized_stays_true() {
+    for (deleted, sandbox_lives) in [(false, true), (true, true), (true, false), (false, false)] {
         let mut world = World::with_spec(
             "
   initContainers: [{name: s1, image: x, restartPolicy: Always}, {name: s2, image: x, restartPolicy: Always}]
@@ -433,6 +434,37 @@ fn initialized_stays_true_as_long_as_its_sandbox() {
         world.settle();
         assert_eq!(world.waiting_reason("c"), Some("PodInitializing"));
         assert_eq!(world.container("s1").started, Some(false));
-        assert_eq!(world.holds(ConditionType::Initialized), expected, "deleted: {deleted}, sandbox: {sandbox_lives}");
+        assert!(world.holds(ConditionType::Initialized), "deleted: {deleted}, sandbox lives: {sandbox_lives}");
+    }
+}
+
+/// STAT-26, RALL-39: Initialized stays True over a sandbox that is lost at any step of a restart of all containers, over
+/// the agent restart and the reboot that may come with it; so says every status.
+#[test]
+fn initialized_stays_true_over_a_sandbox_lost_in_a_restart_of_all() {
+    for halt in Halt::ALL {
+        for (reboot, agent_restarts) in [(false, false), (false, true), (true, true)] {
+            let label = format!("{halt:?}, reboot: {reboot}, agent restarts: {agent_restarts}");
+            let mut world = up(FOUR);
+            assert!(world.holds(ConditionType::Initialized), "{label}");
+            let first = world.statuses.len();
+            halt.reach(&mut world);
+            if reboot {
+                world.reboot();
+            } else {
+                world.observed.sandboxes[0].ready = false;
+            }
+            if agent_restarts {
+                world.restart_agent_only();
+            }
+            halt.go_on(&mut world);
+            bring_up(&mut world);
+            world.seconds(30);
+            bring_up(&mut world);
+            assert_eq!(world.observed.sandboxes[0].attempt, 1, "{label}: it has a new sandbox");
+            let is_true = |status: &PodStatus| status.is_true(&ConditionType::Initialized);
+            let fell = world.statuses[first..].iter().find(|status| !is_true(status));
+            assert!(fell.is_none(), "{label}: Initialized fell back: {:#?}", fell.map(|status| &status.conditions));
+        }
     }
 }

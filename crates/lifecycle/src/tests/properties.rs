@@ -285,10 +285,7 @@ fn compare(world: &World, plan: &Plan, previous: &PodStatus) {
         assert!(matches!(plan.stage, Stage::Ended | Stage::Gone), "{:?} in {:?}", plan.status.phase, plan.stage);
         assert!(!world.observed.containers.iter().any(|instance| instance.may_run()));
     }
-    let same_sandbox = plan.status.is_true(&ConditionType::PodReadyToStartContainers)
-        && previous.is_true(&ConditionType::PodReadyToStartContainers)
-        && plan.status.pod_ips == previous.pod_ips;
-    if same_sandbox && previous.is_true(&ConditionType::Initialized) {
+    if previous.is_true(&ConditionType::Initialized) {
         assert!(plan.status.is_true(&ConditionType::Initialized), "Initialized returned to False");
     }
     for condition in &plan.status.conditions {
