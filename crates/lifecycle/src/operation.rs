@@ -260,6 +260,21 @@ pub enum OpKey {
     Probe(String, ProbeKind),
 }
 
+// === impl OpFailure ===
+
+impl OpFailure {
+    /// Whether a pull failed, which is tried again after a backoff.
+    pub(crate) fn is_of_pull(&self) -> bool {
+        matches!(self.reason.as_str(), "ErrImagePull" | "RegistryUnavailable")
+    }
+
+    /// Whether looking for an image on the node failed. That costs next to nothing and is done again every second, so that an
+    /// image that a person imports is used at once (BACK-10).
+    pub(crate) fn is_of_lookup(&self) -> bool {
+        matches!(self.reason.as_str(), "ErrImageNeverPull" | "ImageInspectError")
+    }
+}
+
 // === impl Operation ===
 
 impl Operation {

@@ -98,10 +98,22 @@ fn image_result(draft: &mut Draft<'_>, container: &str, image: &str, at: Moment,
     match result {
         OpResult::Done => {
             launch.image = Some(image.to_owned());
-            // Another failure than that of the pull stays until the container has started (STAT-7).
-            if launch.pull_backoff.take().is_some() {
+            // Another failure than that of the image stays until the container has started (STAT-7).
+            let of_lookup = launch.failure.as_ref().is_some_and(|failed| failed.failure.is_of_lookup());
+            if launch.pull_backoff.take().is_some() || of_lookup {
                 launch.failure = None;
             }
+        }
+        OpResult::Failed(failure) if failure.is_of_lookup() => {
+            let news = launch.failure.as_ref().is_none_or(|known| known.failure != *failure);
+            if news {
+                launch.failure = Some(StartFailure { failure: failure.clone(), at });
+                warn(draft, Some(container), "Failed", failure);
+            }
+            // However often it failed before, the next look is a second away.
+            let key = crate::operation::OpKey::Image(container.to_owned());
+            draft.succeeded(&key);
+            draft.failed(key, failure.clone());
         }
         OpResult::Failed(failure) => {
             let next = match &launch.pull_backoff {

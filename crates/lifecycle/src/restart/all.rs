@@ -357,7 +357,12 @@ fn counts_as_restart(draft: &Draft<'_>, name: &str) -> bool {
 fn begin_startup(draft: &mut Draft<'_>, cleanup: Cleanup) {
     let why = describe(&cleanup.triggers);
     for container in draft.pod.lasting_containers() {
-        draft.evidence.volatile.launches.entry(container.name.clone()).or_default().failure = None;
+        let launch = draft.evidence.volatile.launches.entry(container.name.clone()).or_default();
+        // That its image is missing is as true as before, and it alone says what the container waits for.
+        if launch.failure.as_ref().is_some_and(|failed| !failed.failure.is_of_pull() && !failed.failure.is_of_lookup())
+        {
+            launch.failure = None;
+        }
         let Some(record) = draft.evidence.durable.containers.get_mut(&container.name) else { continue };
         record.completed_in = None;
         if !cleanup.restarted.contains(&container.name) {

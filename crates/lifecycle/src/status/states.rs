@@ -14,7 +14,7 @@ use crate::{
     time::Moment,
 };
 
-/// A failed pull is called `ErrImagePull` for this long, then `ImagePullBackOff` until it is tried again.
+/// A failed pull is called `ErrImagePull` or `RegistryUnavailable` for this long, then `ImagePullBackOff` until it is tried again.
 const PULL_ERROR_SHOWN_MS: u64 = 1000;
 
 /// The status of one container, with its reasons.
@@ -178,7 +178,7 @@ fn start_failure(draft: &Draft<'_>, container: &Container) -> Option<(ContainerS
     let because =
         Because::StartFailed { reason: failure.reason.clone(), message: failure.message.clone(), at: failed.at };
     // It stays the name of the trouble while the next pull is under way.
-    let backing_off = launch.pull_backoff.as_ref().filter(|_| failure.reason == "ErrImagePull");
+    let backing_off = launch.pull_backoff.as_ref().filter(|_| failure.is_of_pull());
     if let Some(backoff) = backing_off
         && crate::time::millis(draft.now.since(&failed.at)) >= PULL_ERROR_SHOWN_MS
     {
@@ -197,7 +197,7 @@ pub(crate) fn next_change(draft: &Draft<'_>) -> Option<Moment> {
         .launches
         .values()
         .filter_map(|launch| launch.failure.as_ref())
-        .filter(|failed| failed.failure.reason == "ErrImagePull")
+        .filter(|failed| failed.failure.is_of_pull())
         .map(|failed| failed.at.plus(shown))
         .filter(|at| !draft.now.has_reached(at))
         .reduce(Moment::earlier)

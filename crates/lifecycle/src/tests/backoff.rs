@@ -365,8 +365,8 @@ fn the_pull_policy_decides_whether_a_restart_asks_for_the_image() {
     world.seconds(5);
     assert_eq!(world.waiting_reason("a"), Some("ErrImageNeverPull"), "it is no backoff of a pull");
     world.failing.clear();
-    world.seconds(5);
-    assert_eq!(world.launches("a"), [10]);
+    world.seconds(1);
+    assert_eq!(world.launches("a"), [6]);
 }
 
 /// BACK-11: an operation that fails is tried again after 1, 2, 4, 8, then every 10 s.

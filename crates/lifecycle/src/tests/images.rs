@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use super::world::{BEGINNING, World};
+use super::{
+    restart_all::RULE_42,
+    world::{BEGINNING, World},
+};
 use crate::{
     operation::{OpResult, Operation},
     status::{ContainerState, Phase},
@@ -113,17 +116,81 @@ fn the_pull_policy_decides_how_often_an_image_is_asked_for() {
     }
 }
 
-/// BACK-10: an image that may not be pulled and is not here is called just that, for as long as it takes.
+/// BACK-10, EVT-4: an image that may not be pulled and is not here is called just that, for as long as it takes, and so is
+/// one that the runtime cannot look up. There is no back-off of a pull: an image imported by hand is used within a second.
 #[test]
-fn an_image_that_is_never_pulled_keeps_its_reason() {
-    let mut world = World::with_spec("  containers: [{name: c, image: app, imagePullPolicy: Never}]\n");
-    world.fail("EnsureImage", "ErrImageNeverPull").settle();
-    for _ in 0..5 {
-        assert_eq!(waiting(&world, "c").0, "ErrImageNeverPull");
-        world.seconds(6);
+fn an_image_that_is_only_looked_up_is_used_within_a_second() {
+    for reason in ["ErrImageNeverPull", "ImageInspectError"] {
+        let mut world = World::with_spec("  containers: [{name: c, image: 'app:1', imagePullPolicy: Never}]\n");
+        world.fail("EnsureImage", reason).settle();
+        for _ in 0..5 {
+            assert_eq!(waiting(&world, "c").0, reason);
+            world.seconds(60);
+        }
+        assert!(!world.saw_event("BackOff", ""), "{reason}");
+        let told = world.events.iter().filter(|(event, _)| event == "Failed").count();
+        assert_eq!(told, 1, "{reason} is told once, not with every look");
+        let looks = pulls(&world, "c");
+        let longest = looks.windows(2).map(|pair| pair[1] - pair[0]).max();
+        assert_eq!(longest, Some(1000), "{reason}: time between two looks");
+        world.restart_agent().failing.clear();
+        world.seconds(1);
+        assert_eq!(world.running(), ["c"].into(), "{reason}");
     }
-    assert_eq!(pulls(&world, "c"), [0, 10_000, 30_000]);
-    assert!(!world.saw_event("BackOff", ""));
+}
+
+/// BACK-9, BACK-10: looks between two pulls neither lengthen nor shorten the back-off of the pulls.
+#[test]
+fn a_failed_look_does_not_touch_the_back_off_of_pulls() {
+    let mut world = World::with_spec(ONE);
+    world.fail("EnsureImage", "ErrImagePull").seconds(29);
+    world.failing.clear();
+    world.fail("EnsureImage", "ImageInspectError").seconds(3);
+    assert_eq!(pulls(&world, "c"), [0, 10_000, 30_000, 31_000, 32_000]);
+    world.failing.clear();
+    world.fail("EnsureImage", "ErrImagePull").seconds(60);
+    assert_eq!(pulls(&world, "c")[5..], [33_000, 73_000], "40 s after the third failure");
+}
+
+/// BACK-9: a registry that cannot be reached is a failed pull as well.
+#[test]
+fn a_registry_that_does_not_answer_is_backed_off_from() {
+    let mut world = World::with_spec(ONE);
+    world.fail("EnsureImage", "RegistryUnavailable").settle();
+    assert_eq!(waiting(&world, "c").0, "RegistryUnavailable");
+    world.seconds(1);
+    assert_eq!(waiting(&world, "c").0, "ImagePullBackOff");
+    assert!(world.saw_event("BackOff", "Back-off pulling image"));
+}
+
+/// STAT-7, RALL-14: a restart of all containers does not hide that an image cannot be pulled: the container goes on to wait
+/// for its image, and says so.
+#[test]
+fn a_restart_of_all_does_not_hide_a_failing_pull() {
+    for agent_restarts in [false, true] {
+        let mut world = World::with_spec(&format!(
+            "
+  restartPolicy: Never
+  containers:
+  - {{name: source, image: 'app:1', restartPolicy: Never, {RULE_42}}}
+  - {{name: c, image: 'missing:1'}}
+"
+        ));
+        world.fail("image: \"missing:1\"", "ErrImagePull").seconds(75);
+        assert_eq!(waiting(&world, "c").0, "ImagePullBackOff");
+        let before = pulls(&world, "c");
+        world.exit("source", 42);
+        if agent_restarts {
+            world.restart_agent();
+        }
+        assert_eq!(waiting(&world, "c").0, "ImagePullBackOff", "agent restarts: {agent_restarts}");
+        world.seconds(5);
+        assert_eq!(world.running(), ["source"].into());
+        assert_eq!((waiting(&world, "c").0.as_str(), pulls(&world, "c")), ("ImagePullBackOff", before));
+        world.failing.clear();
+        world.seconds(80);
+        assert_eq!(world.running(), ["c", "source"].into());
+    }
 }
 
 /// BACK-12: crash back-off and pull back-off do not add up, and neither lengthens the other.
