@@ -287,6 +287,11 @@ pub(crate) fn carried(probe: ProbeKind, passed: bool, basis: &Basis, now: Moment
         Basis::Status => {
             "the status published before the agent started says so, and nothing seen since says otherwise".to_owned()
         }
+        Basis::Age => {
+            "it ran for more than 10 s before the agent started and nothing else is known of it, so it is taken to have \
+             started"
+                .to_owned()
+        }
         Basis::ForeignWrite => format!(
             "somebody else set the pod's Ready condition while the agent was away, so its {probe} probe has to show it again"
         ),

@@ -255,12 +255,18 @@ fn new_life(draft: &mut Draft<'_>, container: &Container, instance: &Instance, s
         draft.evidence.volatile.reset_owed = true;
         return life;
     }
-    let Some(published) = &draft.evidence.durable.published else { return life };
-    let Some(status) = published.container(&container.name) else { return life };
+    let older = started_at.as_millis() < draft.observed.agent.started.wall.as_millis() - SKEW_MS;
+    let published = draft.evidence.durable.published.as_ref();
+    let Some((published, status)) = published.and_then(|all| Some((all, all.container(&container.name)?))) else {
+        if older {
+            // A rerun of its startup probe might kill what has run well for a year.
+            life.startup = ProbeMemory { on_hold: true, ..carried(true, Basis::Age) };
+        }
+        return life;
+    };
     let same = status.container_id.as_ref() == Some(&instance.id);
     // Where an ID is known and it is another one, this is another life: nothing of it is known, however old it is.
     let nobody_knows = status.container_id.is_none() && matches!(status.state, ContainerState::Running(_));
-    let older = started_at.as_millis() < draft.observed.agent.started.wall.as_millis() - SKEW_MS;
     if !(same || nobody_knows && older) {
         return life;
     }

@@ -77,6 +77,7 @@ pub(crate) fn end_if_final(draft: &mut Draft<'_>) {
 pub(crate) fn proceed(draft: &mut Draft<'_>) {
     if draft.evidence.durable.ending.is_none() {
         if !restart::release(draft) {
+            startup::ephemeral_containers(draft);
             return;
         }
         startup::proceed(draft);

@@ -29,17 +29,24 @@ pub(crate) fn proceed(draft: &mut Draft<'_>) {
     let made = &mut draft.evidence.durable.sandbox_attempts;
     *made = attempts.max(*made);
     let pod = draft.pod;
-    for container in &pod.ephemeral_containers {
-        // Started once, and never again.
-        if draft.evidence.durable.container(&container.name).is_none_or(|record| !record.has_lived()) {
-            maintain(draft, container, sandbox, Launching::Allowed);
-        }
-    }
+    ephemeral_containers(draft);
     prune(draft);
     if init_containers(draft, sandbox) == Progress::Complete {
         regular_containers(draft, sandbox);
         if pod.containers.iter().all(|container| is_done(draft, container)) {
             end(draft, EndingCause::Finished);
+        }
+    }
+}
+
+/// Starts ephemeral containers, which wait for nothing but a sandbox.
+pub(super) fn ephemeral_containers(draft: &mut Draft<'_>) {
+    let SandboxView::Usable(sandbox) = view(draft.pod, draft.observed) else { return };
+    let pod = draft.pod;
+    for container in &pod.ephemeral_containers {
+        // Started once, and never again.
+        if draft.evidence.durable.container(&container.name).is_none_or(|record| !record.has_lived()) {
+            maintain(draft, container, sandbox, Launching::Allowed);
         }
     }
 }

@@ -100,6 +100,9 @@ pub enum Basis {
     },
     /// The status last published says so, and nobody here knows better.
     Status,
+    /// Neither the ledger nor an API server knows the container, and it ran for more than 10 s before this run of the agent
+    /// began: it is no new one (CON-3).
+    Age,
     /// Somebody else set the pod's Ready condition while the agent was away, so readiness has to be shown again.
     ForeignWrite,
     /// The agent was away for longer than the node monitor grace period, so readiness has to be shown again.

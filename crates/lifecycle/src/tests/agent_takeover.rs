@@ -7,6 +7,7 @@ use crate::{
     Because, Wall,
     observed::InstanceState,
     operation::{Operation, Outcome},
+    plan::Subject,
     probe::Basis,
     status::{ConditionType, ContainerState, Phase, PodStatus, Truth},
 };
@@ -105,24 +106,30 @@ fn without_a_ledger_a_container_in_startup_stays_in_startup() {
     assert_eq!(world.bits("main"), (true, true));
 }
 
-/// KEEP-20, CON-3: neither ledger nor API copy: what runs is left running, but has everything to show. A container
-/// without probes is ready because it runs.
+/// KEEP-20, CON-3: neither ledger nor API copy: what runs is left running, and readiness has to be shown. What ran for
+/// more than 10 s before the agent started is no new container and has started; a younger one has that to show, too. A
+/// container without probes is ready because it runs.
 #[test]
-fn with_nothing_known_everything_has_to_be_shown() {
-    for cluster in [false, true] {
-        for (probes, bits) in [(NONE, (true, true)), (READINESS, (true, false)), (BOTH, (false, false))] {
+fn with_nothing_known_readiness_has_to_be_shown() {
+    for (cluster, age) in [(false, 10_000), (false, 10_001), (false, 100_000), (true, 10_000), (true, 100_000)] {
+        let started = age > 10_000;
+        for (probes, bits) in [(NONE, (true, true)), (READINESS, (true, false)), (BOTH, (started, false))] {
             let mut world = pod(probes);
             let (mark, id) = (world.mark(), world.id("main"));
             let asked = world.probed_at("main", ProbeKind::Liveness).len();
-            world.hold(is_probe).away(100_000).lose_ledger();
+            world.hold(is_probe).lose_ledger();
+            let started_at = Wall::from_millis(world.now.wall.as_millis() - age);
+            world.running_instance("main").state = InstanceState::Running { started_at };
             if cluster {
                 world.restart_in_cluster(None);
             } else {
                 world.restart_agent();
             }
             world.seconds(5);
-            assert_eq!(world.bits("main"), bits, "{probes}");
-            assert_eq!(world.probed_at("main", ProbeKind::Liveness).len(), asked);
+            assert_eq!(world.bits("main"), bits, "{age} ms old, {probes}");
+            if !bits.0 {
+                assert_eq!(world.probed_at("main", ProbeKind::Liveness).len(), asked);
+            }
             let others: Vec<&Operation> = world.since(mark);
             assert!(others.iter().all(|operation| !operation.brings_to_life()), "{others:?}");
             world.release().seconds(10);
@@ -130,6 +137,24 @@ fn with_nothing_known_everything_has_to_be_shown() {
             assert_eq!(world.id("main"), id);
         }
     }
+}
+
+/// CON-3, PROBE-28: the ledger of a node of its own is lost. A container that ran for long is not killed because its startup
+/// probe would fail now, and `why` says what is known of it: its age.
+#[test]
+fn a_lost_ledger_does_not_rerun_the_startup_of_a_long_running_container() {
+    let mut world = pod(BOTH);
+    world.seconds(3600);
+    let (id, mark) = (world.id("main"), world.mark());
+    world.answer("main", ProbeKind::Startup, Outcome::Failure).lose_ledger().restart_agent();
+    let because = Because::Carried { probe: ProbeKind::Startup, passed: true, basis: Basis::Age };
+    let why = &world.plan.as_ref().expect("a plan").why;
+    let found = why.iter().find(|why| why.subject == Subject::Started("main".to_owned())).expect("a reason");
+    assert_eq!(found.because, because);
+    world.seconds(3600);
+    assert_eq!((world.id("main"), world.container("main").restart_count), (id, 0), "killed by a rerun of its startup");
+    assert_eq!(world.probes_since(mark, "main", ProbeKind::Startup), 0);
+    assert_eq!(world.bits("main"), (true, true));
 }
 
 /// CON-3, KEEP-3, DEF-2: where an ID is known and the container has another one, it is another container: nothing is

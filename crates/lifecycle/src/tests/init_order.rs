@@ -93,6 +93,8 @@ fn situation(policy: &str, init: &str, seen: &[(&str, &str)], marks: &[(&str, Ma
     let mut world = World::with_spec(&format!(
         "\n  restartPolicy: {policy}\n  initContainers: {init}\n  containers: [{{name: c1, image: x}}]\n"
     ));
+    // This agent was there before all that follows, so nothing has its age to speak for it (CON-3).
+    world.observed.agent.started.wall = Wall::from_millis(BEGINNING - 3_600_000);
     world.observed.sandboxes.push(Sandbox {
         id: "here".to_owned(),
         ready: true,

@@ -296,6 +296,28 @@ fn a_request_joins_a_restart_under_way() {
     assert_eq!(counts(&world, ALL_FOUR), [1; 4]);
 }
 
+/// RALL-13, RALL-24: an ephemeral container that is added while a restart of all containers waits for its backoff is
+/// started at once; the others go on waiting.
+#[test]
+fn an_ephemeral_container_does_not_wait_for_the_backoff() {
+    let mut world = up(FOUR);
+    world.exit("source", 42);
+    bring_up(&mut world);
+    world.exit("source", 42);
+    assert_eq!(world.waiting_reason("source"), Some("CrashLoopBackOff"));
+    let with_debugger = format!("{FOUR}  ephemeralContainers: [{{name: debug, image: 'tool:1'}}]\n");
+    world.pod = World::with_spec(&with_debugger).pod;
+    let mark = world.mark();
+    world.settle();
+    assert_eq!(told(&world, mark), ["image debug", "launch debug"]);
+    assert_eq!((world.running(), world.waiting_reason("source")), (["debug"].into(), Some("CrashLoopBackOff")));
+    world.seconds(10);
+    bring_up(&mut world);
+    assert_eq!(world.running(), ["debug", "other", "side", "source"].into());
+    assert_eq!(counts(&world, ALL_FOUR), [2; 4]);
+    assert_eq!(world.container("debug").restart_count, 0);
+}
+
 /// API-21, RALL-29, SYNC-6: with the gate off a new pod with the rule is rejected, and says why.
 #[test]
 fn with_the_gate_off_a_new_pod_with_the_rule_is_rejected() {
