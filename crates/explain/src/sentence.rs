@@ -90,7 +90,7 @@ pub(crate) fn exit_cause(cause: ExitCause) -> String {
     match cause {
         ExitCause::Own => String::new(),
         ExitCause::Killed(reason) => format!(", stopped because {}", kill_reason(reason)),
-        ExitCause::Lost => ", as a stand-in: it is gone from the runtime and nobody saw how it ended".to_owned(),
+        ExitCause::Lost => ", as a stand-in: its exit status is unknown".to_owned(),
     }
 }
 

@@ -147,6 +147,9 @@ pub struct Exit {
     pub finished: Moment,
     /// What ended it.
     pub cause: ExitCause,
+    /// Whether a restart of all containers has followed it, so that it asks for none any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub answered: bool,
 }
 
 /// What ended a life.

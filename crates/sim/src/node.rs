@@ -315,7 +315,11 @@ impl State {
         let (finished_ns, at) = (self.wall_ns(), self.elapsed());
         let Some(container) = self.node.containers.get_mut(id) else { return };
         let ContainerState::Running { started_ns, .. } = container.state else { return };
-        let reason = if exit_code == 0 { "Completed" } else { "Error" };
+        let reason = match (cause, exit_code) {
+            (ExitCause::Reboot, _) => "Unknown",
+            (_, 0) => "Completed",
+            _ => "Error",
+        };
         container.state = ContainerState::Exited { started_ns, finished_ns, exit_code, reason };
         container.ended.send_replace(true);
         let instance = Arc::clone(&container.instance);

@@ -404,7 +404,7 @@ fn a_container_that_vanished_says_that_nobody_saw_its_end() {
     let counted = chain(&stage, &restarts("plain"));
     assert!(
         counted.contains(
-            "exited with code 137 at 08:00:10 (just now, id plain-4), as a stand-in: it is gone from the runtime"
+            "exited with code 137 at 08:00:10 (just now, id plain-4), as a stand-in: its exit status is unknown"
         ),
         "{counted}"
     );

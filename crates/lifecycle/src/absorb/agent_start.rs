@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use keelet_pod::{AgentRestart, Pod, ProbeKind, Role};
 
-use super::instances::STATUS_UNKNOWN;
+use super::instances::{STATUS_UNKNOWN, is_stand_in};
 use crate::{
     draft::Draft,
     evidence::{ContainerRecord, Durable, Exit, ExitCause, ReadyMark, RunningRecord, Volatile},
@@ -220,6 +220,9 @@ fn inherit_restart_all(draft: &mut Draft<'_>, stored: &PodStatus) {
     for (name, record) in durable.containers.iter_mut().filter(|(name, _)| outstanding.contains(*name)) {
         let is_victim = record.last_exit.as_ref().is_some_and(|exit| exit.reason == RESTARTING_ALL);
         record.counted_ahead = is_victim || restart::names_trigger(&message, name);
+        if let Some(exit) = &mut record.last_exit {
+            exit.answered = true;
+        }
     }
     if !outstanding.is_empty() {
         let triggers = vec![Trigger::Inherited { message, at: now }];
@@ -268,14 +271,15 @@ fn exit_from(terminated: &Terminated, now: Moment) -> Exit {
         started_at: terminated.started_at,
         finished: terminated.finished_at.map_or(now, |at| now.dated(at)),
         cause: cause_from(terminated),
+        answered: false,
     }
 }
 
-/// What ended an instance, by the reason that its status gives.
+/// What ended an instance, by the words of its status.
 fn cause_from(terminated: &Terminated) -> ExitCause {
     match terminated.reason.as_str() {
-        STATUS_UNKNOWN => ExitCause::Lost,
         RESTARTING_ALL => ExitCause::Killed(KillReason::RestartAll),
+        reason if is_stand_in(terminated.exit_code, reason) => ExitCause::Lost,
         _ => ExitCause::Own,
     }
 }

@@ -11,14 +11,17 @@ use crate::{
     probe::{Basis, ProbeMemory, Verdict},
     restart::{self, RESTARTING_ALL},
     status::{ConditionType, ContainerState},
-    time::Wall,
+    time::{Now, Wall},
 };
 
 /// Containers that neither ledger nor API server knows count as running before the agent only if they are this much
 /// older than it, so that a skew between two clocks cannot pass a new one off as an old one.
 const SKEW_MS: i64 = 10_000;
 
-/// The exit code that stands in where nobody knows it.
+/// The exit code that runtimes give to what went down with the node.
+const UNKNOWN_AFTER_BOOT: i32 = 255;
+
+/// The exit code that stands in where it is not known.
 const UNKNOWN_EXIT_CODE: i32 = 137;
 
 /// The reason of an end that nobody saw.
@@ -51,7 +54,7 @@ pub(crate) fn is_stillborn(draft: &Draft<'_>, instance: &Instance) -> bool {
     let volatile = &draft.evidence.volatile;
     let counted = draft.evidence.durable.container(&instance.name).and_then(|record| record.newest.as_ref());
     let cut_short = volatile.launches.get(&instance.name).is_some_and(|launch| launch.cut_short);
-    cut_short && started_at.as_millis() <= 0 && counted != Some(&instance.id)
+    cut_short && never_ran(*started_at) && counted != Some(&instance.id)
 }
 
 /// An instance that is not the newest: it matters only if its end was not seen.
@@ -111,10 +114,16 @@ fn exited(draft: &mut Draft<'_>, container: &Container, instance: &Instance) {
             note_completion(draft, container, instance);
             return;
         }
-        Some(_) => {
-            // Given up earlier without an exit code; now there is one.
-            let cause = ExitCause::Killed(KillReason::StateUnknown);
-            let exit = Exit { cause, ..exit_of(draft, container, instance) };
+        Some(lost) => {
+            let exit = exit_of(draft, container, instance);
+            let said = |exit: &Exit| (exit.exit_code, exit.reason.clone(), exit.message.clone());
+            if exit.cause == ExitCause::Lost && said(&exit) == said(lost) {
+                return;
+            }
+            // Given up earlier without an exit code; now there may be one.
+            let known = exit.cause != ExitCause::Lost;
+            let cause = if known { ExitCause::Killed(KillReason::StateUnknown) } else { ExitCause::Lost };
+            let exit = Exit { cause, ..exit };
             let record = draft.evidence.durable.containers.entry(container.name.clone()).or_default();
             record.last_exit = Some(exit);
         }
@@ -179,6 +188,7 @@ fn give_up(draft: &mut Draft<'_>, container: &Container) {
         started_at: Some(running.started_at),
         finished: draft.now,
         cause,
+        answered: false,
     });
     if !terminating && !ending && container.role != Role::Ephemeral {
         record.restart_count = record.restart_count.saturating_add(1);
@@ -225,6 +235,15 @@ fn exit_of(draft: &Draft<'_>, container: &Container, instance: &Instance) -> Exi
         .get(&container.name)
         .filter(|life| life.id == instance.id)
         .and_then(|life| life.kill.as_ref());
+    let lost = is_stand_in(*exit_code, reason)
+        || never_ran(*started_at)
+        || *exit_code == UNKNOWN_AFTER_BOOT && outlived_its_boot(draft.now, *started_at, *finished_at);
+    let cause = match kill.map(|kill| kill.reason) {
+        // What a probe's kill led to is told by the exit code alone.
+        None | Some(KillReason::Probe(_)) if lost => ExitCause::Lost,
+        None => ExitCause::Own,
+        Some(reason) => ExitCause::Killed(reason),
+    };
     Exit {
         id: instance.id.clone(),
         sandbox: instance.sandbox.clone(),
@@ -233,8 +252,28 @@ fn exit_of(draft: &Draft<'_>, container: &Container, instance: &Instance) -> Exi
         message: message.clone(),
         started_at: Some(*started_at),
         finished: draft.now.dated(*finished_at),
-        cause: kill.map_or(ExitCause::Own, |kill| ExitCause::Killed(kill.reason)),
+        cause,
+        answered: false,
     }
+}
+
+/// Whether an exit code only stands in for one that is not known, in the words of the runtimes: containerd says `Unknown`
+/// of a task that it lost and `StartError` where a program was never executed, dockerd `ContainerCannotRun`, keelet's own
+/// runtime `ContainerStatusUnknown`; CRI-O says -1.
+pub(super) fn is_stand_in(exit_code: i32, reason: &str) -> bool {
+    exit_code < 0 || matches!(reason, "Unknown" | "StartError" | "ContainerCannotRun" | STATUS_UNKNOWN)
+}
+
+/// Whether a container was made and never started.
+fn never_ran(started_at: Wall) -> bool {
+    started_at.as_millis() <= 0
+}
+
+/// Whether a container is said to have been started before this boot and to have ended in it, which no container does:
+/// so CRI-O dates the end of what went down with the node.
+fn outlived_its_boot(now: Now, started_at: Wall, finished_at: Wall) -> bool {
+    let boot = now.wall.as_millis().saturating_sub(now.boot_ms);
+    started_at.as_millis() < boot && finished_at.as_millis() >= boot
 }
 
 /// A life that begins under this agent starts from nothing. One that this run of the agent found is believed as far

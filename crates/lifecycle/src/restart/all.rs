@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::{Backoff, Decision, Gate, RestartAllRule, gate, on_exit};
 use crate::{
     draft::Draft,
-    evidence::{Exit, ExitCause},
+    evidence::Exit,
     observed::Instance,
     operation::{KillReason, Operation},
     order,
@@ -304,18 +304,22 @@ fn may_go_on(draft: &Draft<'_>) -> bool {
         }
 }
 
+/// Exits that ask for it and that no restart has answered. An exit that matched while the gate was off counts as long as
+/// its instance is the newest of its container (RALL-29).
 fn exits_that_trigger(draft: &Draft<'_>) -> Vec<Trigger> {
-    let known = draft.evidence.durable.restart_all.stage.triggers();
-    let asks = |exit: &Exit| {
-        let by_itself = !matches!(exit.cause, ExitCause::Lost | ExitCause::Killed(KillReason::RestartAll));
-        by_itself && !known.iter().any(|trigger| trigger.instance() == Some(&exit.id))
-    };
+    let stage = &draft.evidence.durable.restart_all.stage;
+    let answered =
+        |exit: &Exit| exit.answered || stage.triggers().iter().any(|trigger| trigger.instance() == Some(&exit.id));
     draft
-        .fresh_exits
-        .iter()
-        .filter_map(|name| {
-            let container = draft.pod.container(name)?;
-            let exit = draft.evidence.durable.container(name)?.last_exit.as_ref().filter(|exit| asks(exit))?;
+        .pod
+        .lasting_containers()
+        .filter_map(|container| {
+            let name = &container.name;
+            let record = draft.evidence.durable.container(name)?;
+            let exit = record.last_exit.as_ref().filter(|exit| exit.is_judged_by_rules() && !answered(exit))?;
+            if record.running.is_some() || record.newest.as_ref() != Some(&exit.id) {
+                return None;
+            }
             match on_exit(container, exit.exit_code, draft.rules.restart_all) {
                 Decision::RestartAll { rule } => Some(Trigger::Exit {
                     container: name.clone(),
@@ -365,6 +369,9 @@ fn begin_startup(draft: &mut Draft<'_>, cleanup: Cleanup) {
         }
         let Some(record) = draft.evidence.durable.containers.get_mut(&container.name) else { continue };
         record.completed_in = None;
+        if let Some(exit) = &mut record.last_exit {
+            exit.answered = true;
+        }
         if !cleanup.restarted.contains(&container.name) {
             continue;
         }

@@ -61,19 +61,20 @@ fn by_policy(container: &Container, exit_code: i32) -> Decision {
 
 /// Whether the container is started again after this exit.
 ///
-/// That is what [`on_exit`] says, except where the exit code is not the container's own word: it was stopped to be
-/// replaced, it was stopped by a probe under a policy that restarts, its sandbox went away, or nobody knows the code.
+/// Rules look at exits of the program and at those that a probe's kill caused (RULE-3). Where the agent ended the
+/// container for another reason its policy decides, or the reason itself: what was stopped to be replaced comes back, and
+/// so does what went down with its sandbox or was lost, if anything may bring it back.
 pub(crate) fn restarts_after(container: &Container, exit: &Exit, restart_all: RestartAllRule) -> bool {
     // Killed for its memory, an init container has failed, whatever code it managed to return.
     let failed_anyway = container.role == Role::Init && exit.exit_code == 0 && !exit.is_success();
     let exit_code = if failed_anyway { OUT_OF_MEMORY } else { exit.exit_code };
-    let by_code = || on_exit(container, exit_code, restart_all) != Decision::Stay;
+    let by_rules = || on_exit(container, exit_code, restart_all) != Decision::Stay;
     if container.role == Role::Ephemeral {
         return false;
     }
     match exit.cause {
         ExitCause::Killed(KillReason::DefinitionChanged | KillReason::RestartAll) => true,
-        ExitCause::Killed(KillReason::Probe(_)) => container.restart_policy != RestartPolicy::Never || by_code(),
+        ExitCause::Killed(KillReason::Probe(_)) => container.restart_policy != RestartPolicy::Never || by_rules(),
         // Without an exit code no rule can match (RULE-9).
         ExitCause::Lost | ExitCause::Killed(KillReason::StateUnknown) if container.role == Role::Init => {
             container.restart_policy != RestartPolicy::Never
@@ -81,7 +82,10 @@ pub(crate) fn restarts_after(container: &Container, exit: &Exit, restart_all: Re
         ExitCause::Lost | ExitCause::Killed(KillReason::StateUnknown | KillReason::SandboxGone) => {
             is_restartable(container)
         }
-        ExitCause::Own | ExitCause::Killed(_) => by_code(),
+        ExitCause::Own => by_rules(),
+        ExitCause::Killed(KillReason::PostStartFailed | KillReason::PodEnding | KillReason::Superseded) => {
+            by_policy(container, exit_code) != Decision::Stay
+        }
     }
 }
 
@@ -90,4 +94,13 @@ pub(crate) fn is_restartable(container: &Container) -> bool {
     container.role != Role::Ephemeral
         && (container.restart_policy != RestartPolicy::Never
             || container.rules.iter().any(|rule| rule.action == Action::Restart))
+}
+
+// === impl Exit ===
+
+impl Exit {
+    /// Whether restart rules look at it: the program ended by itself, or a probe had it killed.
+    pub fn is_judged_by_rules(&self) -> bool {
+        matches!(self.cause, ExitCause::Own | ExitCause::Killed(KillReason::Probe(_)))
+    }
 }

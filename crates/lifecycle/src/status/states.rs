@@ -251,8 +251,10 @@ fn verdict(life: &Life, probe: ProbeKind) -> Because {
 
 fn exited(draft: &Draft<'_>, container: &Container, exit: &Exit) -> Because {
     let rule = match on_exit(container, exit.exit_code, draft.rules.restart_all) {
-        Decision::RestartAll { rule } | Decision::Restart { rule: Some(rule) } => Some(rule),
-        Decision::Restart { rule: None } | Decision::Stay => None,
+        Decision::RestartAll { rule } | Decision::Restart { rule: Some(rule) } if exit.is_judged_by_rules() => {
+            Some(rule)
+        }
+        Decision::RestartAll { .. } | Decision::Restart { .. } | Decision::Stay => None,
     };
     Because::Exited { id: exit.id.clone(), exit_code: exit.exit_code, at: exit.finished, cause: exit.cause, rule }
 }

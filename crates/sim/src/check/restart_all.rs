@@ -31,6 +31,8 @@ pub(crate) struct RestartAll {
 struct Course {
     /// Exits that ask for it and that no status has shown yet, with the time.
     triggers: Vec<(InstanceRef, Duration)>,
+    /// Exits that would ask for it if the feature were on, of instances that are still the newest.
+    ignored: Vec<(InstanceRef, Duration)>,
     stage: Stage,
     deleted: bool,
 }
@@ -74,6 +76,7 @@ impl Check for RestartAll {
             Happening::Removed { instance, asked: false } => {
                 let course = self.pods.entry(instance.pod.clone()).or_default();
                 course.triggers.retain(|(trigger, _)| trigger.id != instance.id);
+                course.ignored.retain(|(trigger, _)| trigger.id != instance.id);
                 Ok(())
             }
             Happening::PodDeleted { pod } => {
@@ -87,14 +90,15 @@ impl Check for RestartAll {
                     .for_each(|course| *course = Course { deleted: course.deleted, ..Course::default() });
                 Ok(())
             }
-            // Nobody remembers one that was under way, or nobody may go on with it.
-            Happening::AgentStarts { .. }
-                if view.context.run.is_some_and(|run| run.forgetful)
-                    || view.context.rules.restart_all == RestartAllRule::Ignored =>
-            {
+            // The ledger is lost, and with it what was under way.
+            Happening::AgentStarts { .. } if view.context.run.is_some_and(|run| run.forgetful) => {
                 self.pods
                     .values_mut()
                     .for_each(|course| *course = Course { deleted: course.deleted, ..Course::default() });
+                Ok(())
+            }
+            Happening::AgentStarts { .. } => {
+                self.pods.values_mut().for_each(|course| course.switch(view.context.rules.restart_all));
                 Ok(())
             }
             Happening::Created(instance) => {
@@ -133,6 +137,7 @@ impl RestartAll {
         let Some(container) = pod.container(&instance.name) else { return };
         let decision = on_exit(container, exit_code, view.context.rules.restart_all);
         let asks = matches!(decision, Decision::RestartAll { .. });
+        let would_ask = matches!(on_exit(container, exit_code, RestartAllRule::Honoured), Decision::RestartAll { .. });
         if container.role == Role::Init && exit_code != 0 && decision == Decision::Stay {
             // A start that fails for good is judged as ever.
             if matches!(course.stage, Stage::Starting { .. }) {
@@ -148,6 +153,8 @@ impl RestartAll {
         }
         if asks && alive && !course.deleted && !under_way {
             course.triggers.push((instance.clone(), at));
+        } else if would_ask && !asks && alive && !course.deleted {
+            course.ignored.push((instance.clone(), at));
         }
     }
 
@@ -156,6 +163,7 @@ impl RestartAll {
         let course = self.pods.entry(instance.pod.clone()).or_default();
         // A trigger is spent once its container is started again, whatever the reason.
         course.triggers.retain(|(trigger, _)| trigger.name != instance.name || trigger.id == instance.id);
+        course.ignored.retain(|(trigger, _)| trigger.name != instance.name || trigger.id == instance.id);
         match course.stage {
             Stage::Terminating { since, .. } if made > since + UNDER_WAY => {
                 Err(format!("{} is started while all containers are being removed", instance.id))
@@ -189,6 +197,9 @@ impl RestartAll {
         if condition && status.phase != Phase::Pending {
             return Err(format!("{:?} is published while all containers are being removed", status.phase));
         }
+        if status.phase.is_terminal() {
+            course.ignored.clear();
+        }
         let mut found = Ok(());
         course.stage = match (std::mem::take(&mut course.stage), condition) {
             (Stage::None | Stage::Starting { .. }, true) => {
@@ -217,6 +228,22 @@ impl RestartAll {
             (Stage::None, false) => Stage::None,
         };
         found
+    }
+}
+
+// === impl Course ===
+
+impl Course {
+    /// An agent starts with the feature on or off. Off: no restart that a rule began goes on, and no exit asks for one. On:
+    /// exits that were ignored until now count, as long as their container has not begun again (RALL-29).
+    fn switch(&mut self, rule: RestartAllRule) {
+        match rule {
+            RestartAllRule::Honoured => self.triggers.append(&mut self.ignored),
+            RestartAllRule::Ignored => {
+                self.ignored.append(&mut self.triggers);
+                self.stage = Stage::None;
+            }
+        }
     }
 }
 

@@ -22,7 +22,7 @@ fn pod(policy: &str) -> String {
 }
 
 /// SCN-A29, RALL-29, SYNC-6: with the feature off a pod that already runs goes on with the rule ignored: its restart policy
-/// decides. With the feature on again the rule works again.
+/// decides. With the feature on again the rule works again, also for an exit that its container has not got over.
 #[test]
 fn the_rule_is_ignored_while_the_feature_is_off() {
     for (policy, alone) in [("Always", 1), ("OnFailure", 1), ("Never", 0)] {
@@ -37,10 +37,18 @@ fn the_rule_is_ignored_while_the_feature_is_off() {
             assert!(courses(&world).iter().all(|restarting| !restarting), "{policy}\n{text}");
             assert_eq!(world.status().phase, Phase::Running, "{policy}\n{text}");
             assert_never_final(&world);
+            switch(&mut world, RestartAllRule::Honoured);
             if alone == 0 {
+                // Its instance is still the newest: the exit counts now, and all restart, not the trigger alone.
+                up_again(&mut world);
+                assert_eq!(counts(&world, FOUR), [1; 4], "{policy}\n{}", world.timeline_text());
+                assert_eq!(last(&world, "source").exit_code, 42);
+                switch(&mut world, RestartAllRule::Ignored);
+                switch(&mut world, RestartAllRule::Honoured);
+                assert_eq!(counts(&world, FOUR), [1; 4], "it has counted\n{}", world.timeline_text());
+                world.settle();
                 continue;
             }
-            switch(&mut world, RestartAllRule::Honoured);
             assert_eq!(counts(&world, FOUR), [0, 0, 1, 0], "what is past is past\n{}", world.timeline_text());
             world.exit("source", 42);
             up_again(&mut world);
