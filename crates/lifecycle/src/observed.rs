@@ -61,7 +61,7 @@ pub struct Sandbox {
     pub attempt: u32,
     /// When it was created.
     pub created_at: Wall,
-    /// Its addresses, the primary one first; empty with host network.
+    /// Its addresses, the primary one first; the node's own with host network.
     pub ips: Vec<String>,
     /// Whether it uses the node's network.
     pub host_network: bool,

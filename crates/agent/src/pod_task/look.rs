@@ -75,17 +75,18 @@ async fn see_sandbox(
     let Some(status) = unless_gone(node.runtime.pod_sandbox_status(&listed.id).await)? else { return Ok(None) };
     let options = status.linux.as_ref().and_then(|linux| linux.namespaces.as_ref()?.options.as_ref());
     let host_network = options.is_some_and(|options| options.network == v1::NamespaceMode::Node as i32);
-    let network = status.network.as_ref().filter(|_| !host_network);
-    let ips = network.into_iter().flat_map(|network| {
+    // Runtimes know no address of a sandbox in the node's network: it has the node's.
+    let own = status.network.as_ref().filter(|_| !host_network).into_iter().flat_map(|network| {
         let more = network.additional_ips.iter().map(|ip| ip.ip.clone());
         std::iter::once(network.ip.clone()).chain(more).filter(|ip| !ip.is_empty())
     });
+    let nodes = node.facts.address.iter().filter(|_| host_network).cloned();
     Ok(Some(Sandbox {
         id: status.id,
         ready: status.state == v1::PodSandboxState::SandboxReady as i32,
         attempt: status.metadata.map_or(0, |metadata| metadata.attempt),
         created_at: wall(status.created_at),
-        ips: ips.collect(),
+        ips: own.chain(nodes).collect(),
         host_network,
     }))
 }

@@ -17,6 +17,7 @@ mod images;
 mod long;
 mod manifests;
 mod memory;
+mod network;
 mod probes;
 mod restart_all;
 mod runtime;

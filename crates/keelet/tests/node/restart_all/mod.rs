@@ -1,6 +1,7 @@
 //! Restarts of all containers: who triggers them, what is seen of them, and what may come in between.
 
 mod between;
+mod gate;
 mod seen;
 mod triggers;
 

@@ -7,6 +7,22 @@ use keelet_sim::{World, secs};
 
 use super::{began, ended, world};
 
+/// STAT-34: a pod in the node's network has the node's address, also after an agent restart; any other has its own.
+#[test]
+fn a_pod_in_the_nodes_network_has_the_nodes_address() {
+    for (field, expected) in [("hostNetwork: true", "192.168.0.1"), ("hostNetwork: false", "10.0.0.1")] {
+        let mut world =
+            World::new(1).pod(&format!("  {field}\n  containers:\n  - {{name: main, image: app}}\n")).build();
+        for _ in 0..2 {
+            world.run(secs(5));
+            let status = world.status();
+            let all: Vec<&str> = status.pod_ips.iter().map(|address| address.ip.as_str()).collect();
+            assert_eq!((status.pod_ip.as_deref(), all), (Some(expected), vec![expected]), "{field}");
+            world.kill_agent().run(secs(1)).start_agent();
+        }
+    }
+}
+
 /// SCN-C2.
 #[test]
 fn a_pod_with_readiness_gates_is_ready_while_both_of_them_say_so() {
