@@ -41,6 +41,7 @@ pub use self::{
     model::*,
     object::{Object, TypeMeta, read_object},
     problem::{Kind, Origin, Problem, Report, Severity},
+    quantity::Quantity,
     read::{MAX_MANIFEST_BYTES, parse_one, read_manifest},
     review::Strictness,
     validate::{MANIFEST, volume_types},

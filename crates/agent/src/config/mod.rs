@@ -17,16 +17,12 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use keelet_lifecycle::sysctls::{NAMESPACED, Sysctls};
-use keelet_pod::{Kind, Object, Origin, TypeMeta, read_object};
+use keelet_pod::{Kind, Object, Origin, Quantity, TypeMeta, read_object};
 use serde::Deserialize;
 
 pub use self::fields::{FIELDS, Fate, fate};
-use crate::{
-    host,
-    upkeep::{ImageRules, LogRules, Upkeep},
-};
+use crate::upkeep::{ImageRules, LogRules, Upkeep};
 
 const TYPE: TypeMeta = TypeMeta { api_version: "kubelet.config.k8s.io/v1beta1", kind: "KubeletConfiguration" };
 
@@ -339,14 +335,17 @@ impl Checker<'_> {
             None => usual.max_bytes,
             // The kubelet's way to say that logs are not rotated.
             Some(size) if size.starts_with('-') => None,
-            Some(size) => match host::bytes_of(&Quantity(size.to_owned())).filter(|bytes| *bytes > 0) {
-                Some(bytes) => Some(bytes),
-                None => {
-                    let shown = format!("{size:?}");
-                    self.object.refuse("containerLogMaxSize", &shown, "must be a size such as 10Mi");
-                    None
+            Some(size) => {
+                match Quantity::parse(size).and_then(|size| u64::try_from(size.units()).ok()).filter(|bytes| *bytes > 0)
+                {
+                    Some(bytes) => Some(bytes),
+                    None => {
+                        let shown = format!("{size:?}");
+                        self.object.refuse("containerLogMaxSize", &shown, "must be a size such as 10Mi");
+                        None
+                    }
                 }
-            },
+            }
         };
         let interval = self.duration("containerLogMonitorInterval", interval);
         if interval.is_some_and(|interval| interval < Duration::from_secs(3)) {

@@ -101,6 +101,7 @@ fn what_cannot_be_meant_is_told_with_file_line_and_field() {
         ),
         ("allowedUnsafeSysctls: ['*']", "allowedUnsafeSysctls: Invalid value: \"*\": must be"),
         ("podPidsLimit: 4194305", "podPidsLimit: Invalid value: 4194305: must be between 1 and 4194304"),
+        ("containerLogMaxSize: inf", "containerLogMaxSize: Invalid value: \"inf\": must be a size such as 10Mi"),
         ("containerLogMaxSize: big", "containerLogMaxSize: Invalid value: \"big\": must be a size such as 10Mi"),
         ("containerLogMaxFiles: 1", "containerLogMaxFiles: Invalid value: 1: must be between 2 and 1000"),
         ("containerLogMonitorInterval: 1s", "containerLogMonitorInterval: Invalid value: 1s: must be at least 3s"),

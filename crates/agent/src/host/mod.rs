@@ -23,7 +23,6 @@ mod logs;
 mod paths;
 mod process;
 mod removal;
-mod size;
 mod sub_paths;
 mod tail;
 mod turns;
@@ -45,11 +44,8 @@ use keelet_linux::beneath::Directory;
 use keelet_pod::Pod;
 use rustix::fs::OFlags;
 
+pub use self::paths::{Layout, PodPaths};
 use self::{filler::Filler, turns::Turns};
-pub use self::{
-    paths::{Layout, PodPaths},
-    size::bytes as bytes_of,
-};
 use crate::{
     doors::{Ended, Host, HostError, IdRange, LifeFiles, LifeOf, LogFile, Space, SubPath, Volumes, Writer},
     launch::NodeFacts,

@@ -9,13 +9,13 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1;
-use keelet_pod::volume_types;
+use keelet_pod::{Quantity, volume_types};
 use rustix::mount::{MountFlags, mount};
 
 use super::{
     NO_VOLUME, PodPaths,
     contents::{self, Content, Medium, Sources},
-    make_dirs, size,
+    make_dirs,
 };
 use crate::{doors::HostError, launch::memory_limit};
 
@@ -69,7 +69,8 @@ fn empty_dir(
     let path = paths.empty_dir(name);
     // As in the kubelet, no more than the pod may use at all: what is in the volume counts as memory of the pod. No limit, or
     // one of nothing: the kernel's own, half the memory of the node.
-    let asked = source.size_limit.as_ref().and_then(size::bytes).filter(|limit| *limit > 0);
+    let asked = source.size_limit.as_ref().and_then(|limit| Quantity::parse(&limit.0));
+    let asked = asked.and_then(|limit| u64::try_from(limit.units()).ok()).filter(|limit| *limit > 0);
     let limit = asked.into_iter().chain(memory_limit(ground.sources.pod)).min();
     match source.medium.as_deref().unwrap_or_default() {
         "" => ground.make_room(&path, Medium::Disk)?,

@@ -3,11 +3,11 @@
 use std::{collections::BTreeMap, path::Path};
 
 use k8s_openapi::api::core::v1;
-use keelet_pod::Pod;
+use keelet_pod::{Pod, Quantity};
 
 use super::{
     NodeFacts, Placement,
-    amount::{Amount, Side},
+    amount::{self, Side},
     container,
 };
 use crate::objects::Objects;
@@ -142,8 +142,8 @@ pub(super) fn resource(
             amount(placement, &other, side, resource)
         }
     };
-    let divisor = reference.divisor.as_ref().map(Amount::read).filter(|divisor| !divisor.is_zero());
-    let divisor = divisor.unwrap_or(Amount::whole(1));
+    let divisor = reference.divisor.as_ref().map(amount::read).filter(|divisor| !divisor.is_zero());
+    let divisor = divisor.unwrap_or(Quantity::whole(1));
     // Processors are counted in thousandths, everything else in whole pieces.
     let (amount, divisor) = match resource {
         "cpu" => (amount.millis(), divisor.millis()),
@@ -155,18 +155,18 @@ pub(super) fn resource(
     Ok((amount / divisor + i64::from(amount % divisor > 0)).to_string())
 }
 
-fn amount(placement: &Placement<'_>, raw: &v1::Container, side: Side, resource: &str) -> Amount {
-    let own = Amount::on(side, raw.resources.as_ref(), resource);
+fn amount(placement: &Placement<'_>, raw: &v1::Container, side: Side, resource: &str) -> Quantity {
+    let own = amount::on(side, raw.resources.as_ref(), resource);
     if side == Side::Requests || !own.is_zero() {
         return own;
     }
     let of_pod = placement.spec().and_then(|spec| spec.resources.as_ref());
-    let of_pod = Amount::on(Side::Limits, of_pod, resource);
+    let of_pod = amount::on(Side::Limits, of_pod, resource);
     match resource {
         "cpu" | "memory" if !of_pod.is_zero() => of_pod,
-        "cpu" => Amount::thousandths(placement.node.cpu_millis),
-        "memory" => Amount::whole(placement.node.memory_bytes),
-        "ephemeral-storage" => Amount::whole(placement.node.storage_bytes),
+        "cpu" => Quantity::thousandths(placement.node.cpu_millis),
+        "memory" => Quantity::whole(placement.node.memory_bytes),
+        "ephemeral-storage" => Quantity::whole(placement.node.storage_bytes),
         _ => own,
     }
 }

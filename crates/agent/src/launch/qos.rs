@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
 use keelet_pod::Pod;
 
 use super::{
-    amount::{Amount, Side},
+    amount::{self, Side},
     resources,
 };
 
@@ -69,8 +69,8 @@ fn class(spec: &PodSpec) -> Class {
 
 fn class_of(resources: Option<&ResourceRequirements>) -> Class {
     common(["cpu", "memory"].into_iter().map(|resource| {
-        let request = Amount::on(Side::Requests, resources, resource);
-        let limit = Amount::on(Side::Limits, resources, resource);
+        let request = amount::on(Side::Requests, resources, resource);
+        let limit = amount::on(Side::Limits, resources, resource);
         match request == limit {
             true if request.is_zero() => Class::BestEffort,
             true => Class::Guaranteed,
@@ -88,14 +88,14 @@ fn common(mut parts: impl Iterator<Item = Class>) -> Class {
 /// What the pod as a whole requests beyond its containers is shared among them.
 fn unclaimed_memory(spec: &PodSpec) -> i64 {
     let whole = resources::of_whole_pod(spec);
-    let whole = Amount::on(Side::Requests, whole, "memory").units();
+    let whole = amount::on(Side::Requests, whole, "memory").units();
     let claimed = resources::of_containers(spec, Side::Requests, "memory").units();
     let count = spec.containers.len() + spec.init_containers.iter().flatten().count();
     whole.saturating_sub(claimed).max(0) / i64::try_from(count).unwrap_or(i64::MAX).max(1)
 }
 
 fn memory_request(container: &Container) -> i64 {
-    Amount::on(Side::Requests, container.resources.as_ref(), "memory").units()
+    amount::on(Side::Requests, container.resources.as_ref(), "memory").units()
 }
 
 fn is_sidecar(spec: &PodSpec, container: &Container) -> bool {

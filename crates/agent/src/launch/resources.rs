@@ -2,16 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::{
-    api::core::v1::{Container, PodSpec, ResourceRequirements},
-    apimachinery::pkg::api::resource::Quantity,
-};
+use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
 use keelet_cri::v1;
-use keelet_pod::Pod;
+use keelet_pod::{Pod, Quantity};
 
 use super::{
     Cgroups, NodeFacts, Placement,
-    amount::{Amount, Side},
+    amount::{self, Side},
     qos,
 };
 
@@ -25,18 +22,20 @@ const MOST_SHARES: i64 = 262_144;
 const PERIOD: i64 = 100_000;
 /// The kernel takes no smaller quota.
 const LEAST_QUOTA: i64 = 1000;
+/// The kernel takes no larger quota: 44 bits are left of its 64 for whole microseconds.
+const MOST_QUOTA: i64 = (1 << 44) - 1;
 const HUGE_PAGES: &str = "hugepages-";
 
 /// The resources of a container. Where it has no limit of its own, the whole pod's applies.
 pub(super) fn container(placement: &Placement<'_>, raw: &Container) -> v1::LinuxContainerResources {
     let Some(spec) = placement.spec() else { return v1::LinuxContainerResources::default() };
     let (own, whole) = (raw.resources.as_ref(), of_whole_pod(spec));
-    let limit = |resource| match Amount::on(Side::Limits, own, resource) {
-        unset if unset.is_zero() => Amount::on(Side::Limits, whole, resource),
+    let limit = |resource| match amount::on(Side::Limits, own, resource) {
+        unset if unset.is_zero() => amount::on(Side::Limits, whole, resource),
         limit => limit,
     };
     let has_request = own.and_then(|own| own.requests.as_ref()).is_some_and(|requests| requests.contains_key("cpu"));
-    let request = if has_request { Amount::on(Side::Requests, own, "cpu") } else { limit("cpu") };
+    let request = if has_request { amount::on(Side::Requests, own, "cpu") } else { limit("cpu") };
     let mut resources = linux(request, limit("cpu"), limit("memory"));
     resources.oom_score_adj = qos::oom_score_adj(spec, raw, placement.node.memory_bytes);
     resources.hugepage_limits = huge_pages(placement.node, own, whole);
@@ -68,12 +67,12 @@ pub(crate) fn memory_limit(pod: &Pod) -> Option<u64> {
     u64::try_from(limit).ok().filter(|limit| *limit > 0)
 }
 
-fn limit_of_all(spec: &PodSpec, resource: &str) -> Amount {
-    if is_limited(spec, resource) { total(spec, Side::Limits, resource) } else { Amount::default() }
+fn limit_of_all(spec: &PodSpec, resource: &str) -> Quantity {
+    if is_limited(spec, resource) { total(spec, Side::Limits, resource) } else { Quantity::default() }
 }
 
-fn total(spec: &PodSpec, side: Side, resource: &str) -> Amount {
-    match Amount::on(side, of_whole_pod(spec), resource) {
+fn total(spec: &PodSpec, side: Side, resource: &str) -> Quantity {
+    match amount::on(side, of_whole_pod(spec), resource) {
         unset if unset.is_zero() => of_containers(spec, side, resource),
         amount => amount,
     }
@@ -81,7 +80,7 @@ fn total(spec: &PodSpec, side: Side, resource: &str) -> Amount {
 
 /// Whether the pod as a whole has a limit, or else each of its containers.
 fn is_limited(spec: &PodSpec, resource: &str) -> bool {
-    let has_limit = |of: Option<&ResourceRequirements>| !Amount::on(Side::Limits, of, resource).is_zero();
+    let has_limit = |of: Option<&ResourceRequirements>| !amount::on(Side::Limits, of, resource).is_zero();
     let mut containers = spec.init_containers.iter().flatten().chain(&spec.containers);
     has_limit(of_whole_pod(spec)) || containers.all(|container| has_limit(container.resources.as_ref()))
 }
@@ -91,8 +90,8 @@ pub(super) fn overhead(placement: &Placement<'_>) -> v1::LinuxContainerResources
     let Some(overhead) = placement.spec().and_then(|spec| spec.overhead.as_ref()) else {
         return v1::LinuxContainerResources::default();
     };
-    let cpu = Amount::of(Some(overhead), "cpu");
-    linux(cpu, cpu, Amount::of(Some(overhead), "memory"))
+    let cpu = amount::of(Some(overhead), "cpu");
+    linux(cpu, cpu, amount::of(Some(overhead), "memory"))
 }
 
 /// The resources of the pod as a whole, if it names any that can be named there.
@@ -105,20 +104,20 @@ pub(super) fn of_whole_pod(spec: &PodSpec) -> Option<&ResourceRequirements> {
 
 /// What the containers need at the most demanding moment: all that run side by side, or one init container with the
 /// sidecars before it.
-pub(super) fn of_containers(spec: &PodSpec, side: Side, resource: &str) -> Amount {
-    let amount = |container: &Container| Amount::on(side, container.resources.as_ref(), resource);
-    let (mut sidecars, mut peak) = (Amount::default(), Amount::default());
+pub(super) fn of_containers(spec: &PodSpec, side: Side, resource: &str) -> Quantity {
+    let asked = |container: &Container| amount::on(side, container.resources.as_ref(), resource);
+    let (mut sidecars, mut peak) = (Quantity::default(), Quantity::default());
     for container in spec.init_containers.iter().flatten() {
         if container.restart_policy.as_deref() == Some("Always") {
-            sidecars = sidecars + amount(container);
+            sidecars = sidecars + asked(container);
         } else {
-            peak = peak.max(sidecars + amount(container));
+            peak = peak.max(sidecars + asked(container));
         }
     }
-    peak.max(sidecars + spec.containers.iter().map(amount).sum())
+    peak.max(sidecars + spec.containers.iter().map(asked).sum())
 }
 
-fn linux(cpu_request: Amount, cpu_limit: Amount, memory_limit: Amount) -> v1::LinuxContainerResources {
+fn linux(cpu_request: Quantity, cpu_limit: Quantity, memory_limit: Quantity) -> v1::LinuxContainerResources {
     v1::LinuxContainerResources {
         cpu_period: PERIOD,
         cpu_quota: quota(cpu_limit.millis()),
@@ -134,7 +133,7 @@ fn shares(millis: i64) -> i64 {
 
 /// Microseconds of each period; zero is as much as there is.
 fn quota(millis: i64) -> i64 {
-    if millis == 0 { 0 } else { millis.saturating_mul(PERIOD / 1000).max(LEAST_QUOTA) }
+    if millis == 0 { 0 } else { millis.saturating_mul(PERIOD / 1000).clamp(LEAST_QUOTA, MOST_QUOTA) }
 }
 
 /// Every size that the node has is limited, to zero unless the container or the pod says otherwise.
@@ -145,10 +144,10 @@ fn huge_pages(
 ) -> Vec<v1::HugepageLimit> {
     let mut limits = BTreeMap::new();
     for resources in [whole, own].into_iter().flatten() {
-        for (resource, amount) in resources.limits.iter().flatten() {
+        for (resource, limit) in resources.limits.iter().flatten() {
             if let Some(size) = resource.strip_prefix(HUGE_PAGES) {
-                let size = Amount::read(&Quantity(size.to_owned())).units();
-                limits.insert(size, u64::try_from(Amount::read(amount).units()).unwrap_or_default());
+                let size = Quantity::parse(size).unwrap_or_default().units();
+                limits.insert(size, u64::try_from(amount::read(limit).units()).unwrap_or_default());
             }
         }
     }

@@ -9,7 +9,7 @@ use crate::{
     review::Review,
 };
 
-use super::{name, present};
+use super::{name, present, resources};
 
 /// What a variable may be filled from in the pod itself, besides `metadata.labels['x']` and the like.
 const FIELDS: [&str; 9] = [
@@ -71,7 +71,9 @@ fn check_source(source: &v1::EnvVarSource, path: &FieldPath, review: &mut Review
         check_field(&reference.field_path, &path.field("fieldRef").field("fieldPath"), review);
     }
     if let Some(reference) = &source.resource_field_ref {
-        present(review, &path.field("resourceFieldRef").field("resource"), &reference.resource);
+        let path = path.field("resourceFieldRef");
+        present(review, &path.field("resource"), &reference.resource);
+        resources::divisor(reference, &path, review);
     }
     if let Some(reference) = &source.config_map_key_ref {
         let path = path.field("configMapKeyRef");

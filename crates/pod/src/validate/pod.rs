@@ -149,6 +149,7 @@ fn check_spec(spec: &v1::PodSpec, path: &FieldPath, review: &mut Review<'_>) {
     if let Some(requirements) = &spec.resources {
         resources::check(requirements, &path.field("resources"), review);
     }
+    resources::overhead(spec, path, review);
     if let Some(context) = &spec.security_context {
         security::check_pod(context, &path.field("securityContext"), review);
     }

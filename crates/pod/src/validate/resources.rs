@@ -5,8 +5,8 @@ use k8s_openapi::{api::core::v1, apimachinery::pkg::api::resource};
 use crate::{
     names,
     path::FieldPath,
-    problem::{forbidden, ignored, invalid, quoted},
-    quantity::{Quantity, SYNTAX},
+    problem::{forbidden, ignored, invalid, quoted, unsupported},
+    quantity::Quantity,
     review::Review,
 };
 
@@ -14,6 +14,10 @@ use crate::{
 const STANDARD: [&str; 3] = ["cpu", "memory", STORAGE];
 const STORAGE: &str = "ephemeral-storage";
 const HUGE_PAGES: &str = "hugepages-";
+/// The units in which processors are counted.
+const CPU_DIVISORS: [&str; 2] = ["1m", "1"];
+/// The units in which everything else is counted.
+const DIVISORS: [&str; 13] = ["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"];
 /// Why there are none.
 pub(super) const NO_CLAIMS: &str = "keelet does not allocate devices";
 
@@ -32,6 +36,9 @@ pub(super) fn check(requirements: &v1::ResourceRequirements, path: &FieldPath, r
             } else if !resource.contains('/') {
                 if !STANDARD.contains(&resource.as_str()) && !resource.starts_with(HUGE_PAGES) {
                     let known = format!("must be {} or {HUGE_PAGES}<size>", STANDARD.join(", "));
+                    review.object(&path, invalid(quoted(resource), known));
+                } else if resource.strip_prefix(HUGE_PAGES).is_some_and(|size| !is_page_size(size)) {
+                    let known = format!("must be {HUGE_PAGES}<size>, such as {HUGE_PAGES}2Mi");
                     review.object(&path, invalid(quoted(resource), known));
                 } else if resource == STORAGE {
                     review.warn(&path, ignored("keelet evicts no pod for what it writes to a disk"));
@@ -59,10 +66,32 @@ pub(super) fn check(requirements: &v1::ResourceRequirements, path: &FieldPath, r
     }
 }
 
+fn is_page_size(size: &str) -> bool {
+    Quantity::parse(size).is_some_and(|size| size > Quantity::default())
+}
+
+/// Checks what the sandbox needs beside its containers.
+pub(super) fn overhead(spec: &v1::PodSpec, path: &FieldPath, review: &mut Review<'_>) {
+    for (resource, quantity) in spec.overhead.iter().flatten() {
+        amount(quantity, &path.field("overhead").key(resource), review);
+    }
+}
+
+/// Checks in which units a container is told an amount: zero stands for one.
+pub(super) fn divisor(reference: &v1::ResourceFieldSelector, path: &FieldPath, review: &mut Review<'_>) {
+    let Some(divisor) = &reference.divisor else { return };
+    let is_cpu = matches!(reference.resource.as_str(), "limits.cpu" | "requests.cpu");
+    let allowed: &[&str] = if is_cpu { &CPU_DIVISORS } else { &DIVISORS };
+    let value = Quantity::parse(&divisor.0);
+    if !value.is_some_and(|value| value.is_zero() || allowed.iter().any(|one| Quantity::parse(one) == Some(value))) {
+        review.object(&path.field("divisor"), unsupported(&divisor.0, allowed));
+    }
+}
+
 /// An amount that is not less than nothing.
 pub(super) fn amount(quantity: &resource::Quantity, path: &FieldPath, review: &mut Review<'_>) {
     match Quantity::parse(&quantity.0) {
-        None => review.object(path, invalid(quoted(&quantity.0), SYNTAX)),
+        None => review.object(path, invalid(quoted(&quantity.0), Quantity::SYNTAX)),
         Some(amount) if amount.is_negative() => {
             review.object(path, invalid(quoted(&quantity.0), "must be greater than or equal to 0"));
         }

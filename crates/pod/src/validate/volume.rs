@@ -256,6 +256,7 @@ fn downward_files(items: Option<&[v1::DownwardAPIVolumeFile]>, path: &FieldPath,
                 let path = path.field("resourceFieldRef");
                 present(review, &path.field("resource"), &reference.resource);
                 present(review, &path.field("containerName"), reference.container_name.as_deref().unwrap_or_default());
+                resources::divisor(reference, &path, review);
             }
         }
     }

@@ -482,6 +482,30 @@ fn resources_are_checked() {
             "must consist of",
         ),
         (
+            "resources: {limits: {hugepages-1Gi: 2Gi}}",
+            "resources: {limits: {hugepages-large: 2Mi}}",
+            "resources.limits[hugepages-large]",
+            "\"hugepages-large\": must be hugepages-<size>, such as hugepages-2Mi",
+        ),
+        (
+            "env: [{name: V, valueFrom: {resourceFieldRef: {resource: limits.cpu, divisor: 1000m}}}]",
+            "env: [{name: V, valueFrom: {resourceFieldRef: {resource: limits.cpu, divisor: 1n}}}]",
+            "env[0].valueFrom.resourceFieldRef.divisor",
+            "Unsupported value: \"1n\": supported values: \"1m\", \"1\"",
+        ),
+        (
+            "env: [{name: V, valueFrom: {resourceFieldRef: {resource: limits.memory, divisor: 1Mi}}}]",
+            "env: [{name: V, valueFrom: {resourceFieldRef: {resource: limits.memory, divisor: much}}}]",
+            "env[0].valueFrom.resourceFieldRef.divisor",
+            "Unsupported value: \"much\"",
+        ),
+        (
+            "env: [{name: V, valueFrom: {resourceFieldRef: {resource: requests.memory, divisor: 0}}}]",
+            "env: [{name: V, valueFrom: {resourceFieldRef: {resource: requests.memory, divisor: -1}}}]",
+            "env[0].valueFrom.resourceFieldRef.divisor",
+            "Unsupported value: \"-1\"",
+        ),
+        (
             "resources: {limits: {memory: 1Gi}}",
             "resources: {limits: {memroy: 1Gi}}",
             "resources.limits[memroy]",
@@ -590,4 +614,12 @@ fn pod_security_contexts_are_checked() {
         refused(&pod(&format!("securityContext: {{{bad}}}"), ""), &path, words);
     }
     assert_eq!(main_of(&pod("", "")).name, "main");
+}
+
+/// What a sandbox needs beside its containers is an amount as well.
+#[test]
+fn the_overhead_is_checked() {
+    accepted(&pod("overhead: {cpu: 100m, memory: 64Mi}", ""));
+    refused(&pod("overhead: {memory: plenty}", ""), "spec.overhead[memory]", "must be a number");
+    refused(&pod("overhead: {memory: -1}", ""), "spec.overhead[memory]", "greater than or equal to 0");
 }

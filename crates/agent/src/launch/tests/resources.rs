@@ -12,10 +12,16 @@ fn requests_become_shares_and_limits_become_quotas() {
         ("limits: {cpu: 2}, requests: {cpu: 100m}", (102, 200_000, 0)),
         ("limits: {cpu: 1m}, requests: {cpu: 1m}", (2, 1000, 0)),
         ("limits: {memory: 1.5Gi}", (2, 0, 3 << 29)),
+        // However many digits an amount is written with, and however large it is, a limit is a limit.
+        ("limits: {cpu: '1.0000000000000000000000000000000000000000'}", (1024, 100_000, 0)),
+        ("limits: {memory: '1048576.00000000000000000000000000000000000Ki'}", (2, 0, 1 << 30)),
+        ("limits: {memory: '99999999999999999999999999999999999999999999'}", (2, 0, i64::MAX)),
+        ("limits: {cpu: '99999999999999999999999999999999999999999999'}", (262_144, (1 << 44) - 1, 0)),
     ];
     for (resources, (shares, quota, memory)) in cases {
         let linux = Place::container(&format!("resources: {{{resources}}}")).resources("main");
-        assert_eq!((linux.cpu_shares, linux.cpu_quota, linux.memory_limit_in_bytes), (shares, quota, memory));
+        let found = (linux.cpu_shares, linux.cpu_quota, linux.memory_limit_in_bytes);
+        assert_eq!(found, (shares, quota, memory), "{resources}");
         assert_eq!(linux.cpu_period, 100_000);
     }
 }

@@ -10,7 +10,7 @@ use super::{began, ended, world};
 /// STAT-34: a pod in the node's network has the node's address, also after an agent restart; any other has its own.
 #[test]
 fn a_pod_in_the_nodes_network_has_the_nodes_address() {
-    for (field, expected) in [("hostNetwork: true", "192.168.0.1"), ("hostNetwork: false", "10.0.0.1")] {
+    for (field, expected) in [("hostNetwork: true", "192.168.0.1"), ("hostNetwork: false", "10.0.0.2")] {
         let mut world =
             World::new(1).pod(&format!("  {field}\n  containers:\n  - {{name: main, image: app}}\n")).build();
         for _ in 0..2 {
