@@ -365,6 +365,15 @@ impl Life {
     }
 }
 
+// === impl Launch ===
+
+impl Launch {
+    /// When the backoff after a failed pull is over.
+    pub(crate) fn pulls_again_at(&self) -> Option<Moment> {
+        self.pull_backoff.as_ref().map(|backoff| backoff.advanced.plus(backoff.delay))
+    }
+}
+
 // === impl ContainerRecord ===
 
 impl ContainerRecord {

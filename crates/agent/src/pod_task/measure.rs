@@ -53,7 +53,8 @@ pub(crate) fn transitions(metrics: &Metrics, pod: &Pod, before: &Evidence, after
     }
     if before.volatile.agent_started != after.volatile.agent_started && before.volatile.agent_started.is_some() {
         let verdicts = || after.volatile.lives.values().flat_map(|life| carried(life));
-        let reset = verdicts().filter(|basis| !matches!(basis, Basis::Probe { .. } | Basis::Status)).count();
+        let reset =
+            verdicts().filter(|basis| !matches!(basis, Basis::Probe { .. } | Basis::Status | Basis::Age)).count();
         metrics.kept((verdicts().count() - reset) as u64);
         metrics.reset(reset as u64);
     }

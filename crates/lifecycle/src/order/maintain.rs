@@ -124,12 +124,8 @@ fn image_is_here(draft: &mut Draft<'_>, container: &Container) -> bool {
     if launch.image.as_ref() == Some(&container.image) {
         return true;
     }
-    let waits_until = launch
-        .pull_backoff
-        .as_ref()
-        .filter(|backoff| backoff.key == container.image)
-        .map(|backoff| backoff.advanced.plus(backoff.delay));
-    match waits_until {
+    let of_this_image = launch.pull_backoff.as_ref().is_some_and(|backoff| backoff.key == container.image);
+    match launch.pulls_again_at().filter(|_| of_this_image) {
         Some(until) if !draft.now.has_reached(&until) => draft.wake(until),
         _ => {
             let (container, image) = (container.name.clone(), container.image.clone());

@@ -362,9 +362,8 @@ fn begin_startup(draft: &mut Draft<'_>, cleanup: Cleanup) {
     let why = describe(&cleanup.triggers);
     for container in draft.pod.lasting_containers() {
         let launch = draft.evidence.volatile.launches.entry(container.name.clone()).or_default();
-        // That its image is missing is as true as before, and it alone says what the container waits for.
-        if launch.failure.as_ref().is_some_and(|failed| !failed.failure.is_of_pull() && !failed.failure.is_of_lookup())
-        {
+        // The backoff of a pull goes on, and says what the container waits for.
+        if launch.failure.as_ref().is_some_and(|failed| !failed.failure.is_of_pull()) {
             launch.failure = None;
         }
         let Some(record) = draft.evidence.durable.containers.get_mut(&container.name) else { continue };

@@ -5,8 +5,9 @@ use keelet_pod::{Container, ProbeKind, Role};
 use super::{ContainerState, ContainerStatus, LastState, Running, Terminated, Waiting};
 use crate::{
     draft::Draft,
-    evidence::{ContainerRecord, Exit, ExitCause, Life},
+    evidence::{ContainerRecord, Exit, ExitCause, Launch, Life},
     observed::InstanceState,
+    operation::OpKey,
     order::{self, has_started},
     plan::{Because, Subject, Why},
     probe::Verdict,
@@ -128,7 +129,7 @@ fn is_missing(draft: &Draft<'_>, container: &Container, exit: &Exit) -> bool {
 fn owed(draft: &Draft<'_>, container: &Container) -> (ContainerState, Because) {
     let stage = &draft.evidence.durable.restart_all.stage;
     let RestartAllStage::Starting(startup) = stage else { return (default_waiting(draft), Because::Pending) };
-    if let Some(failed) = start_failure(draft, container) {
+    if let Some(failed) = start_failure(draft, container).filter(|_| !may_pull_again(draft, container)) {
         return failed;
     }
     let own = startup.triggers.iter().find(|trigger| trigger.container() == Some(&container.name));
@@ -188,17 +189,28 @@ fn start_failure(draft: &Draft<'_>, container: &Container) -> Option<(ContainerS
     Some((waiting(&failure.reason, failure.message.clone()), because))
 }
 
-/// When the reason of a failed pull changes its name, if it has yet to.
+/// Whether the backoff of a failed pull is over and the container's turn to pull has not come: then it is not the image
+/// that it waits for.
+fn may_pull_again(draft: &Draft<'_>, container: &Container) -> bool {
+    let launch = draft.evidence.volatile.launches.get(&container.name);
+    let until = launch.and_then(|launch| launch.pulls_again_at());
+    until.is_some_and(|until| draft.now.has_reached(&until)) && !draft.in_flight(&OpKey::Image(container.name.clone()))
+}
+
+/// When the reason of a failed pull changes its name or is no reason any more, if it has yet to.
 pub(crate) fn next_change(draft: &Draft<'_>) -> Option<Moment> {
     let shown = std::time::Duration::from_millis(PULL_ERROR_SHOWN_MS);
+    let named_until = |launch: &Launch| {
+        let failed = launch.failure.as_ref().filter(|failed| failed.failure.is_of_pull());
+        failed.map(|failed| failed.at.plus(shown))
+    };
     draft
         .evidence
         .volatile
         .launches
         .values()
-        .filter_map(|launch| launch.failure.as_ref())
-        .filter(|failed| failed.failure.is_of_pull())
-        .map(|failed| failed.at.plus(shown))
+        .flat_map(|launch| [named_until(launch), launch.pulls_again_at()])
+        .flatten()
         .filter(|at| !draft.now.has_reached(at))
         .reduce(Moment::earlier)
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    restart_all::RULE_42,
+    restart_all::{FOUR, RULE_42, bring_up, up},
     world::{BEGINNING, World},
 };
 use crate::{
@@ -161,6 +161,27 @@ fn a_registry_that_does_not_answer_is_backed_off_from() {
     world.seconds(1);
     assert_eq!(waiting(&world, "c").0, "ImagePullBackOff");
     assert!(world.saw_event("BackOff", "Back-off pulling image"));
+}
+
+/// DEF-18, RALL-15: once the backoff of the pull is over, a container whose turn has not come waits with all others.
+#[test]
+fn a_container_whose_turn_has_not_come_does_not_wait_for_its_image() {
+    let mut world =
+        up(&FOUR.replace("{name: other, image: 'app:1'}", "{name: other, image: 'rare:1', imagePullPolicy: Always}"));
+    world.fail("image: \"rare:1\"", "ErrImagePull");
+    world.exit("source", 42);
+    bring_up(&mut world);
+    assert_eq!(waiting(&world, "other").0, "ErrImagePull");
+    let before = pulls(&world, "other").len();
+    world.seconds(2).request_restart("one");
+    assert_eq!(waiting(&world, "other").0, "ImagePullBackOff");
+    world.seconds(8);
+    assert_eq!(world.running(), ["setup"].into(), "the others have to wait for it");
+    assert_eq!(waiting(&world, "other").0, "RestartingAllContainers");
+    assert_eq!(pulls(&world, "other").len(), before);
+    world.failing.clear();
+    bring_up(&mut world);
+    assert_eq!(world.running(), ["other", "side", "source"].into());
 }
 
 /// STAT-7, RALL-14: a restart of all containers does not hide that an image cannot be pulled: the container goes on to wait
