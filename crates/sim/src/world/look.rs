@@ -145,7 +145,7 @@ impl World {
     /// The probes that the agent says it has not managed to ask for too long: `pod/container kind`.
     pub fn overdue_probes(&self) -> Vec<String> {
         let agent = self.run.as_ref().map(|run| run.agent.lock().unwrap_or_else(PoisonError::into_inner));
-        let overdue = agent.as_ref().and_then(|agent| agent.as_ref()).map(keelet_agent::Agent::overdue_probes);
+        let overdue = agent.as_ref().and_then(|agent| agent.as_ref()).map(Agent::overdue_probes);
         let name = |(pod, probe): (Arc<Pod>, keelet_agent::OverdueProbe)| {
             format!("{}/{} {}", pod.name, probe.container, probe.kind)
         };
