@@ -1,7 +1,7 @@
 //! Null devices of a pod's own.
 //!
-//! Root in a container may change the mode and owner of whatever it gets as its standard input, and the node's null device is everybody's.
-//! So a command gets a device of its own: made in a file system that is mounted nowhere, and without a name once it is open.
+//! Root in a container may change the mode and owner of whatever it gets as its standard input, and all processes share the node's
+//! null device. So a command gets a device of its own: made in a file system that is mounted nowhere, and without a name once it is open.
 
 use std::{
     io,
@@ -15,7 +15,7 @@ use rustix::{
 
 /// The number of the null device, wherever its file is.
 const NUMBER: (u32, u32) = (1, 3);
-/// Whose it is and what its name says matter to nobody, because it is removed at once; a process makes one at a time.
+/// The beginning of its name, which is removed at once; a process makes one at a time.
 const NAME: &str = "null";
 
 /// Where null devices are made.
@@ -58,7 +58,7 @@ impl Nulls {
         let opened = openat(&self.directory, &name, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
         unlinkat(&self.directory, &name, AtFlags::empty())?;
         let opened = opened?;
-        // As for everybody, whatever mask for new files this process has.
+        // All users may use it, whatever mask for new files this process has.
         fchmod(&opened, Mode::from_raw_mode(0o666))?;
         Ok(opened)
     }

@@ -149,7 +149,7 @@ async fn fifos_block_nothing(world: &mut World) -> Shown {
     all_places(world, Shape::Fifo, Users::Nodes).await
 }
 
-/// Its maker is the pod's root, who is nobody on the node, and the same holds.
+/// The maker of such a container runs as the pod's root, which has no rights on the node. The same holds.
 async fn links_stay_in_a_container_with_users_of_its_own(world: &mut World) -> Shown {
     match users::cannot() {
         Some(skipped) => skipped,
