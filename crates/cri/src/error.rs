@@ -29,7 +29,8 @@ pub enum ErrorKind {
     Unimplemented,
     /// What was to be made exists.
     AlreadyExists,
-    /// The runtime lacked something (descriptors, memory) before it began, so it has not acted.
+    /// The runtime lacked something (descriptors, memory) before it began, or this process had no descriptor for a
+    /// connection to it. The runtime has not acted.
     Exhausted,
     /// The message or its answer exceeds what one of the two sides reads.
     TooLarge,
@@ -54,6 +55,7 @@ impl Error {
     pub(crate) fn answered(call: &'static str, endpoint: &str, status: &Status) -> Self {
         let kind = ErrorKind::of(status);
         let message = match (kind, status.code()) {
+            (ErrorKind::Exhausted, _) => cause(status),
             (ErrorKind::Unavailable, _) => format!("the runtime ({endpoint}) cannot be reached: {}", cause(status)),
             (ErrorKind::Rejected, code) if code != Code::Unknown => format!("{} ({code:?})", status.message()),
             _ => status.message().to_owned(),
@@ -67,6 +69,7 @@ impl Error {
 impl ErrorKind {
     fn of(status: &Status) -> Self {
         match status.code() {
+            _ if no_descriptor(status) => Self::Exhausted,
             Code::DeadlineExceeded => Self::Deadline,
             Code::Unavailable => Self::Unavailable,
             // A status that was sent has no source; one that has was made here, because the connection failed.
@@ -80,6 +83,22 @@ impl ErrorKind {
             _ => Self::Rejected,
         }
     }
+}
+
+/// Whether there was no descriptor left for a connection: an established one needs none, so nothing was asked.
+fn no_descriptor(status: &Status) -> bool {
+    /// Too many open files, of this process and of the machine.
+    const MFILE: i32 = 24;
+    const NFILE: i32 = 23;
+    let mut source = std::error::Error::source(status);
+    while let Some(inner) = source {
+        let errno = inner.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error);
+        if matches!(errno, Some(MFILE | NFILE)) {
+            return true;
+        }
+        source = inner.source();
+    }
+    false
 }
 
 /// The innermost reason: "No such file or directory" instead of "transport error".
@@ -117,6 +136,18 @@ mod tests {
             let error = Error::answered("X", "unix:///x", &status);
             assert_eq!((error.kind, error.to_string().as_str()), (kind, shown));
         }
+    }
+
+    /// PROBE-47: nothing was asked, so nobody has to wonder whether the runtime has acted.
+    #[test]
+    fn a_connection_for_which_there_is_no_descriptor_is_told_apart() {
+        for (errno, kind) in [(24, ErrorKind::Exhausted), (23, ErrorKind::Exhausted), (111, ErrorKind::Unavailable)] {
+            let status = Status::from_error(Box::new(std::io::Error::from_raw_os_error(errno)));
+            let error = Error::answered("X", "unix:///x", &status);
+            assert_eq!(error.kind, kind, "errno {errno}: {error}");
+        }
+        let error = Error::answered("X", "unix:///x", &Status::resource_exhausted("pipe: too many open files"));
+        assert_eq!(error.to_string(), "X: pipe: too many open files");
     }
 
     #[test]

@@ -49,7 +49,7 @@ impl From<keelet_cri::Error> for Refusal {
             ErrorKind::NotFound => (404, "NotFound"),
             ErrorKind::Unimplemented => (501, "NotImplemented"),
             ErrorKind::Deadline => (504, "Timeout"),
-            ErrorKind::Unavailable => (503, "ServiceUnavailable"),
+            ErrorKind::Unavailable | ErrorKind::Exhausted => (503, "ServiceUnavailable"),
             _ => (502, "RuntimeError"),
         };
         Self::new(code, reason, error.to_string())
