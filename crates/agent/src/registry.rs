@@ -212,6 +212,7 @@ mod tests {
             created_at: Wall::default(),
             ips: Vec::new(),
             host_network: false,
+            lost: None,
         };
         let instance = Instance {
             id: "fake://c1".to_owned(),

@@ -39,6 +39,9 @@ pub use self::{
     transport::Server,
 };
 
+/// The annotation by which the embedded runtime says what is missing of a sandbox that is not ready.
+pub const LOST: &str = "keelet.dev/sandbox-lost";
+
 /// The largest message that is read, by the client and by a server: 16 MiB, what containerd and CRI-O allow.
 pub const MAX_MESSAGE: usize = 16 * 1024 * 1024;
 

@@ -178,8 +178,8 @@ pub fn note_sentence(note: &Note, now: Moment) -> String {
         }
         What::SandboxRequested { attempt: 0 } => "a sandbox was asked for".to_owned(),
         What::SandboxRequested { attempt } => format!("another sandbox was asked for, number {}", attempt + 1),
-        What::Sandbox { id: Some(id) } => format!("sandbox {} is ready", short_id(id)),
-        What::Sandbox { id: None } => "no sandbox is usable".to_owned(),
+        What::Sandbox { id: Some(id), .. } => format!("sandbox {} is ready", short_id(id)),
+        What::Sandbox { id: None, lost } => no_sandbox(lost.as_deref()),
         What::Launching { container, attempt: 0 } => format!("container {container:?} is being started"),
         What::Launching { container, attempt } => {
             format!("container {container:?} is being started again (restart {attempt})")
@@ -203,6 +203,10 @@ pub fn note_sentence(note: &Note, now: Moment) -> String {
             format!("{} is {}{reason}", condition_name(kind), truth(*status))
         }
     }
+}
+
+fn no_sandbox(lost: Option<&str>) -> String {
+    lost.map_or_else(|| "no sandbox is usable".to_owned(), |lost| format!("no sandbox is usable: {lost}"))
 }
 
 fn restart_all(step: RestartAllStep, triggers: &[Trigger], now: Moment) -> String {
@@ -264,8 +268,8 @@ pub(crate) fn brief(because: &Because, container: &str, known: &Known<'_>, now: 
         Because::Containers { names } if names.len() == 1 => format!("of container {}", list(names)),
         Because::Containers { names } => format!("of containers {}", list(names)),
         Because::ReadinessGates { pending } => format!("readiness gates that are not True: {}", list(pending)),
-        Because::Sandbox { id: Some(id) } => format!("sandbox {} is ready", short_id(id)),
-        Because::Sandbox { id: None } => "no sandbox is usable".to_owned(),
+        Because::Sandbox { id: Some(id), .. } => format!("sandbox {} is ready", short_id(id)),
+        Because::Sandbox { id: None, lost } => no_sandbox(lost.as_deref()),
         Because::Ending { cause, since } => {
             format!("the pod is on its way out since {}: {}", time(since.wall, now), ending_cause(cause))
         }

@@ -52,6 +52,6 @@ pub use overlay::Owners;
 pub use platform::Platform;
 pub use pull::{Auth, Progress, PullOptions, Tally, docker_auth, docker_config_path};
 pub use reference::full_name;
-pub use store::{Collected, Options, Store};
+pub use store::{Collected, InUse, Options, Store};
 pub use tree::Usage;
 pub use user::{User, groups_of, resolve_user};

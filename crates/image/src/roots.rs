@@ -262,7 +262,9 @@ impl Store {
             note.owner.as_ref().is_some_and(|owner| {
                 // Who sees other mounts cannot tell that a directory is gone. After a restart of the machine nobody uses anything.
                 let can_tell = owner.boot != boot || owner.mounts == mounts;
-                can_tell && !owner.directory.exists()
+                can_tell
+                    && !owner.directory.exists()
+                    && (owner.boot != boot || !(self.inner.options.in_use)(&owner.directory))
             })
         };
         let mut trash = Vec::new();

@@ -24,7 +24,7 @@ use crate::tree::{self, Usage};
 use crate::work::{Work, survey};
 
 /// How a store behaves.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// bounds on what is unpacked
     pub limits: Limits,
@@ -35,7 +35,12 @@ pub struct Options {
     /// whose roots and mounts these are, where several share a store: a directory that goes when its owner does. What belongs to a
     /// directory that is gone belongs to nobody and is removed by whoever opens the store next
     pub owner: Option<PathBuf>,
+    /// whether containers run whose owner is that directory, although it is gone: it may be on a file system that is not mounted
+    pub in_use: InUse,
 }
+
+/// Says of the directory of an owner whether containers of it run.
+pub type InUse = fn(&Path) -> bool;
 
 /// Images and roots below one directory. Clones mean the same store; other processes may use it at the same time.
 #[derive(Clone)]
@@ -81,7 +86,8 @@ pub struct Collected {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { limits: Limits::default(), platform: Platform::of_this_machine(), durable: true, owner: None }
+        let (limits, platform) = (Limits::default(), Platform::of_this_machine());
+        Self { limits, platform, durable: true, owner: None, in_use: |_| false }
     }
 }
 
@@ -98,17 +104,7 @@ impl Store {
         make_directory(root, 0o711)?;
         let root = root.canonicalize().at("resolve", root)?;
         let store = Self { inner: Arc::new(Inner { root, options }) };
-        for (name, mode) in [
-            ("layers", 0o700),
-            ("tmp", 0o700),
-            ("used", 0o700),
-            ("mounts", 0o700),
-            ("empty/a", 0o755),
-            ("empty/b", 0o755),
-            ("roots", 0o711),
-        ] {
-            make_directory(&store.path(name), mode)?;
-        }
+        store.make_places()?;
         let trash = {
             let guard = store.lock()?;
             let abandoned = store.take_away_abandoned(&guard)?;
@@ -235,9 +231,30 @@ impl Store {
         Ok(Usage { bytes: note.bytes, inodes: note.inodes })
     }
 
+    /// Makes the directories of the store.
+    fn make_places(&self) -> Result<(), Error> {
+        make_directory(&self.inner.root, 0o711)?;
+        for (name, mode) in [
+            ("layers", 0o700),
+            ("tmp", 0o700),
+            ("used", 0o700),
+            ("mounts", 0o700),
+            ("empty/a", 0o755),
+            ("empty/b", 0o755),
+            ("roots", 0o711),
+        ] {
+            make_directory(&self.path(name), mode)?;
+        }
+        Ok(())
+    }
+
     /// Waits for the right to change the store. Locks of other threads count like those of other processes.
     pub(crate) fn lock(&self) -> Result<Guard, Error> {
         let path = self.path("lock");
+        // Without it the whole store may have been removed while it is in use: it begins anew.
+        if !path.exists() {
+            self.make_places()?;
+        }
         let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path).at("open", &path)?;
         loop {
             match flock(&file, FlockOperation::LockExclusive) {

@@ -89,6 +89,7 @@ fn act(observed: &mut Observed, operation: &Operation, now: Moment, ready: bool)
             created_at: now.wall,
             ips: vec!["10.0.0.2".to_owned()],
             host_network: false,
+            lost: None,
         }),
         Operation::Launch { container, attempt, sandbox } => observed.containers.push(Instance {
             id: format!("containerd://{container}-{attempt}"),

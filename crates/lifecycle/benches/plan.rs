@@ -52,6 +52,7 @@ impl Scene {
             created_at: now.wall,
             ips: vec!["10.0.0.1".to_owned()],
             host_network: false,
+            lost: None,
         });
         observed.containers.extend(pod.lasting_containers().map(|container| Instance {
             id: format!("bench://{}", container.name),

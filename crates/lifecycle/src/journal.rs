@@ -115,6 +115,9 @@ pub enum What {
     Sandbox {
         /// Which one.
         id: Option<String>,
+        /// What the runtime found missing of the one before, if that is why there is none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        lost: Option<String>,
     },
     /// A container's start was asked for. Tries after one that failed are not noted.
     Launching {

@@ -65,6 +65,8 @@ pub struct Sandbox {
     pub ips: Vec<String>,
     /// Whether it uses the node's network.
     pub host_network: bool,
+    /// What the runtime found missing of it, such as its network or its files, if that is why it is not ready.
+    pub lost: Option<String>,
 }
 
 /// A container in the runtime.

@@ -185,6 +185,9 @@ pub enum Because {
     Sandbox {
         /// The one in use.
         id: Option<String>,
+        /// What the runtime found missing of the newest one, if that is why none is.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        lost: Option<String>,
     },
     /// The pod is on its way out.
     Ending {

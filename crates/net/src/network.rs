@@ -1,6 +1,6 @@
 //! The door of this crate: one [`Network`] per agent.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -11,6 +11,7 @@ use crate::bridge::{self, Bridge, OnceSaid};
 use crate::cni::{self, Cni, Found, NetworkList};
 use crate::firewall::{self, Family};
 use crate::kernel::Kernel;
+use crate::names::POD_INTERFACE;
 use crate::pod::check_sandbox_id;
 use crate::store::{Progress, Record, Store, Via};
 use crate::{Attached, Error, PodNetwork, Settings, failpoint, threads};
@@ -149,6 +150,18 @@ impl Network {
         }
     }
 
+    /// What is missing of the networks of these sandboxes, in words, by their IDs; each comes with its network namespace.
+    ///
+    /// # Errors
+    ///
+    /// When that cannot be said.
+    pub async fn missing(&self, sandboxes: BTreeMap<String, PathBuf>) -> Result<BTreeMap<String, String>, Error> {
+        if sandboxes.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        self.work("keelet-net audit", move |inner| inner.missing(&sandboxes)).await
+    }
+
     async fn work<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -241,6 +254,28 @@ impl Inner {
             first = first.and(swept);
         }
         first.and(self.bridge().sweep_links(live))
+    }
+
+    fn missing(&self, sandboxes: &BTreeMap<String, PathBuf>) -> Result<BTreeMap<String, String>, Error> {
+        let books = self.store.lock()?;
+        let records: BTreeMap<_, _> =
+            books.records()?.into_iter().map(|record| (record.sandbox.clone(), record)).collect();
+        drop(books);
+        let links = threads::block_on(async { Kernel::open()?.links().await })?;
+        let mut missing = BTreeMap::new();
+        for (sandbox, netns) in sandboxes {
+            let found = match records.get(sandbox) {
+                Some(Record { via: Via::Bridge { .. }, .. }) => self.bridge().missing(sandbox, &links),
+                // Plugins may do without a veth pair, and without a record nothing is known but that there was an interface.
+                _ => match bridge::has_interface(netns) {
+                    Ok(false) => Some(format!("its interface {POD_INTERFACE} is gone")),
+                    // Its namespace may have just ended, which others notice.
+                    Ok(true) | Err(_) => None,
+                },
+            };
+            missing.extend(found.map(|what| (sandbox.clone(), what)));
+        }
+        Ok(missing)
     }
 
     /// The CNI network that is configured, if one is. Broken files are said once per change.

@@ -6,21 +6,27 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use futures::StreamExt;
 use keelet_cri::{Runtime, Server};
-use keelet_shim::{cgroup::Mounts, protocol::CONTAINERS};
+use keelet_shim::{
+    cgroup::Mounts,
+    living::{Living, living},
+    protocol::CONTAINERS,
+};
 use tokio::task::{JoinHandle, JoinSet};
 use tonic::Status;
 
 use crate::{
+    audit,
     container::{Container, container_of_mount},
     events::Events,
     files, keeper,
     pulls::{Pulling, Pulls},
     records,
+    remains::runs_in,
     sandbox::Sandbox,
     settings::Settings,
     shim::Launcher,
@@ -30,6 +36,10 @@ use crate::{
 
 /// Shims that are asked at once what became of their pods. Each takes some open files while it answers.
 const ASKED_AT_ONCE: usize = 16;
+
+/// A shim that was told to go takes a moment, in which its sandbox's directory is gone already: two seconds on a busy machine.
+const LEAVING: usize = 20;
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// The runtime. Cheap to clone; clones are the same one.
 #[derive(Clone)]
@@ -77,6 +87,18 @@ pub enum OpenError {
         /// Why.
         error: io::Error,
     },
+    /// Pods run whose records are gone. They may be on a file system that is not mounted, and nothing of them is touched.
+    #[error(
+        "{} pods run whose records are gone from {}: mount what belongs there, or end these pods with `keelet run --clean`; \
+         nothing was changed (sandboxes {})",
+        .sandboxes.len(), .dir.display(), .sandboxes.join(", ")
+    )]
+    RecordsGone {
+        /// Where they were.
+        dir: PathBuf,
+        /// The sandboxes, by their IDs.
+        sandboxes: Vec<String>,
+    },
     /// The images cannot be used.
     #[error(transparent)]
     Images(#[from] keelet_image::Error),
@@ -95,11 +117,13 @@ impl Engine {
             return Err(OpenError::NotRoot);
         }
         let io = |what: String| move |error| OpenError::Io { what, error };
-        for dir in [settings.root.clone(), settings.images.clone(), settings.sandboxes(), settings.pod_files()] {
+        // Before anything is made or removed: an empty directory does not mean that no pods run.
+        let shims = shims_beside(&settings.sandboxes()).await?;
+        for dir in settings.places() {
             make_private(&dir).map_err(io(dir.display().to_string()))?;
         }
         let owner = Some(settings.sandboxes());
-        let options = keelet_image::Options { owner, ..keelet_image::Options::default() };
+        let options = keelet_image::Options { owner, in_use: runs_in, ..keelet_image::Options::default() };
         let network = keelet_net::Network::open(settings.network.clone())?;
         let mut beside = JoinSet::new();
         beside.spawn({
@@ -128,7 +152,8 @@ impl Engine {
             );
         }
         let engine = Self { parts: Arc::new(parts) };
-        engine.take_up().await?;
+        engine.take_up(&shims).await?;
+        audit::start(&engine).await;
         Ok(engine)
     }
 
@@ -152,8 +177,9 @@ impl Engine {
         self.parts.pulls.now()
     }
 
-    /// Everything that an earlier server left: sandboxes it finished are kept, others removed.
-    async fn take_up(&self) -> Result<(), OpenError> {
+    /// Everything that an earlier server left: sandboxes it finished are kept, others removed. What belongs to the shims of others
+    /// is left alone, whatever our own directories say of it.
+    async fn take_up(&self, shims: &[Living]) -> Result<(), OpenError> {
         let (mut finished, mut unfinished) = (Vec::new(), Vec::new());
         for dir in subdirectories(&self.parts.settings.sandboxes())? {
             let id = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -182,7 +208,8 @@ impl Engine {
         for (id, dir) in unfinished {
             self.remove_unfinished(&id, &dir).await;
         }
-        let live: BTreeSet<_> = self.tables().sandboxes.keys().cloned().collect();
+        let mut live: BTreeSet<_> = self.tables().sandboxes.keys().cloned().collect();
+        live.extend(shims.iter().filter(|shim| !shim.is_in(&self.parts.settings.sandboxes())).map(Living::sandbox));
         if let Err(error) = self.parts.network.sweep(&live).await {
             tracing::warn!(%error, "what earlier pods left of their network cannot be removed");
         }
@@ -291,6 +318,29 @@ impl std::fmt::Debug for Engine {
     }
 }
 
+/// The shims that run on this machine, unless one of this directory has no records there.
+async fn shims_beside(sandboxes: &Path) -> Result<Vec<Living>, OpenError> {
+    let unknown = |error| OpenError::Io { what: "the processes of this machine".to_owned(), error };
+    let mut looks = 0;
+    loop {
+        let dir = sandboxes.to_owned();
+        let look = move || -> io::Result<(Vec<Living>, Vec<String>)> {
+            let shims = living()?;
+            let without = shims.iter().filter(|shim| shim.is_in(&dir) && !records::is_sandbox(&shim.dir));
+            let sandboxes = without.map(Living::sandbox).collect();
+            Ok((shims, sandboxes))
+        };
+        let (shims, without) = outcome(tokio::task::spawn_blocking(look)).await.map_err(unknown)?;
+        looks += 1;
+        if without.is_empty() {
+            return Ok(shims);
+        } else if looks > LEAVING {
+            return Err(OpenError::RecordsGone { dir: sandboxes.to_owned(), sandboxes: without });
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
 fn one<'a, T>(table: &'a BTreeMap<String, T>, id: &str) -> Option<&'a T> {
     if id.is_empty() {
         return None;
@@ -302,7 +352,7 @@ fn one<'a, T>(table: &'a BTreeMap<String, T>, id: &str) -> Option<&'a T> {
 }
 
 /// For root alone: requests have secrets in them, and images have programs that run as their owner.
-fn make_private(dir: &Path) -> io::Result<()> {
+pub(crate) fn make_private(dir: &Path) -> io::Result<()> {
     fs::create_dir_all(dir)?;
     fs::set_permissions(dir, fs::Permissions::from_mode(0o700))
 }

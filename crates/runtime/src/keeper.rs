@@ -8,6 +8,7 @@ use std::{
 };
 
 use keelet_shim::{
+    pidfd,
     protocol::{Answer, Request, is_shortage},
     wire::MOST_FDS,
 };
@@ -15,6 +16,7 @@ use keelet_shim::{
 use crate::{
     container::Container,
     engine::{Engine, Parts},
+    records,
     sandbox::Sandbox,
     shim::{Connection, Ended, Shim, ShimError},
 };
@@ -117,6 +119,16 @@ async fn watched(engine: &Engine, sandbox: &Arc<Sandbox>) -> Result<Option<Conne
 /// A new shim. What was about to start when the old one went is ended: nobody would ever know of it.
 async fn replace(engine: &Engine, sandbox: &Arc<Sandbox>) -> Result<Option<(Connection, Vec<Ended>)>, ShimError> {
     let mut running = 0;
+    // No shim can work on a directory that is gone. What runs goes on until it is stopped; then this is how its end is known.
+    if !records::is_sandbox(&sandbox.dir) {
+        for container in engine.containers_of(&sandbox.id) {
+            let handle = container.handle_without_shim()?;
+            if handle.is_none_or(pidfd::has_ended) {
+                give_up(engine, &container).await?;
+            }
+        }
+        return Ok(None);
+    }
     for container in engine.containers_of(&sandbox.id) {
         match container.handle_without_shim()? {
             Some(_) => running += 1,

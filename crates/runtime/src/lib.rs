@@ -20,7 +20,9 @@
 //! | shims: starting, asking, replacing | `shim`, `keeper` |
 //! | commands, sessions | `exec`, `streams` |
 //! | usage | `stats`, `update` |
+//! | noticing what was removed by other programs | `audit` |
 
+mod audit;
 mod container;
 mod engine;
 mod events;
@@ -30,6 +32,7 @@ mod image_service;
 mod keeper;
 mod pulls;
 mod records;
+mod remains;
 mod sandbox;
 mod security;
 mod service;
@@ -46,5 +49,6 @@ pub use keelet_image::Image;
 pub use self::{
     engine::Engine,
     pulls::Pulling,
+    remains::{end_without_records, has_records, pods_in, runs_in},
     settings::{OciRuntime, PidsLimit, RootfsImages, Settings},
 };

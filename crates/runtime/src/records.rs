@@ -69,8 +69,17 @@ pub(crate) fn write_sandbox_config(dir: &Path, config: &v1::PodSandboxConfig) ->
     fs::write(dir.join(SANDBOX), config.encode_to_vec())
 }
 
+pub(crate) fn read_sandbox_config(dir: &Path) -> io::Result<v1::PodSandboxConfig> {
+    decode(&dir.join(SANDBOX))
+}
+
 pub(crate) fn read_sandbox(dir: &Path) -> io::Result<(v1::PodSandboxConfig, SandboxRecord)> {
-    Ok((decode(&dir.join(SANDBOX))?, protocol::read(&dir.join(RECORD))?))
+    Ok((read_sandbox_config(dir)?, protocol::read(&dir.join(RECORD))?))
+}
+
+/// Whether a directory has the request for a sandbox, which is there before its shim.
+pub(crate) fn is_sandbox(dir: &Path) -> bool {
+    dir.join(SANDBOX).exists()
 }
 
 pub(crate) fn write_container_config(dir: &Path, config: &v1::ContainerConfig) -> io::Result<()> {

@@ -1,22 +1,27 @@
 //! Sandboxes: the namespaces, the address and the files that a pod's containers share.
 
 use std::{
+    collections::BTreeMap,
     fs, io,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
-use keelet_cri::v1::{self, NamespaceMode};
+use keelet_cri::{
+    LOST,
+    v1::{self, NamespaceMode},
+};
 use keelet_net::{PodNetwork, PortMapping, Protocol};
 use keelet_shim::{
+    living::living,
     pidfd,
     protocol::{self, CONTAINERS, PAUSE, Request, Users},
 };
 use tonic::Status;
 
 use crate::{
-    engine::{Engine, new_id, now},
+    engine::{Engine, make_private, new_id, now},
     files, keeper,
     records::{self, RECORD, SandboxRecord},
     shim::{Shim, ShimError},
@@ -35,6 +40,8 @@ pub(crate) struct Sandbox {
     /// Stopping, removing and making containers take turns.
     pub(crate) turn: tokio::sync::Mutex<()>,
     leaving: std::sync::atomic::AtomicBool,
+    /// What is missing of it, once that was noticed.
+    lost: OnceLock<String>,
 }
 
 // === impl Sandbox ===
@@ -55,6 +62,7 @@ impl Sandbox {
             pause,
             turn: tokio::sync::Mutex::default(),
             leaving: false.into(),
+            lost: OnceLock::new(),
         })
     }
 
@@ -63,11 +71,31 @@ impl Sandbox {
     }
 
     pub(crate) fn is_ready(&self) -> bool {
-        !self.is_stopped() && self.pause.as_ref().is_some_and(|pause| !pidfd::has_ended(pause))
+        !self.is_stopped()
+            && self.lost.get().is_none()
+            && self.pause.as_ref().is_some_and(|pause| !pidfd::has_ended(pause))
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
         self.record().stopped
+    }
+
+    /// Takes it for lost from now on. Whether that is new.
+    pub(crate) fn lose(&self, missing: String) -> bool {
+        self.lost.set(missing).is_ok()
+    }
+
+    /// The namespace of its network; none if it has the node's, or is not there any more.
+    pub(crate) fn own_network(&self) -> Option<PathBuf> {
+        (self.namespaces().network != NamespaceMode::Node as i32 && self.is_ready()).then(|| netns(self.pause_pid()))
+    }
+
+    /// Its annotations, with what is missing of it.
+    fn annotations(&self) -> BTreeMap<String, String> {
+        let mut annotations = self.config.annotations.clone();
+        annotations.remove(LOST);
+        annotations.extend(self.lost.get().map(|missing| (LOST.to_owned(), missing.clone())));
+        annotations
     }
 
     /// Whether its shim was told to go.
@@ -95,7 +123,7 @@ impl Sandbox {
             state: self.state().into(),
             created_at: record.created_at,
             labels: self.config.labels.clone(),
-            annotations: self.config.annotations.clone(),
+            annotations: self.annotations(),
             runtime_handler: record.runtime_handler,
         }
     }
@@ -116,7 +144,7 @@ impl Sandbox {
             network: Some(network),
             linux: Some(v1::LinuxPodSandboxStatus { namespaces: Some(namespaces) }),
             labels: self.config.labels.clone(),
-            annotations: self.config.annotations.clone(),
+            annotations: self.annotations(),
             runtime_handler: record.runtime_handler,
         }
     }
@@ -199,6 +227,11 @@ impl Engine {
         }
     }
 
+    /// Makes the directories of the runtime, for root alone; those that were removed meanwhile too.
+    pub(crate) fn make_places(&self) -> io::Result<()> {
+        self.parts.settings.places().iter().try_for_each(|place| make_private(place))
+    }
+
     async fn make_sandbox(
         &self,
         id: &str,
@@ -209,6 +242,7 @@ impl Engine {
         let prepared = config.clone();
         let (place, files) = (dir.to_owned(), self.parts.settings.pod_files().join(id));
         let users = users::of(&config)?;
+        self.make_places().map_err(|error| internal("the directories of pods", &error))?;
         self.blocking(move |_| prepare(&place, &files, &prepared, users))
             .await
             .map_err(|error| internal("the pod's files", &error))?;
@@ -272,7 +306,10 @@ impl Engine {
         {
             let _ = pidfd::send_signal(pause, libc::SIGKILL);
         }
-        let _ = Shim::of(dir).done(&Request::Quit { kill: true }, &[]).await;
+        if Shim::of(dir).done(&Request::Quit { kill: true }, &[]).await.is_err() {
+            let dir = dir.to_owned();
+            self.blocking(move |_| kill_shim(&dir)).await;
+        }
         let (place, cgroup) = (dir.to_owned(), format!("{}/{id}", self.parts.settings.cgroup));
         let files = self.parts.settings.pod_files().join(id);
         self.blocking(move |parts| {
@@ -332,7 +369,10 @@ impl Engine {
             self.remove_container(&container.id).await?;
         }
         sandbox.leaving.store(true, std::sync::atomic::Ordering::Release);
-        let _ = sandbox.shim().done(&Request::Quit { kill: true }, &[]).await;
+        if sandbox.shim().done(&Request::Quit { kill: true }, &[]).await.is_err() {
+            let dir = sandbox.dir.clone();
+            self.blocking(move |_| kill_shim(&dir)).await;
+        }
         let (dir, cgroup) =
             (sandbox.dir.clone(), cgroup_parent(&self.parts.settings.cgroup, &sandbox.id, &sandbox.config));
         let own = has_own_cgroup(&sandbox.config);
@@ -465,6 +505,13 @@ fn prepare(dir: &Path, files: &Path, config: &v1::PodSandboxConfig, users: Optio
         files::mount_shm(dir, root.unwrap_or_default())?;
     }
     Ok(())
+}
+
+/// Ends a shim that cannot be told to go, because its socket is gone.
+fn kill_shim(dir: &Path) {
+    for shim in living().unwrap_or_default().iter().filter(|shim| shim.dir == dir) {
+        shim.kill();
+    }
 }
 
 /// Removes a sandbox's directory and its files elsewhere; what is mounted first.

@@ -136,6 +136,9 @@ impl PidsLimit {
 // === impl Settings ===
 
 impl Settings {
+    /// The cgroup that takes in pods, unless another one is set.
+    pub(crate) const CGROUP: &str = "/keelet";
+
     /// The usual settings below these two directories.
     pub fn new(root: &Path, state: &Path) -> Self {
         let mut pull = keelet_image::PullOptions::default();
@@ -147,8 +150,8 @@ impl Settings {
             pull,
             network: keelet_net::Settings::new(root.join("network")),
             executable: None,
-            shim: vec!["shim".to_owned()],
-            cgroup: "/keelet".to_owned(),
+            shim: vec![keelet_shim::living::ARGUMENT.to_owned()],
+            cgroup: Self::CGROUP.to_owned(),
             pids_limit: PidsLimit::Usual,
             oci_runtime: OciRuntime::default(),
             rootfs_images: RootfsImages::default(),
@@ -156,7 +159,12 @@ impl Settings {
     }
 
     pub(crate) fn sandboxes(&self) -> PathBuf {
-        self.state.join("sandboxes")
+        self.state.join(keelet_shim::living::SANDBOXES)
+    }
+
+    /// All directories that the runtime makes for root alone.
+    pub(crate) fn places(&self) -> [PathBuf; 4] {
+        [self.root.clone(), self.images.clone(), self.sandboxes(), self.pod_files()]
     }
 
     /// Files of pods that their containers may write to. What goes with the boot is in memory, and no pod's to fill.

@@ -24,6 +24,7 @@ pub mod cgroup;
 pub mod devices_v2;
 mod exec;
 mod finish;
+pub mod living;
 mod logfile;
 mod maker;
 mod null;

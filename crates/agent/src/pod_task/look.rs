@@ -81,13 +81,15 @@ async fn see_sandbox(
         std::iter::once(network.ip.clone()).chain(more).filter(|ip| !ip.is_empty())
     });
     let nodes = node.facts.address.iter().filter(|_| host_network).cloned();
+    let ready = status.state == v1::PodSandboxState::SandboxReady as i32;
     Ok(Some(Sandbox {
         id: status.id,
-        ready: status.state == v1::PodSandboxState::SandboxReady as i32,
+        ready,
         attempt: status.metadata.map_or(0, |metadata| metadata.attempt),
         created_at: wall(status.created_at),
         ips: own.chain(nodes).collect(),
         host_network,
+        lost: status.annotations.get(keelet_cri::LOST).filter(|_| !ready).cloned(),
     }))
 }
 

@@ -218,6 +218,7 @@ impl Stage {
                     created_at: wall,
                     ips: vec!["10.0.0.7".to_owned()],
                     host_network: false,
+                    lost: None,
                 });
             }
             Operation::StopSandbox { sandbox } => {

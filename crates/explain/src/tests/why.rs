@@ -178,6 +178,27 @@ fn a_running_pod_rests_on_starts_exits_sandbox_and_spec() {
     assert!(chain(&plain, &condition(ConditionType::Initialized)).ends_with("the pod has no init containers"));
 }
 
+/// DIR-6: what was missing of a sandbox is told while there is none, and later of the containers that were stopped with it.
+#[test]
+fn a_lost_sandbox_is_told_with_what_was_missing() {
+    let damaged = || {
+        let mut stage = Stage::new("  containers: [{name: a, image: b}]");
+        stage.settle().seconds(10);
+        for sandbox in &mut stage.observed.sandboxes {
+            (sandbox.ready, sandbox.lost) = (false, Some("its interface kl0 is gone".to_owned()));
+        }
+        stage
+    };
+    let mut stage = damaged();
+    stage.hold("Stop").settle();
+    let said = chain(&stage, &condition(ConditionType::PodReadyToStartContainers));
+    assert!(said.contains("the newest sandbox is not ready: its interface kl0 is gone"), "{said}");
+    let mut stage = damaged();
+    stage.settle().seconds(5);
+    let said = chain(&stage, &Subject::RestartCount("a".to_owned()));
+    assert!(said.contains("the sandbox it lived in is gone") && said.contains("its interface kl0 is gone"), "{said}");
+}
+
 /// KEEP-9, CON-9: `Carried` by a probe of an earlier run of the agent.
 #[test]
 fn what_an_agent_restart_keeps_names_the_probe_and_the_restart() {

@@ -382,7 +382,7 @@ fn tone(what: &What) -> Tone {
         | What::Killing { .. }
         | What::Rejected { .. }
         | What::Ready { value: false, .. }
-        | What::Sandbox { id: None }
+        | What::Sandbox { id: None, .. }
         | What::Condition { kind: ConditionType::Ready, status: Truth::False | Truth::Unknown, .. }
         | What::Phase { phase: Phase::Failed } => Tone::Bad,
         What::Sandbox { .. }

@@ -197,7 +197,7 @@ impl<'k, 'a> Chain<'k, 'a> {
                 .iter()
                 .map(|gate| Link::evidence(format!("readiness gate {gate:?}, which somebody else sets, is not True")))
                 .collect(),
-            Because::Sandbox { id } => vec![self.sandbox(id.as_deref()).proof(because)],
+            Because::Sandbox { id, .. } => vec![self.sandbox(id.as_deref()).proof(because)],
             Because::Ending { .. } => vec![self.ending(way)],
             Because::Spec => vec![Link::evidence(self.spec(subject)).proof(because)],
             Because::Kept => self.kept(subject, way),

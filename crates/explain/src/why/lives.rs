@@ -5,7 +5,7 @@ use std::time::Duration;
 use keelet_lifecycle::{
     Because, Moment, Subject,
     evidence::ExitCause,
-    journal::{RestartAllStep, What},
+    journal::{Note, RestartAllStep, What},
     operation::{KillReason, OpKey, Outcome},
     probe::{Basis, Verdict},
     restart::Trigger,
@@ -205,8 +205,24 @@ impl Chain<'_, '_> {
         }
         if let Some(note) = self.known.kill(id, reason) {
             link.at = Some(note.at);
+            link.because.extend(self.loss_behind(reason, note));
         }
         link
+    }
+
+    /// What was missing of the sandbox whose containers were stopped, where the runtime said so. The loss is noted with the first
+    /// container that is stopped for it, just after it.
+    fn loss_behind(&self, reason: KillReason, kill: &Note) -> Option<Link> {
+        if reason != KillReason::SandboxGone {
+            return None;
+        }
+        let journal = &self.known.journal;
+        let (before, after) = journal.split_at(journal.iter().position(|note| note == kill)?);
+        let of_sandbox = |note: &&Note| matches!(note.what, What::Sandbox { .. });
+        let is_loss = |note: &&Note| matches!(note.what, What::Sandbox { lost: Some(_), .. });
+        let note = after.iter().find(of_sandbox).filter(is_loss);
+        let note = note.or_else(|| before.iter().rev().find(of_sandbox).filter(is_loss))?;
+        Some(Link::evidence(sentence::note_sentence(note, self.now)).at(note.at))
     }
 
     /// Stops and removals that keep failing.

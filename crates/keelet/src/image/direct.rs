@@ -53,7 +53,8 @@ impl Direct {
             fs::create_dir_all(directory).with_context(unusable)?;
             fs::set_permissions(directory, Permissions::from_mode(0o700)).with_context(unusable)?;
         }
-        Ok(Self { store: Store::open(directory).with_context(unusable)? })
+        let options = keelet_image::Options { in_use: keelet_runtime::runs_in, ..keelet_image::Options::default() };
+        Ok(Self { store: Store::open_with(directory, options).with_context(unusable)? })
     }
 
     /// All images, ordered as an agent has them. What containers stand on is pinned, whoever runs them.

@@ -55,6 +55,7 @@ impl Runtime {
                 created_at: now.wall,
                 ips: vec!["10.0.0.2".into()],
                 host_network: false,
+                lost: None,
             }),
             Operation::Launch { container, attempt, sandbox } => self.containers.push(Instance {
                 id: format!("containerd://{container}-{attempt}"),

@@ -291,10 +291,10 @@ impl Scribe<'_> {
             return;
         }
         let because = self.because(&Subject::Condition(new.kind.clone()));
-        if let (ConditionType::PodReadyToStartContainers, Some(Because::Sandbox { id })) = (&new.kind, &because)
+        if let (ConditionType::PodReadyToStartContainers, Some(Because::Sandbox { id, lost })) = (&new.kind, &because)
             && (old.is_some() || id.is_some())
         {
-            self.note(self.now, What::Sandbox { id: id.clone() }, None);
+            self.note(self.now, What::Sandbox { id: id.clone(), lost: lost.clone() }, None);
         }
         let (kind, reason) = (new.kind.clone(), new.reason.clone());
         self.note(self.now, What::Condition { kind, status: new.status, reason }, because);

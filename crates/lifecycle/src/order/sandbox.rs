@@ -15,24 +15,30 @@ use crate::{
 pub(crate) enum SandboxView<'a> {
     /// This one is in use.
     Usable(&'a Sandbox),
-    /// None is, and that is why.
-    Unusable(&'static str),
+    /// None is.
+    Unusable {
+        /// Why.
+        why: &'static str,
+        /// What is missing of the newest one, where the runtime says so.
+        lost: Option<&'a str>,
+    },
 }
 
 /// What there is of a sandbox.
 pub(crate) fn view<'a>(pod: &Pod, observed: &'a Observed) -> SandboxView<'a> {
     let newest = observed.sandboxes.iter().max_by_key(|sandbox| (sandbox.attempt, sandbox.created_at));
     let ready = observed.sandboxes.iter().filter(|sandbox| sandbox.ready).count();
+    let unusable = |why| SandboxView::Unusable { why, lost: None };
     match newest {
-        None => SandboxView::Unusable("no sandbox has been created"),
-        Some(_) if ready > 1 => SandboxView::Unusable("several sandboxes are ready"),
-        Some(sandbox) if !sandbox.ready => SandboxView::Unusable("the newest sandbox is not ready"),
+        None => unusable("no sandbox has been created"),
+        Some(_) if ready > 1 => unusable("several sandboxes are ready"),
+        Some(sandbox) if !sandbox.ready => {
+            SandboxView::Unusable { why: "the newest sandbox is not ready", lost: sandbox.lost.as_deref() }
+        }
         Some(sandbox) if sandbox.host_network != pod.host_network => {
-            SandboxView::Unusable("the sandbox is not in the network that the spec asks for")
+            unusable("the sandbox is not in the network that the spec asks for")
         }
-        Some(sandbox) if !sandbox.host_network && sandbox.ips.is_empty() => {
-            SandboxView::Unusable("the sandbox has no address")
-        }
+        Some(sandbox) if !sandbox.host_network && sandbox.ips.is_empty() => unusable("the sandbox has no address"),
         Some(sandbox) => SandboxView::Usable(sandbox),
     }
 }
@@ -40,6 +46,10 @@ pub(crate) fn view<'a>(pod: &Pod, observed: &'a Observed) -> SandboxView<'a> {
 /// Clears what is left of sandboxes that cannot be used, then makes a new one.
 pub(crate) fn rebuild(draft: &mut Draft<'_>) {
     let observed = draft.observed;
+    // What took its files may have taken the pod's volumes too. Those that are there stay as they are.
+    if observed.sandboxes.iter().any(|sandbox| sandbox.lost.is_some()) {
+        draft.evidence.volatile.volumes_ready = false;
+    }
     let mut busy = false;
     for instance in observed.containers.iter().filter(|instance| instance.may_run()) {
         let grace = draft.pod.termination_grace;

@@ -20,7 +20,7 @@ use crate::{
 pub(crate) fn proceed(draft: &mut Draft<'_>) {
     let sandbox = match view(draft.pod, draft.observed) {
         SandboxView::Usable(sandbox) => sandbox,
-        SandboxView::Unusable(_) => {
+        SandboxView::Unusable { .. } => {
             without_sandbox(draft);
             return;
         }

@@ -128,7 +128,7 @@ fn pod_status(draft: &Draft<'_>, why: &mut Vec<Why>) -> PodStatus {
     let ips = match order::view(pod, draft.observed) {
         SandboxView::Usable(sandbox) => sandbox.ips.clone(),
         // The address of a pod that is on its way out stays known until it is gone.
-        SandboxView::Unusable(_) => previous
+        SandboxView::Unusable { .. } => previous
             .filter(|_| draft.evidence.durable.ending.is_some())
             .map(|previous| previous.pod_ips.iter().map(|ip| ip.ip.clone()).collect())
             .unwrap_or_default(),
@@ -231,9 +231,11 @@ fn conditions(draft: &Draft<'_>, all: &[ContainerStatus], phase: Phase, why: &mu
     let previous = draft.evidence.durable.published.as_ref();
     let was_initialized = previous.is_some_and(|status| status.is_true(&ConditionType::Initialized));
     let sandbox = match order::view(pod, draft.observed) {
-        SandboxView::Usable(sandbox) => Finding::holds(Because::Sandbox { id: Some(sandbox.id.clone()) }),
-        SandboxView::Unusable(reason) => {
-            Finding::fails("PodSandboxNotReady", Some(reason.to_owned()), Because::Sandbox { id: None })
+        SandboxView::Usable(sandbox) => Finding::holds(Because::Sandbox { id: Some(sandbox.id.clone()), lost: None }),
+        SandboxView::Unusable { why, lost } => {
+            let message = lost.map_or_else(|| why.to_owned(), |lost| format!("{why}: {lost}"));
+            let because = Because::Sandbox { id: None, lost: lost.map(str::to_owned) };
+            Finding::fails("PodSandboxNotReady", Some(message), because)
         }
     };
     let containers = containers_ready(pod, all, phase);

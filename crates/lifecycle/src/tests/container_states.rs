@@ -50,6 +50,7 @@ fn found(spec: &str, instances: Vec<Instance>) -> World {
         created_at: wall(-10_000),
         ips: vec!["10.0.0.1".to_owned()],
         host_network: false,
+        lost: None,
     });
     world.observed.containers = instances;
     world.hold(|_| true).plan_once();

@@ -102,6 +102,7 @@ fn situation(policy: &str, init: &str, seen: &[(&str, &str)], marks: &[(&str, Ma
         created_at: Wall::from_millis(BEGINNING - 60_000),
         ips: vec!["10.0.0.1".to_owned()],
         host_network: false,
+        lost: None,
     });
     for (number, (name, what)) in seen.iter().enumerate() {
         let mut found = instance(name, number, what);

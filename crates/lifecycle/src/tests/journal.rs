@@ -65,7 +65,7 @@ fn brief(what: &What) -> String {
         What::RestartAll { step, .. } => format!("restart all {step:?}"),
         What::Killing { container, reason, grace, .. } => format!("kill {container} {reason:?} in {grace:?}"),
         What::SandboxRequested { attempt } => format!("sandbox requested {attempt}"),
-        What::Sandbox { id } => format!("sandbox {}", id.as_deref().unwrap_or("gone")),
+        What::Sandbox { id, .. } => format!("sandbox {}", id.as_deref().unwrap_or("gone")),
         What::Launching { container, attempt } => format!("launch {container} {attempt}"),
         What::Running { container, attempt, .. } => format!("{container} runs {attempt}"),
         What::RestartCount { container, count } => format!("{container} restarts {count}"),

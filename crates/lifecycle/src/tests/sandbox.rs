@@ -33,6 +33,7 @@ fn sandbox(id: &str, attempt: u32) -> Sandbox {
         created_at: Wall::from_millis(BEGINNING),
         ips: vec!["10.1.1.1".to_owned()],
         host_network: false,
+        lost: None,
     }
 }
 
@@ -262,4 +263,26 @@ fn a_sandbox_that_cannot_be_cleared_away_is_tried_again() {
     world.failing.clear();
     world.seconds(10);
     assert_eq!(world.stage(), Stage::Gone);
+}
+
+/// DIR-6: the runtime says what is missing of a sandbox. The condition repeats it, volumes are prepared again,
+/// and the sandbox is replaced.
+#[test]
+fn a_lost_sandbox_is_replaced_and_the_reason_is_kept() {
+    let mut world = World::with_spec(ONE);
+    world.settle().seconds(5);
+    let mark = world.mark();
+    world.observed.sandboxes[0].ready = false;
+    world.observed.sandboxes[0].lost = Some("its interface kl0 is gone".to_owned());
+    world.hold(|operation| matches!(operation, Operation::Stop { .. })).settle();
+    let message = world.condition(ConditionType::PodReadyToStartContainers).message.clone();
+    assert_eq!(message.as_deref(), Some("the newest sandbox is not ready: its interface kl0 is gone"));
+    world.release();
+    world.settle();
+    assert_eq!(
+        kinds(&world.since(mark)),
+        ["Stop", "RemoveSandbox", "PrepareVolumes", "CreateSandbox", "Launch"],
+        "volumes may be gone with the rest"
+    );
+    assert_eq!(world.running(), ["c"].into());
 }

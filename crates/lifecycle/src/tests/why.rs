@@ -85,7 +85,7 @@ fn a_running_pod_rests_on_starts_exits_and_probes() {
     assert_eq!(condition(&world, ConditionType::ContainersReady), names(&["main", "plain"]));
     assert_eq!(condition(&world, ConditionType::Ready), names(&["main", "plain"]));
     assert_eq!(condition(&world, ConditionType::PodScheduled), Because::Spec);
-    let sandbox = Because::Sandbox { id: Some("sandbox-1".to_owned()) };
+    let sandbox = Because::Sandbox { id: Some("sandbox-1".to_owned()), lost: None };
     assert_eq!(condition(&world, ConditionType::PodReadyToStartContainers), sandbox);
     assert_eq!(because(&world, Subject::Phase), names(&["setup", "main", "plain"]));
 }
@@ -144,7 +144,7 @@ fn an_ending_pod_rests_on_what_ended_it() {
     world.release();
     assert_eq!(because(&world, Subject::Phase), Because::Ending { cause: EndingCause::Deleted, since });
     assert_eq!(condition(&world, ConditionType::ContainersReady), names(&["main", "plain"]));
-    assert_eq!(condition(&world, ConditionType::PodReadyToStartContainers), Because::Sandbox { id: None });
+    assert_eq!(condition(&world, ConditionType::PodReadyToStartContainers), Because::Sandbox { id: None, lost: None });
 }
 
 /// RALL-14, RALL-20: while all containers restart, phase, condition and waiting containers name the trigger.

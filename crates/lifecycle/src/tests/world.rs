@@ -436,6 +436,7 @@ impl World {
                     created_at: wall,
                     ips: if self.pod.host_network { Vec::new() } else { vec![format!("10.0.0.{number}")] },
                     host_network: self.pod.host_network,
+                    lost: None,
                 });
             }
             Operation::StopSandbox { sandbox } => {

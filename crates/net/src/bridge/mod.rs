@@ -210,6 +210,18 @@ impl Bridge<'_> {
         })
     }
 
+    /// What is missing between the bridge and a sandbox, among all links of the node.
+    pub(crate) fn missing(&self, sandbox: &str, links: &[Link]) -> Option<String> {
+        let (bridge, host_end) = (&self.settings.bridge, names::host_end(sandbox));
+        let named = |name: &str| links.iter().find(|link| link.name == name);
+        match (named(bridge), named(&host_end)) {
+            (None, _) => Some(format!("the bridge {bridge} is gone")),
+            (_, None) => Some(format!("its interface {host_end} is gone")),
+            (Some(bridge), Some(link)) if link.controller == Some(bridge.index) => None,
+            (Some(_), Some(_)) => Some(format!("its interface {host_end} is not in the bridge {bridge}")),
+        }
+    }
+
     /// Host ends in the bridge that belong to none of `live`.
     pub(crate) fn sweep_links(&self, live: &BTreeSet<String>) -> Result<(), Error> {
         let wanted: BTreeSet<String> = live.iter().map(|sandbox| names::host_end(sandbox)).collect();

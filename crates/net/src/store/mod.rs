@@ -155,7 +155,16 @@ impl Store {
     pub(crate) fn lock(&self) -> Result<Books, Error> {
         let path = self.dir.join("lock");
         let mut options = OpenOptions::new();
-        let file = options.create(true).truncate(false).write(true).open(&path).map_err(Error::state("open", &path))?;
+        options.create(true).truncate(false).write(true);
+        let file = match options.open(&path) {
+            // Removed while pods run: what they have is known to the kernel, and the books begin anew.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Store::open(&self.dir)?;
+                options.open(&path)
+            }
+            opened => opened,
+        };
+        let file = file.map_err(Error::state("open", &path))?;
         file.lock().map_err(Error::state("lock", &path))?;
         Ok(Books { dir: self.dir.clone(), known: RefCell::default(), _lock: file })
     }

@@ -10,6 +10,7 @@
 
 mod attach;
 mod confinement;
+mod damage;
 mod differential;
 mod errors;
 mod exec;
@@ -98,6 +99,7 @@ fn all_cases() -> Vec<Case> {
         images::CASES,
         survival::CASES,
         keeping::CASES,
+        damage::CASES,
         users::CASES,
         differential::CASES,
     ]

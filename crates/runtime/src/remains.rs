@@ -1,0 +1,75 @@
+//! What is left of pods whose server is gone for good: naming it, and ending it where no server can.
+
+use std::{env, fs, io, path::Path};
+
+use keelet_shim::{
+    cgroup::Mounts,
+    living::{Living, living},
+};
+
+use crate::{files, records, settings::Settings};
+
+/// Whether the records of a sandbox are in its directory. Without them no server can adopt it.
+pub fn has_records(dir: &Path) -> bool {
+    records::is_sandbox(dir)
+}
+
+/// Whether pods run whose sandboxes are or were in that directory. What cannot be asked runs.
+pub fn runs_in(sandboxes: &Path) -> bool {
+    living().map_or(true, |shims| shims.iter().any(|shim| shim.is_in(sandboxes))) || has_processes(sandboxes)
+}
+
+/// Containers run on without their shim.
+fn has_processes(sandboxes: &Path) -> bool {
+    let entries = fs::read_dir(sandboxes).into_iter().flatten().flatten();
+    let cgroups: Vec<_> =
+        entries.map(|entry| format!("{}/{}", Settings::CGROUP, entry.file_name().to_string_lossy())).collect();
+    !cgroups.is_empty()
+        && Mounts::find().map_or(true, |mounts| cgroups.iter().any(|cgroup| !mounts.processes(cgroup).is_empty()))
+}
+
+/// The pods that have a sandbox in that directory, each as namespace and name.
+pub fn pods_in(sandboxes: &Path) -> Vec<String> {
+    let entries = fs::read_dir(sandboxes).into_iter().flatten().flatten();
+    let name = |dir: &Path| records::read_sandbox_config(dir).ok()?.metadata;
+    let mut names: Vec<String> =
+        entries.filter_map(|entry| name(&entry.path())).map(|pod| format!("{}/{}", pod.namespace, pod.name)).collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// Ends pods whose records are gone, by what the kernel knows of them: processes, cgroups, mounts, interfaces. The bridge goes with
+/// the last of them if it is named and nothing else is plugged in.
+///
+/// # Errors
+///
+/// The first failure; the others are still ended.
+pub async fn end_without_records(shims: &[Living], bridge: Option<&str>) -> io::Result<()> {
+    let books = env::temp_dir().join(format!("keelet-clean-{}", std::process::id()));
+    let mut settings = keelet_net::Settings::new(&books);
+    if let Some(bridge) = bridge {
+        bridge.clone_into(&mut settings.bridge);
+    }
+    let network = keelet_net::Network::open(settings).map_err(io::Error::other)?;
+    let cgroups = Mounts::find()?;
+    let mut first = Ok(());
+    for shim in shims {
+        shim.kill();
+        let sandbox = shim.sandbox();
+        let cgroup = format!("{}/{sandbox}", Settings::CGROUP);
+        let (cgroups, dir) = (cgroups.clone(), shim.dir.clone());
+        let ended = tokio::task::spawn_blocking(move || {
+            cgroups.clear(&cgroup)?;
+            files::unmount_shm(&dir)?;
+            match fs::remove_dir_all(&dir) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            }
+        });
+        let detached = network.detach(&sandbox, None).await.map_err(io::Error::other);
+        first = first.and(ended.await.map_err(io::Error::other)?).and(detached);
+    }
+    let _ = fs::remove_dir_all(books);
+    first
+}
