@@ -42,7 +42,14 @@ use self::{
     options::{Options, read_config},
     systemd::ServiceManager,
 };
-use crate::{embedded, gates::Gates, number, paths::Paths, rules, style};
+use crate::{
+    claim::{Claim, Extra, Holder},
+    embedded,
+    gates::Gates,
+    number,
+    paths::Paths,
+    rules, style,
+};
 
 /// Run the node agent: pods from a directory of manifests, on a container runtime
 ///
@@ -171,7 +178,10 @@ async fn serve(args: &Args) -> Result<()> {
             args.embedded.clone()
         }
     };
-    let embedded::Choice { runtime, images } = embedded::choose(endpoint, &options.paths, &embedded, None).await?;
+    let named = embedded::named(endpoint, &embedded)?;
+    let mut claim = Claim::take(&options.paths, Holder::Agent, Extra::default()).await?;
+    let choice = embedded::choose(named, &options.paths, &claim, &embedded, None).await?;
+    let embedded::Choice { runtime, images } = choice;
     let readers = Arc::new(LocalReaders::default());
     let (recovered, lost_copies) = recovered(&options.paths, clock.now().boot_id, &features);
     let facts = options.facts(args)?;
@@ -221,7 +231,8 @@ async fn serve(args: &Args) -> Result<()> {
         source: Arc::new(listings.clone()),
         images,
     };
-    let served = local::serve(socket, options.healthz(args), Arc::new(api));
+    let api = Arc::new(api);
+    let mut served = local::serve(socket, options.healthz(args), Arc::clone(&api));
     let mut source = ManifestDir::new(&options.manifests, features, Strictness::Strict).beside(recovered);
     if lost_copies {
         source = source.with_lost_copies();
@@ -243,6 +254,11 @@ async fn serve(args: &Args) -> Result<()> {
                 bell.notify_one();
                 agent.look_at_objects();
                 service_manager.ready(RUNNING);
+            }
+            again = claim.made_again() => {
+                // Not stopped in an orderly way: that would write to a directory that is not ours.
+                again?;
+                local::serve_again(&mut served, &options.paths.socket(), &api).await;
             }
             changed = listings.changed() => {
                 changed.context("the directory of manifests is no longer watched")?;

@@ -20,7 +20,11 @@ use tokio::{
     signal::unix::{SignalKind, signal},
 };
 
-use crate::{paths::Paths, registries::Registries};
+use crate::{
+    claim::{Claim, Extra, Holder},
+    paths::Paths,
+    registries::Registries,
+};
 
 /// The embedded container runtime
 #[derive(Debug, ClapArgs)]
@@ -86,42 +90,51 @@ pub(crate) struct Choice {
 /// Where the images of a node are, below its root directory.
 pub(crate) const IMAGES: &str = "runtime/images";
 
-/// The runtime on that socket, or else the embedded one.
+/// The runtime on that socket, if one is named. Nothing is made or locked before it is known that it can be meant.
+pub(crate) fn named(endpoint: Option<&str>, options: &Options) -> Result<Option<Runtime>> {
+    let Some(endpoint) = endpoint else { return Ok(None) };
+    for (option, is_given) in
+        [("--oci-runtime", options.oci_runtime.is_some()), ("--pod-max-pids", options.pod_max_pids.is_some())]
+    {
+        if is_given {
+            bail!("{option} is for the embedded runtime, and has no effect on {endpoint}");
+        }
+    }
+    options.registries.refuse_beside(endpoint)?;
+    Ok(Some(Runtime::connect(endpoint)?))
+}
+
+/// The runtime that was named, or else the embedded one.
 pub(crate) async fn choose(
-    endpoint: Option<&str>,
+    named: Option<Runtime>,
     paths: &Paths,
+    claim: &Claim,
     options: &Options,
     store: Option<&Path>,
 ) -> Result<Choice> {
-    match endpoint {
-        Some(endpoint) => {
-            for (option, is_given) in
-                [("--oci-runtime", options.oci_runtime.is_some()), ("--pod-max-pids", options.pod_max_pids.is_some())]
-            {
-                if is_given {
-                    bail!("{option} is for the embedded runtime, and has no effect on {endpoint}");
-                }
-            }
-            options.registries.refuse_beside(endpoint)?;
-            Ok(Choice { runtime: Runtime::connect(endpoint)?, images: None })
-        }
-        None => {
-            let mut settings = settings(paths, options)?;
-            settings.images = store.map_or(settings.images, Path::to_owned);
-            // Pods say where they come from, and those that may not name a directory of the node do not get as far as this.
-            settings.rootfs_images = RootfsImages::Allowed;
-            let engine = start(settings).await?;
-            Ok(Choice { runtime: engine.in_process(), images: Some(Arc::new(Store(engine))) })
-        }
+    if let Some(runtime) = named {
+        return Ok(Choice { runtime, images: None });
     }
+    let mut settings = settings(paths, claim.bridge(), options)?;
+    settings.images = store.map_or(settings.images, Path::to_owned);
+    // Pods say where they come from, and those that may not name a directory of the node do not get as far as this.
+    settings.rootfs_images = RootfsImages::Allowed;
+    let engine = start(settings).await?;
+    Ok(Choice { runtime: engine.in_process(), images: Some(Arc::new(Store(engine))) })
 }
 
-fn settings(paths: &Paths, options: &Options) -> Result<Settings> {
+/// The settings of a runtime in these directories.
+pub(crate) fn in_place(paths: &Paths, bridge: Option<&str>) -> Settings {
     let mut settings = Settings::new(&paths.root_dir.join("runtime"), &paths.state_dir.join("runtime"));
     settings.images = paths.root_dir.join(IMAGES);
-    if let Some(bridge) = own_bridge(&paths.root_dir) {
-        settings.network.bridge = bridge;
+    if let Some(bridge) = bridge {
+        bridge.clone_into(&mut settings.network.bridge);
     }
+    settings
+}
+
+fn settings(paths: &Paths, bridge: Option<&str>, options: &Options) -> Result<Settings> {
+    let mut settings = in_place(paths, bridge);
     settings.oci_runtime = options.oci_runtime.clone().unwrap_or_default();
     settings.pids_limit = match options.pod_max_pids.map(u32::try_from) {
         None => PidsLimit::Usual,
@@ -138,20 +151,6 @@ fn pids_limit(text: &str) -> Result<i32, String> {
     limit.ok_or_else(|| {
         format!("must be between 1 and {MOST_PIDS}, or {NO_PIDS_LIMIT} for as many as the node can have")
     })
-}
-
-/// A node has one bridge, and whoever has directories of his own has one of his own, with addresses that nobody else gives
-/// away. Its name follows from the directory, so that the next one on that directory finds it again.
-fn own_bridge(root: &Path) -> Option<String> {
-    if root == Path::new(Paths::ROOT) {
-        return None;
-    }
-    let hash = root
-        .as_os_str()
-        .as_encoded_bytes()
-        .iter()
-        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
-    Some(format!("keelet{hash:08x}"))
 }
 
 // === impl Options ===
@@ -223,7 +222,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 async fn serve(args: &Serve) -> Result<()> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let mut settings = settings(&args.paths.absolute()?, &args.options)?;
+    let paths = args.paths.absolute()?;
+    let mut claim = Claim::take(&paths, Holder::Server, Extra::default()).await?;
+    let mut settings = settings(&paths, claim.bridge(), &args.options)?;
     settings.rootfs_images = if args.allow_rootfs_images { RootfsImages::Allowed } else { RootfsImages::Refused };
     let engine = start(settings).await?;
     let listener = Listener::bind(&args.listen).await.context("--listen")?;
@@ -239,7 +240,11 @@ async fn serve(args: &Serve) -> Result<()> {
         Some((Ok::<_, Infallible>(connection), listener))
     });
     let server = tonic::transport::Server::builder();
-    server.serve_with_incoming_shutdown(engine.server(), Box::pin(connections), stop).await?;
+    let served = server.serve_with_incoming_shutdown(engine.server(), Box::pin(connections), stop);
+    tokio::select! {
+        served = served => served?,
+        error = claim.lost() => return Err(error),
+    }
     tracing::info!("stopping; containers run on");
     Ok(())
 }

@@ -4,6 +4,7 @@ mod absence;
 mod agent;
 mod ask;
 mod change;
+mod claim;
 mod completion;
 mod describe;
 mod embedded;

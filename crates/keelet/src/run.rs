@@ -9,6 +9,7 @@
 mod course;
 mod ending;
 mod frame;
+mod leftovers;
 mod load;
 mod logs;
 mod node;
@@ -33,6 +34,7 @@ use self::{
 };
 use crate::{
     agent::log_to_stderr,
+    claim::{Claim, Extra, Holder},
     embedded,
     gates::Gates,
     output,
@@ -49,14 +51,19 @@ use crate::{
     after_help = "Exit status: 0 all pods succeeded, 1 some pod failed or was deleted, 2 wrong usage, a file that is wrong, or no \
                         runtime, 129 its terminal was closed, 130 interrupted by Ctrl-C, or nobody reads what it \
                         writes, 143 by SIGTERM.\n\n\
+                        A run that was killed (kill -9) leaves its pods. The next one, on any directory, names them, and \
+                        removes what is left of those that have ended; --clean ends the others.\n\n\
                         Ctrl-C stops the pods with their grace periods; a second one kills them at once. Closing the \
                         terminal stops them too, unless it was started with nohup.\n\n\
-                        Examples:\n  keelet run pod.yaml\n  keelet run --logs examples/full.yaml\n  keelet run - < pod.yaml"
+                        Examples:\n  keelet run pod.yaml\n  keelet run --clean\n  keelet run --logs examples/full.yaml\n  keelet run - < pod.yaml"
 )]
 pub(crate) struct Args {
     /// Manifests: files, directories (their *.yaml, *.yml and *.json), or - for standard input
-    #[arg(required = true, value_name = "FILE")]
+    #[arg(required_unless_present = "clean", value_name = "FILE")]
     files: Vec<PathBuf>,
+    /// End and remove the pods that runs which were killed have left, on whatever directory; without files, do nothing else
+    #[arg(long)]
+    clean: bool,
     /// Socket of a container runtime (containerd, CRI-O) instead of the embedded one; not one that the agent of a node uses
     #[arg(long, value_name = "unix:///PATH")]
     container_runtime_endpoint: Option<String>,
@@ -97,6 +104,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     for warning in &warnings {
         output::error(&format!("warning: {warning}"));
     }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    if args.clean || args.container_runtime_endpoint.is_none() {
+        let all_gone = runtime.block_on(leftovers::clear(args.clean))?;
+        if args.files.is_empty() {
+            return Ok(if all_gone { Ending::Succeeded } else { Ending::Failed }.into());
+        }
+    }
     let loaded = load::pods(&args.files, &features);
     let pods = match loaded {
         Ok((pods, warnings)) => {
@@ -108,17 +122,22 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             return Ok(Ending::WrongUsage.into());
         }
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ending = runtime.block_on(async {
         let signals = Signals::listen()?;
         let place = Place::of(args.root_dir.as_deref())?;
-        let endpoint = args.container_runtime_endpoint.as_deref();
+        let named = embedded::named(args.container_runtime_endpoint.as_deref(), &args.embedded)?;
         let store = image_store(args)?;
-        let choice = embedded::choose(endpoint, &place.paths, &args.embedded, store.as_deref()).await?;
+        let extra = Extra { images: store.clone(), temporary: args.root_dir.is_none() };
+        let mut claim = Claim::take(&place.paths, Holder::Run, extra).await?;
+        let choice = embedded::choose(named, &place.paths, &claim, &args.embedded, store.as_deref()).await?;
         // One that does not answer now would leave everybody waiting for nothing.
         choice.runtime.version().await.context("no container runtime to run pods with")?;
         let node = Node::start(choice, pods, features, place, &args.local_objects_dir).await?;
-        let ending = course::follow(&node, signals, args.logs, args.plain || args.verbose > 0, notes).await;
+        let course = course::follow(&node, signals, args.logs, args.plain || args.verbose > 0, notes);
+        let ending = tokio::select! {
+            ending = course => ending,
+            error = claim.lost() => return Err(error),
+        };
         node.stop().await;
         Ok::<_, anyhow::Error>(ending)
     })?;

@@ -159,6 +159,12 @@ impl Node {
         tokio::time::timeout(Duration::from_secs(60), agent.wait()).await.expect("the agent stops").expect("a status")
     }
 
+    /// Waits until the agent has ended by itself.
+    pub async fn ended(&mut self) -> ExitStatus {
+        let mut agent = self.agent.take().expect("an agent");
+        tokio::time::timeout(Duration::from_secs(60), agent.wait()).await.expect("the agent ends").expect("a status")
+    }
+
     /// The process of the agent that runs.
     pub fn agent(&self) -> Option<u32> {
         self.agent.as_ref().and_then(Child::id)

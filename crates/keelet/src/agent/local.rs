@@ -30,3 +30,11 @@ pub(crate) fn serve(socket: Option<Listener>, healthz: Option<SocketAddr>, local
     }
     tasks
 }
+
+/// Serves on a new socket: the directory of the one before was deleted.
+pub(crate) async fn serve_again(tasks: &mut JoinSet<()>, path: &Path, local: &Arc<Local>) {
+    if let Ok(Some(socket)) = socket(path).await {
+        let local = Arc::clone(local);
+        tasks.spawn(async move { socket.serve(local).await });
+    }
+}

@@ -22,7 +22,7 @@ use keelet_local::{BindError, Images, Listener, Local, Source, api::Pulling};
 use keelet_pod::{Features, Pod};
 use tokio::task::JoinSet;
 
-use super::{frame::Lives, probes};
+use super::{frame::Lives, leftovers::PREFIX, probes};
 use crate::{
     agent,
     embedded::Choice,
@@ -97,7 +97,7 @@ impl Place {
         let (base, directory) = match root {
             Some(root) => (made(not_of_an_agent(absolute("--root-dir", root)?)?)?, None),
             None => {
-                let made = tempfile::Builder::new().prefix("keelet-run-").tempdir();
+                let made = tempfile::Builder::new().prefix(PREFIX).tempdir();
                 let made = made.context("no temporary directory for the pods")?;
                 let own = OwnDirectory(made.keep());
                 (own.0.clone(), Some(own))

@@ -273,3 +273,74 @@ fn who_watches_a_run_ends_with_it() {
         assert!(text(&err).contains("is gone, and its directory with it"), "{}", text(&err));
     });
 }
+
+/// A run that has a directory of its own, and images of the test.
+fn a_run_somewhere(node: &Node, seconds: u32) -> Command {
+    let spec = format!("{{containers: [{{name: main, image: 'rootfs:/', command: [sleep, '{seconds}']}}]}}");
+    let meta = format!("{{name: job-{seconds}, annotations: {{}}}}");
+    node.put("pod.yaml", &format!("{{apiVersion: v1, kind: Pod, metadata: {meta}, spec: {spec}}}"));
+    let path = |name: &str| node.path(name).display().to_string();
+    node.command(&["run", "--image-store", &path("images"), &path("pod.yaml")])
+}
+
+fn directories_of_runs(node: &Node) -> usize {
+    let entries = fs::read_dir(node.path("")).expect("a directory").flatten();
+    entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("keelet-run-")).count()
+}
+
+/// DIR-8: what a run that was killed has left is named by the next one, on another directory, which ends none of it; with --clean
+/// it goes. What does not run any more goes by itself.
+#[test]
+fn pods_of_a_run_that_was_killed_are_named_and_removed_on_request() {
+    on_a_node(async |node: &mut Node| {
+        let running = async |command: &str, times: usize| {
+            eventually(command, async || match node.processes(command) {
+                count if count == times => Ok(()),
+                count => Err(format!("{count} processes")),
+            })
+            .await;
+        };
+        let mut first = a_run_somewhere(node, 99).spawn().expect("keelet run");
+        running("sleep 99", 1).await;
+        // One that is alive is not left over.
+        let mut second = a_run_somewhere(node, 77);
+        let (out, err) = (node.path("out"), node.path("err"));
+        into_file(&mut second, &out, &err);
+        let mut second = second.spawn().expect("keelet run");
+        running("sleep 77", 1).await;
+        assert!(!text(&err).contains("has left"), "{}", text(&err));
+        first.kill().await.expect("it dies");
+        let mut third = a_run_of(node, "sleep '88'");
+        into_file(&mut third, &out, &err);
+        let mut third = third.spawn().expect("keelet run");
+        running("sleep 88", 1).await;
+        let said = text(&err);
+        assert!(said.contains("default/job-99; `keelet run --clean` ends them"), "{said}");
+        assert!(!said.contains("job-77"), "{said}");
+        assert_eq!(node.processes("sleep 99"), 1, "it was named, not ended");
+        let clean = node.command(&["run", "--clean"]).output().await.expect("keelet run --clean");
+        let said = String::from_utf8_lossy(&clean.stderr).into_owned();
+        assert_eq!(clean.status.code(), Some(0), "{said}");
+        assert!(
+            said.contains("removed what a run that was killed has left in ") && said.contains("default/job-99"),
+            "{said}"
+        );
+        let now = ["sleep 99", "sleep 88", "sleep 77"].map(|command| node.processes(command));
+        assert_eq!((now, directories_of_runs(node)), ([0, 1, 1], 1), "the others run on");
+        // Nothing of the second one runs any more, so the next run removes the rest of it.
+        second.kill().await.expect("it dies");
+        interrupt(&mut third).await;
+        node.kill_shims();
+        let sleeper = process("sleep\x0077\0").expect("a container outlives its shim");
+        let pid = sleeper.rsplit('/').next().expect("a number");
+        assert!(Command::new("kill").args(["-KILL", pid]).status().await.expect("kill").success());
+        running("sleep 77", 0).await;
+        let mut fourth = a_run_of(node, "sleep '88'");
+        into_file(&mut fourth, &out, &err);
+        let mut fourth = fourth.spawn().expect("keelet run");
+        running("sleep 88", 1).await;
+        assert_eq!(directories_of_runs(node), 0, "{}", text(&err));
+        interrupt(&mut fourth).await;
+        node.leaves_nothing().await;
+    });
+}

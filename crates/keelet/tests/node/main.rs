@@ -10,6 +10,7 @@ use keelet_harness::{Node, bed};
 mod agent_restart;
 mod commands;
 mod containers;
+mod directories;
 mod disk;
 mod examples;
 mod host_port;
