@@ -237,7 +237,7 @@ mod tests {
     fn a_full_disk_is_a_condition_of_the_node() {
         let told = |pressure: &DiskPressure| {
             let status = v1::RuntimeStatus::default();
-            let condition = super::conditions(Ok(status), pressure, "now").remove(0);
+            let condition = conditions(Ok(status), pressure, "now").remove(0);
             [&condition["type"], &condition["status"], &condition["reason"]]
                 .map(|value| value.as_str().unwrap().to_owned())
         };
