@@ -428,4 +428,43 @@ mod tests {
         assert!(shim.unwritten.is_empty());
         assert_eq!(read::<State>(&dir.join(STATE)).expect("written").exit, Some(ended));
     }
+
+    /// A server that does not know of an end yet, because there was no room to write it down, hands over the container once more.
+    #[test]
+    fn what_has_ended_is_not_adopted_again() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut shim = shim(directory.path());
+        let dir = container_dir(directory.path(), "a");
+        fs::create_dir_all(&dir).expect("made");
+        write(&dir.join(STATE), &running()).expect("written");
+        let ended = Exit { code: Some(7), at: 2, oom: false };
+        shim.unwritten.insert("a".to_owned(), State { exit: Some(ended), ..running() });
+        let handle = fs::File::open(&dir).expect("any").into();
+        shim.adopt(&["a".to_owned()], vec![handle]).expect("there is nothing to do");
+        assert!(!shim.containers.contains_key("a"), "a container that has ended is taken for one that runs");
+        assert!(shim.unwritten.contains_key("a"), "its end is kept until it can be written down");
+    }
+
+    /// A container that ends well was not killed for its memory, whatever became of a process in it.
+    #[test]
+    fn only_a_container_that_failed_was_killed_for_its_memory() {
+        for (code, oom_kills, expected) in
+            [(Some(0), 1, false), (Some(137), 1, true), (Some(1), 1, true), (None, 1, true), (Some(137), 0, false)]
+        {
+            let directory = tempfile::tempdir().expect("a directory");
+            let mut shim = shim(directory.path());
+            let cgroup = directory.path().join("cgroups/pod");
+            fs::create_dir_all(&cgroup).expect("made");
+            fs::write(cgroup.join("memory.events"), format!("oom 9\noom_kill {oom_kills}\n")).expect("written");
+            let dir = container_dir(directory.path(), "a");
+            fs::create_dir_all(&dir).expect("made");
+            let State { process, started_at, .. } = running();
+            let (cgroup, output) = (Some("/pod".to_owned()), super::Output::none(None));
+            let container = super::Container { process, handle: None, adopted: false, started_at, cgroup, output };
+            shim.containers.insert("a".to_owned(), container);
+            shim.container_ended("a", code);
+            let exit = read::<State>(&dir.join(STATE)).expect("written").exit.expect("it has ended");
+            assert_eq!((exit.code, exit.oom), (code, expected), "{oom_kills} processes were killed");
+        }
+    }
 }
