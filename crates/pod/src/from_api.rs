@@ -19,6 +19,12 @@ impl Pod {
         report.pods.pop().ok_or(report.errors)
     }
 
+    /// The pod as its author changed it.
+    pub fn changed(&self, source: v1::Pod, features: &Features) -> Result<Self, Vec<Problem>> {
+        let mut report = review(source, &Origin::copy(self.trust), features, Strictness::ApiServer);
+        report.pods.pop().ok_or(report.errors)
+    }
+
     /// The whole pod as JSON, to be kept and read back by [`Pod::from_json`]. A pod of an API server says so in [`TRUST`], which no
     /// pod can say of itself: the API has no such field.
     ///

@@ -47,7 +47,7 @@ pub(super) fn plain(pod: Pod, features: &Features) -> (Pod, Vec<String>) {
         return (pod, remarks);
     }
     // What is valid with TLS is valid without.
-    match Pod::from_api(source, features) {
+    match pod.changed(source, features) {
         Ok(plain) => (plain, remarks),
         Err(_) => (pod, Vec::new()),
     }

@@ -20,8 +20,12 @@ use super::{
 const LEEWAY: Duration = Duration::from_millis(200);
 
 fn pod(probes: &str) -> Pod {
+    pod_of("app", probes)
+}
+
+fn pod_of(image: &str, probes: &str) -> Pod {
     let manifest = format!(
-        "apiVersion: v1\nkind: Pod\nmetadata: {{name: web}}\nspec:\n  containers:\n  - {{name: main, image: app, {probes}}}\n"
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: web}}\nspec:\n  containers:\n  - {{name: main, image: '{image}', {probes}}}\n"
     );
     keelet_pod::parse_one(&manifest).unwrap_or_else(|report| panic!("{report:#?}"))
 }
@@ -133,7 +137,9 @@ fn no_attempt_and_no_change_is_lost_however_many_there_are() {
 
 #[test]
 fn what_cannot_be_simulated_is_left_out_and_said() {
-    let pod = pod(
+    // An image that only manifests of a node may name, as those of the examples do.
+    let pod = pod_of(
+        "rootfs:/",
         "livenessProbe: {httpGet: {port: 80, scheme: HTTPS, host: example.org}}, readinessProbe: {tcpSocket: {port: 81, host: a}}",
     );
     let uid = pod.uid.clone();

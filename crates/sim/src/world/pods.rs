@@ -35,12 +35,14 @@ impl World {
     /// If there is no such container.
     pub fn set_image(&mut self, container: &str, image: &str) -> &mut Self {
         let (pod, container) = self.split(container);
-        let mut source = (*self.spec(&pod).source).clone();
+        let before = self.spec(&pod);
+        let mut source = (*before.source).clone();
         let spec = source.spec.as_mut().expect("a pod with a spec");
         let of_pod = spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten());
         let changed = of_pod.into_iter().find(|found| found.name == container);
         changed.unwrap_or_else(|| panic!("no container {container}")).image = Some(image.to_owned());
-        let pod = Pod::from_api(source, &self.settings.features).unwrap_or_else(|problems| panic!("{problems:?}"));
+        let pod = before.changed(source, &self.settings.features);
+        let pod = pod.unwrap_or_else(|problems| panic!("{problems:?}"));
         let pod = Arc::new(pod);
         self.inside(|state| state.pods.insert(pod.uid.clone(), Arc::clone(&pod)));
         self.want(|wanted| {
