@@ -39,10 +39,45 @@ pub fn prepare() {
     assert!(SCENE.set(Scene { store, root, outside }).is_ok(), "prepared twice");
 }
 
+/// What it may cost to unpack layers, in KiB: the budget of an image, whatever it holds.
+const MEMORY: u64 = 64 * 1024;
+
+/// Does something to the store that must stay within the budget of memory.
+fn within_budget<T>(work: impl FnOnce() -> T) -> T {
+    let status = |field: &str| -> u64 {
+        let text = fs::read_to_string("/proc/self/status").expect("the process's status");
+        let line = text.lines().find_map(|line| line.strip_prefix(field)).expect(field);
+        line.trim_start_matches(':').trim().trim_end_matches(" kB").parse().expect("a number")
+    };
+    let (used, most) = (status("VmRSS"), status("VmHWM"));
+    let done = work();
+    let now = status("VmHWM");
+    // Without a new mark nothing grew further than before.
+    assert!(now == most || now.saturating_sub(used) <= MEMORY, "unpacking took {} KiB", now.saturating_sub(used));
+    done
+}
+
+/// Pulls an image, and sees to it that the store is as it was afterwards.
+pub fn check_pull(pull: impl FnOnce(&Store) -> Result<Image, keelet_image::Error>) {
+    let scene = SCENE.get().expect("prepared");
+    match within_budget(|| pull(&scene.store)) {
+        Ok(image) => {
+            assert_eq!(scene.store.find(&image.id).expect("a lookup").map(|found| found.id), Some(image.id.clone()));
+            scene.look_up_users(&image);
+            scene.store.remove(&image.id).expect("what was pulled can be removed");
+        }
+        Err(error) => {
+            let told = error.to_string();
+            assert!(!told.is_empty() && told.len() < 64 * 1024, "{} bytes of reasons", told.len());
+        }
+    }
+    scene.check();
+}
+
 /// Imports an archive and sees to it that the store is as it was afterwards.
 pub fn check_import(archive: &[u8]) {
     let scene = SCENE.get().expect("prepared");
-    match scene.store.import(archive, None) {
+    match within_budget(|| scene.store.import(archive, None)) {
         Ok(images) => {
             assert!(!images.is_empty(), "taken, and nothing was in it");
             for image in &images {

@@ -50,7 +50,7 @@ pub use index::Removed;
 pub use limits::Limits;
 pub use overlay::Owners;
 pub use platform::Platform;
-pub use pull::{Auth, Progress, PullOptions, Tally, docker_auth, docker_config_path};
+pub use pull::{Auth, Progress, PullOptions, Tally, docker_auth, docker_auth_in, docker_config_path};
 pub use reference::full_name;
 pub use store::{Collected, InUse, Options, Store};
 pub use tree::Usage;

@@ -1,7 +1,6 @@
 //! One blob from a registry into a file, checked, and gone on with where a connection broke.
 
 use std::path::Path;
-use std::time::Duration;
 
 use futures::StreamExt as _;
 use sha2::{Digest as _, Sha256};
@@ -18,7 +17,6 @@ use crate::manifest::Descriptor;
 /// A connection that breaks is tried again, from where it broke. A line that breaks more often needs a person or the caller's
 /// own back-off.
 const TRIES: u32 = 3;
-const PAUSE: Duration = Duration::from_millis(200);
 /// How often progress is told: a few times per second on a fast line.
 const TELL_EVERY: u64 = 1024 * 1024;
 
@@ -48,7 +46,7 @@ pub(super) async fn fetch(
             return Err(error);
         }
         tracing::debug!(%error, tries, "a blob broke off; going on");
-        tokio::time::sleep(PAUSE * tries).await;
+        tokio::time::sleep(endpoint.retry_pause * tries).await;
         tries += 1;
     }
     arrived.file.flush().await.at("write", path)?;

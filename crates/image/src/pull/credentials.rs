@@ -62,10 +62,11 @@ pub fn docker_auth(path: &Path, registry: &str, repository: &str) -> Result<Auth
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Auth::Anonymous),
         content => content.at("read", path)?,
     };
-    choose(&content, registry, repository).map_err(|reason| Error::Credentials { path: path.into(), reason })
+    docker_auth_in(&content, registry, repository).map_err(|reason| Error::Credentials { path: path.into(), reason })
 }
 
-fn choose(content: &[u8], registry: &str, repository: &str) -> Result<Auth, String> {
+/// The same of a configuration that was read already. The error is for people, and repeats nothing secret.
+pub fn docker_auth_in(content: &[u8], registry: &str, repository: &str) -> Result<Auth, String> {
     // The message of the parser tells lines, never content.
     let config: DockerConfig =
         serde_json::from_slice(content).map_err(|error| format!("not a docker configuration: {error}"))?;
@@ -185,7 +186,7 @@ mod tests {
             ("empty.example", "app", Auth::Anonymous),
             ("other.example", "app", Auth::Anonymous),
         ] {
-            assert_eq!(choose(config, registry, repository).unwrap(), expected, "{registry}/{repository}");
+            assert_eq!(docker_auth_in(config, registry, repository).unwrap(), expected, "{registry}/{repository}");
         }
     }
 
@@ -199,10 +200,10 @@ mod tests {
             (r#"{"auths":{"r.example":{"auth":"bm9jb2xvbg=="}}}"#, "NAME:PASSWORD"),
             ("nonsense", "not a docker configuration"),
         ] {
-            let error = choose(config.as_bytes(), "r.example", "app").unwrap_err();
+            let error = docker_auth_in(config.as_bytes(), "r.example", "app").unwrap_err();
             assert!(error.contains(part), "{error}");
         }
-        assert_eq!(choose(br#"{"credsStore":"desktop"}"#, "r.example", "app"), Ok(Auth::Anonymous));
+        assert_eq!(docker_auth_in(br#"{"credsStore":"desktop"}"#, "r.example", "app"), Ok(Auth::Anonymous));
     }
 
     #[test]

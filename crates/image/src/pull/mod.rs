@@ -34,7 +34,7 @@ use crate::reference::{parse_name, repository_of, tag_of};
 use crate::store::Store;
 use registry::Endpoint;
 
-pub use credentials::{Auth, docker_auth, docker_config_path};
+pub use credentials::{Auth, docker_auth, docker_auth_in, docker_config_path};
 pub use tally::Tally;
 
 /// How and from where to pull.
@@ -53,6 +53,8 @@ pub struct PullOptions {
     pub connect_timeout: Duration,
     /// how long a connection may be silent before another one is tried
     pub read_timeout: Duration,
+    /// how long to wait before a connection that broke is tried again, longer each time
+    pub retry_pause: Duration,
     /// how long nothing may arrive from a host before the pull from it is given up
     pub progress_timeout: Duration,
 }
@@ -112,6 +114,7 @@ impl Default for PullOptions {
             connect_timeout: Duration::from_secs(20),
             // Twice within the other, so that one connection that died does not end a pull.
             read_timeout: Duration::from_secs(29),
+            retry_pause: Duration::from_millis(200),
             progress_timeout: Duration::from_secs(60),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::stream::BoxStream;
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -21,6 +22,7 @@ use crate::manifest::{Descriptor, LARGEST_DOCUMENT};
 /// A host and how to ask it.
 pub(super) struct Endpoint {
     repository: Repository,
+    pub(super) retry_pause: Duration,
 }
 
 /// A blob that begins to arrive.
@@ -42,7 +44,7 @@ pub(super) fn endpoints(name: &Reference, auth: Option<&Auth>, options: &PullOpt
     let endpoint = |reference: Reference, auth: Auth| {
         let guard = Guard::new(reference.resolve_registry());
         let repository = Repository::new(client(options, &guard)?, guard, options, reference, auth);
-        Ok::<_, Error>(Endpoint { repository })
+        Ok::<_, Error>(Endpoint { repository, retry_pause: options.retry_pause })
     };
     let mut endpoints = Vec::new();
     let mirrors = [name.registry(), EVERY_REGISTRY].into_iter().filter_map(|key| options.mirrors.get(key));
