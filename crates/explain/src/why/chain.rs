@@ -279,6 +279,9 @@ impl<'k, 'a> Chain<'k, 'a> {
         }
         let text = match subject {
             Subject::Phase => "the phase is final, whoever wrote it",
+            Subject::RestartCount(_) => {
+                "its log files tell of earlier instances; how these ended is not known, because no ledger remembers them"
+            }
             _ => "it was so before, and nothing takes it back",
         };
         let mut link = Link::evidence(text);

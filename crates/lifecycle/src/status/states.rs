@@ -36,10 +36,10 @@ pub(crate) fn container_status(draft: &Draft<'_>, container: &Container, why: &m
         why.push(Why { subject: Subject::Started(name()), because: started_because });
         why.push(Why { subject: Subject::Ready(name()), because: ready_because });
     }
-    if record.restart_count > 0
-        && let Some(exit) = &record.last_exit
-    {
-        why.push(Why { subject: Subject::RestartCount(name()), because: exited(draft, container, exit) });
+    if record.restart_count > 0 {
+        // Log files alone may tell of earlier instances, and not how they ended (STAT-8).
+        let because = record.last_exit.as_ref().map_or(Because::Kept, |exit| exited(draft, container, exit));
+        why.push(Why { subject: Subject::RestartCount(name()), because });
     }
     ContainerStatus {
         name: name(),

@@ -208,3 +208,13 @@ fn a_container_that_vanishes_while_being_stopped_is_lost_unless_all_restart() {
     let exit = last_exit(&world);
     assert_eq!((exit.reason.as_str(), exit.cause), ("ContainerStatusUnknown", ExitCause::Lost));
 }
+
+/// STAT-8: a restart count that log files alone tell of has a reason, too.
+#[test]
+fn a_restart_count_from_log_files_has_a_reason() {
+    let mut world = World::with_spec("  containers: [{name: main, image: app}]\n");
+    world.observed.log_counts.insert("main".to_owned(), 3);
+    world.seconds(5);
+    assert_eq!(world.container("main").restart_count, 3);
+    assert_eq!(because(&world, Subject::RestartCount("main".to_owned())), Because::Kept);
+}
