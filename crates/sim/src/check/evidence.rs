@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use keelet_lifecycle::status::{ContainerState, ContainerStatus, PodStatus};
-use keelet_pod::{AgentRestart, Container, ProbeKind};
+use keelet_pod::{AgentRestart, Container, Handler, ProbeKind};
 
 use super::{Check, View, bare};
 use crate::timeline::{Attempt, Entry, Happening};
@@ -151,11 +151,19 @@ impl Evidence {
             return Err(format!("started of {} turned {} and no startup probe said so", now.id, now.started));
         }
         let by_startup = spec.readiness.is_none() && said(ProbeKind::Startup, now.ready);
-        if before.ready != now.ready && !said(ProbeKind::Readiness, now.ready) && !by_startup {
+        let unheard = !now.ready && may_fail_unheard(spec, view);
+        if before.ready != now.ready && !said(ProbeKind::Readiness, now.ready) && !by_startup && !unheard {
             return Err(format!("ready of {} turned {} and no readiness probe said so", now.id, now.ready));
         }
         Ok(())
     }
+}
+
+/// Whether a readiness probe may have failed although the node saw no attempt: a command that the faults hold up on its
+/// way to the runtime runs out of time before it gets there.
+fn may_fail_unheard(spec: &Container, view: View<'_>) -> bool {
+    let is_command = spec.readiness.as_ref().is_some_and(|probe| matches!(probe.handler, Handler::Exec { .. }));
+    is_command && !view.context.is_calm()
 }
 
 /// Whether the old reset, where it is asked for, may be under way: one status calls all well, the next takes it back.

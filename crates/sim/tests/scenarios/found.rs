@@ -2,7 +2,7 @@
 //! showed it, in the random world of that day: seeds change their course whenever that world learns something new.
 
 use keelet_lifecycle::status::ConditionType;
-use keelet_sim::{CallKind, CallOdds, Death, Fate, InFlight, World, millis, secs};
+use keelet_sim::{CallKind, CallOdds, Death, DiskMood, Fate, InFlight, Remains, World, millis, secs};
 
 /// Seed 5003624, the agent was wrong. STAT-5, CON-4: a container vanishes, which is counted as a restart at once. Then
 /// agent and ledger are lost before it is started again: the next agent counted the same restart once more.
@@ -67,4 +67,31 @@ fn a_probe_that_was_sent_before_its_container_ended_may_arrive_later() {
         }
     }
     panic!("no probe arrived after its container had ended\n{}", world.timeline_text());
+}
+
+/// Seeds 1794957602801 and 1794957603373, the checker was wrong: a command ran out of time on its way to a slow runtime, and
+/// the first attempt of all to be slow had not arrived when the pod was published as unready.
+#[test]
+fn a_probe_may_time_out_before_it_arrives() {
+    let spec = "  containers:
+  - name: main
+    image: app
+    readinessProbe: {exec: {command: [probe]}, periodSeconds: 1, timeoutSeconds: 1, failureThreshold: 1}
+";
+    let mut world = World::new(1).pod(spec).build();
+    world.run(secs(40));
+    let slow = CallOdds { slow: secs(30), ..CallOdds::default() };
+    world.faults(|faults| faults.calls.extend([(CallKind::ExecSync, slow)])).run(secs(3));
+    assert!(!world.holds(ConditionType::Ready), "{}", world.timeline_text());
+    world.settle();
+    assert!(world.holds(ConditionType::Ready), "{}", world.timeline_text());
+}
+
+/// Seed 1794957604096, the agent was wrong. STAT-8: the ledger could not be written, a reboot left nothing but log files, and
+/// the restart count that they tell of had no reason that `keelet why` could name.
+#[test]
+fn a_restart_count_that_log_files_tell_of_is_explained() {
+    let mut world = World::new(1).pod("  containers:\n  - {name: main, image: app}\n").without_agent().build();
+    world.disk(DiskMood::Full).start_agent().run(secs(10)).reboot(Remains::Nothing).calm().start_agent().settle();
+    assert_eq!(world.container("main").restart_count, 1, "{}", world.timeline_text());
 }
