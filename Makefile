@@ -25,7 +25,7 @@ e2e: ## tests against a real containerd (installed from Debian if it is not ther
 vm: ## the tests with real containers in virtual machines: cgroup v2 alone, an old kernel and a new one; needs root and Debian
 	@scripts/vm $(CARGOFLAGS)
 
-soak: ## the tests with real containers that take minutes: growing backoff, long absences; needs root
+soak: ## simulated pods with new seeds (SOAK_LIVES, 5000), and the tests with real containers that take minutes; needs root
 	@scripts/soak $(CARGOFLAGS)
 
 bench: ## benchmarks, with the optimisation of a shipped binary; a full node among them
