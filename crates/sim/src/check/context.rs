@@ -27,6 +27,8 @@ pub(crate) struct Context {
     disk_failed: bool,
     /// The ledger was wiped, and no run since has lived to say anything.
     wiped: bool,
+    /// The same of a ledger that is older than what was published.
+    behind: bool,
     /// When the wall clock was last set.
     pub(crate) wall_set: Option<Duration>,
 }
@@ -55,6 +57,7 @@ impl Context {
             ended: None,
             disk_failed: false,
             wiped: false,
+            behind: false,
             wall_set: None,
         }
     }
@@ -67,7 +70,8 @@ impl Context {
         match &entry.what {
             Happening::AgentStarts { memory, .. } => {
                 let away = self.ended.map_or(Duration::ZERO, |ended| entry.at - ended + HEARTBEAT);
-                let behind = self.disk_failed && *memory == Memory::Kept;
+                self.behind |= self.disk_failed && *memory == Memory::Kept;
+                let behind = self.behind;
                 self.wiped |= *memory == Memory::Wiped;
                 let forgetful = self.wiped || behind;
                 self.run = Some(Run { started: entry.at, away, forgetful, behind });
@@ -80,7 +84,7 @@ impl Context {
                     self.ended = Some(entry.at);
                 }
             }
-            Happening::Published { .. } => self.wiped = false,
+            Happening::Published { .. } => (self.wiped, self.behind) = (false, false),
             Happening::WallSet { .. } => self.wall_set = Some(entry.at),
             Happening::DiskFailed { .. } => self.disk_failed = true,
             Happening::Reboot | Happening::Note(_) => self.trouble = Some(entry.at),

@@ -45,7 +45,12 @@ impl Check for Counts {
         }
         match &entry.what {
             Happening::GivenUp(instance) => {
-                *self.given_up.entry((instance.pod.clone(), instance.name.clone())).or_default() += 1;
+                let key = (instance.pod.clone(), instance.name.clone());
+                // A run without a ledger does not know that the start was that of another agent.
+                if view.context.run.is_some_and(|run| run.forgetful) {
+                    *self.forgotten.entry(key.clone()).or_default() += 1;
+                }
+                *self.given_up.entry(key).or_default() += 1;
             }
             Happening::Reboot | Happening::AgentStarts { memory: Memory::Wiped, .. } => {
                 self.forgotten = self.given_up.clone();

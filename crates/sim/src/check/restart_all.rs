@@ -77,6 +77,10 @@ impl Check for RestartAll {
                 let course = self.pods.entry(instance.pod.clone()).or_default();
                 course.triggers.retain(|(trigger, _)| trigger.id != instance.id);
                 course.ignored.retain(|(trigger, _)| trigger.id != instance.id);
+                // It may be lost for good.
+                if let Stage::Starting { disturbed, .. } = &mut course.stage {
+                    *disturbed = true;
+                }
                 Ok(())
             }
             Happening::PodDeleted { pod } => {

@@ -7,7 +7,7 @@ use keelet_explain::{Known, why::check_chains};
 use super::World;
 use crate::{
     sim::State,
-    timeline::{Entry, Happening},
+    timeline::{Entry, Happening, Memory},
 };
 
 /// By then a write that the disk refused has been tried again.
@@ -38,9 +38,12 @@ impl World {
         if !settled || self.inside(seen) {
             return;
         }
-        // What a probe said of a life that ended is in the journal alone, and a power cut may cost that.
-        let rebooted =
-            self.inside(|state| state.timeline.entries().iter().any(|entry| matches!(entry.what, Happening::Reboot)));
+        // What a probe said of a life that ended, and who asked for a restart, is in the journal alone. A power cut or
+        // the loss of the ledger may cost that.
+        let costs = |entry: &Entry| {
+            matches!(entry.what, Happening::Reboot | Happening::AgentStarts { memory: Memory::Wiped, .. })
+        };
+        let rebooted = self.inside(|state| state.timeline.entries().iter().any(costs));
         let now = self.now();
         for found in self.ledger() {
             let faults = check_chains(&Known::from_ledger(&found), now);

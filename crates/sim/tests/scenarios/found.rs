@@ -81,8 +81,9 @@ fn a_probe_may_time_out_before_it_arrives() {
     let mut world = World::new(1).pod(spec).build();
     world.run(secs(40));
     let slow = CallOdds { slow: secs(30), ..CallOdds::default() };
-    world.faults(|faults| faults.calls.extend([(CallKind::ExecSync, slow)])).run(secs(3));
-    assert!(!world.holds(ConditionType::Ready), "{}", world.timeline_text());
+    world.faults(|faults| faults.calls.extend([(CallKind::ExecSync, slow)]));
+    let unready = |world: &World| !world.holds(ConditionType::Ready);
+    assert!(world.run_until(secs(30), unready), "{}", world.timeline_text());
     world.settle();
     assert!(world.holds(ConditionType::Ready), "{}", world.timeline_text());
 }
