@@ -360,3 +360,50 @@ fn recovered(paths: &Paths, boot_id: BootId, features: &Features) -> (Vec<Arc<Po
     let lost = copies.len() < expected;
     (copies, lost)
 }
+
+#[cfg(test)]
+mod tests {
+    use keelet_ledger::{Entry, Ledger, PodRef};
+    use keelet_lifecycle::{
+        Evidence, Moment, Wall,
+        evidence::{Ending, EndingCause},
+    };
+
+    use super::*;
+
+    /// Manifests are held against what runs and stays: a pod on its way out is not among it, and one whose copy is lost is told
+    /// apart from none.
+    #[test]
+    fn pods_on_their_way_out_are_not_recovered() {
+        let directory = tempfile::tempdir().unwrap();
+        let paths = Paths { root_dir: directory.path().join("root"), state_dir: directory.path().join("state") };
+        let boot_id = BootId::from_u128(1);
+        let now = Moment { boot_ms: 1, wall: Wall::from_millis(1), boot_id };
+        let names = || {
+            let (pods, lost) = recovered(&paths, boot_id, &Features::default());
+            (pods.iter().map(|pod| pod.name.clone()).collect::<Vec<_>>(), lost)
+        };
+        let remember = |name: &str, deleted: bool, copy: bool| {
+            let manifest = format!(
+                "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, uid: {name}}}\nspec: {{containers: [{{name: c, image: app}}]}}\n"
+            );
+            let pod = keelet_pod::parse_one(&manifest).unwrap();
+            let reference = PodRef { uid: pod.uid.clone(), namespace: pod.namespace.clone(), name: pod.name.clone() };
+            let mut evidence = Evidence::default();
+            let grace = Duration::ZERO;
+            evidence.durable.ending =
+                deleted.then_some(Ending { cause: EndingCause::Deleted, since: now, grace, deleted });
+            let mut ledger = Ledger::open(paths.ledger_settings(boot_id)).unwrap().ledger;
+            let entry = Entry { pod: &reference, evidence: &evidence.into(), results: &[], why: None };
+            assert!(ledger.commit(&entry, now).unwrap().durable.is_written());
+            if copy {
+                assert!(ledger.keep_pod(&reference, &pod.to_json().unwrap(), now).unwrap().is_written());
+            }
+        };
+        remember("stays", false, true);
+        remember("leaves", true, true);
+        assert_eq!(names(), (vec!["stays".to_owned()], false));
+        remember("lost", false, false);
+        assert_eq!(names(), (vec!["stays".to_owned()], true), "there is one more, and no copy of it");
+    }
+}

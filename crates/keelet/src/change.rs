@@ -172,7 +172,43 @@ async fn hear_of_ends(client: &Client, left: &mut BTreeSet<String>, absence: &Ab
 mod tests {
     use std::os::unix::net::UnixListener;
 
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
     use super::*;
+
+    /// A pod that goes between the two questions would be waited for without end if the list came first.
+    #[tokio::test]
+    async fn changes_are_listened_to_before_the_list_is_asked_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("keelet.sock");
+        let listener = tokio::net::UnixListener::bind(&socket).unwrap();
+        let serve = async {
+            let (mut asked, mut open) = (Vec::new(), Vec::new());
+            while asked.len() < 2 {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut request = vec![0; 4096];
+                let length = stream.read(&mut request).await.unwrap();
+                let line = String::from_utf8_lossy(&request[..length]).lines().next().unwrap_or_default().to_owned();
+                let answer = if line.contains("watch=true") {
+                    "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n".to_owned()
+                } else {
+                    let body = r#"{"kind":"List","apiVersion":"v1","items":[]}"#;
+                    format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+                };
+                stream.write_all(answer.as_bytes()).await.unwrap();
+                asked.push(line);
+                open.push(stream);
+            }
+            (asked, open)
+        };
+        let client = Client::new(&socket);
+        let (mut left, absence) = (BTreeSet::from(["a".to_owned()]), Absence::new(&client, ""));
+        let ((asked, _open), heard) = tokio::join!(serve, hear_of_ends(&client, &mut left, &absence));
+        heard.unwrap();
+        assert!(left.is_empty());
+        let watches: Vec<_> = asked.iter().map(|line| line.contains("watch=true")).collect();
+        assert_eq!(watches, [true, false], "{asked:?}");
+    }
 
     #[tokio::test]
     async fn a_run_that_ended_has_ended_its_pods_and_one_that_was_killed_may_not_have() {

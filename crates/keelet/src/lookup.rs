@@ -156,7 +156,33 @@ pub(crate) fn distance(a: &str, b: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::distance;
+    use std::path::Path;
+
+    use keelet_ledger::{Entry, Ledger, OsDisk, PodRef, Settings, Snapshot};
+    use keelet_lifecycle::{BootId, Evidence, Wall};
+
+    use super::*;
+
+    /// A pod that was made anew stands beside the one before it until that one is gone.
+    #[test]
+    fn of_two_pods_of_one_name_the_younger_is_meant() {
+        let directory = tempfile::tempdir().unwrap();
+        let (durable, volatile) = (directory.path().join("durable"), directory.path().join("run"));
+        let boot_id = BootId::from_u128(1);
+        let at = |ms| Moment { boot_ms: ms, wall: Wall::from_millis(ms), boot_id };
+        let settings = Settings::new(&durable as &Path, &volatile as &Path, boot_id);
+        let mut ledger: Ledger<OsDisk> = Ledger::open(settings).unwrap().ledger;
+        for (uid, seen) in [("a", 1), ("b", 3), ("c", 2)] {
+            let pod = PodRef { uid: uid.to_owned(), namespace: "default".to_owned(), name: "web".to_owned() };
+            let mut evidence = Evidence::default();
+            evidence.durable.first_seen = Some(at(seen));
+            let entry = Entry { pod: &pod, evidence: &evidence.into(), results: &[], why: None };
+            assert!(ledger.commit(&entry, at(5)).unwrap().durable.is_written());
+        }
+        let pods = Snapshot::take(&durable, &volatile, boot_id).pods;
+        let found = |name| pick(&pods, None, name).map(|pod| pod.uid.as_str());
+        assert_eq!((found("web"), found("a")), (Ok("b"), Ok("a")), "an older one is found by its UID");
+    }
 
     #[test]
     fn names_that_are_near() {

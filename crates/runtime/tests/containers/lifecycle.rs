@@ -1,6 +1,6 @@
 //! From made to removed.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use keelet_cri::{ErrorKind, v1};
 
@@ -17,6 +17,9 @@ cases![
     everything_may_be_repeated,
     events_tell_the_whole_life,
     many_pods_are_made_at_once,
+    lists_are_filtered,
+    that_a_pod_was_stopped_is_written_down_first,
+    a_record_that_cannot_be_read_removes_nothing,
 ];
 
 async fn a_container_goes_through_its_states(world: &mut World) -> Shown {
@@ -187,5 +190,84 @@ async fn many_pods_are_made_at_once(world: &mut World) -> Shown {
     };
     let addresses = futures::future::join_all((0..20).map(one)).await;
     assert!(addresses.iter().all(|address| !address.is_empty()), "{addresses:?}");
+    Shown::Yes
+}
+
+async fn lists_are_filtered(world: &mut World) -> Shown {
+    let (one, other) = (world.pod("one").await, world.pod("other").await);
+    let labelled = v1::ContainerConfig {
+        labels: [("app".to_owned(), "web".to_owned())].into(),
+        ..world.container("a", "sleep 1000")
+    };
+    let runs = world.start(&one, labelled).await;
+    let made = world.create(&one, world.container("b", "true")).await.expect("created");
+    let elsewhere = world.start(&other, world.container("c", "sleep 1000")).await;
+    let state = |state: v1::ContainerState| Some(v1::ContainerStateValue { state: state.into() });
+    let empty = v1::ContainerFilter::default;
+    for (what, filter, expected) in [
+        ("no filter", empty(), vec![&runs, &made, &elsewhere]),
+        (
+            "running",
+            v1::ContainerFilter { state: state(v1::ContainerState::ContainerRunning), ..empty() },
+            vec![&runs, &elsewhere],
+        ),
+        ("created", v1::ContainerFilter { state: state(v1::ContainerState::ContainerCreated), ..empty() }, vec![&made]),
+        ("exited", v1::ContainerFilter { state: state(v1::ContainerState::ContainerExited), ..empty() }, vec![]),
+        ("sandbox", v1::ContainerFilter { pod_sandbox_id: one.id.clone(), ..empty() }, vec![&runs, &made]),
+        ("ID", v1::ContainerFilter { id: made.clone(), ..empty() }, vec![&made]),
+        (
+            "label",
+            v1::ContainerFilter { label_selector: [("app".to_owned(), "web".to_owned())].into(), ..empty() },
+            vec![&runs],
+        ),
+        (
+            "other value",
+            v1::ContainerFilter { label_selector: [("app".to_owned(), "db".to_owned())].into(), ..empty() },
+            vec![],
+        ),
+    ] {
+        let found = world.cri().list_containers(Some(filter)).await.expect("a list");
+        let found: BTreeSet<_> = found.iter().map(|container| &container.id).collect();
+        assert_eq!(found, expected.into_iter().collect(), "{what}");
+    }
+    world.cri().stop_pod_sandbox(&other.id).await.expect("stopped");
+    let ready = v1::PodSandboxStateValue { state: v1::PodSandboxState::SandboxReady.into() };
+    let filter = v1::PodSandboxFilter { state: Some(ready), ..Default::default() };
+    let found = world.cri().list_pod_sandbox(Some(filter)).await.expect("a list");
+    assert_eq!(found.iter().map(|sandbox| &sandbox.id).collect::<Vec<_>>(), [&one.id], "ready");
+    Shown::Yes
+}
+
+/// A server that is killed while it stops a pod is followed by one that goes on stopping it: its network may be gone already.
+async fn that_a_pod_was_stopped_is_written_down_first(world: &mut World) -> Shown {
+    let pod = world.pod("stopped").await;
+    let stubborn = world.start(&pod, world.container("main", "trap '' TERM; while :; do sleep 1; done")).await;
+    world.cri().stop_pod_sandbox(&pod.id).await.expect("stopped");
+    assert_eq!(world.state(&stubborn).await, v1::ContainerState::ContainerExited);
+    let text = std::fs::read_to_string(world.sandbox_dir(&pod.id).join("record.json")).expect("a record");
+    let record: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(record["stopped"], true, "the next server would take it for a pod that is to run: {text}");
+    world.reopen().await;
+    let status = world.cri().pod_sandbox_status(&pod.id).await.expect("a status");
+    assert_eq!(status.state(), v1::PodSandboxState::SandboxNotready);
+    Shown::Yes
+}
+
+/// What cannot be read just now says nothing about the pod: the server does not start, and the pod runs on.
+async fn a_record_that_cannot_be_read_removes_nothing(world: &mut World) -> Shown {
+    let pod = world.pod("unread").await;
+    let runs = world.start(&pod, world.container("main", "sleep 1000")).await;
+    let (record, aside) = (world.sandbox_dir(&pod.id).join("record.json"), world.dir.join("aside.json"));
+    world.close();
+    std::fs::rename(&record, &aside).expect("moved");
+    // A directory cannot be read, and is not missing.
+    std::fs::create_dir(&record).expect("made");
+    let opened = keelet_runtime::Engine::open(world.settings.clone()).await;
+    assert!(opened.is_err(), "a server started on a record that it could not read");
+    drop(opened);
+    std::fs::remove_dir(&record).expect("removed: the sandbox has its directory");
+    std::fs::rename(&aside, &record).expect("moved back");
+    world.reopen().await;
+    assert_eq!(world.state(&runs).await, v1::ContainerState::ContainerRunning);
     Shown::Yes
 }

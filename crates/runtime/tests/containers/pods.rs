@@ -174,6 +174,7 @@ async fn a_number_that_came_again_is_not_the_container_that_had_it(world: &mut W
 
 async fn a_pod_without_its_holder_is_not_ready(world: &mut World) -> Shown {
     let one = world.pod("holder").await;
+    let made = world.create(&one, world.container("made", "true")).await.expect("created");
     let mut events = world.cri().container_events().await.expect("events").expect("some");
     let text = std::fs::read_to_string(world.sandbox_dir(&one.id).join("record.json")).unwrap();
     let record: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -188,6 +189,10 @@ async fn a_pod_without_its_holder_is_not_ready(world: &mut World) -> Shown {
     let event = event.expect("an event").expect("an event");
     assert_eq!(event.container_event_type(), v1::ContainerEventType::ContainerStoppedEvent);
     world.create(&one, world.container("late", "true")).await.expect_err("not ready");
+    // Its namespaces are known by a PID, which another process of the node may have by now.
+    let refused = world.cri().start_container(&made).await.expect_err("not ready");
+    assert!(refused.message.contains("is in a sandbox that is not ready"), "{refused}");
+    assert_eq!(world.state(&made).await, v1::ContainerState::ContainerCreated, "it was not even tried");
     world.reopen().await;
     let status = world.cri().pod_sandbox_status(&one.id).await.expect("a status");
     assert_eq!(status.state(), v1::PodSandboxState::SandboxNotready);
