@@ -32,6 +32,8 @@ const CHUNK: usize = 4096;
 pub(crate) struct Medium {
     live: BTreeMap<PathBuf, Node>,
     stable: BTreeMap<PathBuf, Node>,
+    /// Directories that some run of the agent has locked.
+    locks: BTreeMap<PathBuf, Arc<Life>>,
     /// Calls made, by name.
     pub(crate) calls: BTreeMap<&'static str, u64>,
     /// Counts whatever may have changed what can be read.
@@ -292,9 +294,16 @@ impl Disk for SimDisk {
     }
 
     fn lock(&self, directory: &Path) -> io::Result<Option<Lock>> {
-        self.look("lock", |medium| match medium.live.get(directory) {
-            Some(_) => Ok(Some(Lock::pretended())),
-            None => Err(io::ErrorKind::NotFound.into()),
+        self.look("lock", |medium| {
+            if !medium.live.contains_key(directory) {
+                return Err(io::ErrorKind::NotFound.into());
+            }
+            let holder = medium.locks.entry(directory.to_owned()).or_insert_with(|| Arc::clone(&self.life));
+            // A lock goes with the process that has it.
+            if holder.is_over() {
+                *holder = Arc::clone(&self.life);
+            }
+            Ok(Arc::ptr_eq(holder, &self.life).then(Lock::pretended))
         })
     }
 }

@@ -1,9 +1,10 @@
 //! Random lives of random pods, with random faults; then the faults stop, and everything must come to rest.
 
 mod course;
+mod files;
 mod spec;
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use self::course::Course;
 use crate::{check::Violation, random::Random, world::World};
@@ -19,6 +20,8 @@ pub struct Report {
     pub starts: usize,
     /// Statuses published.
     pub statuses: usize,
+    /// How often each kind of thing happened that chance may bring about.
+    pub acts: BTreeMap<&'static str, u32>,
     /// What happened, one line for each thing.
     pub timeline: String,
 }
@@ -40,8 +43,11 @@ pub struct Failure {
 pub fn random_run(seed: u64) -> Result<Report, Failure> {
     let mut random = Random::new(seed);
     let manifest = spec::manifest(&mut random.fork());
-    let mut world = World::new(random.draw()).manifest(&manifest).quietly();
-    let mut course = Course::draw(random.fork());
+    let mut world = World::new(random.draw()).quietly();
+    let mut course = Course::draw(random.fork(), &manifest);
+    if !course.from_files() {
+        world = world.manifest(&manifest);
+    }
     if course.cluster {
         world = world.cluster();
     }
@@ -59,7 +65,7 @@ pub fn random_run(seed: u64) -> Result<Report, Failure> {
     if violations.is_empty() {
         let starts = world.all_starts();
         let statuses = world.statuses().len();
-        Ok(Report { seed, runs: world.runs(), starts, statuses, timeline })
+        Ok(Report { seed, runs: world.runs(), starts, statuses, acts: course.acts, timeline })
     } else {
         Err(Failure { seed, manifest, violations, timeline })
     }

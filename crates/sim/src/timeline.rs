@@ -165,6 +165,8 @@ pub enum Happening {
         /// What was tried.
         what: String,
     },
+    /// Somebody changed a pod's spec, or tried to start a second agent, for people.
+    Changed(String),
     /// Faults began or ended, for people.
     Note(String),
 }
@@ -283,7 +285,7 @@ impl Happening {
     pub fn area(&self) -> &'static str {
         match self {
             Self::AgentStarts { .. } | Self::AgentDies { .. } | Self::AgentStops { .. } => "agent",
-            Self::PodWanted { .. } | Self::PodDeleted { .. } | Self::RestartAsked { .. } => "source",
+            Self::PodWanted { .. } | Self::PodDeleted { .. } | Self::RestartAsked { .. } | Self::Changed(_) => "source",
             Self::Call { .. } => "cri",
             Self::Sandbox { .. }
             | Self::Created(_)
@@ -342,7 +344,7 @@ impl fmt::Display for Happening {
             Self::WallSet { by_ms } => write!(f, "the wall clock is set by {by_ms} ms"),
             Self::Reboot => f.write_str("the node reboots"),
             Self::DiskFailed { what } => write!(f, "{what} fails"),
-            Self::Note(text) => f.write_str(text),
+            Self::Changed(text) | Self::Note(text) => f.write_str(text),
         }
     }
 }

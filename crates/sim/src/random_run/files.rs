@@ -38,7 +38,7 @@ impl Files {
 
     /// A file is renamed, copied, or removed beside a copy. Whatever it is, the pod that is wanted stays the same.
     pub(super) fn change(&mut self, random: &mut Random, world: &mut World) -> &'static str {
-        let free: Vec<&str> = NAMES.into_iter().filter(|name| !self.names.contains(name)).collect();
+        let free: Vec<&'static str> = NAMES.into_iter().filter(|name| !self.names.contains(name)).collect();
         let act = match random.within(0..3) {
             0 if self.names.len() > 1 => {
                 let gone = random.within(0..self.names.len() as u64);
@@ -46,19 +46,20 @@ impl Files {
                 "a copied manifest is removed"
             }
             1 if !free.is_empty() => {
-                self.names.push(random.pick(&free));
+                self.names.push(*random.pick(&free));
                 "a manifest is copied"
             }
             _ if !free.is_empty() => {
                 let renamed = random.within(0..self.names.len() as u64);
-                self.names[usize::try_from(renamed).unwrap_or(0)] = random.pick(&free);
+                self.names[usize::try_from(renamed).unwrap_or(0)] = *random.pick(&free);
                 "a manifest is renamed"
             }
             _ => "manifests stay",
         };
         // An agent that has just started reads the directory for the first time, and knows its ledger's pods.
         if !world.is_alive() {
-            let copies = world.ledger().into_iter().filter_map(|pod| Pod::from_json(pod.copy?, &Features::default()).ok());
+            let copies =
+                world.ledger().into_iter().filter_map(|pod| Pod::from_json(pod.copy?, &Features::default()).ok());
             self.source = source().beside(copies.map(Arc::new));
         }
         let before: Vec<String> = world.wanted_uids();

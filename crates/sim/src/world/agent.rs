@@ -6,7 +6,8 @@ use std::{
     time::Duration,
 };
 
-use keelet_agent::{Agent, Doors, Extent, Settings, doors::Tasks};
+use keelet_agent::{Agent, Doors, Extent, Settings};
+use keelet_lifecycle::BootId;
 use tokio::time::Instant;
 
 use super::{Run, World};
@@ -67,9 +68,30 @@ impl World {
             state.note(Happening::AgentStarts { run: self.runs, memory });
             state.boot_id()
         };
-        let (sim, of) = (|| Arc::clone(&self.sim), || Arc::clone(&life));
+        let (doors, settings) = self.doors(&life, boot_id);
+        let (sim, tasks) = (Arc::clone(&self.sim), Arc::clone(&doors.tasks));
+        let agent = Arc::new(Mutex::new(None));
+        let (place, wanted) = (Arc::clone(&agent), Arc::clone(&self.wanted));
+        tasks.spawn(Box::pin(async move {
+            match Agent::start(doors, settings).await {
+                Ok(agent) => {
+                    if source == Source::Speaks {
+                        let wanted = wanted.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                        agent.set_pods(wanted, Extent::Complete);
+                    }
+                    *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(agent);
+                }
+                Err(error) => sim.lock().accuse("start", error.to_string()),
+            }
+        }));
+        drop(_guard);
+        self.run = Some(Run { life, agent });
+        self
+    }
+
+    fn doors(&self, life: &Arc<Life>, boot_id: BootId) -> (Doors<SimDisk>, Settings) {
+        let (sim, of) = (|| Arc::clone(&self.sim), || Arc::clone(life));
         let runtime = SimRuntime { sim: sim(), life: of() };
-        let tasks = Arc::new(SimTasks { sim: sim(), life: of() });
         let doors = Doors {
             runtime: keelet_cri::Runtime::in_process(runtime.clone(), runtime),
             clock: Arc::new(SimClock(sim())),
@@ -77,31 +99,39 @@ impl World {
             disk: SimDisk { sim: sim(), life: of() },
             host: Arc::new(SimHost { sim: sim(), life: of() }),
             readers: Arc::new(SimReaders { sim: sim(), life: of() }),
-            tasks: Arc::clone(&tasks) as Arc<dyn Tasks>,
+            tasks: Arc::new(SimTasks { sim: sim(), life: of() }),
         };
         let settings = Settings {
             ledger: keelet_ledger::Settings { boot_id, ..self.settings.ledger.clone() },
             ..self.settings.clone()
         };
-        let agent = Arc::new(Mutex::new(None));
-        let (place, wanted, sim) = (Arc::clone(&agent), Arc::clone(&self.wanted), sim());
-        Tasks::spawn(
-            &*tasks,
-            Box::pin(async move {
-                match Agent::start(doors, settings).await {
-                    Ok(agent) => {
-                        if source == Source::Speaks {
-                            let wanted = wanted.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                            agent.set_pods(wanted, Extent::Complete);
-                        }
-                        *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(agent);
-                    }
-                    Err(error) => sim.lock().accuse("start", error.to_string()),
-                }
-            }),
-        );
-        drop(_guard);
-        self.run = Some(Run { life, agent });
+        (doors, settings)
+    }
+
+    /// Somebody starts a second agent beside the one that is there. It has to give up and to change nothing.
+    pub fn try_second_agent(&mut self) -> &mut Self {
+        let up = self.with_agent(|_| ()).is_some();
+        let Some(first) = self.run.as_ref().filter(|_| up).map(|run| Arc::clone(&run.life)) else { return self };
+        let second = Life::new(0, None, InFlight::ByChance);
+        let boot_id = self.inside(|state| {
+            state.note(Happening::Changed("a second agent starts".to_owned()));
+            state.boot_id()
+        });
+        let started = {
+            let _guard = self.runtime.enter();
+            let (doors, settings) = self.doors(&second, boot_id);
+            self.runtime.block_on(Agent::start(doors, settings))
+        };
+        // If the first one has died meanwhile, the second one may take its place.
+        if !first.is_over() {
+            let effects = second.effects();
+            if started.is_ok() || effects > 0 {
+                self.accuse("second agent", format!("it was not refused, or had {effects} effects before it was"));
+            }
+        }
+        second.end();
+        second.announce_end();
+        mem::forget(started);
         self
     }
 

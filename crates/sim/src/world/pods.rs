@@ -35,6 +35,7 @@ impl World {
     /// If there is no such container.
     pub fn set_image(&mut self, container: &str, image: &str) -> &mut Self {
         let (pod, container) = self.split(container);
+        self.note(format!("{container} gets the image {image}"));
         let before = self.spec(&pod);
         let mut source = (*before.source).clone();
         let spec = source.spec.as_mut().expect("a pod with a spec");
@@ -42,7 +43,31 @@ impl World {
         let changed = of_pod.into_iter().find(|found| found.name == container);
         changed.unwrap_or_else(|| panic!("no container {container}")).image = Some(image.to_owned());
         let pod = before.changed(source, &self.settings.features);
-        let pod = pod.unwrap_or_else(|problems| panic!("{problems:?}"));
+        self.replace(pod.unwrap_or_else(|problems| panic!("{problems:?}")))
+    }
+
+    /// Adds an ephemeral container to the first pod.
+    pub fn add_ephemeral(&mut self, name: &str) -> &mut Self {
+        self.note(format!("the ephemeral container {name} is added"));
+        let before = self.spec(&self.first());
+        let mut source = (*before.source).clone();
+        let spec = source.spec.as_mut().expect("a pod with a spec");
+        let containers = spec.ephemeral_containers.get_or_insert_default();
+        containers.push(Default::default());
+        if let Some(added) = containers.last_mut() {
+            added.name = name.to_owned();
+            added.image = Some("debug".to_owned());
+        }
+        let pod = before.changed(source, &self.settings.features);
+        self.replace(pod.unwrap_or_else(|problems| panic!("{problems:?}")))
+    }
+
+    fn note(&self, what: String) {
+        self.inside(|state| state.note(Happening::Changed(what)));
+    }
+
+    /// Wants another spec for a pod that is there.
+    fn replace(&mut self, pod: Pod) -> &mut Self {
         let pod = Arc::new(pod);
         self.inside(|state| state.pods.insert(pod.uid.clone(), Arc::clone(&pod)));
         self.want(|wanted| {
@@ -124,6 +149,11 @@ impl World {
                 condition.last_transition_time = Some(wall);
             }
         })
+    }
+
+    /// The UIDs of the pods that are wanted.
+    pub(crate) fn wanted_uids(&self) -> Vec<String> {
+        self.wanted().keys().cloned().collect()
     }
 
     fn want(&mut self, change: impl FnOnce(&mut WantedPods)) -> &mut Self {
