@@ -45,7 +45,7 @@ pub fn random_run(seed: u64) -> Result<Report, Failure> {
     let manifest = spec::manifest(&mut random.fork());
     let mut world = World::new(random.draw()).quietly();
     let mut course = Course::draw(random.fork(), &manifest);
-    if !course.from_files() {
+    if !course.has_files() {
         world = world.manifest(&manifest);
     }
     if course.cluster {

@@ -82,7 +82,7 @@ impl Course {
     }
 
     /// Whether the pod comes from manifest files.
-    pub(super) fn from_files(&self) -> bool {
+    pub(super) fn has_files(&self) -> bool {
         self.files.is_some()
     }
 
