@@ -257,7 +257,9 @@ impl Course {
                 }
                 "an ephemeral container is added"
             }
-            24 | 27 if self.gates && !world.is_alive() => {
+            // An agent reads its gates when it starts.
+            24 | 27 if self.gates => {
+                world.kill_agent();
                 let rule = *self.random.pick(&[RestartAllRule::Honoured, RestartAllRule::Ignored]);
                 world.reconfigure(|settings| settings.rules.restart_all = rule);
                 if rule == RestartAllRule::Honoured { "the gate is on" } else { "the gate is off" }
