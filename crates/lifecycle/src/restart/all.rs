@@ -18,8 +18,8 @@ use super::{Backoff, Decision, Gate, RestartAllRule, gate, on_exit};
 use crate::{
     draft::Draft,
     evidence::Exit,
-    observed::Instance,
-    operation::{KillReason, Operation},
+    observed::{Instance, InstanceState},
+    operation::{KillReason, OpKey, Operation},
     order,
     plan::Severity,
     status::ContainerState,
@@ -206,6 +206,8 @@ pub(crate) fn clean_up(draft: &mut Draft<'_>) -> bool {
             if draft.start(Operation::Stop { container: container.clone(), id, timeout, reason }) && !known {
                 draft.event(Some(&container), "Killing", Severity::Normal, message);
             }
+        } else if instance.state == InstanceState::Created && draft.in_flight(&OpKey::Launch(container.clone())) {
+            // It may run by the time a removal arrives. Once the start has ended, the next look tells.
         } else if !(is_trigger(instance) && victims_left) {
             // The trigger's dead container goes last: as long as it is there, it alone tells what has to happen.
             draft.start(Operation::Remove { container, id });

@@ -9,7 +9,8 @@ use super::{
 use crate::{
     Stage, Wall,
     evidence::Admission,
-    operation::{KillReason, Operation},
+    observed::InstanceState,
+    operation::{KillReason, OpReport, OpResult, OpState, Operation},
     restart::{RestartAllRule, RestartAllStage},
     status::{ConditionType, ContainerState, Phase, Truth},
 };
@@ -294,6 +295,39 @@ fn a_request_joins_a_restart_under_way() {
     Halt::Killing.go_on(&mut world);
     bring_up(&mut world);
     assert_eq!(counts(&world, ALL_FOUR), [1; 4]);
+}
+
+/// RALL-6, RALL-11: a container that was made and whose start is under way is not removed: it may run by the time the removal
+/// arrives, and would be killed unseen. It is looked at again once the start has ended.
+#[test]
+fn a_container_whose_start_is_under_way_is_not_removed() {
+    let is_launch =
+        |operation: &Operation| matches!(operation, Operation::Launch { container, .. } if container == "other");
+    let mut world = World::with_spec(PAIR);
+    world.hold(is_launch).seconds(1);
+    let mut made = world.running_instance("source").clone();
+    (made.name, made.id, made.state) = ("other".to_owned(), "made".to_owned(), InstanceState::Created);
+    world.observed.containers.push(made);
+    let launch = world.in_flight().iter().find(|(_, operation)| is_launch(operation)).map(|(id, _)| *id).unwrap();
+    let mark = world.mark();
+    let removed = |world: &World| {
+        let removals = |operation: &&Operation| matches!(operation, Operation::Remove { id, .. } if id == "made");
+        world.since(mark).into_iter().filter(removals).count()
+    };
+    world.exit_only("source", 42);
+    for _ in 0..5 {
+        world.plan_once();
+        // The launch was cancelled; the runtime goes on with it for a while.
+        world.observed.operations.retain(|report| report.id != launch);
+        world.observed.operations.push(OpReport { id: launch, state: OpState::InFlight });
+    }
+    assert!(world.cancelled.iter().any(is_launch), "the launch is cancelled");
+    assert_eq!(removed(&world), 0, "removed while its start was under way");
+    world.conclude(launch, OpResult::Cancelled);
+    world.seconds(2);
+    assert_eq!(removed(&world), 1, "{:?}", world.since(mark));
+    world.release().seconds(2);
+    assert_eq!(world.running(), ["other", "source"].into());
 }
 
 /// RALL-13, RALL-24: an ephemeral container that is added while a restart of all containers waits for its backoff is
