@@ -291,7 +291,7 @@ impl Manager {
         self.node.tasks.spawn(Box::pin(search));
     }
 
-    /// Clears away what is left of a pod that nobody knows, unless somebody does by now: it may wait for its name.
+    /// Clears away what is left of an unknown pod, unless a source has named it by now: it may wait for its name.
     fn clear(&mut self, uid: String, remains: Remains) {
         let known = self.pods.contains_key(&uid) || self.wanted.contains_key(&uid);
         if known || !self.clearing.insert(uid.clone()) {

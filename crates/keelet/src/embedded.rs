@@ -49,7 +49,7 @@ struct Serve {
     /// Socket to listen on; only root can connect
     #[arg(long, value_name = "PATH", default_value = "/run/keelet/cri.sock")]
     listen: PathBuf,
-    /// Take rootfs:/PATH, a directory of the node, for an image: whoever can use the socket can then read all files of the node
+    /// Take rootfs:/PATH, a directory of the node, for an image: every client of the socket can then read all files of the node
     #[arg(long)]
     allow_rootfs_images: bool,
     #[command(flatten)]

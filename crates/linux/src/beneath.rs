@@ -1,4 +1,4 @@
-//! Files in directories that somebody hostile may write to.
+//! Files in directories that a hostile pod may write to.
 //!
 //! A pod with a volume on `/var/log` can put anything in the place of a log, of its directory and of the pod's directory: a link to
 //! a file of the node, a FIFO that blocks its reader. Whatever is opened here is found from a descriptor, without a link on the way,
