@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use keelet_pod::{Pod, ProbeKind, Role};
 
 use super::{Check, View};
-use crate::timeline::{Entry, Happening, InstanceRef};
+use crate::{
+    faults::CallKind,
+    timeline::{Entry, Happening, InstanceRef},
+};
 
 /// At most one instance of a name runs; an ordinary init container has succeeded, and a sidecar has started, before
 /// whatever comes after it; nothing is started in a pod that has ended.
@@ -17,6 +20,9 @@ pub(crate) struct Order {
     ended: BTreeSet<String>,
     /// Instances created before their pod ended.
     created: BTreeSet<String>,
+    /// Instances whose start was asked for in their turn. A restart of all containers may begin before a slow runtime has
+    /// started them; it kills them then.
+    asked: BTreeSet<String>,
 }
 
 // === impl Order ===
@@ -31,6 +37,16 @@ impl Check for Order {
             Happening::Created(instance) => {
                 if !self.ended.contains(&instance.pod) {
                     self.created.insert(instance.id.clone());
+                }
+                Ok(())
+            }
+            Happening::Call { kind: CallKind::StartContainer, subject, .. } => {
+                let in_turn = view.node.containers.get(subject).is_some_and(|container| {
+                    let instance = &container.instance;
+                    view.pods.get(&instance.pod).is_some_and(|pod| self.in_turn(pod, instance).is_ok())
+                });
+                if in_turn {
+                    self.asked.insert(subject.clone());
                 }
                 Ok(())
             }
@@ -88,7 +104,7 @@ impl Order {
             return Ok(());
         }
         // A ledger that could not be written does not tell that all containers were removed, so init counts as done.
-        if !view.context.run.is_some_and(|run| run.behind) {
+        if !view.context.run.is_some_and(|run| run.behind) && !self.asked.contains(id) {
             self.in_turn(spec, instance)?;
         }
         if spec.container(name).is_some_and(|container| container.role == Role::Sidecar && container.startup.is_none())

@@ -13,6 +13,7 @@ use keelet_pod::ProbeKind;
 
 use super::convergence;
 use crate::{
+    faults::{CallKind, Fate},
     node::{Blueprint, Sandbox},
     script::{Answer, Reply},
     sim::State,
@@ -73,8 +74,20 @@ impl Stage {
 
     /// Creates and starts the next instance of a container.
     fn launch(&mut self, name: &str) -> &mut Self {
+        let id = self.create(name);
+        self.act(|state| state.start(&id))
+    }
+
+    /// The agent asks for the start of an instance, which a slow runtime has yet to carry out.
+    fn ask_for_start(&mut self, id: &str) -> &mut Self {
+        let (kind, subject, fate) = (CallKind::StartContainer, id.to_owned(), Fate::Applied);
+        self.act(|state| state.note(Happening::Call { kind, subject, fate }))
+    }
+
+    /// Creates the next instance of a container.
+    fn create(&mut self, name: &str) -> String {
         let attempt = u32::try_from(self.world.starts(name)).unwrap();
-        self.act(|state| {
+        self.world.inside(|state| {
             let blueprint = Blueprint {
                 sandbox: "web-sandbox-1".to_owned(),
                 name: name.to_owned(),
@@ -84,8 +97,7 @@ impl Stage {
                 labels: Default::default(),
                 annotations: Default::default(),
             };
-            let id = state.create(blueprint).unwrap();
-            state.start(&id);
+            state.create(blueprint).unwrap()
         })
     }
 
@@ -276,6 +288,21 @@ fn nothing_is_started_twice_or_out_of_turn() {
     let mut stage = Stage::new(PLAIN);
     stage.publish(Phase::Failed, vec![]).launch("setup");
     assert_eq!(stage.complaints(), ["order"]);
+
+    // All containers restart while a slow runtime starts one of them.
+    for asked_before in [true, false] {
+        let mut stage = Stage::new(PLAIN);
+        stage.launch("setup").exit("setup", 0);
+        let id = stage.create("main");
+        if asked_before {
+            stage.ask_for_start(&id).remove("setup");
+        } else {
+            stage.remove("setup").ask_for_start(&id);
+        }
+        stage.act(|state| state.start(&id));
+        let expected: &[&str] = if asked_before { &[] } else { &["order"] };
+        assert_eq!(stage.complaints(), expected, "asked for before the restart: {asked_before}");
+    }
 }
 
 #[test]
