@@ -58,5 +58,31 @@ pub use network::{Kind, Network};
 pub use pod::{Attached, PodNetwork, PortMapping, Protocol};
 pub use settings::Settings;
 
+/// What is read from CNI, by itself. For fuzz targets.
+#[doc(hidden)]
+pub mod reading {
+    use std::net::IpAddr;
+
+    use crate::cni;
+
+    /// The name of the network that a configuration describes, and what each of its plugins is given.
+    pub fn network(bytes: &[u8], named_list: bool) -> Result<(String, Vec<String>), String> {
+        let list = cni::parse(bytes, named_list)?;
+        let again = cni::parse_list(&list.to_value())?;
+        assert_eq!(again.to_value(), list.to_value(), "what is written down reads the same");
+        let nothing = serde_json::Value::Null;
+        let inputs = list.plugins.iter().map(|plugin| plugin.input(&list, &nothing, &nothing).to_string());
+        Ok((list.name.clone(), inputs.collect()))
+    }
+
+    /// The addresses in the result of a plugin, or what is told about its failure.
+    pub fn result(output: &[u8], errors: &[u8]) -> Result<Vec<IpAddr>, String> {
+        match serde_json::from_slice(output) {
+            Ok(result) => Ok(cni::addresses(&result)),
+            Err(_) => Err(cni::failure(output, errors, "exit status 1")),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -62,8 +62,13 @@ fn is_candidate(path: &Path) -> bool {
 
 fn load(file: &Path) -> Result<NetworkList, String> {
     let bytes = fs::read(file).map_err(|error| error.to_string())?;
-    let value: Value = serde_json::from_slice(&bytes).map_err(|error| format!("not JSON: {error}"))?;
-    let is_list = value.get("plugins").is_some() || file.extension().is_some_and(|ending| ending == "conflist");
+    parse(&bytes, file.extension().is_some_and(|ending| ending == "conflist"))
+}
+
+/// A file's content, which is a list if it says so itself or by its name.
+pub(crate) fn parse(bytes: &[u8], named_list: bool) -> Result<NetworkList, String> {
+    let value: Value = serde_json::from_slice(bytes).map_err(|error| format!("not JSON: {error}"))?;
+    let is_list = value.get("plugins").is_some() || named_list;
     if is_list { parse_list(&value) } else { parse_single(value) }
 }
 

@@ -16,8 +16,9 @@ mod result;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use config::{Found, NetworkList, find};
+pub(crate) use config::{Found, NetworkList, find, parse, parse_list};
 use plugin::{Ask, Runner, Subject};
+pub(crate) use result::{addresses, failure};
 
 /// What CNI works with.
 pub(crate) struct Cni<'a> {
@@ -129,7 +130,7 @@ impl Cni<'_> {
     /// What an earlier call came to, if the namespace still has it.
     fn still_attached(&self, pod: &PodNetwork, record: &Record) -> Result<Option<Attached>, Error> {
         let Via::Cni { result, .. } = &record.via else { return Ok(None) };
-        let ips = result::addresses(result);
+        let ips = addresses(result);
         let whole = record.progress == Progress::Done && !ips.is_empty() && bridge::has_interface(&pod.netns)?;
         Ok(whole.then(|| Attached { ips, interface: POD_INTERFACE.to_owned() }))
     }
@@ -161,7 +162,7 @@ impl Cni<'_> {
             }
             Ok(result)
         })?;
-        let ips = result::addresses(&result);
+        let ips = addresses(&result);
         if ips.is_empty() {
             let last = list.plugins.last().map(|plugin| plugin.kind.as_str()).unwrap_or_default();
             return Err(self.no_result(list, last, &format!("its result has no address: {result}")));
@@ -173,7 +174,7 @@ impl Cni<'_> {
     /// All plugins backwards. One that fails does not keep the others from their part; the first failure is told.
     fn delete(&self, record: &Record, netns: Option<&Path>) -> Result<(), Error> {
         let Via::Cni { list, capabilities, result } = &record.via else { return Ok(()) };
-        let list = config::parse_list(list)
+        let list = parse_list(list)
             .map_err(|problem| Error::CniConfiguration { dir: PathBuf::from("the books"), problems: vec![problem] })?;
         let netns = netns.filter(|path| threads::is_namespace(path));
         // Plugins before 0.4.0 do not know what a result is doing here.
