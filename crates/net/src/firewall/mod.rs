@@ -93,12 +93,13 @@ pub(crate) fn apply(bridge: &str, ranges: &[IpNet], forwards: &[Forward]) -> Res
 
 /// Removes all rules of a bridge.
 pub(crate) fn clear(bridge: &str) -> Result<(), String> {
-    for family in [Family::Ipv4, Family::Ipv6, Family::Netdev] {
+    // A kernel may lack one family and have rules in the next.
+    let clear = |family| {
         let mut batch = Batch::new();
         batch.remove_table(bridge, family);
-        socket::send(batch)?;
-    }
-    Ok(())
+        socket::send(batch)
+    };
+    [Family::Ipv4, Family::Ipv6, Family::Netdev].map(clear).into_iter().collect()
 }
 
 /// Replaces the rules that keep each pod to its own addresses. What the kernel said if it cannot.
