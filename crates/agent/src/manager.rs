@@ -330,7 +330,7 @@ async fn forget(node: &Node, uid: &str) {
 
 fn copy_of(node: &Node, recovered: &Recovered) -> Result<Pod, String> {
     let copy = recovered.copy.clone().ok_or("there is no copy of it")?;
-    Pod::from_json(copy, &node.features)
+    Pod::from_json(copy, &node.features).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::{
 /// Fills in every default.
 pub(crate) fn apply(pod: &mut v1::Pod, features: &Features, review: &mut Review<'_>) {
     if pod.metadata.uid.as_deref().unwrap_or_default().is_empty() {
-        // An empty one is none.
+        // The API server treats an empty string as an absent field.
         pod.metadata.uid = None;
         let uid = manifest_uid(pod);
         review.report.derived_uids.insert(uid.clone());
@@ -32,7 +32,7 @@ pub(crate) fn apply(pod: &mut v1::Pod, features: &Features, review: &mut Review<
     let grace = spec.termination_grace_period_seconds.get_or_insert(30);
     if *grace < 0 {
         let field = path.field("terminationGracePeriodSeconds");
-        review.warn(&field, suspicious(format!("{grace} is taken as 1, as the API server does")));
+        review.warn(&field, suspicious(format!("{grace} is invalid: 1 is used, as by the API server")));
         *grace = 1;
     }
 
@@ -66,7 +66,7 @@ enum Kin {
     Regular,
 }
 
-/// API-18: what a switched-off gate brought with it is dropped, and said so.
+/// API-18: drops the fields of a gate that is off, with a warning for each.
 fn drop_gated(container: &mut v1::Container, kin: Kin, features: &Features, path: &FieldPath, review: &mut Review<'_>) {
     let mut dropped = |path: FieldPath, gate: &str| {
         review.warn(&path, ignored(format!("the feature gate {gate} is off")));
@@ -86,7 +86,7 @@ fn drop_gated(container: &mut v1::Container, kin: Kin, features: &Features, path
         && lifecycle.stop_signal.take().is_some()
     {
         dropped(path.field("lifecycle").field("stopSignal"), "ContainerStopSignals");
-        // A lifecycle of nothing else is none.
+        // The API server drops a lifecycle without any hook.
         if lifecycle.post_start.is_none() && lifecycle.pre_stop.is_none() {
             container.lifecycle = None;
         }
@@ -124,7 +124,7 @@ fn defaults_of(container: &mut v1::Container, host_network: bool) {
             port.host_port = Some(port.container_port);
         }
     }
-    // A resource that is only limited is requested to the same amount.
+    // A resource with a limit and no request gets a request of the same amount.
     if let Some(resources) = &mut container.resources
         && let Some(limits) = &resources.limits
     {
@@ -182,12 +182,12 @@ fn volume_defaults(volume: &mut v1::Volume, path: &FieldPath, review: &mut Revie
         source.default_mode.get_or_insert(MODE);
     }
     if *volume == (v1::Volume { name: volume.name.clone(), ..v1::Volume::default() }) {
-        review.warn(path, suspicious("no source given: an emptyDir, as the API server has it"));
+        review.warn(path, suspicious("no volume source given: emptyDir is used, as by the API server"));
         volume.empty_dir = Some(v1::EmptyDirVolumeSource::default());
     }
 }
 
-/// BACK-10: `latest`, said or implied, may change under its name.
+/// BACK-10: the tag `latest`, explicit or implied, may point to another image later.
 fn pull_policy(image: &str) -> &'static str {
     let reference = image.split_once('@').map_or(image, |(reference, _)| reference);
     let pinned = reference != image;

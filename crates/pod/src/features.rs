@@ -1,6 +1,6 @@
 //! Feature switches: `--feature-gates` and the config file's map, resolved once into enums.
 //!
-//! Text comes in once, at start-up; [`Features`] goes on to everybody else. Nothing behind it knows gates by name.
+//! The text is read once, at start-up. All other crates get [`Features`] and know no gate by name.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::tree::suggestion;
 
 /// The gate of KEP-4781.
 const RESET_STATUS: &str = "ChangeContainerStatusOnKubeletRestart";
-/// The name an older text of KEP-4781 had for it: an alias of the same polarity.
+/// An alias from an older text of KEP-4781, with the same polarity.
 const RESET_STATUS_ALIAS: &str = "PodUnreadyOnKubeletRestart";
 const RESTART_RULES: &str = "ContainerRestartRules";
 const RESTART_ALL: &str = "RestartAllContainersOnContainerExits";
@@ -49,25 +49,25 @@ pub enum AgentRestart {
 /// A switch of which there are two positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Switch {
-    /// The feature is there.
+    /// The feature is available.
     On,
-    /// The feature is not there.
+    /// The feature is not available.
     Off,
 }
 
-/// Features, and what was said on the way to them.
+/// The resolved features, with warnings about the gates that were set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolution {
-    /// The outcome.
+    /// The features.
     pub features: Features,
-    /// Gates that have no effect, or not the one asked for.
+    /// Gates that have no effect, or another effect than the user asked for.
     pub warnings: Vec<GateWarning>,
 }
 
-/// Why gates cannot be resolved.
+/// Why feature gates cannot be resolved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GateError {
-    /// An entry of the flag is no `Name=true` or `Name=false`.
+    /// An entry of the flag is neither `Name=true` nor `Name=false`.
     #[error("feature gate {entry:?}: must be Name=true or Name=false")]
     Malformed {
         /// The entry.
@@ -94,15 +94,15 @@ pub enum GateError {
     },
 }
 
-/// What a reader of the log has to know about the gates that were set.
+/// A warning about a feature gate that was set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GateWarning {
-    /// Nobody here knows the gate.
+    /// keelet does not know the gate.
     #[error("unknown feature gate {gate}: ignored{}{advice}", if advice.is_empty() { "" } else { "; " })]
     Unknown {
         /// Its name.
         gate: String,
-        /// What may have been meant, possibly nothing.
+        /// A suggestion of a gate with a similar name, possibly empty.
         advice: String,
     },
     /// The feature is always on.
@@ -111,13 +111,13 @@ pub enum GateWarning {
         /// Its name.
         gate: &'static str,
     },
-    /// The feature does not exist here.
+    /// keelet does not implement the feature.
     #[error("feature gate {gate}=true: ignored, keelet does not have this feature")]
     Missing {
         /// Its name.
         gate: &'static str,
     },
-    /// The gate was set under its other name.
+    /// The gate was set by its alias.
     #[error("feature gate {RESET_STATUS_ALIAS} is another name of {RESET_STATUS}: use that one")]
     Alias,
     /// A gate is off because the one that it builds on is.
@@ -139,7 +139,7 @@ enum Stage {
     Default,
     /// Off unless switched on.
     OptIn,
-    /// Known by name, not to be had here.
+    /// A gate of Kubernetes whose feature keelet does not implement.
     Missing,
 }
 
@@ -237,7 +237,7 @@ impl Switch {
     }
 }
 
-/// What has to be said about a gate that was set.
+/// The warning about a gate that was set, if there is one.
 fn remark(gate: &str, value: bool) -> Option<GateWarning> {
     let Some((gate, stage)) = GATES.into_iter().find(|(name, _)| *name == gate) else {
         let names = GATES.map(|(name, _)| name);
@@ -251,7 +251,7 @@ fn remark(gate: &str, value: bool) -> Option<GateWarning> {
     }
 }
 
-/// The spellings that the kubelet's flags take.
+/// The spellings that the kubelet's flags accept.
 fn boolean(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "True" | "TRUE" => Some(true),

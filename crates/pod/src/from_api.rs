@@ -1,13 +1,24 @@
-//! Pods that are typed already: those of an API server.
+//! Pods that arrive as the API's type: those of an API server, and copies kept on disk.
 
 use k8s_openapi::api::core::v1;
 use serde_json::Value;
 
 use crate::{Features, Origin, Pod, Problem, Report, Strictness, Trust, path::FieldPath, review::Review, validate};
 
-/// The field of a kept copy that says who wrote the pod; none is root of the node.
+/// The field of a kept copy that names the author of the pod. Without it the author is root of the node.
 pub const TRUST: &str = "keelet.dev/trust";
 const CLUSTER: &str = "Cluster";
+
+/// Why the kept copy of a pod cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidCopy {
+    /// The copy does not have the shape of a pod.
+    #[error("the copy does not parse as a pod: {0}")]
+    Shape(#[from] serde_json::Error),
+    /// Validation refuses the pod.
+    #[error("validation refuses the copy: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Refused(Vec<Problem>),
+}
 
 // === impl Pod ===
 
@@ -28,8 +39,8 @@ impl Pod {
     /// The whole pod as JSON, to be kept and read back by [`Pod::from_json`]. A pod of an API server says so in [`TRUST`], which no
     /// pod can say of itself: the API has no such field.
     ///
-    /// Both are here, and not with whoever keeps it, because the code for the API's types is large and would be
-    /// compiled again in every crate that serialises them.
+    /// Both functions are here and not beside their callers, because the code that serialises the API's types is large
+    /// and every crate that uses it would compile it again.
     pub fn to_json(&self) -> Result<Value, serde_json::Error> {
         let mut json = serde_json::to_value(&*self.source)?;
         if let (Trust::Cluster, Some(fields)) = (self.trust, json.as_object_mut()) {
@@ -38,21 +49,20 @@ impl Pod {
         Ok(json)
     }
 
-    /// The pod behind [`Pod::to_json`]. The error is for people.
-    pub fn from_json(json: Value, features: &Features) -> Result<Self, String> {
+    /// The pod that [`Pod::to_json`] wrote.
+    pub fn from_json(json: Value, features: &Features) -> Result<Self, InvalidCopy> {
         let trust = match json.get(TRUST) {
             None => Trust::Node,
-            // A word that a later version writes is not one of more trust.
+            // A word of a later version must not raise the trust.
             Some(_) => Trust::Cluster,
         };
-        let pod: v1::Pod = serde_json::from_value(json).map_err(|error| error.to_string())?;
+        let pod: v1::Pod = serde_json::from_value(json)?;
         let mut report = review(pod, &Origin::copy(trust), features, Strictness::ApiServer);
-        let told = |problems: Vec<Problem>| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-        report.pods.pop().ok_or_else(|| told(report.errors))
+        report.pods.pop().ok_or(InvalidCopy::Refused(report.errors))
     }
 }
 
-/// Looks over a typed pod as strictly as asked, and tells the warnings too.
+/// Validates a typed pod with the given strictness; the report has the warnings too.
 pub fn review_api_pod(pod: v1::Pod, features: &Features, strictness: Strictness) -> Report {
     review(pod, &Origin::api_server(), features, strictness)
 }

@@ -16,8 +16,9 @@ pub(crate) fn resources_digest(resources: Option<&v1::ResourceRequirements>) -> 
     fnv1a_32(&json)
 }
 
-/// A UID for a pod that no API server numbered: 32 hex digits, as the kubelet makes them for static pods. It
-/// follows the content (whatever its layout) and nothing else: a file that is renamed or copied asks for the same pod.
+/// A UID for a pod that has none from an API server: 32 hex digits, as the kubelet makes them for static pods. It
+/// follows from the content, in whatever layout, and from nothing else: a file that is renamed or copied asks for the
+/// same pod.
 pub(crate) fn manifest_uid(pod: &v1::Pod) -> String {
     format!("{:032x}", fnv1a_128(&serde_json::to_vec(pod).unwrap_or_default()))
 }

@@ -10,14 +10,14 @@
 //!         --validate---> Pod      every rule of the API checked, the model built on the way
 //! ```
 //!
-//! What comes in: manifests ([`read_manifest`]), pods of an API server ([`Pod::from_api`]), other objects
-//! ([`read_object`]), and the texts of feature gates ([`Features::resolve`]). What goes out: [`Pod`]s in which every default is resolved and nothing has to be
-//! checked again, and [`Problem`]s that name file, line, field, value and what is allowed. Errors are lists: a manifest
-//! with five mistakes yields five problems. How much of the API's strictness applies is [`Strictness`].
+//! Input: manifests ([`read_manifest`]), pods of an API server ([`Pod::from_api`]), other objects ([`read_object`]),
+//! and the texts of feature gates ([`Features::resolve`]). Output: [`Pod`]s in which every default is resolved and
+//! nothing has to be checked again, and [`Problem`]s that name file, line, field, value and what is allowed. Errors are
+//! lists: a manifest with five mistakes yields five problems. [`Strictness`] says how much of the API's strictness
+//! applies.
 //!
-//! The rules live where their names say: probes in `validate::probe`, restart policy and rules in `validate::rules`,
-//! hooks in `validate::hook`, names in `names`, amounts in `quantity`. The state belongs to nobody: everything here is
-//! a function.
+//! Each rule has a module: probes are in `validate::probe`, restart policy and rules in `validate::rules`, hooks in
+//! `validate::hook`, names in `names`, amounts in `quantity`. The crate has no state; everything here is a function.
 
 mod defaults;
 mod features;
@@ -37,7 +37,7 @@ mod validate;
 
 pub use self::{
     features::{AgentRestart, Features, GateError, GateWarning, Resolution, Switch},
-    from_api::{TRUST, review_api_pod},
+    from_api::{InvalidCopy, TRUST, review_api_pod},
     model::*,
     object::{Object, TypeMeta, read_object},
     problem::{Kind, Origin, Problem, Report, Severity},

@@ -1,4 +1,4 @@
-//! What is put right in the tree before it is decoded: repeated keys, the rule alias, fields nobody reads.
+//! Changes of the tree before it is decoded: repeated keys, the alias in restart rules, fields that keelet never reads.
 
 use std::collections::BTreeSet;
 
@@ -12,10 +12,10 @@ use crate::{
 /// The three lists of containers.
 const CONTAINER_LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
-/// Puts one pod's tree right.
+/// Normalises the tree of one pod.
 pub(crate) fn normalise(pod: &mut Node, review: &mut Review<'_>) {
     drop_repeated_keys(pod, &FieldPath::root(), review);
-    // Bookkeeping of the API server's, free-form, of no use to a node.
+    // Managed fields are the API server's own records; a node has no use for them.
     if let Some(metadata) = pod.get_mut("metadata") {
         remove(metadata, "managedFields");
     }

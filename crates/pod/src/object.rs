@@ -1,7 +1,7 @@
-//! Objects that are no pods: config maps, secrets, the node's own configuration. Bytes in, a typed object out.
+//! Objects other than pods: config maps, secrets, the node's own configuration. Bytes in, a typed object out.
 //!
-//! They are read as manifests are: every mistake in one pass, each with its line. Unknown fields are warnings here,
-//! because whoever reads the object knows better which of them matter.
+//! They are read like manifests: every mistake in one pass, each with its line. Unknown fields are warnings here,
+//! because only the caller knows which of them matter.
 
 use serde::de::DeserializeOwned;
 
@@ -14,7 +14,7 @@ use crate::{
     tree::{Node, Note, Notes, Position, Value, decode_field, parse},
 };
 
-/// What an object has to say that it is.
+/// The API version and kind that an object must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TypeMeta {
     /// `v1`, `kubelet.config.k8s.io/v1beta1`, ...
@@ -23,14 +23,14 @@ pub struct TypeMeta {
     pub kind: &'static str,
 }
 
-/// An object, and what is wrong with it.
+/// An object, and the problems in it.
 #[derive(Clone, Debug)]
 pub struct Object<T> {
-    /// The object. What could not be read of it has its default.
+    /// The object. A field that could not be read has its default.
     pub value: T,
-    /// Why it should not be used.
+    /// Why the object should not be used.
     pub errors: Vec<Problem>,
-    /// Unknown fields, and keys that are given twice.
+    /// Unknown and repeated fields.
     pub warnings: Vec<Problem>,
     origin: Origin,
     tree: Option<Node>,
@@ -85,7 +85,7 @@ pub fn read_object<T: DeserializeOwned + Default>(bytes: &[u8], origin: &Origin,
 fn root(bytes: &[u8]) -> Result<Node, (Option<Position>, String)> {
     let mut documents = parse(text(bytes)?);
     let document = match documents.len() {
-        0 => return Err((None, "there is nothing in it".to_owned())),
+        0 => return Err((None, "the file is empty".to_owned())),
         1 => documents.remove(0),
         number => return Err((None, format!("holds {number} documents; one object is expected"))),
     };
@@ -113,7 +113,7 @@ impl<T> Object<T> {
         self.errors.extend(new);
     }
 
-    /// Whether the file gives the field, with whatever value. Only fields of the object itself.
+    /// Whether the file sets the field, to any value. For fields of the object itself only.
     pub fn gives(&self, field: &str) -> bool {
         self.tree.as_ref().and_then(|tree| tree.get(field)).is_some_and(|node| node.value != Value::Null)
     }
@@ -147,9 +147,9 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_with_their_lines() {
+    fn mistakes_are_reported_with_their_lines() {
         let cases = [
-            ("", "o.yaml: Unreadable: there is nothing in it"),
+            ("", "o.yaml: Unreadable: the file is empty"),
             ("[]", "o.yaml:1:1: Unreadable: must be a map with apiVersion and kind; is a list"),
             (
                 "apiVersion: v1\nkind: Secret\n",

@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use crate::{Pod, Trust};
 
-/// Problems kept per pod and severity; the rest is only counted. A hostile document has an error on every
-/// byte, and nobody reads past the first hundred.
+/// Problems kept per pod and severity; the rest is only counted. A hostile document has an error on every byte, and a
+/// hundred are more than anyone reads.
 pub(crate) const MAX_PROBLEMS: usize = 100;
 
 /// Problems kept per manifest and severity.
@@ -68,7 +68,7 @@ pub enum Kind {
     TooMany,
     /// A reference to something that does not exist.
     NotFound,
-    /// Legal, but surely not what was meant.
+    /// Legal, but most likely a mistake.
     Suspicious,
     /// Legal, but without effect on this node.
     Ignored,
@@ -91,9 +91,9 @@ pub struct Report {
     pub pods: Vec<Pod>,
     /// The UIDs that follow from the content, because the manifest gives none.
     pub derived_uids: BTreeSet<String>,
-    /// Why others are not.
+    /// Why the other pods are invalid.
     pub errors: Vec<Problem>,
-    /// What is accepted but worth a look.
+    /// What is accepted but may be a mistake.
     pub warnings: Vec<Problem>,
     /// Problems beyond the first hundred of a pod or the first thousand of a manifest, counted but not kept.
     pub omitted: usize,
@@ -110,7 +110,7 @@ pub(crate) struct Complaint {
 // === impl Origin ===
 
 impl Origin {
-    /// A file of this node, or whatever else of it the name stands for.
+    /// A file of this node, or another local input with that name.
     pub fn file(name: impl Into<String>) -> Self {
         Self { name: name.into(), trust: Trust::Node }
     }
@@ -130,7 +130,7 @@ impl Origin {
         Self { name: "api".to_owned(), trust }
     }
 
-    /// Who writes what comes from there.
+    /// How far pods from this origin are trusted.
     pub fn trust(&self) -> Trust {
         self.trust
     }
@@ -173,7 +173,7 @@ impl fmt::Display for Problem {
 // === impl Kind ===
 
 impl Kind {
-    /// The words that open the message.
+    /// The first words of the message.
     pub fn label(self) -> &'static str {
         match self {
             Self::Syntax => "Unreadable",
@@ -200,7 +200,7 @@ impl Report {
         self.errors.is_empty()
     }
 
-    /// Takes over what another part of the same manifest yielded.
+    /// Adds the problems of another part of the same manifest.
     pub(crate) fn absorb(&mut self, other: Self) {
         self.pods.extend(other.pods);
         self.derived_uids.extend(other.derived_uids);

@@ -1,7 +1,7 @@
 //! Amounts of a resource: `500m`, `2`, `1.5Gi`, `1e3`.
 //!
-//! This is the only reader of amounts in keelet: what validation accepts is what limits, volumes and logs are made from. An
-//! amount is exact to a billionth and rounded up there, as in the API; what is larger than any machine is as large as it gets.
+//! This is the only parser of quantities in keelet: limits, volumes and logs use exactly what validation accepted. A
+//! quantity is exact to a billionth and rounded up there, as in the API; larger values than the type can hold saturate.
 
 use std::{iter::Sum, ops::Add};
 
@@ -14,7 +14,7 @@ const ONE: i128 = 1_000_000_000;
 /// Billionths in a thousandth.
 const THOUSANDTH: i128 = 1_000_000;
 
-/// Numbers of more digits than this do not fit.
+/// Numbers with more digits than this do not fit.
 const MOST_DIGITS: i64 = 39;
 
 /// Suffix, power of ten, power of two.
@@ -108,7 +108,7 @@ impl Quantity {
     pub const SYNTAX: &str = "must be a number with an optional suffix (n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or e3), such as \
                               500m, 2 or 1.5Gi";
 
-    /// Reads an amount; `None` for what is none.
+    /// Parses a quantity; `None` if the text is not one.
     pub fn parse(text: &str) -> Option<Self> {
         let (negative, rest) = match text.as_bytes().first()? {
             b'-' => (true, &text[1..]),
@@ -147,12 +147,12 @@ impl Quantity {
         saturated(ceiling(self.0, THOUSANDTH))
     }
 
-    /// Whether it is nothing.
+    /// Whether the quantity is zero.
     pub fn is_zero(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether it is less than nothing.
+    /// Whether the quantity is below zero.
     pub fn is_negative(self) -> bool {
         self.0 < 0
     }

@@ -50,7 +50,7 @@ pub fn parse_one(manifest: &str) -> Result<Pod, Report> {
     }
 }
 
-/// What is read so far.
+/// The state of reading a manifest.
 struct Reader<'a> {
     origin: &'a Origin,
     strictness: Strictness,
@@ -66,7 +66,7 @@ impl Reader<'_> {
     fn documents(&mut self, text: &str) {
         let documents = parse(text);
         if documents.is_empty() {
-            self.unreadable(None, None, "holds no pod: there is no document in it".to_owned());
+            self.unreadable(None, None, "holds no pod: the file has no document".to_owned());
         }
         for document in documents {
             match document.root {
@@ -85,7 +85,7 @@ impl Reader<'_> {
     }
 
     fn list(&mut self, mut root: Node, number: Option<usize>) {
-        // Pods of a PodList need not say what they are.
+        // Pods of a PodList may omit apiVersion and kind.
         let typing = match root.get("kind").and_then(Node::as_str) {
             Some("PodList") => Typing::Implied,
             _ => Typing::Stated,
@@ -113,7 +113,7 @@ impl Reader<'_> {
         let mut review = Review::new(self.origin, number, base, self.strictness);
         let here = FieldPath::root();
         if self.report.pods.len() >= MAX_PODS {
-            // Said once.
+            // One error for all pods beyond the limit.
             if self.report.errors.last().is_none_or(|last| last.kind != Kind::TooMany) {
                 review.refuse_at(&here, root.at, too_much(format!("a manifest may hold at most {MAX_PODS} pods")));
                 self.report.absorb(review.report);
@@ -165,14 +165,14 @@ impl Reader<'_> {
     }
 }
 
-/// Whether an object has to say its kind and version.
+/// Whether an object must have a kind and a version.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Typing {
     Stated,
     Implied,
 }
 
-/// Whether it is a pod at all.
+/// Checks that the document is a pod.
 fn kind(root: &Node, typing: Typing, review: &mut Review<'_>) -> bool {
     let path = FieldPath::root().field("kind");
     match root.get("kind") {
@@ -187,7 +187,7 @@ fn kind(root: &Node, typing: Typing, review: &mut Review<'_>) -> bool {
                 let mut complaint = unsupported(kind, &["Pod", "List", "PodList"]);
                 complaint
                     .message
-                    .push_str("; what creates pods elsewhere (Deployment, Job, ...) has no meaning on a node");
+                    .push_str("; a node runs pods only; workload controllers (Deployment, Job, ...) need a cluster");
                 review.refuse(&path, complaint);
                 false
             }
@@ -210,7 +210,7 @@ fn api_version(root: &Node, typing: Typing, review: &mut Review<'_>) {
     }
 }
 
-/// The typed pod, misfits reported.
+/// The typed pod; values of the wrong type are reported.
 fn decode(root: &Node, review: &mut Review<'_>) -> v1::Pod {
     unknown_fields(root, &POD_FIELDS, review);
     let here = FieldPath::root();
@@ -245,7 +245,7 @@ fn unknown_fields(root: &Node, fields: &[&str], review: &mut Review<'_>) {
     }
 }
 
-/// `namespace/name` as far as it can be told before anything is checked.
+/// `namespace/name`, as far as known before validation.
 fn name_of(root: &Node) -> Option<String> {
     let metadata = root.get("metadata")?;
     let name = metadata.get("name")?.as_str()?;

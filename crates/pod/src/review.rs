@@ -1,5 +1,4 @@
-//! The desk at which a pod is looked over: it knows where the pod comes from, how strict to be, and writes everything
-//! down.
+//! The review of one pod: it knows the pod's origin and the strictness, and collects every problem.
 
 use crate::{
     Trust,
@@ -8,7 +7,7 @@ use crate::{
     tree::{Node, Position},
 };
 
-/// What is done about fields that the API does not have, and about values that it would refuse.
+/// How keelet treats fields that the API does not have and values that the API refuses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Strictness {
     /// Manifests that people write: unknown fields and repeated keys are errors.
@@ -16,8 +15,7 @@ pub enum Strictness {
     Strict,
     /// The same with warnings for unknown fields and repeated keys.
     Lenient,
-    /// Pods from an API server, possibly a newer one, that accepted them: whatever has a sensible reading is a
-    /// warning.
+    /// Pods from an API server, possibly a newer one, that accepted them: whatever has a sensible reading is a warning.
     ApiServer,
 }
 
@@ -26,7 +24,7 @@ pub enum Strictness {
 pub(crate) struct Review<'a> {
     origin: &'a Origin,
     document: Option<usize>,
-    /// Where the pod stands within its document, for lists.
+    /// The position of the pod within its document, for lists.
     base: FieldPath,
     strictness: Strictness,
     /// The tree of the pod, for lines and columns. Pods of the API server have none.
@@ -43,32 +41,33 @@ impl<'a> Review<'a> {
         Self { origin, document, base, strictness, tree: None, pod: None, report: Report::default() }
     }
 
-    /// Who wrote the pod.
+    /// The author of the pod, by its origin.
     pub(crate) fn trust(&self) -> Trust {
         self.origin.trust()
     }
 
-    /// A mistake that leaves no sensible reading: the pod is refused, wherever it comes from.
+    /// Adds an error that refuses the pod whatever its origin, because no sensible reading is left.
     pub(crate) fn refuse(&mut self, path: &FieldPath, complaint: Complaint) {
         self.file(Severity::Error, path, None, complaint);
     }
 
-    /// The same, where the position is known.
+    /// [`Review::refuse`], with a known position.
     pub(crate) fn refuse_at(&mut self, path: &FieldPath, at: Position, complaint: Complaint) {
         self.file(Severity::Error, path, Some(at), complaint);
     }
 
-    /// A mistake that a sensible reading is left of: an API server's pod is accepted with it.
+    /// Adds an error that refuses a manifest; a pod of an API server is accepted with a warning, because a sensible
+    /// reading is left.
     pub(crate) fn object(&mut self, path: &FieldPath, complaint: Complaint) {
         self.file(self.objection(), path, None, complaint);
     }
 
-    /// The same, where the position is known.
+    /// [`Review::object`], with a known position.
     pub(crate) fn object_at(&mut self, path: &FieldPath, at: Position, complaint: Complaint) {
         self.file(self.objection(), path, Some(at), complaint);
     }
 
-    /// A field that the API does not have, or a key that occurs twice.
+    /// Adds a problem about a field that the API does not have, or about a repeated key.
     pub(crate) fn surplus(&mut self, path: &FieldPath, at: Position, complaint: Complaint) {
         let severity = match self.strictness {
             Strictness::Strict => Severity::Error,
@@ -77,17 +76,17 @@ impl<'a> Review<'a> {
         self.file(severity, path, Some(at), complaint);
     }
 
-    /// Counts problems that were left out because there were too many already.
+    /// Counts problems that were left out because of the limit.
     pub(crate) fn leave_out(&mut self, number: usize) {
         self.report.omitted += number;
     }
 
-    /// Legal, but worth a look.
+    /// Adds a warning about a legal value.
     pub(crate) fn warn(&mut self, path: &FieldPath, complaint: Complaint) {
         self.file(Severity::Warning, path, None, complaint);
     }
 
-    /// How much an objection weighs.
+    /// The severity of an objection.
     fn objection(&self) -> Severity {
         match self.strictness {
             Strictness::Strict | Strictness::Lenient => Severity::Error,
@@ -95,8 +94,8 @@ impl<'a> Review<'a> {
         }
     }
 
-    /// Writes a problem down. Past the limit it is not even looked for in the tree: a hostile manifest has hundreds of
-    /// thousands.
+    /// Adds a problem. Past the limit its position is not looked up in the tree, because a hostile manifest has
+    /// hundreds of thousands of problems.
     fn file(&mut self, severity: Severity, path: &FieldPath, at: Option<Position>, complaint: Complaint) {
         if !self.report.has_room(severity) {
             return self.leave_out(1);
@@ -122,8 +121,8 @@ impl<'a> Review<'a> {
     }
 }
 
-/// Whether a path is another one or lies within it. A value of the wrong type was replaced by a neutral one, about
-/// which there is nothing to say.
+/// Whether a path equals another one or lies within it. A neutral value replaced the value of the wrong type, so
+/// problems with it are not the author's.
 fn covers(outer: &str, path: &str) -> bool {
     path.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }

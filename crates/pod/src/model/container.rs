@@ -38,12 +38,13 @@ pub struct Container {
     pub resources_digest: u32,
 }
 
-/// The four kinds of containers.
+/// The kinds of containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
     /// Runs to completion before the next one starts.
     Init,
-    /// An init container with restart policy Always: starts in its turn and keeps running beside the others.
+    /// An init container with restart policy Always: starts in its place in the order and keeps running beside the
+    /// others.
     Sidecar,
     /// A regular container.
     Regular,
@@ -120,7 +121,7 @@ pub enum Hook {
     },
     /// Send a GET request; any response counts as success.
     HttpGet(HttpGet),
-    /// Accepted by the API, not usable at run time.
+    /// The API accepts it; it always fails at run time.
     TcpSocket(TcpSocket),
     /// Wait.
     Sleep(Duration),
@@ -149,8 +150,8 @@ impl Container {
         }
     }
 
-    /// The number behind a port reference. Names resolve against this container's own ports only, and an unknown
-    /// name is a run-time error of the probe, not of the manifest.
+    /// The port number that a port reference resolves to. Names resolve against this container's own ports only, and an
+    /// unknown name is a run-time error of the probe, not of the manifest.
     pub fn resolve_port(&self, port: &PortRef) -> Result<u16, PortError> {
         match port {
             PortRef::Number(number) => Ok(*number),

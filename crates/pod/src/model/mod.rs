@@ -1,8 +1,8 @@
 //! The validated pod: what the rest of keelet works with.
 //!
-//! Every default is resolved and every reference that can be checked was checked, so nothing behind this type asks
-//! again. What the rules never look at (volumes, environment, security contexts, resources) stays in
-//! [`Pod::source`], in the API's own form, for the runtime side.
+//! Every default is resolved and every reference that can be checked is valid, so no later code checks again. What the
+//! lifecycle rules never read (volumes, environment, security contexts, resources) stays in [`Pod::source`], in the
+//! API's own form, for the runtime side.
 
 mod container;
 mod probe;
@@ -16,7 +16,7 @@ pub use self::{
     probe::{GrpcProbe, Handler, HttpGet, HttpProtocol, PortError, PortRef, Probe, ProbeKind, Scheme, TcpSocket},
 };
 
-/// Who wrote a pod, and with it how far it may reach into the node.
+/// The author of a pod, which decides how far the pod may reach into the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
     /// Root of this node: in a manifest file, or with `keelet run`. Directories of the node may be images.
@@ -28,15 +28,15 @@ pub enum Trust {
 /// A pod that passed validation, with every default resolved.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pod {
-    /// `metadata.namespace`, `default` where the manifest is silent.
+    /// `metadata.namespace`; `default` if the manifest has none.
     pub namespace: String,
     /// `metadata.name`.
     pub name: String,
-    /// `metadata.uid`; derived from the manifest's content for pods that no API server numbered.
+    /// `metadata.uid`; derived from the manifest's content for pods that have none from an API server.
     pub uid: String,
     /// `metadata.generation`, echoed as `observedGeneration`.
     pub generation: Option<i64>,
-    /// Who wrote it. Every way to a pod sets it, and a kept copy keeps it.
+    /// The author of the pod. Every constructor sets it, and a kept copy keeps it.
     pub trust: Trust,
     /// The pod-level restart policy. Each [`Container::restart_policy`] already has it folded in.
     pub restart_policy: RestartPolicy,

@@ -7,24 +7,24 @@ use serde::{Deserialize, Serialize};
 /// A probe with every default resolved.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Probe {
-    /// What is asked.
+    /// How the probe checks the container.
     pub handler: Handler,
-    /// Counted from the container's start.
+    /// The delay of the first attempt, from the container's start.
     pub initial_delay: Duration,
     /// How long one attempt may take.
     pub timeout: Duration,
-    /// From one attempt to the next. Whole seconds, unless the annotation
-    /// `keelet.dev/probe-period-ms.<container>.<type>` says otherwise (100 ms at least).
+    /// The interval between attempts. Whole seconds, unless the annotation
+    /// `keelet.dev/probe-period-ms.<container>.<type>` sets another one (at least 100 ms).
     pub period: Duration,
-    /// Successes in a row that make a success.
+    /// Consecutive successes until the probe counts as passed.
     pub success_threshold: u32,
-    /// Failures in a row that make a failure.
+    /// Consecutive failures until the probe counts as failed.
     pub failure_threshold: u32,
-    /// Grace period of a kill that this probe causes; the pod's where it is silent.
+    /// Grace period of a kill that this probe causes; the pod's if unset.
     pub termination_grace: Option<Duration>,
 }
 
-/// The three kinds of probes, in the order in which they come to bear.
+/// The three kinds of probes, in the order in which they run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProbeKind {
@@ -36,7 +36,7 @@ pub enum ProbeKind {
     Liveness,
 }
 
-/// How a probe asks.
+/// How a probe checks the container.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Handler {
     /// Run a command in the container.
@@ -55,7 +55,7 @@ pub enum Handler {
 /// `httpGet` of a probe or a hook.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HttpGet {
-    /// Where to connect; the pod's address where it is silent.
+    /// The host to connect to; the pod's address if unset.
     pub host: Option<String>,
     /// The port.
     pub port: PortRef,
@@ -72,7 +72,7 @@ pub struct HttpGet {
 /// `tcpSocket` of a probe or a hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TcpSocket {
-    /// Where to connect; the pod's address where it is silent.
+    /// The host to connect to; the pod's address if unset.
     pub host: Option<String>,
     /// The port.
     pub port: PortRef,
@@ -83,7 +83,7 @@ pub struct TcpSocket {
 pub struct GrpcProbe {
     /// The port, always a number.
     pub port: u16,
-    /// The service whose health is asked for, possibly empty.
+    /// The service to check, possibly empty.
     pub service: String,
     /// Whether to speak TLS (unverified).
     pub tls: bool,
@@ -116,15 +116,15 @@ pub enum HttpProtocol {
     Http2,
 }
 
-/// A port reference that leads nowhere.
+/// A port reference that does not resolve.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PortError {
     /// No port of the container has this name.
     #[error("container {container:?} has no port named {name:?}")]
     UnknownName {
-        /// The name asked for.
+        /// The name in the reference.
         name: String,
-        /// The container asked.
+        /// The container that was searched.
         container: String,
     },
 }

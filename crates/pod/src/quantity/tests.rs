@@ -1,4 +1,4 @@
-//! Amounts by table, and against arithmetic on strings of digits that knows no largest number.
+//! Quantities by table, and against arithmetic on strings of digits, which has no upper limit.
 
 use proptest::prelude::*;
 
@@ -74,7 +74,7 @@ fn huge_amounts_saturate() {
     }
 }
 
-/// However many digits a number is written with, it is that number.
+/// The value of a number does not depend on how many digits it is written with.
 #[test]
 fn digits_do_not_change_the_value() {
     let zeros = "0".repeat(60);
@@ -175,9 +175,9 @@ proptest! {
         prop_assert_eq!(nano(&text), Some(if negative { -expected } else { expected }), "{}", text);
     }
 
-    /// What is refused is refused, and nothing panics.
+    /// No text makes the parser panic.
     #[test]
-    fn any_text_is_an_amount_or_none(text in "[-+.0-9a-zA-Zé ]{0,12}") {
+    fn any_text_parses_or_is_refused(text in "[-+.0-9a-zA-Zé ]{0,12}") {
         if let Some(quantity) = Quantity::parse(&text) {
             prop_assert!(quantity.units() >= 0 || quantity.is_negative());
             prop_assert_eq!(quantity.is_zero(), quantity == Quantity::default());

@@ -1,4 +1,4 @@
-//! From a tree to an API type, misfits noted instead of fatal.
+//! From a tree to an API type. Values of the wrong type are noted; decoding continues.
 //!
 //! Every type of the API has a neutral value (a missing field is its default), so a value of the wrong type is noted,
 //! the neutral value takes its place, and the decoding goes on: one pass finds every mistake, and each note knows its
@@ -16,7 +16,7 @@ use crate::{
 
 use super::{Entry, Node, Position, Resolved, Value, resolve};
 
-/// Something that did not fit.
+/// A value of the wrong type, or an unknown field.
 #[derive(Clone, Debug)]
 pub(crate) struct Note {
     pub(crate) path: FieldPath,
@@ -24,7 +24,7 @@ pub(crate) struct Note {
     pub(crate) complaint: Complaint,
 }
 
-/// Everything that did not fit, up to a limit.
+/// All misfits, up to a limit.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
     pub(crate) kept: Vec<Note>,
@@ -50,7 +50,7 @@ enum Trail<'p> {
     Index(&'p Trail<'p>, usize),
 }
 
-/// A misfit that could not be papered over.
+/// A misfit for which no neutral value exists.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Fatal(String);
@@ -87,7 +87,7 @@ pub(crate) fn decode_field<T: de::DeserializeOwned + Default>(node: &Node, path:
 
 impl<'n, 'p> Decoder<'n, 'p> {
     fn note(self, complaint: impl FnOnce() -> Complaint) {
-        // A value that itself spans lines is best pointed at by its key.
+        // A multi-line value is reported at the position of its key.
         let at = match self.node.value {
             Value::Plain(_) | Value::Text(_) => self.node.at,
             Value::Null | Value::List(_) | Value::Map(_) => self.key.unwrap_or(self.node.at),
@@ -95,7 +95,7 @@ impl<'n, 'p> Decoder<'n, 'p> {
         self.note_at(at, complaint);
     }
 
-    /// The complaint is made up only if there is room for it.
+    /// Builds the complaint only if there is room for it.
     fn note_at(self, at: Position, complaint: impl FnOnce() -> Complaint) {
         let mut notes = self.notes.borrow_mut();
         if notes.kept.len() < MAX_PROBLEMS {

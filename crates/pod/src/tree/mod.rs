@@ -1,4 +1,4 @@
-//! Manifests as trees that remember where everything stood.
+//! Manifests as trees with the position of every value.
 //!
 //! Bytes come in, one [`Node`] per document goes out ([`parse`]), with line and column of every value, with every
 //! duplicate key, with aliases expanded within a budget. [`decode`] turns a node into an API type and notes every
@@ -16,7 +16,7 @@ pub(crate) use self::{
     scalar::{Resolved, resolve},
 };
 
-/// A value and where it stands.
+/// A value and its position.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Node {
     pub(crate) at: Position,
@@ -33,7 +33,7 @@ pub(crate) struct Position {
 /// What a node holds.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Value {
-    /// Nothing: behaves as if the key were not there.
+    /// Null: the same as an absent key.
     Null,
     /// Text without quotes, whose type the text itself decides.
     Plain(Box<str>),
@@ -91,7 +91,7 @@ impl Node {
         }
     }
 
-    /// Where the value at a path stands, or the innermost thing around it that exists.
+    /// The position of the value at a path, or of the innermost existing value around it.
     pub(crate) fn position_of(&self, path: &FieldPath) -> Position {
         let (mut node, mut at) = (self, self.at);
         for segment in path.segments() {
@@ -107,7 +107,7 @@ impl Node {
         at
     }
 
-    /// What this value is, in a reader's words.
+    /// The type of this value, in a reader's words.
     pub(crate) fn describe(&self) -> &'static str {
         match &self.value {
             Value::Null => "null",
@@ -124,7 +124,7 @@ impl Node {
     }
 }
 
-/// A value that itself spans lines is best pointed at by its key.
+/// The position at which to report a value. A multi-line value is reported at its key.
 fn find<'a>(entries: &'a [Entry], name: &str) -> Option<(&'a Node, Position)> {
     let entry = entries.iter().rev().find(|entry| &*entry.key == name)?;
     let at = match entry.node.value {

@@ -23,7 +23,7 @@ pub(crate) const MAX_TEXT: usize = 8 << 20;
 pub(crate) struct Document {
     /// Counted from 1.
     pub(crate) number: usize,
-    /// The tree, or why there is none.
+    /// The tree, or why the document cannot be read.
     pub(crate) root: Result<Node, Unreadable>,
 }
 
@@ -212,7 +212,7 @@ impl Builder {
             self.set_key(key, at);
             return Ok(());
         }
-        // The reader has to find the use, not the definition.
+        // The position of the use, not of the definition: that is where the reader has to look.
         node.at = at;
         self.attach(node);
         Ok(())
@@ -231,7 +231,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Keeps a copy for the aliases to come. It is charged too: anchors within anchors would multiply.
+    /// Keeps a copy for later aliases. The copy counts too, because anchors within anchors would multiply.
     fn remember(&mut self, anchor: usize, node: &Node) -> Result<(), Unreadable> {
         if anchor != 0 {
             let cost = cost(node);

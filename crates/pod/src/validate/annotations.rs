@@ -12,7 +12,7 @@ use crate::{
 const PREFIX: &str = "keelet.dev/";
 const RESTART_ALL_GRACE: &str = "keelet.dev/restart-all-grace-period-seconds";
 const PROBE_PERIOD: &str = "keelet.dev/probe-period-ms.";
-/// The file that asked for a pod. The agent writes it; whoever copies a pod copies it too.
+/// The file that a pod comes from. The agent writes it; a copy of the pod has it too.
 pub const MANIFEST: &str = "keelet.dev/manifest";
 
 /// The shortest probe period.
@@ -30,8 +30,8 @@ pub(super) fn apply(pod: &mut Pod, annotations: &BTreeMap<String, String>, revie
         } else if let Some(target) = key.strip_prefix(PROBE_PERIOD) {
             probe_period(pod, target, value, &path, review);
         } else if key != MANIFEST {
-            let known = format!("keelet knows {RESTART_ALL_GRACE} and {PROBE_PERIOD}<container>.<type>");
-            review.warn(&path, suspicious(format!("no such annotation; {known}")));
+            let known = format!("known annotations are {RESTART_ALL_GRACE} and {PROBE_PERIOD}<container>.<type>");
+            review.warn(&path, suspicious(format!("unknown annotation; {known}")));
         }
     }
 }

@@ -20,7 +20,7 @@ use super::{
 const PULL_POLICIES: [(&str, PullPolicy); 3] =
     [("Always", PullPolicy::Always), ("IfNotPresent", PullPolicy::IfNotPresent), ("Never", PullPolicy::Never)];
 
-/// What a container has to fit into.
+/// The context in which a container is checked.
 pub(super) struct Around<'a> {
     pub(super) features: &'a Features,
     pub(super) restart_policy: RestartPolicy,
@@ -28,12 +28,12 @@ pub(super) struct Around<'a> {
     pub(super) grace: u64,
     pub(super) volumes: &'a Unique,
     pub(super) spec: &'a v1::PodSpec,
-    /// API-23: one space of names for all containers.
+    /// API-23: names are unique among all containers of a pod.
     pub(super) names: Unique,
     pub(super) host_ports: HostPorts,
 }
 
-/// Checks a container and builds ours from it.
+/// Checks a container and builds the model's container from it.
 pub(super) fn build(
     raw: &v1::Container,
     role: Role,
@@ -93,7 +93,7 @@ pub(super) fn build(
     container
 }
 
-/// An ephemeral container has the fields of others; most of them are forbidden.
+/// An ephemeral container has the same fields as others, but most are forbidden.
 pub(super) fn build_ephemeral(
     raw: &v1::EphemeralContainer,
     around: &mut Around<'_>,
@@ -141,7 +141,7 @@ pub(super) fn build_ephemeral(
 fn identity(raw: &v1::Container, around: &mut Around<'_>, path: &FieldPath, review: &mut Review<'_>) {
     let path = path.field("name");
     if raw.name.is_empty() {
-        // Nothing can be told about a container without a name.
+        // Without a name no further check has a field path that means anything.
         review.refuse(&path, required(""));
         return;
     }
@@ -149,7 +149,7 @@ fn identity(raw: &v1::Container, around: &mut Around<'_>, path: &FieldPath, revi
     around.names.claim(review, &path, &raw.name);
 }
 
-/// API-9: what runs to completion is neither probed nor hooked.
+/// API-9: containers that run to completion have neither probes nor hooks.
 fn permit_probes(raw: &v1::Container, role: Role, path: &FieldPath, review: &mut Review<'_>) -> bool {
     if role != Role::Init {
         return true;

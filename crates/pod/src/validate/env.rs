@@ -11,7 +11,7 @@ use crate::{
 
 use super::{name, present, resources};
 
-/// What a variable may be filled from in the pod itself, besides `metadata.labels['x']` and the like.
+/// The pod fields that a variable may refer to, besides `metadata.labels['x']` and the like.
 const FIELDS: [&str; 9] = [
     "metadata.name",
     "metadata.namespace",

@@ -13,7 +13,7 @@ use crate::{
 
 use super::{container::Around, probe};
 
-/// Signals that a container may ask to be stopped with.
+/// Signals that `lifecycle.stopSignal` may name.
 const SIGNALS: [&str; 31] = [
     "SIGABRT",
     "SIGALRM",
@@ -48,7 +48,7 @@ const SIGNALS: [&str; 31] = [
     "SIGWINCH",
 ];
 
-/// Checks the hooks of a container and puts ours in.
+/// Checks the hooks of a container and adds them to the model.
 pub(super) fn build(
     raw: &v1::Container,
     container: &mut Container,
@@ -91,7 +91,7 @@ fn build_hook(raw: &v1::LifecycleHandler, grace: u64, path: &FieldPath, review: 
         return probe::http_get(http, &path, review).map(Hook::HttpGet);
     }
     if let Some(tcp) = &raw.tcp_socket {
-        review.warn(&path, suspicious("tcpSocket hooks are accepted by the API but fail whenever they run"));
+        review.warn(&path, suspicious("the API accepts tcpSocket hooks, but they always fail at run time"));
         return probe::tcp_socket(tcp, &path, review).map(Hook::TcpSocket);
     }
     let seconds = raw.sleep.as_ref()?.seconds;
@@ -101,7 +101,7 @@ fn build_hook(raw: &v1::LifecycleHandler, grace: u64, path: &FieldPath, review: 
         _ => {
             let message = format!("must be non-negative and not more than terminationGracePeriodSeconds ({grace})");
             review.object(&path, invalid(seconds, message));
-            // Longer than the grace period is cut short by it anyway.
+            // The grace period ends a longer sleep anyway.
             Some(Hook::Sleep(Duration::from_secs(u64::try_from(seconds).unwrap_or(0).min(grace))))
         }
     }

@@ -14,7 +14,7 @@ use super::name;
 /// All annotations of an object together, keys and values.
 const MAX_ANNOTATIONS: usize = 256 << 10;
 
-/// A UID has 36 characters. This leaves room in a file name for what stands beside it.
+/// A UID has 36 characters. The limit leaves room for a prefix and a suffix in a file name.
 const LONGEST_UID: usize = 128;
 
 /// Checks what the API server checks of a pod's metadata.
@@ -23,7 +23,7 @@ pub(super) fn check(metadata: &ObjectMeta, review: &mut Review<'_>) {
     let named = path.field("name");
     match metadata.name.as_deref().unwrap_or_default() {
         "" if metadata.generate_name.is_some() => {
-            review.refuse(&named, required("generateName is for API servers; a pod on a node needs a name"));
+            review.refuse(&named, required("generateName is for API servers; a pod in a manifest needs a name"));
         }
         "" => review.refuse(&named, required("")),
         given => name(review, &named, given, names::dns_subdomain),
@@ -34,7 +34,7 @@ pub(super) fn check(metadata: &ObjectMeta, review: &mut Review<'_>) {
     if let Some(uid) = metadata.uid.as_deref().filter(|uid| !uid.is_empty())
         && !(uid.len() <= LONGEST_UID && uid.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-'))
     {
-        // It becomes the name of directories and cgroups, wherever the pod comes from.
+        // The UID becomes the name of directories and cgroups, whatever the origin of the pod.
         let message = format!("must consist of letters, digits and '-', at most {LONGEST_UID} of them");
         review.refuse(&path.field("uid"), invalid(quoted(uid), message));
     }
@@ -49,7 +49,7 @@ pub(super) fn check(metadata: &ObjectMeta, review: &mut Review<'_>) {
     }
     let mut size = 0;
     for (key, value) in metadata.annotations.iter().flatten() {
-        // The prefix may be in upper case here, for old times' sake.
+        // The API server accepts an upper-case prefix here, for compatibility.
         if let Err(fault) = names::qualified(&key.to_lowercase()) {
             review.object(&path.field("annotations").key(key), invalid(quoted(key), fault));
         }

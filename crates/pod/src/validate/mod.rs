@@ -1,7 +1,7 @@
-//! From the API's pod to ours: every check there is, and the model built on the way.
+//! From the API's pod to the model's: all checks, and the construction of the model.
 //!
-//! Each module takes a piece of the API's pod, tells the [`Review`] what is wrong with it, and returns the model's
-//! piece. Where a piece cannot be made sense of it returns `None`, having said why.
+//! Each module takes a part of the API's pod, reports what is wrong with it to the [`Review`], and returns the model's
+//! part. It returns `None` for a part without a sensible reading, after reporting why.
 
 mod annotations;
 mod container;
@@ -38,7 +38,7 @@ pub(crate) fn pod(mut raw: v1::Pod, features: &Features, review: &mut Review<'_>
     review.report.errors.is_empty().then_some(pod)
 }
 
-/// The value that a word stands for, by table.
+/// Looks up the value for a word in a table.
 fn choice<T: Copy>(review: &mut Review<'_>, path: &FieldPath, word: &str, table: &[(&str, T)]) -> Option<T> {
     let found = table.iter().find(|(name, _)| *name == word).map(|(_, value)| *value);
     if found.is_none() {
@@ -48,7 +48,7 @@ fn choice<T: Copy>(review: &mut Review<'_>, path: &FieldPath, word: &str, table:
     found
 }
 
-/// Whether a word, if given, is one of those allowed.
+/// Checks that a word, if given, is one of the allowed ones.
 fn one_of(review: &mut Review<'_>, path: &FieldPath, word: Option<&str>, allowed: &[&str]) {
     if let Some(word) = word
         && !allowed.contains(&word)
@@ -57,7 +57,7 @@ fn one_of(review: &mut Review<'_>, path: &FieldPath, word: Option<&str>, allowed
     }
 }
 
-/// A name that has to be there and to follow a syntax.
+/// A required name with a syntax.
 fn name(review: &mut Review<'_>, path: &FieldPath, name: &str, syntax: fn(&str) -> Result<(), Fault>) {
     if name.is_empty() {
         review.object(path, required(""));
@@ -66,7 +66,7 @@ fn name(review: &mut Review<'_>, path: &FieldPath, name: &str, syntax: fn(&str) 
     }
 }
 
-/// A text that has to be there.
+/// A required text.
 fn present(review: &mut Review<'_>, path: &FieldPath, text: &str) {
     if text.is_empty() {
         review.object(path, required(""));
@@ -87,7 +87,7 @@ fn within(review: &mut Review<'_>, path: &FieldPath, number: i64, least: i64, mo
 struct Unique(BTreeSet<String>);
 
 impl Unique {
-    /// Whether the name is new; a repeated one is reported.
+    /// Whether the name is new. A repeated name is reported.
     fn claim(&mut self, review: &mut Review<'_>, path: &FieldPath, name: &str) -> bool {
         let new = name.is_empty() || self.0.insert(name.to_owned());
         if !new {

@@ -20,7 +20,7 @@ use super::{
 const RESTART_POLICIES: [(&str, RestartPolicy); 3] =
     [("Always", RestartPolicy::Always), ("OnFailure", RestartPolicy::OnFailure), ("Never", RestartPolicy::Never)];
 
-/// Checks a pod whose defaults are filled in, and builds ours from it.
+/// Checks a pod with defaults filled in, and builds the model's pod from it.
 pub(super) fn build(raw: v1::Pod, features: &Features, review: &mut Review<'_>) -> Option<Pod> {
     metadata::check(&raw.metadata, review);
     let path = FieldPath::root().field("spec");
@@ -93,7 +93,7 @@ pub(super) fn build(raw: v1::Pod, features: &Features, review: &mut Review<'_>) 
     Some(pod)
 }
 
-/// The fields of a pod that stand alone.
+/// Checks the fields of a pod that do not depend on each other.
 fn check_spec(spec: &v1::PodSpec, path: &FieldPath, review: &mut Review<'_>) {
     if let Some(seconds) = spec.active_deadline_seconds {
         within(review, &path.field("activeDeadlineSeconds"), seconds, 1, i32::MAX.into());
@@ -130,16 +130,16 @@ fn check_spec(spec: &v1::PodSpec, path: &FieldPath, review: &mut Review<'_>) {
         review.object(&path.field("resourceClaims"), forbidden(resources::NO_CLAIMS));
     }
     for (field, is_given, why) in [
-        ("activeDeadlineSeconds", spec.active_deadline_seconds.is_some(), "keelet ends no pod for its age"),
+        ("activeDeadlineSeconds", spec.active_deadline_seconds.is_some(), "keelet does not enforce a deadline"),
         (
             "imagePullSecrets",
             spec.image_pull_secrets.as_ref().is_some_and(|secrets| !secrets.is_empty()),
-            "credentials are the node's, see --docker-config",
+            "credentials come from the node, see --docker-config",
         ),
         (
             "schedulingGates",
             spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty()),
-            "a pod that a node is given runs",
+            "the pod is assigned to this node already",
         ),
     ] {
         if is_given {

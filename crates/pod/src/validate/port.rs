@@ -15,11 +15,11 @@ use super::{Unique, choice, container::Around, within};
 
 const PROTOCOLS: [(&str, &str); 3] = [("TCP", "TCP"), ("UDP", "UDP"), ("SCTP", "SCTP")];
 
-/// The node's ports that a pod's regular containers claim.
+/// The host ports that a pod's regular containers use.
 #[derive(Default)]
 pub(super) struct HostPorts(BTreeSet<(String, i32, String)>);
 
-/// Checks a container's ports and builds ours from them.
+/// Checks a container's ports and builds the model's ports from them.
 pub(super) fn build(
     raw: &v1::Container,
     role: Role,
@@ -29,7 +29,7 @@ pub(super) fn build(
 ) -> Vec<Port> {
     let mut names = Unique::default();
     let host_network = around.spec.host_network.unwrap_or_default();
-    // Init containers do not run beside each other: each has the node's ports to itself.
+    // Init containers run one after the other, so each may use the same host ports.
     let mut own = HostPorts::default();
     let claimed = if role == Role::Regular { &mut around.host_ports } else { &mut own };
     let mut ports = Vec::new();
@@ -61,7 +61,7 @@ pub(super) fn build(
     ports
 }
 
-/// A port that a probe or hook refers to. An unknown name is not a mistake of the manifest's (API-7).
+/// A port that a probe or hook refers to. An unknown name is not an error of the manifest (API-7).
 pub(super) fn reference(port: &IntOrString, path: &FieldPath, review: &mut Review<'_>) -> Option<PortRef> {
     match port {
         IntOrString::Int(number) => target(*number, path, review).map(PortRef::Number),
@@ -74,7 +74,7 @@ pub(super) fn reference(port: &IntOrString, path: &FieldPath, review: &mut Revie
     }
 }
 
-/// The number of a port to connect to: there is nothing to be done with a wrong one.
+/// A port number to connect to. An invalid one refuses the pod, because no sensible reading is left.
 pub(super) fn target(number: i32, path: &FieldPath, review: &mut Review<'_>) -> Option<u16> {
     let port = u16::try_from(number).ok().filter(|port| *port > 0);
     if port.is_none() {
@@ -83,7 +83,7 @@ pub(super) fn target(number: i32, path: &FieldPath, review: &mut Review<'_>) -> 
     port
 }
 
-/// The number of a declared port: a wrong one is as good as not declared.
+/// A declared port number. An invalid one is treated as undeclared.
 fn declared(number: i32, path: &FieldPath, review: &mut Review<'_>) -> Option<u16> {
     within(review, path, number.into(), 1, u16::MAX.into()).then(|| u16::try_from(number).ok())?
 }

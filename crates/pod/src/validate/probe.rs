@@ -17,7 +17,7 @@ const SCHEMES: [(&str, Scheme); 2] = [("HTTP", Scheme::Http), ("HTTPS", Scheme::
 const HTTP_PROTOCOLS: [(&str, HttpProtocol); 2] = [("HTTP1", HttpProtocol::Http1), ("HTTP2", HttpProtocol::Http2)];
 const GRPC_MODES: [(&str, bool); 2] = [("Plaintext", false), ("TLS", true)];
 
-/// Checks the three probes of a container and puts ours in.
+/// Checks the three probes of a container and adds them to the model.
 pub(super) fn build(raw: &v1::Container, container: &mut Container, path: &FieldPath, review: &mut Review<'_>) {
     let build = |kind, field: &'static str, raw: &Option<v1::Probe>, review: &mut Review<'_>| {
         build_probe(raw.as_ref()?, kind, container, &path.field(field), review)
@@ -82,7 +82,7 @@ fn grace(raw: &v1::Probe, kind: ProbeKind, path: &FieldPath, review: &mut Review
     }
 }
 
-/// API-1: exactly one handler. Of several only the first is looked at.
+/// API-1: exactly one handler. If there are several, only the first is checked.
 fn build_handler(raw: &v1::Probe, container: &Container, path: &FieldPath, review: &mut Review<'_>) -> Option<Handler> {
     let given = [
         ("exec", raw.exec.is_some()),
@@ -161,7 +161,7 @@ pub(super) fn http_get(raw: &v1::HTTPGetAction, path: &FieldPath, review: &mut R
             review.object(&path.field("scheme"), with(complaint, "protocol HTTP2 is spoken in cleartext only"));
         }
         if let Some(host) = &host {
-            let message = "must be empty when protocol is HTTP2: the pod itself is asked";
+            let message = "must be empty when protocol is HTTP2: the probe connects to the pod itself";
             review.object(&path.field("host"), invalid(quoted(host), message));
         }
     }

@@ -18,14 +18,14 @@ const HUGE_PAGES: &str = "hugepages-";
 const CPU_DIVISORS: [&str; 2] = ["1m", "1"];
 /// The units in which everything else is counted.
 const DIVISORS: [&str; 13] = ["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"];
-/// Why there are none.
+/// Why resource claims are refused.
 pub(super) const NO_CLAIMS: &str = "keelet does not allocate devices";
 
 /// Checks the resources of a container or a pod.
 pub(super) fn check(requirements: &v1::ResourceRequirements, path: &FieldPath, review: &mut Review<'_>) {
     for (field, amounts) in [("limits", &requirements.limits), ("requests", &requirements.requests)] {
         for (resource, quantity) in amounts.iter().flatten() {
-            // A request that only repeats the limit was filled in from it, mistakes included.
+            // A request equal to the limit was filled in from it; the limit's problems are reported once.
             let limit = requirements.limits.as_ref().and_then(|limits| limits.get(resource));
             if field == "requests" && limit == Some(quantity) {
                 continue;
@@ -41,10 +41,10 @@ pub(super) fn check(requirements: &v1::ResourceRequirements, path: &FieldPath, r
                     let known = format!("must be {HUGE_PAGES}<size>, such as {HUGE_PAGES}2Mi");
                     review.object(&path, invalid(quoted(resource), known));
                 } else if resource == STORAGE {
-                    review.warn(&path, ignored("keelet evicts no pod for what it writes to a disk"));
+                    review.warn(&path, ignored("keelet does not evict pods for disk usage"));
                 }
             } else if field == "limits" {
-                review.warn(&path, ignored("keelet has no devices to give: the container runs without it"));
+                review.warn(&path, ignored("keelet does not allocate devices: the container runs without it"));
             }
             amount(quantity, &path, review);
         }
@@ -70,14 +70,14 @@ fn is_page_size(size: &str) -> bool {
     Quantity::parse(size).is_some_and(|size| size > Quantity::default())
 }
 
-/// Checks what the sandbox needs beside its containers.
+/// Checks the overhead of the sandbox.
 pub(super) fn overhead(spec: &v1::PodSpec, path: &FieldPath, review: &mut Review<'_>) {
     for (resource, quantity) in spec.overhead.iter().flatten() {
         amount(quantity, &path.field("overhead").key(resource), review);
     }
 }
 
-/// Checks in which units a container is told an amount: zero stands for one.
+/// Checks the divisor of a resource reference; zero stands for one.
 pub(super) fn divisor(reference: &v1::ResourceFieldSelector, path: &FieldPath, review: &mut Review<'_>) {
     let Some(divisor) = &reference.divisor else { return };
     let is_cpu = matches!(reference.resource.as_str(), "limits.cpu" | "requests.cpu");
@@ -88,7 +88,7 @@ pub(super) fn divisor(reference: &v1::ResourceFieldSelector, path: &FieldPath, r
     }
 }
 
-/// An amount that is not less than nothing.
+/// A quantity of at least zero.
 pub(super) fn amount(quantity: &resource::Quantity, path: &FieldPath, review: &mut Review<'_>) {
     match Quantity::parse(&quantity.0) {
         None => review.object(path, invalid(quoted(&quantity.0), Quantity::SYNTAX)),

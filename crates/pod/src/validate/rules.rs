@@ -27,7 +27,7 @@ pub(super) fn policy(raw: &v1::Container, path: &FieldPath, review: &mut Review<
     choice(review, &path.field("restartPolicy"), raw.restart_policy.as_deref()?, &POLICIES)
 }
 
-/// The rules that are in force: none where they are not allowed to be.
+/// The rules in force; none where rules are not allowed.
 pub(super) fn build(
     raw: &v1::Container,
     role: Role,
@@ -79,7 +79,7 @@ fn build_rule(raw: &v1::ContainerRestartRule, path: &FieldPath, review: &mut Rev
     Some(Rule { action: action?, exit_codes: ExitCodes { operator: operator?, values } })
 }
 
-/// CON-18d: an init container that succeeds and thereby restarts the pod does so again and again.
+/// CON-18d: an init container that restarts the pod when it succeeds does so again and again.
 fn warn_of_endless_restarts(rules: &[Rule], path: &FieldPath, review: &mut Review<'_>) {
     let first = rules.iter().find(|rule| rule.exit_codes.matches(0));
     if first.is_some_and(|rule| rule.action == Action::RestartAllContainers) {

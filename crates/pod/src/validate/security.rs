@@ -72,7 +72,7 @@ fn profiles(
     }
 }
 
-/// A file is named exactly if the profile is one.
+/// A file name is required for type Localhost and forbidden otherwise.
 fn check_profile(kind: &str, file: Option<&str>, path: &FieldPath, review: &mut Review<'_>) {
     one_of(review, &path.field("type"), Some(kind), &PROFILE_TYPES);
     let path = path.field("localhostProfile");

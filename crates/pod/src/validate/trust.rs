@@ -1,4 +1,4 @@
-//! What a pod may ask for only if root of the node wrote it.
+//! What only pods written by root of the node may ask for.
 
 use k8s_openapi::api::core::v1;
 
@@ -9,11 +9,11 @@ use crate::{
     review::Review,
 };
 
-/// How an image that is a directory of the node begins.
+/// The prefix of an image that is a directory of the node.
 const DIRECTORY: &str = "rootfs:/";
 
-/// Refuses what reaches into the node where the pod comes from somebody else. There is no sensible reading of it left, so
-/// it does not matter that an API server accepted it.
+/// Refuses images that are directories of the node in pods from an API server. No sensible reading is left, so the pod
+/// is refused although an API server accepted it.
 pub(super) fn check(spec: &v1::PodSpec, path: &FieldPath, review: &mut Review<'_>) {
     match review.trust() {
         Trust::Node => return,
@@ -21,8 +21,7 @@ pub(super) fn check(spec: &v1::PodSpec, path: &FieldPath, review: &mut Review<'_
     }
     let mut image = |path: FieldPath, image: Option<&String>| {
         if let Some(image) = image.filter(|image| image.trim_start().starts_with(DIRECTORY)) {
-            let message =
-                "a directory of the node may be an image in manifests of the node only, not in pods of an API server";
+            let message = "a directory of the node can be an image only for a manifest on the node, not for a pod from an API server";
             review.refuse(&path, invalid(quoted(image), message));
         }
     };

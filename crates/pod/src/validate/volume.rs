@@ -17,14 +17,14 @@ const MODE_MAX: i64 = 0o777;
 const HOST_PATH_TYPES: [&str; 8] =
     ["", "DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket", "CharDevice", "BlockDevice"];
 
-/// The volumes that a node of its own can make. All others are another program's work: a driver, or a controller that binds
+/// The volumes that a standalone node can make. All others need another program: a driver, or a controller that binds
 /// claims. A pod with one of them would wait for its mount for ever.
 const SOURCES: [&str; 6] = ["configMap", "downwardAPI", "emptyDir", "hostPath", "projected", "secret"];
 
-/// Why a projected source that an API server gives out is refused.
-const NO_API_SERVER: &str = "only an API server can give it, and this node has none";
+/// Why a projected source of an API server is refused.
+const NO_API_SERVER: &str = "it needs an API server, and this node has none";
 
-/// What a file may tell of its pod, besides single labels and annotations.
+/// The pod fields that a file may contain, besides single labels and annotations.
 const DOWNWARD_FIELDS: [&str; 5] =
     ["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
 
@@ -52,7 +52,7 @@ pub(super) fn check(volumes: &[v1::Volume], path: &FieldPath, review: &mut Revie
     known
 }
 
-/// Checks where a container mounts what.
+/// Checks the mounts of a container.
 pub(super) fn check_mounts(raw: &v1::Container, volumes: &Unique, path: &FieldPath, review: &mut Review<'_>) {
     let mut paths = Unique::default();
     for (index, mount) in raw.volume_mounts.iter().flatten().enumerate() {
@@ -96,7 +96,7 @@ pub(super) fn check_mounts(raw: &v1::Container, volumes: &Unique, path: &FieldPa
     }
 }
 
-/// Whether a path in a container names its root. One without a slash in front is taken from there.
+/// Whether a path in a container is its root. A relative path is relative to the root.
 fn is_root(path: &str) -> bool {
     let mut depth = 0_usize;
     for part in path.split('/') {
@@ -117,7 +117,7 @@ fn volume_name(given: &str, volumes: &Unique, path: &FieldPath, review: &mut Rev
     }
 }
 
-/// The types a volume has, as the manifest spells them: one, if it is right.
+/// The types of a volume, as the manifest spells them; a valid volume has one.
 pub fn volume_types(volume: &v1::Volume) -> Vec<String> {
     match serde_json::to_value(volume) {
         Ok(serde_json::Value::Object(fields)) => {
@@ -149,7 +149,7 @@ fn check_source(volume: &v1::Volume, path: &FieldPath, review: &mut Review<'_>) 
         if let Some(limit) = &source.size_limit {
             resources::amount(limit, &path.field("sizeLimit"), review);
             if source.medium.as_deref().unwrap_or_default().is_empty() {
-                let why = "keelet evicts no pod for what it writes to a disk; with medium: Memory it is a limit";
+                let why = "keelet does not evict pods for disk usage; with medium: Memory it is a limit";
                 review.warn(&path.field("sizeLimit"), ignored(why));
             }
         }
@@ -262,7 +262,7 @@ fn downward_files(items: Option<&[v1::DownwardAPIVolumeFile]>, path: &FieldPath,
     }
 }
 
-/// The name of a file in a volume that the agent fills. What begins with two dots is the agent's own.
+/// The name of a file in a volume that the agent writes. Names that begin with two dots are reserved for the agent.
 fn file_path(given: &str, path: &FieldPath, review: &mut Review<'_>) {
     present(review, path, given);
     relative(given, path, review);
@@ -271,7 +271,7 @@ fn file_path(given: &str, path: &FieldPath, review: &mut Review<'_>) {
     }
 }
 
-/// A path that stays where it is put.
+/// A relative path without `..`.
 fn relative(sub: &str, path: &FieldPath, review: &mut Review<'_>) {
     if sub.starts_with('/') {
         review.object(path, invalid(quoted(sub), "must be a relative path"));

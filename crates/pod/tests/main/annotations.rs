@@ -66,7 +66,7 @@ fn probe_periods_name_a_container_and_a_probe() {
 #[test]
 fn unknown_annotations_of_ours_are_warned_about() {
     let key = "keelet.dev/restart-all-grace-seconds";
-    warned(&annotated(key, "1"), &format!("metadata.annotations[{key}]"), "no such annotation");
+    warned(&annotated(key, "1"), &format!("metadata.annotations[{key}]"), "unknown annotation");
     // Written by the agent, and copied with the pod.
     clean(&annotated("keelet.dev/manifest", "/m/web.yaml"));
     clean(&annotated("example.com/whatever", "1"));

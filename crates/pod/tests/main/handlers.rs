@@ -37,7 +37,7 @@ fn a_probe_needs_a_handler() {
     assert_eq!(main_of(&liveness("~")).liveness, None);
 }
 
-/// API-1: only the first handler's content is looked at.
+/// API-1: only the content of the first handler is checked.
 #[test]
 fn a_probe_has_one_handler_only() {
     let report = strict(&liveness("{grpc: {port: 0}, tcpSocket: {port: 0}, httpGet: {port: 0}, exec: {command: [a]}}"));

@@ -41,7 +41,7 @@ fn hooks_are_taken_over() {
 #[test]
 fn tcp_socket_hooks_are_accepted_with_a_warning() {
     let manifest = hook("preStop", "{tcpSocket: {port: 5}}");
-    warned(&manifest, &format!("{PRE_STOP}.tcpSocket"), "fail whenever they run");
+    warned(&manifest, &format!("{PRE_STOP}.tcpSocket"), "they always fail at run time");
     let expected = Hook::TcpSocket(TcpSocket { host: None, port: PortRef::Number(5) });
     assert_eq!(accepted(&manifest).containers[0].pre_stop, Some(expected));
 }

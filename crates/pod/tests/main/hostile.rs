@@ -28,7 +28,7 @@ fn manifests_have_a_size_limit() {
 }
 
 #[test]
-fn what_is_not_text_is_told_by_its_offset() {
+fn input_that_is_not_text_is_reported_with_its_offset() {
     assert_eq!(unreadable(b"a: b\nc: \xff\n"), "x:2:4: Unreadable: not UTF-8: invalid byte 0xff at offset 8");
     assert_eq!(unreadable(b"\x80"), "x:1:1: Unreadable: not UTF-8: invalid byte 0x80 at offset 0");
     assert_eq!(unreadable("é: b\0".as_bytes()), "x:1:5: Unreadable: NUL byte at offset 5: this is not a text file");
@@ -49,7 +49,7 @@ fn what_is_not_text_is_told_by_its_offset() {
 #[test]
 fn empty_manifests_hold_no_pod() {
     for text in ["", "\n", "# only a comment\n", "---\n", "---\n---\n", "~", "\u{feff}"] {
-        assert_eq!(unreadable(text.as_bytes()), "x: Unreadable: holds no pod: there is no document in it", "{text:?}");
+        assert_eq!(unreadable(text.as_bytes()), "x: Unreadable: holds no pod: the file has no document", "{text:?}");
     }
 }
 

@@ -103,7 +103,7 @@ fn other_kinds_are_named() {
 }
 
 #[test]
-fn documents_that_are_no_objects_are_refused() {
+fn documents_other_than_objects_are_refused() {
     for (text, words) in [("5", "is a number"), ("[1]", "is a list"), ("hello", "is a string"), ("yes", "is a boolean")]
     {
         refused(text, "", words);
@@ -353,7 +353,7 @@ fn reports_print_errors_then_warnings() {
     let text = report.to_string();
     let lines: Vec<_> = text.lines().collect();
     assert_eq!(lines.len(), 2);
-    assert!(lines[0].contains("spec.hostname") && lines[1].ends_with("as the API server does (warning)"), "{text}");
+    assert!(lines[0].contains("spec.hostname") && lines[1].ends_with("as by the API server (warning)"), "{text}");
     assert_eq!((Origin::stdin().name(), Origin::api_server().name()), ("<stdin>", "api"));
 }
 

@@ -34,7 +34,7 @@ fn defaults_are_resolved() {
 fn negative_grace_becomes_one_second() {
     for seconds in ["-1", "-30"] {
         let manifest = pod(&format!("terminationGracePeriodSeconds: {seconds}"), "");
-        warned(&manifest, "spec.terminationGracePeriodSeconds", &format!("{seconds} is taken as 1"));
+        warned(&manifest, "spec.terminationGracePeriodSeconds", &format!("{seconds} is invalid: 1 is used"));
         assert_eq!(accepted(&manifest).termination_grace, Duration::from_secs(1));
     }
     for seconds in [0, 1, 7200] {
@@ -145,7 +145,7 @@ fn what_has_no_effect_is_said() {
         ("requests: {ephemeral-storage: 1Gi}", "requests"),
     ] {
         let path = format!("spec.containers[0].resources.{path}[ephemeral-storage]");
-        warned(&pod("", &format!("resources: {{{resources}}}")), &path, "Ignored: keelet evicts no pod");
+        warned(&pod("", &format!("resources: {{{resources}}}")), &path, "Ignored: keelet does not evict pods");
     }
 }
 
@@ -160,7 +160,7 @@ fn user_namespaces_exclude_the_nodes_namespaces() {
     }
 }
 
-/// NODE-1: pods that no API server numbered are told apart by their content, wherever it is read from.
+/// NODE-1: the UID of a pod that has none from an API server follows from its content, wherever it is read from.
 #[test]
 fn uids_follow_content() {
     let uid = |manifest: &str, origin: &str| {

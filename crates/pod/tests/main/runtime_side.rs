@@ -40,7 +40,7 @@ fn volumes_have_names_and_one_source() {
     let two = "volumes: [{name: a, emptyDir: {}}, {name: a, emptyDir: {}}]";
     refused(&pod(two, ""), "spec.volumes[1].name", "Duplicate value: \"a\"");
     let manifest = pod("volumes: [{name: a}]", "");
-    warned(&manifest, "spec.volumes[0]", "no source given: an emptyDir");
+    warned(&manifest, "spec.volumes[0]", "no volume source given: emptyDir is used");
     let volume = accepted(&manifest).source.spec.clone().unwrap().volumes.unwrap().remove(0);
     assert!(volume.empty_dir.is_some());
 }
@@ -186,19 +186,19 @@ fn volumes_that_this_node_can_never_make_are_refused() {
             "{name: a, projected: {sources: [{configMap: {name: c}}]}}",
             "{name: a, projected: {sources: [{serviceAccountToken: {path: token}}]}}",
             "projected.sources[0].serviceAccountToken",
-            "only an API server can give it",
+            "it needs an API server",
         ),
         (
             "{name: a, projected: {sources: [{clusterTrustBundle: {name: c, path: p, optional: true}}]}}",
             "{name: a, projected: {sources: [{clusterTrustBundle: {name: c, path: p}}]}}",
             "projected.sources[0].clusterTrustBundle",
-            "only an API server can give it",
+            "it needs an API server",
         ),
         (
             "{name: a, projected: {sources: [{secret: {name: c}}]}}",
             "{name: a, projected: {sources: [{podCertificate: {signerName: s.example/x, keyType: ED25519}}]}}",
             "projected.sources[0].podCertificate",
-            "only an API server can give it",
+            "it needs an API server",
         ),
         (
             "{name: a, emptyDir: {medium: Memory}}",

@@ -104,7 +104,7 @@ fn projection(
     if let Some(source) = &source.downward_api {
         downward(source.items.as_deref(), mode, payload, sources)?;
     }
-    let missing = "only an API server can give it, and this node has none";
+    let missing = "it needs an API server, and this node has none";
     if let Some(source) = &source.service_account_token {
         return Err(format!("projected source serviceAccountToken (path {:?}): {missing}", source.path));
     }
@@ -276,11 +276,11 @@ mod tests {
             ("projected: {sources: [{secret: {name: none}}]}", "secret \"none\" not found"),
             (
                 "projected: {sources: [{serviceAccountToken: {path: token}}]}",
-                "projected source serviceAccountToken (path \"token\"): only an API server can give it, and this node has none",
+                "projected source serviceAccountToken (path \"token\"): it needs an API server, and this node has none",
             ),
             (
                 "projected: {sources: [{clusterTrustBundle: {name: x, path: ca}}]}",
-                "projected source clusterTrustBundle (path \"ca\"): only an API server can give it, and this node has none",
+                "projected source clusterTrustBundle (path \"ca\"): it needs an API server, and this node has none",
             ),
             (
                 "configMap: {name: conf, items: [{key: a, path: x}, {key: b, path: x/y}]}",
