@@ -11,7 +11,7 @@ use std::{fs, io::Write as _, path::Path, sync::OnceLock};
 use flate2::{Compression, write::GzEncoder};
 use futures::StreamExt as _;
 use keelet_fuzz::parts;
-use keelet_local::logs::{self, Course, LogRequest, Which};
+use keelet_serve::logs::{self, Course, LogRequest, Which};
 use libfuzzer_sys::fuzz_target;
 use tokio::runtime::{Builder, Runtime};
 

@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Result, bail};
-use keelet_local::Client;
+use keelet_serve::Client;
 use tokio::net::UnixStream;
 
 use crate::output;

@@ -28,9 +28,9 @@ use keelet_agent::{
 use keelet_cri::Runtime;
 use keelet_ledger::{OsDisk, Recovered, Snapshot};
 use keelet_lifecycle::{BootId, Rules, restart::BackoffLimits};
-use keelet_local::Local;
 use keelet_pod::{Features, Pod, Resolution, Strictness};
 use keelet_prober::TcpDial;
+use keelet_serve::Local;
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use keelet_agent::{clock::OsClock, doors::Clock};
 use keelet_lifecycle::Wall;
-use keelet_local::{Client, ClientError, api::List, escaped};
+use keelet_serve::{Client, ClientError, api::List, escaped};
 use serde_json::Value;
 use tokio::net::UnixStream;
 

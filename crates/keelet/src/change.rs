@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use futures::StreamExt;
-use keelet_local::{
+use keelet_serve::{
     Client, ClientError,
     api::{Change, ChangeKind, List},
 };

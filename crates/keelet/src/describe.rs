@@ -4,7 +4,7 @@ mod container;
 mod page;
 
 use anyhow::{Context, Result, bail};
-use keelet_local::{
+use keelet_serve::{
     Client, ClientError,
     api::{GonePod, List},
     escaped,

@@ -13,8 +13,8 @@ use futures::{future::BoxFuture, stream};
 use keelet_agent::config::{MOST_PIDS, NO_PIDS_LIMIT, NodeConfig};
 use keelet_cri::Runtime;
 use keelet_image::Tally;
-use keelet_local::{Archive, Images, Listener, api};
 use keelet_runtime::{Engine, Image, OciRuntime, PidsLimit, Pulling, RootfsImages, Settings};
+use keelet_serve::{Archive, Images, Listener, api};
 use tokio::{
     net::unix::pipe,
     signal::unix::{SignalKind, signal},

@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use keelet_local::api::{ExecSession, Session};
+use keelet_serve::api::{ExecSession, Session};
 use keelet_stream::{
     Size, StreamError,
     client::{self, Terminal},

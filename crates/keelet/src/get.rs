@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
-use keelet_local::{
+use keelet_serve::{
     Client,
     api::{Container, Image, List},
     escaped,

@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use clap::Subcommand;
 use futures::{StreamExt, stream};
-use keelet_local::{
+use keelet_serve::{
     Client, ClientError,
     api::{Imported, Pull, PullLine, Pulled},
     escaped,

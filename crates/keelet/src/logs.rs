@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use futures::StreamExt;
 use jiff::{SignedDuration, Timestamp};
-use keelet_local::{Client, escaped, logs::LogRequest};
+use keelet_serve::{Client, escaped, logs::LogRequest};
 use tokio::{sync::mpsc, task::JoinSet};
 
 use self::follow::{Life, Log};

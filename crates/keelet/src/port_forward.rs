@@ -4,7 +4,7 @@ use std::{net::Ipv4Addr, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, anyhow, bail};
 use futures::FutureExt;
-use keelet_local::{Client, ClientError, api::Session};
+use keelet_serve::{Client, ClientError, api::Session};
 use keelet_stream::client::Forwarder;
 use serde_json::Value;
 use tokio::{net::TcpListener, sync::Mutex, task::JoinSet};

@@ -2,7 +2,7 @@
 
 use std::{io, time::Duration};
 
-use keelet_local::api::Pulling;
+use keelet_serve::api::Pulling;
 use rustix::termios::tcgetwinsize;
 use tokio::time::Instant;
 

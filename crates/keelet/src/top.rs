@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
-use keelet_local::api::{ContainerUsage, NodeUsage, Stats};
+use keelet_serve::api::{ContainerUsage, NodeUsage, Stats};
 
 use crate::{
     ask::{self, Listed},

@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, path::Path, sync::Arc};
 
 use anyhow::Result;
-use keelet_local::{BindError, Listener, Local, serve_loopback};
+use keelet_serve::{BindError, Listener, Local, serve_loopback};
 use tokio::task::JoinSet;
 
 /// The agent's socket. That another agent has it is an error; that it cannot be made is none: the pods come first.

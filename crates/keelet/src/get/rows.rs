@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use keelet_lifecycle::Wall;
-use keelet_local::api::{Container, Image};
+use keelet_serve::api::{Container, Image};
 use serde_json::Value;
 
 use super::Kind;

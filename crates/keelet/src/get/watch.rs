@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use futures::StreamExt;
-use keelet_local::{
+use keelet_serve::{
     Client, ClientError,
     api::{Change, ChangeKind, List},
 };

@@ -1,7 +1,7 @@
 //! Which things are meant by a name. Pure.
 
 use keelet_image::full_name;
-use keelet_local::api::Image;
+use keelet_serve::api::Image;
 use serde_json::Value;
 
 /// A thing and what it is called.

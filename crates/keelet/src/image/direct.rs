@@ -13,7 +13,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use keelet_image::{PullOptions, Store, Tally, docker_config_path};
-use keelet_local::api;
+use keelet_serve::api;
 
 use super::LOOK_AGAIN;
 use crate::{

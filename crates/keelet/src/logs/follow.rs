@@ -9,7 +9,7 @@ use anyhow::Result;
 use bytes::Bytes;
 use futures::{StreamExt, stream::BoxStream};
 use keelet_lifecycle::status::ContainerState;
-use keelet_local::{
+use keelet_serve::{
     Client, ClientError,
     api::LogFiles,
     escaped,

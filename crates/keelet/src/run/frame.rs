@@ -8,8 +8,8 @@ use keelet_lifecycle::{
     evidence::Life,
     status::{ConditionType, ContainerState, Truth},
 };
-use keelet_local::api::Pulling;
 use keelet_pod::{Pod, Role};
+use keelet_serve::api::Pulling;
 
 use super::{plain, probes};
 use crate::{

@@ -3,7 +3,7 @@
 use std::{pin::Pin, sync::Arc};
 
 use futures::StreamExt;
-use keelet_local::{
+use keelet_serve::{
     course,
     logs::{LogRequest, read},
 };
@@ -39,7 +39,7 @@ pub(super) fn follow(node: &Node, style: Style) -> (mpsc::Receiver<Vec<u8>>, Joi
             let log = read(request, move || {
                 // It is not there before its first status, which must not look like the end.
                 begun = begun || has_begun();
-                if begun { course(&readers, &uid, &container) } else { keelet_local::logs::Course::Open }
+                if begun { course(&readers, &uid, &container) } else { keelet_serve::logs::Course::Open }
             });
             let (log, sender): (Pin<Box<dyn futures::Stream<Item = _> + Send>>, _) = (Box::pin(log), sender.clone());
             tasks.spawn(async move {

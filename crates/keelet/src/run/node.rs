@@ -18,8 +18,8 @@ use keelet_agent::{
 };
 use keelet_ledger::Snapshot;
 use keelet_lifecycle::observed::Deletion;
-use keelet_local::{BindError, Images, Listener, Local, Source, api::Pulling};
 use keelet_pod::{Features, Pod};
+use keelet_serve::{BindError, Images, Listener, Local, Source, api::Pulling};
 use tokio::task::JoinSet;
 
 use super::{frame::Lives, leftovers::PREFIX, probes};

@@ -11,7 +11,7 @@ use std::{
 
 use futures::StreamExt;
 use keelet_harness::{Node, eventually};
-use keelet_local::{
+use keelet_serve::{
     Client,
     api::{Pull, PullLine},
 };

@@ -22,12 +22,12 @@ use keelet_agent::{
 };
 use keelet_ledger::OsDisk;
 use keelet_lifecycle::Rules;
-use keelet_local::{
+use keelet_pod::{Features, Pod, parse_one};
+use keelet_prober::TcpDial;
+use keelet_serve::{
     Archive, BindError, Client, ClientError, Images, Listener, Local,
     api::{Change, ChangeKind, Container, Image, Imported, List, LogFiles, Pull, PullLine, Pulled, Pulling},
 };
-use keelet_pod::{Features, Pod, parse_one};
-use keelet_prober::TcpDial;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::{io::AsyncReadExt, sync::watch, task::JoinHandle, time::timeout};
@@ -291,7 +291,7 @@ async fn containers_and_images_are_what_the_runtime_has() {
     assert!(images.items.iter().any(|image| image.tags.iter().any(|tag| tag.contains("other:2"))), "{images:?}");
     let used = images.items.iter().find(|image| image.tags.iter().any(|tag| tag.contains("app:1"))).expect("it runs");
     let (code, message) =
-        Node::refusal(node.client.delete(&format!("/v1/images/{}", keelet_local::escaped(&used.tags[0]))).await).await;
+        Node::refusal(node.client.delete(&format!("/v1/images/{}", keelet_serve::escaped(&used.tags[0]))).await).await;
     assert!(code == 409 && message.contains("is used by container \"main\" of pod shop/web"), "{code} {message}");
     let (code, message) = Node::refusal(node.client.post::<Value>("/v1/images/pull", &Value::Null).await).await;
     assert!(code == 400 && message.starts_with("expected a body such as {\"image\""), "{message}");
@@ -332,7 +332,7 @@ async fn the_files_of_a_log_are_told_with_whether_there_will_be_more() {
     assert_eq!((files.container.as_str(), files.pod_uid.as_str(), files.open), ("main", web.uid.as_str(), true));
     assert!(files.directory.starts_with(node.directory.path().join("logs")) && files.anchor.is_here(), "{files:?}");
     assert!(files.directory.starts_with(&files.anchor.path), "{files:?}");
-    let other = keelet_local::api::Anchor { inode: files.anchor.inode + 1, ..files.anchor };
+    let other = keelet_serve::api::Anchor { inode: files.anchor.inode + 1, ..files.anchor };
     assert!(!other.is_here(), "another directory at that path");
     let (code, _) = Node::refusal(node.client.get::<LogFiles>("/v1/pods/shop/web/log/files?container=x").await).await;
     assert_eq!(code, 400);
@@ -440,7 +440,7 @@ async fn what_cannot_be_asked_for_is_refused_by_name() {
 async fn health_and_numbers_are_on_loopback_and_nothing_else_is() {
     let node = Node::start(None).await;
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let _server = tokio::spawn(keelet_local::serve_loopback(
+    let _server = tokio::spawn(keelet_serve::serve_loopback(
         (std::net::Ipv4Addr::LOCALHOST, port).into(),
         Arc::clone(&node.local),
     ));
