@@ -21,12 +21,9 @@ pub mod clock;
 pub mod config;
 pub mod doors;
 pub mod events;
-pub mod host;
-mod launch;
 mod manager;
 pub mod metrics;
 mod node;
-pub mod objects;
 mod operations;
 mod orphans;
 mod pod_task;
@@ -42,6 +39,7 @@ mod watch;
 use std::{fmt, num::NonZeroUsize, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
+use keelet_launch::NodeFacts;
 use keelet_ledger::{Disk, Ledger, OpenError, Opened};
 use keelet_lifecycle::{
     Rules,
@@ -61,7 +59,6 @@ use self::{
 };
 pub use self::{
     doors::Doors,
-    launch::{Cgroups, NodeFacts, SeccompDefault, qos_class},
     manager::{Extent, WantedPods},
     metrics::Metrics,
     node::Mode,

@@ -3,6 +3,8 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use keelet_cri::Runtime;
+use keelet_host::Host;
+use keelet_launch::NodeFacts;
 use keelet_lifecycle::{
     Moment, Rules,
     observed::{AgentRun, Before},
@@ -13,8 +15,7 @@ use tokio::sync::{Notify, OnceCell, Semaphore, watch};
 
 use crate::{
     books::Books,
-    doors::{Clock, Host, Readers, Tasks},
-    launch::NodeFacts,
+    doors::{Clock, Readers, Tasks},
     metrics::Metrics,
     registry::Registry,
     upkeep::{DiskPressure, Upkeep},

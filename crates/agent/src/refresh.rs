@@ -2,9 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
+use keelet_launch::has_contents;
 use keelet_lifecycle::{Event, Severity};
 
-use crate::{launch, node::Node};
+use crate::node::Node;
 
 /// How often config maps and secrets are looked at, as the kubelet does.
 const PERIOD: Duration = Duration::from_secs(60);
@@ -27,7 +28,7 @@ pub(crate) async fn keep(node: Arc<Node>) {
 
 async fn refresh(node: &Node) {
     for (pod, slot) in node.registry.all() {
-        if !launch::has_contents(&pod) {
+        if !has_contents(&pod) {
             continue;
         }
         if let Err(error) = node.host.refresh(&pod).await {

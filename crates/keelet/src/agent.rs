@@ -20,12 +20,11 @@ use keelet_agent::{
     clock::OsClock,
     config::{Change, NodeConfig},
     doors::{Clock, Readers},
-    host::{Layout, OsHost},
-    objects::LocalObjects,
     readers::LocalReaders,
     source::ManifestDir,
 };
 use keelet_cri::Runtime;
+use keelet_host::{Layout, LocalObjects, OsHost};
 use keelet_ledger::{OsDisk, Recovered, Snapshot};
 use keelet_lifecycle::{BootId, Rules, restart::BackoffLimits};
 use keelet_pod::{Features, Pod, Resolution, Strictness};

@@ -24,7 +24,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use keelet_agent::objects::LocalObjects;
+use keelet_host::LocalObjects;
 use keelet_pod::Resolution;
 
 use self::{

@@ -13,13 +13,14 @@ use std::{
 use bytes::Bytes;
 use futures::{Stream, StreamExt, future::BoxFuture};
 use keelet_agent::{
-    Agent, Doors, Extent, Mode, NodeFacts, Settings, TokioTasks, Wanted,
+    Agent, Doors, Extent, Mode, Settings, TokioTasks, Wanted,
     clock::OsClock,
     doors::{Clock, Readers},
-    host::{Layout, OsHost},
     readers::LocalReaders,
     source::Listing,
 };
+use keelet_host::{Layout, OsHost};
+use keelet_launch::NodeFacts;
 use keelet_ledger::OsDisk;
 use keelet_lifecycle::Rules;
 use keelet_pod::{Features, Pod, parse_one};

@@ -18,13 +18,11 @@ use std::{
 };
 
 use keelet_agent::{
-    Agent, Doors, Extent, Mode, NodeFacts, Settings, TokioTasks, Wanted,
-    clock::OsClock,
-    doors::Clock,
-    host::{Layout, OsHost},
-    readers::LocalReaders,
+    Agent, Doors, Extent, Mode, Settings, TokioTasks, Wanted, clock::OsClock, doors::Clock, readers::LocalReaders,
 };
 use keelet_cri::Runtime;
+use keelet_host::{Layout, OsHost};
+use keelet_launch::NodeFacts;
 use keelet_ledger::OsDisk;
 use keelet_lifecycle::{Rules, status::ConditionType};
 use keelet_pod::{Features, parse_one};

@@ -7,10 +7,8 @@ use std::{
 };
 
 use futures::future::BoxFuture;
-use keelet_agent::{
-    doors::{Ended, Host, HostError, IdRange, LifeFiles, LifeOf, LogFile, Space, Volumes},
-    objects::{Data, ObjectKind, Objects, Reference},
-};
+use keelet_host::{Ended, Host, HostError, LifeFiles, LifeOf, LogFile, Space, Volumes};
+use keelet_launch::{Data, IdRange, ObjectKind, Objects, Reference};
 use keelet_pod::Pod;
 
 use crate::{

@@ -10,8 +10,9 @@ use std::{
     time::Duration,
 };
 
-use keelet_agent::{Mode, doors::Space};
+use keelet_agent::Mode;
 use keelet_cri::v1;
+use keelet_host::Space;
 use keelet_lifecycle::{BootId, Moment, Rules, Wall};
 use keelet_pod::Pod;
 use tokio::{

@@ -267,10 +267,10 @@ fn settings(mode: Mode) -> Settings {
         probe_limit: 64,
         parallel_pulls: None,
         upkeep: keelet_agent::upkeep::Upkeep::default(),
-        facts: keelet_agent::NodeFacts {
+        facts: keelet_launch::NodeFacts {
             name: "node".to_owned(),
             address: Some("192.168.0.1".to_owned()),
-            ..keelet_agent::NodeFacts::default()
+            ..keelet_launch::NodeFacts::default()
         },
     }
 }

@@ -12,12 +12,13 @@ use std::{
 
 use futures::future::BoxFuture;
 use keelet_agent::{
-    Agent, Doors, Extent, Mode, NodeFacts, Settings, TokioTasks, Wanted,
+    Agent, Doors, Extent, Mode, Settings, TokioTasks, Wanted,
     clock::OsClock,
     doors::{Clock, Readers},
-    host::{Layout, OsHost},
     readers::LocalReaders,
 };
+use keelet_host::{Layout, OsHost};
+use keelet_launch::NodeFacts;
 use keelet_ledger::OsDisk;
 use keelet_lifecycle::{Rules, status::ConditionType};
 use keelet_pod::{Features, parse_one};

@@ -7,6 +7,8 @@ mod runtime;
 use std::{num::NonZeroUsize, path::Path, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
+use keelet_host::{Layout, OsHost};
+use keelet_launch::NodeFacts;
 use keelet_ledger::{Disk, Entry, Ledger, OsDisk, PodRef};
 use keelet_lifecycle::{BootId, Evidence, Moment, Rules, Wall, status::ConditionType};
 use keelet_pod::{Features, Pod};
@@ -16,9 +18,8 @@ use tokio::time::Instant;
 
 pub(crate) use self::{disk::GatedDisk, runtime::FakeRuntime};
 use crate::{
-    Agent, Doors, Mode, NodeFacts, Settings, Upkeep, Wanted, WantedPods,
+    Agent, Doors, Mode, Settings, Upkeep, Wanted, WantedPods,
     doors::{Clock, Tasks},
-    host::{Layout, OsHost},
     readers::LocalReaders,
 };
 

@@ -2,15 +2,12 @@
 
 use std::path::PathBuf;
 
+use keelet_host::{HostError, LifeFiles, LifeOf, Volumes};
+use keelet_launch::{self as launch, ConfigError, IdRange, Image, Objects, Placement};
 use keelet_lifecycle::operation::OpResult;
 use keelet_pod::Container;
 
 use super::{Work, failed};
-use crate::{
-    doors::{HostError, IdRange, LifeFiles, LifeOf, Volumes},
-    launch::{self, ConfigError, Image, Placement},
-    objects::Objects,
-};
 
 /// What there is on the node for a launch.
 #[derive(Default)]

@@ -16,6 +16,8 @@ use std::{
 
 use futures::future::{Either, select};
 use keelet_cri::ErrorKind;
+use keelet_host::{HostError, Volumes};
+use keelet_launch::has_contents;
 use keelet_lifecycle::{
     Event, Severity,
     operation::{OpFailure, OpId, OpResult, Operation, ProbeReport},
@@ -25,8 +27,6 @@ use keelet_prober::{Attempt, HookError, Target};
 use tokio::sync::oneshot;
 
 use crate::{
-    doors::{HostError, Volumes},
-    launch::has_contents,
     node::{Node, bare},
     pod_task::Look,
     slot::{Slot, Wanted},

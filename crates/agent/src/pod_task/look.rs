@@ -3,16 +3,14 @@
 use std::sync::Arc;
 
 use keelet_cri::{ErrorKind, v1};
+use keelet_host::Ended;
 use keelet_lifecycle::{
     Wall,
     observed::{Instance, InstanceState, Sandbox},
 };
 use keelet_pod::Pod;
 
-use crate::{
-    doors::Ended,
-    node::{Node, bare},
-};
+use crate::node::{Node, bare};
 
 /// What the runtime had of a pod, seen between two points in the pod's own time.
 #[derive(Debug, Default)]

@@ -6,10 +6,11 @@
 
 use std::{fmt, path::Path, sync::Arc, time::Duration};
 
+use keelet_host::Space;
 use keelet_lifecycle::Moment;
 
 use super::pause;
-use crate::{doors::Space, node::Node};
+use crate::node::Node;
 
 /// How often the disks are looked at: two calls of the kernel, as often as the kubelet's.
 const PERIOD: Duration = Duration::from_secs(10);

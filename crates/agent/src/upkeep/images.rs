@@ -10,10 +10,11 @@ use std::{
 };
 
 use keelet_cri::{ErrorKind, v1};
+use keelet_host::Space;
 use keelet_lifecycle::Moment;
 
 use super::{ImageRules, disk::wanted_of_images, pause};
-use crate::{doors::Space, node::Node};
+use crate::node::Node;
 
 /// How often the disk is looked at, as the kubelet does.
 const PERIOD: Duration = Duration::from_secs(300);

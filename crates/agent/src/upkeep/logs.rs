@@ -2,9 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
+use keelet_host::LogFile;
+
 use super::pause;
 use crate::{
-    doors::LogFile,
     node::Node,
     registry::{Doing, Seen},
 };

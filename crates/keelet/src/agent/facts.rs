@@ -7,7 +7,7 @@ use std::{
     thread,
 };
 
-use keelet_agent::{Cgroups, NodeFacts};
+use keelet_launch::{Cgroups, NodeFacts};
 
 const CGROUPS: &str = "/sys/fs/cgroup";
 const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages";
@@ -83,7 +83,7 @@ fn huge_page_sizes(root: &Path) -> Vec<i64> {
 mod tests {
     use std::fs;
 
-    use keelet_agent::Cgroups;
+    use keelet_launch::Cgroups;
 
     use super::{cgroups, huge_page_sizes, limits_swap, memory, storage};
 

@@ -8,11 +8,9 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow, bail};
-use keelet_agent::{
-    NodeFacts, SeccompDefault,
-    config::{self, NodeConfig, ReadConfig},
-    host::Layout,
-};
+use keelet_agent::config::{self, NodeConfig, ReadConfig};
+use keelet_host::Layout;
+use keelet_launch::{NodeFacts, SeccompDefault};
 
 use super::{Args, facts};
 use crate::paths::{Paths, absolute};

@@ -13,8 +13,8 @@ use std::{
 
 use anyhow::{Context, Result};
 use futures::future::try_join_all;
-use keelet_agent::host::remove_directory;
 use keelet_cri::{Runtime, v1};
+use keelet_host::remove_directory;
 use keelet_runtime::{Engine, end_without_records, has_records, pods_in, runs_in};
 use keelet_shim::living::{Living, living};
 

@@ -12,10 +12,9 @@ use keelet_agent::{
     Agent, Extent, ImageRules, Mode, Settings, Upkeep, Wanted, WantedPods,
     clock::OsClock,
     doors::Clock,
-    host::{Layout, OsHost, remove_directory},
-    objects::LocalObjects,
     readers::{LocalReaders, Published},
 };
+use keelet_host::{Layout, LocalObjects, OsHost, remove_directory};
 use keelet_ledger::Snapshot;
 use keelet_lifecycle::observed::Deletion;
 use keelet_pod::{Features, Pod};

@@ -36,14 +36,15 @@ use axum::{
 };
 use futures::future::BoxFuture;
 use keelet_agent::{
-    Agent, NodeFacts,
+    Agent,
     doors::Clock,
-    host::Layout,
     metrics,
     readers::{LocalReaders, Published},
     source::Listing,
 };
 use keelet_cri::Runtime;
+use keelet_host::Layout;
+use keelet_launch::NodeFacts;
 use keelet_lifecycle::Moment;
 use tokio::{io::AsyncRead, sync::watch};
 

@@ -15,9 +15,10 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use keelet_agent::{
-    RequestError, qos_class,
+    RequestError,
     readers::{self, Published},
 };
+use keelet_launch::qos_class;
 use keelet_lifecycle::{Wall, observed::RestartRequest};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use keelet_agent::doors::Space;
+use keelet_host::Space;
 use keelet_pod::ProbeKind;
 use tokio::time::Instant;
 

@@ -14,10 +14,11 @@ use std::{
     path::Path,
 };
 
+use keelet_launch::IdRange;
 use serde::{Deserialize, Serialize};
 
 use super::names_in;
-use crate::doors::{HostError, IdRange};
+use crate::HostError;
 
 /// The reason of an error with a pod's users.
 const NO_USERS: &str = "CreatePodSandboxError";

@@ -7,7 +7,7 @@ use keelet_pod::Role;
 use super::{ConfigError, Placement, container, dns, hostname, marks, resources, security};
 
 /// The sandbox of a pod; `attempt` counts those it has had.
-pub(crate) fn sandbox_config(placement: &Placement<'_>, attempt: u32) -> Result<v1::PodSandboxConfig, ConfigError> {
+pub fn sandbox_config(placement: &Placement<'_>, attempt: u32) -> Result<v1::PodSandboxConfig, ConfigError> {
     let pod = placement.pod;
     // A pod that wants user IDs of its own must not get the node's instead.
     if super::has_own_users(pod) && placement.users.is_none() {

@@ -6,14 +6,35 @@ use k8s_openapi::api::core::v1 as api;
 use keelet_cri::v1;
 use keelet_pod::{Container, Pod};
 
-use crate::doors::{SubPath, Writer};
-
 use super::{ConfigError, Placement, container, env, env::Environment, expand::expand};
+
+/// A part of a volume that a container mounts. It has to be there before the container is made, and it must not lead
+/// out of the volume: whoever can write to the volume can put a symbolic link in its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubPath {
+    /// The volume's name.
+    pub name: String,
+    /// The volume on the node.
+    pub volume: PathBuf,
+    /// The part: relative, without `..`.
+    pub path: PathBuf,
+    /// Who writes to the volume.
+    pub writer: Writer,
+}
+
+/// Who writes to a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writer {
+    /// The pod, or somebody else: what is in it cannot be trusted.
+    Pod,
+    /// The agent alone. Its links are its own, and a part that is not there will not come from the pod.
+    Agent,
+}
 
 const ETC_HOSTS: &str = "/etc/hosts";
 
 /// The parts of volumes that a container mounts.
-pub(crate) fn sub_paths(placement: &Placement<'_>, container: &Container) -> Result<Vec<SubPath>, ConfigError> {
+pub fn sub_paths(placement: &Placement<'_>, container: &Container) -> Result<Vec<SubPath>, ConfigError> {
     let raw = &*container::required(placement, container)?;
     let environment = env::environment(placement, raw)?;
     let mut parts = Vec::new();
@@ -31,7 +52,7 @@ pub(crate) fn sub_paths(placement: &Placement<'_>, container: &Container) -> Res
 }
 
 /// Whether the agent fills any of a pod's volumes.
-pub(crate) fn has_contents(pod: &Pod) -> bool {
+pub fn has_contents(pod: &Pod) -> bool {
     let mut volumes = pod.source.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
     volumes.any(|volume| kind_of(volume) == Kind::Content)
 }
@@ -111,7 +132,7 @@ fn volume_mount(
 }
 
 /// Whether it matters for this container what the runtime can do.
-pub(crate) fn wants_recursive_read_only(pod: &Pod, container: &Container) -> bool {
+pub fn wants_recursive_read_only(pod: &Pod, container: &Container) -> bool {
     let asks = |name: &str, mounts: &Option<Vec<api::VolumeMount>>| {
         name == container.name && mounts.iter().flatten().any(|mount| mount.recursive_read_only.is_some())
     };

@@ -3,10 +3,11 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use k8s_openapi::api::core::v1;
+use keelet_launch::NodeFacts;
 use keelet_pod::Pod;
 
 use super::{OsHost, contents::Sources, volumes::Ground};
-use crate::{doors::HostError, launch::NodeFacts, objects::ObjectStore};
+use crate::{HostError, objects::ObjectStore};
 
 /// Makes or fills the volumes of one pod, off the threads of the agent's tasks.
 pub(super) struct Filler {

@@ -6,23 +6,21 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1;
+use keelet_launch::{Data, NodeFacts, ObjectKind, downward_file};
 use keelet_pod::Pod;
 
 use super::Content;
-use crate::{
-    launch::{NodeFacts, downward_file},
-    objects::{Data, ObjectKind, ObjectStore},
-};
+use crate::objects::ObjectStore;
 
 /// The mode of files of which nothing is said.
 const MODE: i32 = 0o644;
 
 /// Where contents come from.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::host) struct Sources<'a> {
-    pub(in crate::host) pod: &'a Pod,
-    pub(in crate::host) node: &'a NodeFacts,
-    pub(in crate::host) objects: &'a dyn ObjectStore,
+pub(crate) struct Sources<'a> {
+    pub(crate) pod: &'a Pod,
+    pub(crate) node: &'a NodeFacts,
+    pub(crate) objects: &'a dyn ObjectStore,
 }
 
 /// The files of a volume, by their path in it.

@@ -9,11 +9,12 @@ use std::{
 };
 
 use k8s_openapi::{ByteString, api::core::v1};
+use keelet_launch::{Data, ObjectKind};
 use keelet_pod::{Object, Origin, TypeMeta, read_object};
 use rustix::fs::OFlags;
 use serde::de::DeserializeOwned;
 
-use super::{Data, ObjectKind, ObjectStore};
+use super::ObjectStore;
 
 /// The largest object: the API server's own limit.
 const MAX_BYTES: u64 = 1 << 20;

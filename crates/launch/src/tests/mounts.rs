@@ -3,7 +3,7 @@
 use keelet_cri::v1::MountPropagation;
 
 use super::*;
-use crate::doors::Writer;
+use crate::Writer;
 
 const VOLUMES: &str = "volumes:\n- {name: data, emptyDir: {}}\n- {name: node, hostPath: {path: /srv}}\n\
     - {name: conf, configMap: {name: conf}}";

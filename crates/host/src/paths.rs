@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use keelet_pod::Pod;
 
 use super::NO_DIRECTORIES;
-use crate::doors::HostError;
+use crate::HostError;
 
 /// What the kubelet calls the volume plugin, as a directory name.
 const EMPTY_DIRS: &str = "kubernetes.io~empty-dir";

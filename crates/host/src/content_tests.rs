@@ -206,10 +206,10 @@ async fn objects_are_found_for_variables() {
     node.write("configmaps/shop/broken.yaml", "kind: x\n");
     let pod = pod("emptyDir: {}", "");
     let reference =
-        |name: &str| Reference { kind: crate::objects::ObjectKind::ConfigMap, name: name.to_owned(), key: None };
+        |name: &str| Reference { kind: keelet_launch::ObjectKind::ConfigMap, name: name.to_owned(), key: None };
     let objects = node.host.objects(&pod, &[reference("conf"), reference("none")]).await.unwrap();
-    assert_eq!(objects.get(crate::objects::ObjectKind::ConfigMap, "conf").unwrap()["a"], b"1");
-    assert!(objects.get(crate::objects::ObjectKind::ConfigMap, "none").is_none());
+    assert_eq!(objects.get(keelet_launch::ObjectKind::ConfigMap, "conf").unwrap()["a"], b"1");
+    assert!(objects.get(keelet_launch::ObjectKind::ConfigMap, "none").is_none());
     let error = node.host.objects(&pod, &[reference("broken")]).await.unwrap_err();
     assert_eq!(error.reason, "CreateContainerConfigError");
     assert!(error.message.contains("broken.yaml:1:1: apiVersion: Required value"), "{error}");

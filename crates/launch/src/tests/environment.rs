@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::{launch::references, objects::ObjectKind};
+use crate::{ObjectKind, references};
 
 #[test]
 fn values_refer_to_variables_before_them() {

@@ -152,7 +152,7 @@ mod tests {
     use flate2::read::GzDecoder;
 
     use super::*;
-    use crate::host::names_in;
+    use crate::names_in;
 
     fn owned(names: &[&str]) -> Vec<String> {
         names.iter().map(|name| (*name).to_owned()).collect()

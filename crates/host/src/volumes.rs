@@ -9,6 +9,7 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1;
+use keelet_launch::memory_limit;
 use keelet_pod::{Quantity, volume_types};
 use rustix::mount::{MountFlags, mount};
 
@@ -17,7 +18,7 @@ use super::{
     contents::{self, Content, Medium, Sources},
     make_dirs,
 };
-use crate::{doors::HostError, launch::memory_limit};
+use crate::HostError;
 
 /// Anybody in the pod may write, whatever user a container runs as.
 const ROOM_MODE: u32 = 0o777;

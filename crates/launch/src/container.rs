@@ -13,7 +13,7 @@ use super::{
 };
 
 /// A container of the pod; `attempt` is its restart count.
-pub(crate) fn container_config(
+pub fn container_config(
     placement: &Placement<'_>,
     container: &Container,
     attempt: u32,

@@ -62,7 +62,7 @@ pub(super) fn pod(placement: &Placement<'_>) -> v1::LinuxContainerResources {
 }
 
 /// The bytes of memory that all containers of a pod together may use, if there is a limit.
-pub(crate) fn memory_limit(pod: &Pod) -> Option<u64> {
+pub fn memory_limit(pod: &Pod) -> Option<u64> {
     let limit = limit_of_all(pod.source.spec.as_ref()?, "memory").units();
     u64::try_from(limit).ok().filter(|limit| *limit > 0)
 }

@@ -3,8 +3,8 @@
 use k8s_openapi::api::core::v1;
 use keelet_pod::{Container, Pod};
 
+use super::objects::{ObjectKind, Reference};
 use super::{ConfigError, Placement, container, downward, expand::expand};
-use crate::objects::{ObjectKind, Reference};
 
 /// Variables and their values, each name once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,7 +56,7 @@ pub(super) fn environment(placement: &Placement<'_>, raw: &v1::Container) -> Res
 }
 
 /// The objects that the variables of a container come from.
-pub(crate) fn references(pod: &Pod, container: &Container) -> Vec<Reference> {
+pub fn references(pod: &Pod, container: &Container) -> Vec<Reference> {
     let Some(raw) = container::in_spec(pod, &container.name) else { return Vec::new() };
     let mut found = Vec::new();
     for source in raw.env_from.iter().flatten() {

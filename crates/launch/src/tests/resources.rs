@@ -1,7 +1,7 @@
 //! Shares, limits, scores.
 
 use super::*;
-use crate::launch::Cgroups;
+use crate::Cgroups;
 
 #[test]
 fn requests_become_shares_and_limits_become_quotas() {

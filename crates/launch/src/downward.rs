@@ -5,18 +5,18 @@ use std::{collections::BTreeMap, path::Path};
 use k8s_openapi::api::core::v1;
 use keelet_pod::{Pod, Quantity};
 
+use super::objects::Objects;
 use super::{
     NodeFacts, Placement,
     amount::{self, Side},
     container,
 };
-use crate::objects::Objects;
 
 /// Why there is no value, as the end of a sentence about the variable.
 type Fault = String;
 
 /// What a file in a volume tells of the pod.
-pub(crate) fn file(pod: &Pod, node: &NodeFacts, item: &v1::DownwardAPIVolumeFile) -> Result<String, Fault> {
+pub fn file(pod: &Pod, node: &NodeFacts, item: &v1::DownwardAPIVolumeFile) -> Result<String, Fault> {
     let (volumes, parts, objects) = (BTreeMap::new(), BTreeMap::new(), Objects::default());
     let placement = Placement {
         pod,

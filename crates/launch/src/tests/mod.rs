@@ -15,13 +15,9 @@ use std::{
 use keelet_cri::v1;
 use keelet_pod::{Features, Origin, Pod, Strictness, Switch, read_manifest};
 
-use crate::{
-    doors::{IdRange, SubPath},
-    objects::Objects,
-};
-
 use super::{
-    ConfigError, Image, NodeFacts, Placement, container_config, sandbox_config, sub_paths, wants_recursive_read_only,
+    ConfigError, IdRange, Image, NodeFacts, Objects, Placement, SubPath, container_config, sandbox_config, sub_paths,
+    wants_recursive_read_only,
 };
 
 /// A pod on a node.

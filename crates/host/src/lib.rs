@@ -17,9 +17,11 @@
 //! `secret`, `downwardAPI`, `projected`). Of any other the pod is told so, and waits.
 
 mod contents;
+mod door;
 mod filler;
 mod hosts;
 mod logs;
+mod objects;
 mod paths;
 mod process;
 mod removal;
@@ -39,18 +41,18 @@ use std::{
 };
 
 use futures::future::BoxFuture;
+use keelet_launch::{IdRange, NodeFacts, Objects, Reference, SubPath, Writer};
 use keelet_lifecycle::restart::count_from_logs;
 use keelet_linux::beneath::Directory;
 use keelet_pod::Pod;
 use rustix::fs::OFlags;
 
-pub use self::paths::{Layout, PodPaths};
-use self::{filler::Filler, turns::Turns};
-use crate::{
-    doors::{Ended, Host, HostError, IdRange, LifeFiles, LifeOf, LogFile, Space, SubPath, Volumes, Writer},
-    launch::NodeFacts,
-    objects::{NoObjects, ObjectStore, Objects, Reference},
+pub use self::{
+    door::{Ended, Host, HostError, LifeFiles, LifeOf, LogFile, Space, Volumes},
+    objects::{LocalObjects, NoObjects, ObjectStore},
+    paths::{Layout, PodPaths},
 };
+use self::{filler::Filler, turns::Turns};
 
 /// The reason of an error with a pod's own directories.
 const NO_DIRECTORIES: &str = "FailedToMakePodDataDirectories";

@@ -28,6 +28,7 @@ mod expand;
 mod hostname;
 mod marks;
 mod mounts;
+mod objects;
 mod qos;
 mod resources;
 mod sandbox;
@@ -44,44 +45,53 @@ use k8s_openapi::api::core::v1::{PodSecurityContext, PodSpec};
 use keelet_cri::v1;
 use keelet_pod::Pod;
 
-pub use self::qos::qos_class;
-pub(crate) use self::{
+pub use self::{
     container::container_config,
     downward::file as downward_file,
     env::references,
-    mounts::{has_contents, sub_paths, wants_recursive_read_only},
+    mounts::{SubPath, Writer, has_contents, sub_paths, wants_recursive_read_only},
+    objects::{Data, ObjectKind, Objects, Reference},
+    qos::qos_class,
     resources::memory_limit,
     sandbox::sandbox_config,
 };
-use crate::{doors::IdRange, objects::Objects};
 
 /// Where a pod is put: everything a launch needs to know besides the container.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Placement<'a> {
+pub struct Placement<'a> {
     /// The pod.
-    pub(crate) pod: &'a Pod,
+    pub pod: &'a Pod,
     /// Where its volumes are on the node, by name.
-    pub(crate) volumes: &'a BTreeMap<String, PathBuf>,
+    pub volumes: &'a BTreeMap<String, PathBuf>,
     /// What leads to parts of volumes, by where they were asked for.
-    pub(crate) parts: &'a BTreeMap<PathBuf, PathBuf>,
+    pub parts: &'a BTreeMap<PathBuf, PathBuf>,
     /// The config maps and secrets that the container's variables come from.
-    pub(crate) objects: &'a Objects,
+    pub objects: &'a Objects,
     /// The pod's log directory: `/var/log/pods/<namespace>_<name>_<uid>`.
-    pub(crate) logs: &'a Path,
+    pub logs: &'a Path,
     /// The hosts file made for the pod; without one it keeps what the runtime gives it.
-    pub(crate) etc_hosts: Option<&'a Path>,
+    pub etc_hosts: Option<&'a Path>,
     /// The file that is to catch the termination message of this attempt of the container.
-    pub(crate) termination_file: Option<&'a Path>,
+    pub termination_file: Option<&'a Path>,
     /// The ID of the container whose processes an ephemeral container asks to see.
-    pub(crate) target: Option<&'a str>,
+    pub target: Option<&'a str>,
     /// The pod's addresses, the first one first; none before there is a sandbox.
-    pub(crate) pod_ips: &'a [String],
+    pub pod_ips: &'a [String],
     /// Who its users are on the node, if it has its own.
-    pub(crate) users: Option<IdRange>,
+    pub users: Option<IdRange>,
     /// Whether the runtime can make what is mounted below a read-only mount read-only too.
-    pub(crate) recursive_read_only: bool,
+    pub recursive_read_only: bool,
     /// The node.
-    pub(crate) node: &'a NodeFacts,
+    pub node: &'a NodeFacts,
+}
+
+/// IDs of the node that are the users and groups of a pod, which count from zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdRange {
+    /// The pod's root.
+    pub first: u32,
+    /// How many there are.
+    pub length: u32,
 }
 
 /// What a launch has to know of the node. The default is a node nobody knows anything about.
@@ -137,29 +147,29 @@ pub enum Cgroups {
 
 /// An image on the node, as the runtime describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Image {
+pub struct Image {
     /// What to run: the runtime's own reference.
-    pub(crate) id: String,
+    pub id: String,
     /// The name in the manifest.
-    pub(crate) name: String,
+    pub name: String,
     /// The user it runs as, if it says so by number.
-    pub(crate) uid: Option<i64>,
+    pub uid: Option<i64>,
     /// The user it runs as, if it says so by name; else empty.
-    pub(crate) user: String,
+    pub user: String,
 }
 
 /// Why something cannot be launched as its pod wants it. Trying again helps only if something else changes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub(crate) struct ConfigError {
+pub struct ConfigError {
     /// `CreateContainerConfigError` or `CreatePodSandboxError`.
-    pub(crate) reason: &'static str,
+    pub reason: &'static str,
     /// For people.
-    pub(crate) message: String,
+    pub message: String,
 }
 
 /// Whether a pod wants users of its own.
-pub(crate) fn has_own_users(pod: &Pod) -> bool {
+pub fn has_own_users(pod: &Pod) -> bool {
     pod.source.spec.as_ref().is_some_and(|spec| spec.host_users == Some(false))
 }
 

@@ -1,16 +1,6 @@
-//! Config maps and secrets: what a pod refers to, and where a node without a control plane has them.
-//!
-//! ```text
-//! <dir>/configmaps/<namespace>/<name>/<key>      a file for each key, or
-//! <dir>/configmaps/<namespace>/<name>.yaml       a manifest (.yml and .json too)
-//! <dir>/secrets/<namespace>/...                  the same for secrets
-//! ```
+//! Config maps and secrets: what a pod refers to, and what was found of it.
 
-mod local;
-
-use std::{collections::BTreeMap, fmt, sync::Arc};
-
-pub use self::local::LocalObjects;
+use std::{collections::BTreeMap, sync::Arc};
 
 /// What kind of object it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,16 +28,6 @@ pub type Data = BTreeMap<String, Vec<u8>>;
 /// Objects of one namespace, as far as they are there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Objects(BTreeMap<(ObjectKind, String), Arc<Data>>);
-
-/// Where objects are found. May block on the disk.
-pub trait ObjectStore: Send + Sync + fmt::Debug {
-    /// An object; `None` if there is none. An error says which file, and why it cannot be used.
-    fn find(&self, kind: ObjectKind, namespace: &str, name: &str) -> Result<Option<Data>, String>;
-}
-
-/// A place without objects.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NoObjects;
 
 // === impl ObjectKind ===
 
@@ -80,13 +60,5 @@ impl Objects {
     /// The values of an object; `None` if it is not there.
     pub fn get(&self, kind: ObjectKind, name: &str) -> Option<&Data> {
         self.0.get(&(kind, name.to_owned())).map(Arc::as_ref)
-    }
-}
-
-// === impl NoObjects ===
-
-impl ObjectStore for NoObjects {
-    fn find(&self, _: ObjectKind, _: &str, _: &str) -> Result<Option<Data>, String> {
-        Ok(None)
     }
 }
