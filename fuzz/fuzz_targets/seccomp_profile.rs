@@ -4,7 +4,7 @@
 
 #![no_main]
 
-use keelet_shim::{
+use keelet_linux::{
     capabilities::Cap,
     seccomp::{Architecture, Circumstances, compile_for, read_profile},
 };

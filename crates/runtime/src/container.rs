@@ -13,10 +13,8 @@ use std::{
 };
 
 use keelet_cri::v1::{self, ContainerState};
-use keelet_shim::{
-    pidfd,
-    protocol::{self, Exit, ProcessRef, STATE, State},
-};
+use keelet_linux::pidfd::{self, ProcessRef};
+use keelet_shim::protocol::{self, Exit, STATE, State};
 use tokio::sync::watch;
 
 pub(crate) use self::make::container_of_mount;

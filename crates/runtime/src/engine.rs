@@ -11,8 +11,8 @@ use std::{
 
 use futures::StreamExt;
 use keelet_cri::{Runtime, Server};
+use keelet_linux::cgroup::Mounts;
 use keelet_shim::{
-    cgroup::Mounts,
     living::{Living, living},
     protocol::CONTAINERS,
 };
@@ -145,7 +145,7 @@ impl Engine {
             _beside: beside,
             settings,
         };
-        if let Some(error) = keelet_shim::not_spared() {
+        if let Some(error) = keelet_linux::process::not_spared() {
             tracing::info!(
                 %error,
                 "oom_score_adj cannot be lowered here, which takes CAP_SYS_RESOURCE: shims and containers have a higher one than they should"

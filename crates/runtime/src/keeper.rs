@@ -7,9 +7,9 @@ use std::{
     time::Duration,
 };
 
+use keelet_linux::pidfd::{self, is_shortage};
 use keelet_shim::{
-    pidfd,
-    protocol::{Answer, Request, is_shortage},
+    protocol::{Answer, Request},
     wire::MOST_FDS,
 };
 

@@ -13,7 +13,8 @@
 use std::{fs, io, path::Path};
 
 use keelet_cri::v1;
-use keelet_shim::protocol::{self, ProcessRef};
+use keelet_linux::pidfd::ProcessRef;
+use keelet_shim::protocol;
 use prost::Message;
 use serde::{Deserialize, Serialize};
 

@@ -2,10 +2,8 @@
 
 use std::{env, fs, io, path::Path};
 
-use keelet_shim::{
-    cgroup::Mounts,
-    living::{Living, living},
-};
+use keelet_linux::cgroup::Mounts;
+use keelet_shim::living::{Living, living};
 
 use crate::{files, records, settings::Settings};
 

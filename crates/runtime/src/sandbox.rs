@@ -12,11 +12,14 @@ use keelet_cri::{
     LOST,
     v1::{self, NamespaceMode},
 };
+use keelet_linux::{
+    pidfd,
+    userns::{self, Users},
+};
 use keelet_net::{PodNetwork, PortMapping, Protocol};
 use keelet_shim::{
     living::living,
-    pidfd,
-    protocol::{self, CONTAINERS, PAUSE, Request, Users},
+    protocol::{self, CONTAINERS, PAUSE, Request},
 };
 use tonic::Status;
 
@@ -213,7 +216,7 @@ impl Engine {
     /// Why pods cannot have users of their own here; none if they can.
     pub(crate) fn no_users(&self) -> Option<String> {
         match &self.parts.oci_runtime {
-            None => keelet_shim::users::missing(),
+            None => userns::missing(),
             Some(program) => Some(format!("no user namespaces where {} makes the containers", program.display())),
         }
     }

@@ -8,7 +8,7 @@ use std::{
 
 use keelet_cri::v1::{self, SecurityProfile, SupplementalGroupsPolicy, security_profile::ProfileType};
 use keelet_image::{Image, resolve_user};
-use keelet_shim::{
+use keelet_linux::{
     capabilities::{self, Cap},
     seccomp::{self, Architecture},
 };

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use keelet_shim::cgroup::Mounts;
+use keelet_linux::cgroup::Mounts;
 
 /// Who makes containers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -175,7 +175,7 @@ impl Settings {
 
 #[cfg(test)]
 mod tests {
-    use keelet_shim::cgroup::Mounts;
+    use keelet_linux::cgroup::Mounts;
 
     use super::{OciRuntime, PidsLimit, usual};
 

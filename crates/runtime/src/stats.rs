@@ -9,7 +9,7 @@ use std::{
 };
 
 use keelet_cri::v1;
-use keelet_shim::cgroup::{Mounts, field};
+use keelet_linux::cgroup::{Mounts, field};
 use tokio::time::Instant;
 use tonic::Status;
 

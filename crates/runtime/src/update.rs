@@ -3,7 +3,7 @@
 use std::{fs, io};
 
 use keelet_cri::v1;
-use keelet_shim::cgroup::Mounts;
+use keelet_linux::cgroup::Mounts;
 use tonic::Status;
 
 use crate::{

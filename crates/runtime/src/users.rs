@@ -3,7 +3,7 @@
 use std::{fs::File, os::fd::OwnedFd};
 
 use keelet_cri::v1::{self, MountPropagation, NamespaceMode};
-use keelet_shim::protocol::{IdRange, Users};
+use keelet_linux::userns::{IdRange, Users};
 use tonic::Status;
 
 use crate::{
@@ -104,7 +104,7 @@ fn wrong(what: String) -> Status {
 #[cfg(test)]
 mod tests {
     use keelet_cri::v1::{self, NamespaceMode};
-    use keelet_shim::protocol::{IdRange, Users};
+    use keelet_linux::userns::{IdRange, Users};
 
     use super::{check, check_ids, of};
     use crate::records::User;

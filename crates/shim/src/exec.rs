@@ -9,6 +9,12 @@ use std::{
     path::Path,
 };
 
+use keelet_linux::{
+    cgroup::Mounts,
+    null::Nulls,
+    process::{fork, set_oom_score, start_afresh},
+    userns,
+};
 use nix::{
     sched::{CloneFlags, setns},
     unistd::{chdir, dup2_stderr, dup2_stdin, dup2_stdout, setsid},
@@ -21,12 +27,9 @@ use rustix::{
 };
 
 use crate::{
-    cgroup::Mounts,
     finish::{Confinement, become_command, inside, own, own_stdio},
     maker::{PID, tell_failure},
-    null::Nulls,
-    process::{fork, set_oom_score, start_afresh},
-    users::{self, OnNode},
+    on_node::OnNode,
     wire,
 };
 
@@ -93,7 +96,7 @@ fn join_and_fork(mut command: Command<'_>, report: &OwnedFd) -> Result<(), Strin
     // All or none, and with the mounts the root directory.
     setns(command.handle, namespaces).map_err(|error| format!("cannot join the container: {error}"))?;
     if namespaces.contains(CloneFlags::CLONE_NEWUSER) {
-        users::become_root().map_err(|error| fail("the container's root", error))?;
+        userns::become_root().map_err(|error| fail("the container's root", error))?;
     }
     let Command { process, stdio, .. } = command;
     let terminal = stdio.is_none().then(Terminal::open).transpose().map_err(|error| fail("terminal", error))?;

@@ -11,10 +11,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use keelet_linux::{capabilities, null::is_null, place, seccomp};
 use nix::unistd::{AccessFlags, access, chdir, execve};
 use oci_spec::runtime::{LinuxCapabilities, LinuxSeccomp, Process, Spec};
-
-use crate::{capabilities, null::is_null, place, seccomp};
 
 /// What a process of a container may do.
 #[derive(Clone, Debug)]

@@ -15,28 +15,20 @@
 //!   a crash of it costs one start.
 //! - The shim is the authority on a container: `state.json` in the container's directory is written when it runs and
 //!   again when it has ended, each time in one step. libcontainer's own state file is not read.
-//! - It runs from a sealed executable ([`seal`]), because a container can reach the file that its maker ran from.
+//! - It runs from a sealed executable ([`keelet_linux::mount::sealed`]), because a container can reach the file that its maker ran from.
 //! - If a shim is killed its containers run on. The server starts another on the same directory, which adopts them by
 //!   their pidfds; since Linux 6.15 those tell an exit code to somebody who is not the parent.
 
-pub mod capabilities;
-pub mod cgroup;
-pub mod devices_v2;
 mod exec;
 mod finish;
 pub mod living;
 mod logfile;
 mod maker;
-mod null;
+mod on_node;
 mod pause;
-pub mod pidfd;
-mod place;
-mod process;
 pub mod protocol;
-pub mod seal;
-pub mod seccomp;
 mod shim;
-pub mod users;
+mod text;
 pub mod wire;
 
-pub use self::{process::not_spared, shim::run};
+pub use self::shim::run;

@@ -10,10 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{
-    pidfd,
-    protocol::{ProcessRef, is_shortage},
-};
+use keelet_linux::pidfd::{self, ProcessRef, is_shortage};
 
 /// The argument that makes a shim of the program; the directory of the sandbox follows it.
 pub const ARGUMENT: &str = "shim";

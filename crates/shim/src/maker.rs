@@ -22,16 +22,19 @@ use std::{
     rc::Rc,
 };
 
+use keelet_linux::{
+    cgroup::Mounts,
+    place,
+    process::{set_oom_score, start_afresh},
+};
 use oci_spec::runtime::{Process, Spec};
 use rustix::fs::{CWD, Gid, Mode, OFlags, Uid, chown, mkfifoat, openat};
 
 use self::{libcontainer::Libcontainer, runc::Runc};
 use crate::{
-    cgroup::Mounts,
-    place,
-    process::{chain, set_oom_score, start_afresh},
+    on_node::OnNode,
     protocol::{CONFIG, Plan},
-    users::OnNode,
+    text::chain,
     wire,
 };
 

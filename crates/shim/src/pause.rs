@@ -10,6 +10,11 @@ use std::{
     path::Path,
 };
 
+use keelet_linux::{
+    capabilities,
+    process::{fork, start_afresh},
+    userns::{self, IdRange},
+};
 use nix::{
     mount::{MntFlags, MsFlags, mount, umount2},
     sched::{CloneFlags, unshare},
@@ -18,12 +23,10 @@ use nix::{
 use rustix::fs::{Mode, OFlags, openat};
 
 use crate::{
-    capabilities,
     finish::none,
     maker::{PID, tell_failure},
-    process::{fork, start_afresh},
-    protocol::{IdRange, Sandbox},
-    users, wire,
+    protocol::Sandbox,
+    wire,
 };
 
 /// Who it runs as: nobody in particular, as in everybody's pause image.
@@ -45,12 +48,12 @@ fn try_hold(dir: &Path, sandbox: &Sandbox, report: &OwnedFd) -> Result<i32, Stri
     start_afresh().map_err(|error| format!("a new start: {error}"))?;
     // Through this directory, kernel parameters can be reached when nothing else of the node can.
     let parameters = File::open("/proc/sys").map_err(|error| format!("/proc/sys: {error}"))?;
-    let users = sandbox.users.as_ref().map(users::make).transpose()?;
+    let users = sandbox.users.as_ref().map(userns::make).transpose()?;
     unshare(CloneFlags::CLONE_NEWNS).map_err(|error| format!("cannot make a mount namespace: {error}"))?;
     leave_files(dir)?;
     // Before the other namespaces, which are then theirs to administer.
     if let Some(users) = users {
-        users::enter(users.as_fd()).map_err(|error| format!("cannot enter the user namespace: {error}"))?;
+        userns::enter(users.as_fd()).map_err(|error| format!("cannot enter the user namespace: {error}"))?;
     }
     let mut flags = CloneFlags::empty();
     for (wanted, flag) in [

@@ -8,6 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use keelet_linux::{pidfd::ProcessRef, userns::Users};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 /// Where a shim listens, in the sandbox's directory.
@@ -126,24 +127,6 @@ pub struct Sandbox {
     pub users: Option<Users>,
 }
 
-/// Who the users of a pod are on the node: they count from zero, their ranges start elsewhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Users {
-    /// Users.
-    pub uids: IdRange,
-    /// Groups.
-    pub gids: IdRange,
-}
-
-/// IDs of the node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct IdRange {
-    /// What is zero in the pod.
-    pub first: u32,
-    /// How many there are.
-    pub length: u32,
-}
-
 /// How to start a container, besides its OCI configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
@@ -167,23 +150,6 @@ pub struct State {
     pub exit: Option<Exit>,
 }
 
-/// A process that can be told from a later one with the same PID.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ProcessRef {
-    /// Its PID.
-    pub pid: u32,
-    /// When it was started, in clock ticks since the boot.
-    pub ticks: u64,
-    /// That boot. None was written by a version that did not know it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub boot: Option<BootId>,
-}
-
-/// The kernel's own name for a boot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct BootId(u128);
-
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
@@ -193,51 +159,6 @@ pub struct Exit {
     pub at: i64,
     /// Whether the kernel killed something in it for its memory.
     pub oom: bool,
-}
-
-// === impl ProcessRef ===
-
-impl ProcessRef {
-    /// Whether both mean one process, as far as both say.
-    pub fn is_same(self, other: Self) -> bool {
-        let boots = self.boot.zip(other.boot);
-        (self.pid, self.ticks) == (other.pid, other.ticks) && boots.is_none_or(|(one, other)| one == other)
-    }
-}
-
-// === impl BootId ===
-
-impl TryFrom<String> for BootId {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        let digits: String = text.chars().filter(|letter| *letter != '-').collect();
-        match u128::from_str_radix(&digits, 16) {
-            Ok(number) if digits.len() == 32 => Ok(Self(number)),
-            _ => Err(format!("{text:?} is not a boot ID: 32 hexadecimal digits")),
-        }
-    }
-}
-
-impl From<BootId> for String {
-    fn from(BootId(number): BootId) -> Self {
-        let text = format!("{number:032x}");
-        [&text[..8], &text[8..12], &text[12..16], &text[16..20], &text[20..]].join("-")
-    }
-}
-
-// === impl IdRange ===
-
-impl IdRange {
-    /// Whether the pod has such an ID.
-    pub fn has(self, inside: u32) -> bool {
-        inside < self.length
-    }
-
-    /// What an ID of the pod is on the node. Ranges end before the numbers do, so this is always one.
-    pub fn on_node(self, inside: u32) -> u32 {
-        self.first.saturating_add(inside)
-    }
 }
 
 /// A container's directory in the directory of its sandbox.
@@ -253,12 +174,6 @@ pub fn read<T: DeserializeOwned>(path: &Path) -> io::Result<T> {
     })
 }
 
-/// Whether an error says nothing about what was asked for, only that the node has no more of something. Who takes it for an
-/// answer ends what runs.
-pub fn is_shortage(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM))
-}
-
 /// Writes a file of JSON in one step: whoever reads it sees the old one or the new one.
 pub fn write<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
     let new = path.with_extension("new");
@@ -268,23 +183,7 @@ pub fn write<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Answer, BootId, Exit, ProcessRef, Request, State, read, write};
-
-    #[test]
-    fn a_process_of_another_boot_is_another_one() {
-        const ONE: &str = r#"{"pid":7,"ticks":99,"boot":"0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"}"#;
-        let one: ProcessRef = serde_json::from_str(ONE).expect("read");
-        assert_eq!(serde_json::to_string(&one).expect("written"), ONE);
-        let boot = BootId::try_from("00000000-0000-0000-0000-000000000001".to_owned()).expect("a boot ID");
-        let other = ProcessRef { boot: Some(boot), ..one };
-        assert!(one.is_same(one) && !one.is_same(other));
-        assert!(!one.is_same(ProcessRef { ticks: 98, ..one }) && !one.is_same(ProcessRef { pid: 8, ..one }));
-        // As it was written before there were boots in it: what runs is still known after an upgrade.
-        let older: ProcessRef = serde_json::from_str(r#"{"pid":7,"ticks":99}"#).expect("read");
-        assert!(older.is_same(one) && one.is_same(older));
-        let error = serde_json::from_str::<ProcessRef>(r#"{"pid":7,"ticks":99,"boot":"0f1e"}"#).expect_err("too short");
-        assert!(error.to_string().contains("\"0f1e\" is not a boot ID"), "{error}");
-    }
+    use super::{Answer, Exit, ProcessRef, Request, State, read, write};
 
     #[test]
     fn what_is_written_is_read_back() {

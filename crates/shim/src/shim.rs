@@ -17,6 +17,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use keelet_linux::{
+    cgroup::Mounts,
+    mount::inherited,
+    null::Nulls,
+    pidfd::{ProcessRef, exit_code},
+    process::{OOM_SCORE, reap, set_oom_score},
+};
 use nix::sys::{
     signal::{SigSet, Signal},
     signalfd::{SfdFlags, SignalFd},
@@ -28,13 +35,9 @@ use self::{
     starts::Pending,
 };
 use crate::{
-    cgroup::Mounts,
     logfile::Stream,
-    null::Nulls,
-    pidfd::exit_code,
-    process::{OOM_SCORE, now, reap, set_oom_score},
-    protocol::{Answer, Exit, ProcessRef, State},
-    seal,
+    protocol::{Answer, Exit, State},
+    text::now,
 };
 
 /// Exits of processes that nobody has claimed yet.
@@ -107,7 +110,7 @@ enum Source {
 
 /// Serves the pod whose directory this is, until told to go. Standard input is the socket that listens.
 pub fn run(dir: &Path) -> io::Result<()> {
-    let listener = UnixListener::from(seal::inherited(0));
+    let listener = UnixListener::from(inherited(0));
     listener.set_nonblocking(true)?;
     // Nothing here reads or prints; what a careless library prints must not reach the socket.
     rustix::thread::set_name(c"keelet-shim")?;
@@ -291,13 +294,13 @@ mod tests {
         time::Instant,
     };
 
+    use keelet_linux::{cgroup::Mounts, pidfd::ProcessRef};
     use nix::sys::{signal::SigSet, signalfd::SignalFd};
 
     use super::{AGAIN, Connection, Shim};
     use crate::{
-        cgroup::Mounts,
         maker::{STDERR, STDOUT},
-        protocol::{Answer, Exit, PLAN, Plan, ProcessRef, STATE, State, container_dir, read, write},
+        protocol::{Answer, Exit, PLAN, Plan, STATE, State, container_dir, read, write},
     };
 
     /// A shim that nobody speaks to. It must not look for children: this process has those of other tests.

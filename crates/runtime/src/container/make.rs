@@ -8,10 +8,11 @@ use std::{
 };
 
 use keelet_cri::v1;
-use keelet_shim::{
-    pidfd,
-    protocol::{self, CONFIG, PLAN, Plan, ProcessRef, Request, container_dir},
+use keelet_linux::{
+    pidfd::{self, ProcessRef},
+    userns,
 };
+use keelet_shim::protocol::{self, CONFIG, PLAN, Plan, Request, container_dir};
 use tonic::Status;
 
 use super::{Container, Phase, log_path, signals::stop_signal};
@@ -98,7 +99,7 @@ impl Engine {
         fs::create_dir_all(&dir).map_err(|error| internal("the container's directory", &error))?;
         let users = users::of(&sandbox.config)?;
         let namespace = users.map(|_| users::namespace(sandbox)).transpose()?;
-        let open = namespace.as_ref().map(|users| |path: &Path| keelet_shim::users::translated(path, users.as_fd()));
+        let open = namespace.as_ref().map(|users| |path: &Path| userns::translated(path, users.as_fd()));
         let owners = open.as_ref().map(|open| -> keelet_image::Owners<'_> { open });
         let rootfs =
             images.make_root_for(&id, &image, owners).map_err(|error| internal("the container's files", &error))?;

@@ -8,9 +8,9 @@ mod resources;
 use std::path::{Path, PathBuf};
 
 use keelet_cri::v1::{self, NamespaceMode};
-use keelet_shim::{
+use keelet_linux::{
     cgroup::Mounts,
-    protocol::{IdRange, Users},
+    userns::{IdRange, Users},
 };
 use oci_spec::runtime::{
     Linux, LinuxBuilder, LinuxIdMapping, LinuxIdMappingBuilder, LinuxNamespace, LinuxNamespaceBuilder,

@@ -3,9 +3,9 @@
 use std::path::{Component, Path, PathBuf};
 
 use keelet_cri::v1::{self, MountPropagation, NamespaceMode};
-use keelet_shim::{
+use keelet_linux::{
     cgroup::{CONTROLLERS, Mounts},
-    protocol::IdRange,
+    userns::IdRange,
 };
 use oci_spec::runtime::{Mount, MountBuilder};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use keelet_cri::v1;
-use keelet_shim::cgroup::Mounts;
+use keelet_linux::cgroup::Mounts;
 use oci_spec::runtime::{
     LinuxCpu, LinuxCpuBuilder, LinuxHugepageLimitBuilder, LinuxMemory, LinuxMemoryBuilder, LinuxResources,
     LinuxResourcesBuilder,

@@ -1,7 +1,7 @@
 use std::path::Path;
 
 use keelet_cri::v1::{self, NamespaceMode};
-use keelet_shim::cgroup::Mounts;
+use keelet_linux::cgroup::Mounts;
 use oci_spec::runtime::{LinuxNamespaceType, Spec};
 
 use super::{Given, container};

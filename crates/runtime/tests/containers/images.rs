@@ -3,7 +3,7 @@
 use std::{fs, io::Write};
 
 use keelet_cri::v1;
-use keelet_shim::cgroup::Mounts;
+use keelet_linux::cgroup::Mounts;
 use sha2::{Digest, Sha256};
 
 use crate::{

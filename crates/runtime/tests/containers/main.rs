@@ -147,7 +147,7 @@ fn apart(name: &str, short: &str) -> Ended {
         .env("RUST_BACKTRACE", "0")
         .output()
         .unwrap();
-    if let Ok(mounts) = keelet_shim::cgroup::Mounts::find() {
+    if let Ok(mounts) = keelet_linux::cgroup::Mounts::find() {
         mounts.kill(&cgroup);
         let _ = mounts.remove(&cgroup);
     }

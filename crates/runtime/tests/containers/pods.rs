@@ -200,7 +200,7 @@ async fn a_pod_without_its_holder_is_not_ready(world: &mut World) -> Shown {
 }
 
 async fn children_of_a_pod_cgroup_stay_where_the_agent_says(world: &mut World) -> Shown {
-    let mounts = keelet_shim::cgroup::Mounts::find().unwrap();
+    let mounts = keelet_linux::cgroup::Mounts::find().unwrap();
     let parent = format!("{}/pods/burstable", world.cgroup);
     for dir in mounts.directories(&parent) {
         // One below cpuset needs its processors before anything can join.

@@ -3,8 +3,8 @@
 use std::{fs, path::Path};
 
 use keelet_cri::v1::{self, runtime_service_server::RuntimeService};
+use keelet_linux::cgroup::Mounts;
 use keelet_runtime::PidsLimit;
-use keelet_shim::cgroup::Mounts;
 
 use crate::{
     Shown, cases,

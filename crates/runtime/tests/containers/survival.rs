@@ -45,7 +45,7 @@ pub(crate) fn serve(world: World) -> ExitCode {
 
 /// How a container ended that had been adopted. Before Linux 6.15 only parents are told, and nobody makes up a code.
 pub(crate) fn assert_ended(status: &v1::ContainerStatus, code: i32) {
-    use keelet_shim::pidfd::{identify, open, wait_status};
+    use keelet_linux::pidfd::{identify, open, wait_status};
     let mut child = Command::new("true").spawn().unwrap();
     let handle = open(identify(child.id()).unwrap()).unwrap().unwrap();
     child.wait().unwrap();

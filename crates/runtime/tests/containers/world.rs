@@ -9,8 +9,8 @@ use std::{
 };
 
 use keelet_cri::{Error, Runtime, v1};
+use keelet_linux::cgroup::Mounts;
 use keelet_runtime::{Engine, Settings};
-use keelet_shim::cgroup::Mounts;
 
 /// The first process of the namespaces: prepares them, starts the case and reaps whatever is left to it.
 pub(crate) fn init(args: &[&str]) -> ExitCode {

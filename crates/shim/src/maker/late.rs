@@ -19,6 +19,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use keelet_linux::{
+    cgroup::Mounts,
+    mount::{
+        ALL_ACCESS_TIMES, Attributes, NO_ACCESS_TIMES, NO_DEV, NO_DIRECTORY_ACCESS_TIMES, NO_EXEC, NO_LINKS, NO_SUID,
+        READ_ONLY, detached, set_attributes,
+    },
+    place::{self, Kind},
+    userns,
+};
 use nix::mount::MsFlags;
 use oci_spec::runtime::{Mount, MountBuilder, Spec};
 use rustix::{
@@ -28,15 +37,6 @@ use rustix::{
 };
 
 use super::stage;
-use crate::{
-    cgroup::Mounts,
-    place::{self, Kind},
-    seal::{
-        ALL_ACCESS_TIMES, Attributes, NO_ACCESS_TIMES, NO_DEV, NO_DIRECTORY_ACCESS_TIMES, NO_EXEC, NO_LINKS, NO_SUID,
-        READ_ONLY, detached, set_attributes,
-    },
-    users,
-};
 
 /// Where a container sees its cgroups.
 const CGROUPS: &str = "/sys/fs/cgroup";
@@ -177,7 +177,7 @@ impl Tree {
         let Options { recursive, top, everywhere } = options(mount)?;
         let tree = detached(&source, recursive).map_err(fail_at)?;
         if let (Some(users), Some(_)) = (users, mount.uid_mappings()) {
-            users::translate(tree.as_fd(), users.as_fd()).map_err(fail_at)?;
+            userns::translate(tree.as_fd(), users.as_fd()).map_err(fail_at)?;
         }
         let all = Attributes { set: everywhere, propagation: propagation(mount), recursive: true };
         set_attributes(tree.as_fd(), &all).map_err(fail)?;
@@ -210,10 +210,10 @@ impl Tree {
 
 #[cfg(test)]
 mod tests {
+    use keelet_linux::mount::{NO_ACCESS_TIMES, NO_DEV, READ_ONLY};
     use oci_spec::runtime::{Mount, MountBuilder};
 
     use super::{Options, is_volume_at_cgroups, options, special};
-    use crate::seal::{NO_ACCESS_TIMES, NO_DEV, READ_ONLY};
 
     fn volume(place: &str) -> Mount {
         special(place, "bind", "/data", &["rbind", "rprivate"]).expect("a mount")

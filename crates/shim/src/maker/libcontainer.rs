@@ -17,6 +17,11 @@ use std::{
     time::Duration,
 };
 
+use keelet_linux::{
+    cgroup, devices_v2,
+    mount::{Attributes, READ_ONLY, set_attributes},
+    process::fork,
+};
 use libcontainer::{
     container::builder::ContainerBuilder,
     syscall::syscall::SyscallType,
@@ -27,10 +32,8 @@ use rustix::process::{DumpableBehavior, Signal, set_dumpable_behavior, set_paren
 
 use super::{CONSOLE, Job, Maker, complaints, late, stage, tell_failure, text};
 use crate::{
-    cgroup, devices_v2,
     finish::{Confinement, become_command, enter, own_stdio, root},
-    process::{chain, fork},
-    seal::{Attributes, READ_ONLY, set_attributes},
+    text::chain,
 };
 
 /// A container is made in a fraction of this time. Shorter than what the kernel needs to forget that somebody waited.

@@ -19,6 +19,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use keelet_linux::{mount::detached, userns};
 use nix::{
     mount::{MntFlags, MsFlags, mount, umount2},
     sched::{CloneFlags, unshare},
@@ -29,8 +30,6 @@ use rustix::{
     fs::{CWD, FileType, fstat},
     mount::{MoveMountFlags, move_mount},
 };
-
-use crate::{seal::detached, users};
 
 /// What of the node is there as it is.
 const NODES: [&str; 3] = ["proc", "dev", "sys"];
@@ -105,7 +104,7 @@ fn bound(mount: &mut Mount, number: usize, users: &File) -> Result<Prop, String>
     let translated = mount.uid_mappings().is_some();
     mount.set_source(Some(PathBuf::from(format!("/{number}")))).set_uid_mappings(None).set_gid_mappings(None);
     if translated {
-        users::translate(prop.tree.as_fd(), users.as_fd()).map_err(|error| {
+        userns::translate(prop.tree.as_fd(), users.as_fd()).map_err(|error| {
             let place = mount.destination().display().to_string();
             format!("mount {place:?}: {}: {error}", source.display())
         })?;

@@ -6,9 +6,10 @@ use std::{
     time::Instant,
 };
 
+use keelet_linux::pidfd;
+
 use super::{Container, Shim};
 use crate::{
-    pidfd,
     protocol::{Answer, Request},
     wire,
 };

@@ -5,12 +5,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use keelet_linux::pidfd::{self, exit_code};
+
 use super::{AGAIN, Shim};
 use crate::{
     maker::{STDERR, STDIN, STDOUT},
-    pidfd::{self, exit_code},
-    process::now,
     protocol::{Answer, Exit, STATE, State, container_dir, write},
+    text::now,
 };
 
 /// How long it is asked how adopted containers ended, for all of them together: nobody is served meanwhile, and a node's first

@@ -11,6 +11,11 @@ use std::{
     rc::Rc,
 };
 
+use keelet_linux::{
+    null::Nulls,
+    pidfd::{self, ProcessRef},
+    process::fork,
+};
 use oci_spec::runtime::{Process, Spec};
 use rustix::fs::OFlags;
 
@@ -19,10 +24,9 @@ use crate::{
     exec,
     logfile::LogFile,
     maker::{self, FAILED, PID, STDERR, STDIN, STDOUT, WHY},
-    null::Nulls,
-    pause, pidfd,
-    process::{self, fork, now},
-    protocol::{Answer, CONFIG, PAUSE, PLAN, Plan, ProcessRef, STATE, Sandbox, State, container_dir, read, write},
+    pause,
+    protocol::{Answer, CONFIG, PAUSE, PLAN, Plan, STATE, Sandbox, State, container_dir, read, write},
+    text::{chain, now},
     wire,
 };
 
@@ -77,7 +81,7 @@ impl Shim {
             self.finish(earlier, Err(format!("the start of container {id} was asked for once more")));
             return Ok(());
         }
-        let spec = Spec::load(dir.join(CONFIG)).map_err(|error| process::chain(&error))?;
+        let spec = Spec::load(dir.join(CONFIG)).map_err(|error| chain(&error))?;
         let plan: Plan = read(&dir.join(PLAN)).map_err(|error| error.to_string())?;
         let ends = (!is_terminal(&spec)).then(|| {
             maker::make_pipes(&dir, &spec, &plan)?;
@@ -98,7 +102,7 @@ impl Shim {
         part: Option<&str>,
         stdio: Option<[OwnedFd; 3]>,
     ) -> Result<(), String> {
-        let spec = Spec::load(container_dir(&self.dir, id).join(CONFIG)).map_err(|error| process::chain(&error))?;
+        let spec = Spec::load(container_dir(&self.dir, id).join(CONFIG)).map_err(|error| chain(&error))?;
         let container = self.container(id)?;
         let handle = container.handle.as_ref().and_then(|handle| handle.try_clone().ok());
         let handle = handle.ok_or_else(|| format!("container {id} has ended"))?;

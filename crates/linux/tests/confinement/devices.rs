@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process;
 
-use keelet_shim::devices_v2::attach;
+use keelet_linux::devices_v2::attach;
 use oci_spec::runtime::LinuxDeviceCgroup;
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 

@@ -20,12 +20,12 @@ const NAME: &str = "null";
 
 /// Where null devices are made.
 #[derive(Debug)]
-pub(crate) struct Nulls {
+pub struct Nulls {
     directory: OwnedFd,
 }
 
 /// Whether this is a null device. Decided by its number: a path may lead to anything.
-pub(crate) fn is_null(fd: impl AsFd) -> io::Result<bool> {
+pub fn is_null(fd: impl AsFd) -> io::Result<bool> {
     let found = fstat(fd)?;
     let is_device = FileType::from_raw_mode(found.st_mode) == FileType::CharacterDevice;
     Ok(is_device && (major(found.st_rdev), minor(found.st_rdev)) == NUMBER)
@@ -34,7 +34,8 @@ pub(crate) fn is_null(fd: impl AsFd) -> io::Result<bool> {
 // === impl Nulls ===
 
 impl Nulls {
-    pub(crate) fn new() -> io::Result<Self> {
+    /// Mounts a tmpfs in no mount namespace.
+    pub fn new() -> io::Result<Self> {
         let tmpfs = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
         fsconfig_create(&tmpfs)?;
         let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
@@ -42,7 +43,7 @@ impl Nulls {
     }
 
     /// Puts a device of its own in the place of each descriptor of a null device.
-    pub(crate) fn replace<const N: usize>(&self, mut fds: [OwnedFd; N]) -> io::Result<[OwnedFd; N]> {
+    pub fn replace<const N: usize>(&self, mut fds: [OwnedFd; N]) -> io::Result<[OwnedFd; N]> {
         for fd in &mut fds {
             if is_null(&*fd)? {
                 *fd = self.make()?;

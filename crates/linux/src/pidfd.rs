@@ -7,8 +7,30 @@ use std::{
 };
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use serde::{Deserialize, Serialize};
 
-use crate::protocol::{BootId, ProcessRef, is_shortage};
+/// A process that can be told from a later one with the same PID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessRef {
+    /// Its PID.
+    pub pid: u32,
+    /// When it was started, in clock ticks since the boot.
+    pub ticks: u64,
+    /// That boot. None was written by a version that did not know it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot: Option<BootId>,
+}
+
+/// The kernel's own name for a boot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct BootId(u128);
+
+/// Whether an error says nothing about what was asked for, only that the node has no more of something. Who takes it for an
+/// answer ends what runs.
+pub fn is_shortage(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM))
+}
 
 /// A handle on the process, if it is still the one that is meant. It may have ended and not been reaped yet. An error if
 /// there is none to be had just now, whatever became of the process.
@@ -29,7 +51,7 @@ pub fn identify(pid: u32) -> io::Result<ProcessRef> {
 }
 
 /// This boot, if it can be told: without it, processes are told apart by their start alone.
-pub(crate) fn boot() -> Option<BootId> {
+pub fn boot() -> Option<BootId> {
     static BOOT: OnceLock<Option<BootId>> = OnceLock::new();
     *BOOT.get_or_init(|| {
         let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
@@ -102,12 +124,58 @@ pub fn exit_code(wait_status: i32) -> i32 {
     }
 }
 
+// === impl ProcessRef ===
+
+impl ProcessRef {
+    /// Whether both mean one process, as far as both say.
+    pub fn is_same(self, other: Self) -> bool {
+        let boots = self.boot.zip(other.boot);
+        (self.pid, self.ticks) == (other.pid, other.ticks) && boots.is_none_or(|(one, other)| one == other)
+    }
+}
+
+// === impl BootId ===
+
+impl TryFrom<String> for BootId {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let digits: String = text.chars().filter(|letter| *letter != '-').collect();
+        match u128::from_str_radix(&digits, 16) {
+            Ok(number) if digits.len() == 32 => Ok(Self(number)),
+            _ => Err(format!("{text:?} is not a boot ID: 32 hexadecimal digits")),
+        }
+    }
+}
+
+impl From<BootId> for String {
+    fn from(BootId(number): BootId) -> Self {
+        let text = format!("{number:032x}");
+        [&text[..8], &text[8..12], &text[12..16], &text[16..20], &text[20..]].join("-")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::process::Command;
 
-    use super::{exit_code, has_ended, identify, open, ticks_in, wait_status};
-    use crate::protocol::{BootId, ProcessRef};
+    use super::{BootId, ProcessRef, exit_code, has_ended, identify, open, ticks_in, wait_status};
+
+    #[test]
+    fn a_process_of_another_boot_is_another_one() {
+        const ONE: &str = r#"{"pid":7,"ticks":99,"boot":"0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"}"#;
+        let one: ProcessRef = serde_json::from_str(ONE).expect("read");
+        assert_eq!(serde_json::to_string(&one).expect("written"), ONE);
+        let boot = BootId::try_from("00000000-0000-0000-0000-000000000001".to_owned()).expect("a boot ID");
+        let other = ProcessRef { boot: Some(boot), ..one };
+        assert!(one.is_same(one) && !one.is_same(other));
+        assert!(!one.is_same(ProcessRef { ticks: 98, ..one }) && !one.is_same(ProcessRef { pid: 8, ..one }));
+        // As it was written before there were boots in it: what runs is still known after an upgrade.
+        let older: ProcessRef = serde_json::from_str(r#"{"pid":7,"ticks":99}"#).expect("read");
+        assert!(older.is_same(one) && one.is_same(older));
+        let error = serde_json::from_str::<ProcessRef>(r#"{"pid":7,"ticks":99,"boot":"0f1e"}"#).expect_err("too short");
+        assert!(error.to_string().contains("\"0f1e\" is not a boot ID"), "{error}");
+    }
 
     #[test]
     fn the_time_of_a_start_is_found_behind_any_name() {

@@ -1,6 +1,6 @@
 //! Small things that a forked process does.
 
-use std::{fs, io, time::SystemTime};
+use std::{fs, io};
 
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use rustix::{
@@ -9,23 +9,17 @@ use rustix::{
 };
 
 /// How the killer of processes is told to spare a shim and what holds the pod together, as far as that is allowed.
-pub(crate) const OOM_SCORE: i32 = -998;
+pub const OOM_SCORE: i32 = -998;
 const OOM_SCORE_FILE: &str = "/proc/self/oom_score_adj";
 
 /// What everybody else's containers start with.
 const USUAL_UMASK: u32 = 0o022;
 
-/// The time in nanoseconds since 1970.
-pub(crate) fn now() -> i64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
-}
-
 /// Lets go of what a container must not inherit: signals that are blocked or ignored, the mask for new files, and keys.
 ///
 /// The shim blocks some signals, Rust ignores SIGPIPE, and whoever started the server may have ignored more. The kernel's keys of a
 /// session are the node's, and anybody in the session may read them.
-pub(crate) fn start_afresh() -> io::Result<()> {
+pub fn start_afresh() -> io::Result<()> {
     // The kernel's own structure: handler, flags, restorer, mask. All zero is the usual action.
     const USUAL: [u64; 4] = [0; 4];
     for signal in 1..=64 {
@@ -51,7 +45,7 @@ pub(crate) fn start_afresh() -> io::Result<()> {
 
 /// Who is killed first when memory is short. Root without CAP_SYS_RESOURCE may only raise its own, so what cannot be
 /// lowered stays as it is.
-pub(crate) fn set_oom_score(score: i32) -> io::Result<()> {
+pub fn set_oom_score(score: i32) -> io::Result<()> {
     match fs::write(OOM_SCORE_FILE, score.to_string()) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
         other => other,
@@ -68,7 +62,7 @@ pub fn not_spared() -> Option<io::Error> {
 }
 
 /// A child that has ended, and its wait status.
-pub(crate) fn reap() -> Option<(u32, i32)> {
+pub fn reap() -> Option<(u32, i32)> {
     loop {
         match wait(WaitOptions::NOHANG) {
             Ok(Some((pid, status))) => return Some((pid.as_raw_nonzero().get().unsigned_abs(), status.as_raw())),
@@ -81,7 +75,7 @@ pub(crate) fn reap() -> Option<(u32, i32)> {
 /// Forks. Only for a process with one thread: the child may then do whatever the parent could.
 ///
 /// `child` must not return; if it does the process ends with its code.
-pub(crate) fn fork(child: impl FnOnce() -> i32) -> io::Result<u32> {
+pub fn fork(child: impl FnOnce() -> i32) -> io::Result<u32> {
     #[expect(unsafe_code, reason = "the shim has one thread, so the child is as whole as the parent")]
     match unsafe { nix::unistd::fork() }? {
         nix::unistd::ForkResult::Parent { child } => Ok(child.as_raw().unsigned_abs()),
@@ -93,24 +87,9 @@ pub(crate) fn fork(child: impl FnOnce() -> i32) -> io::Result<u32> {
 }
 
 /// Ends this process without running anything on the way out: that is its parent's business.
-pub(crate) fn exit(code: i32) -> ! {
+pub fn exit(code: i32) -> ! {
     #[expect(unsafe_code, reason = "_exit runs no code of ours")]
     unsafe {
         libc::_exit(code)
     }
-}
-
-/// An error and what it came from, in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        // Some repeat their cause in their own words.
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    text
 }

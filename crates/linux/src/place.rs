@@ -26,8 +26,10 @@ const MOST_MADE: usize = 4096;
 
 /// What is looked for, and made if it is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// A directory.
     Directory,
+    /// A regular file.
     File,
 }
 
@@ -36,7 +38,7 @@ pub(crate) enum Kind {
 struct Found(FileType);
 
 /// Finds a place below a root and makes what is missing on the way. The descriptor can be mounted on and entered, not read.
-pub(crate) fn find_or_make(root: BorrowedFd<'_>, path: &Path, kind: Kind) -> io::Result<OwnedFd> {
+pub fn find_or_make(root: BorrowedFd<'_>, path: &Path, kind: Kind) -> io::Result<OwnedFd> {
     // Directories on the way, so that `..` is the one we came from, wherever it is by now.
     let mut way: Vec<OwnedFd> = Vec::new();
     let mut names = names_of(path.as_os_str());
@@ -116,13 +118,13 @@ fn make(at: BorrowedFd<'_>, name: &OsStr, kind: Kind) -> io::Result<()> {
 }
 
 /// Whether two descriptors are of the same file.
-pub(crate) fn is_same(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> io::Result<bool> {
+pub fn is_same(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> io::Result<bool> {
     let (one, other) = (fstat(one)?, fstat(other)?);
     Ok((one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
 }
 
 /// The directory of this name in a root, where something else is refused. That it is missing is fine.
-pub(crate) fn own_directory(root: BorrowedFd<'_>, name: &str) -> Result<Option<OwnedFd>, String> {
+pub fn own_directory(root: BorrowedFd<'_>, name: &str) -> Result<Option<OwnedFd>, String> {
     let fail = |error: &dyn fmt::Display| format!("{:?} in the image: {error}", format!("/{name}"));
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let found = match openat(root, name, flags, Mode::empty()) {

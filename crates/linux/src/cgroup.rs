@@ -40,7 +40,7 @@ pub const CONTROLLERS: [&str; 12] = [
 const CLEARED_WITHIN: Duration = Duration::from_secs(10);
 const CLEARED_AGAIN: Duration = Duration::from_millis(10);
 /// Whoever writes it means itself.
-pub(crate) const SELF: i32 = 0;
+pub const SELF: i32 = 0;
 /// The name here of the second generation where it is mounted beside the first.
 const UNIFIED: &str = "unified";
 /// The way to them that everybody takes.
@@ -120,7 +120,7 @@ impl Mounts {
 
     /// Moves the calling process into a cgroup that exists. In one hierarchy it goes to a part of it, if one is named, which
     /// holds the processes together that it starts.
-    pub(crate) fn join(&self, cgroup: &str, part: Option<&str>) -> io::Result<()> {
+    pub fn join(&self, cgroup: &str, part: Option<&str>) -> io::Result<()> {
         // Where there is one hierarchy for all, a container may have made cgroups below its own, and nobody can join that then.
         if let (Self::V2(_), Some(part)) = (self, part) {
             return self.join_part(cgroup, part);
@@ -132,18 +132,19 @@ impl Mounts {
     }
 
     /// Makes the directories of a cgroup where each controller has its own.
-    pub(crate) fn make(&self, cgroup: &str) -> io::Result<()> {
+    pub fn make(&self, cgroup: &str) -> io::Result<()> {
         let Self::V1(_) = self else { return Ok(()) };
         self.directories(cgroup).iter().try_for_each(fs::create_dir_all)
     }
 
     /// Moves a process into a cgroup in those hierarchies that libcontainer knows nothing of, so that a container is in its own in
     /// each.
-    pub(crate) fn join_others(&self, cgroup: &str, pid: i32) -> io::Result<()> {
+    pub fn join_others(&self, cgroup: &str, pid: i32) -> io::Result<()> {
         self.others(cgroup).iter().try_for_each(|directory| join_at(directory, pid))
     }
 
-    pub(crate) fn has_others(&self) -> bool {
+    /// Whether the node has hierarchies that libcontainer does not know.
+    pub fn has_others(&self) -> bool {
         !self.others("").is_empty()
     }
 

@@ -25,15 +25,22 @@ struct MountAttr {
     user_namespace: u64,
 }
 
-/// What a mount can be, as the kernel numbers it.
-pub(crate) const READ_ONLY: u64 = 1;
-pub(crate) const NO_SUID: u64 = 2;
-pub(crate) const NO_DEV: u64 = 4;
-pub(crate) const NO_EXEC: u64 = 8;
-pub(crate) const NO_ACCESS_TIMES: u64 = 0x10;
-pub(crate) const ALL_ACCESS_TIMES: u64 = 0x20;
-pub(crate) const NO_DIRECTORY_ACCESS_TIMES: u64 = 0x80;
-pub(crate) const NO_LINKS: u64 = 0x20_0000;
+/// `MOUNT_ATTR_RDONLY`
+pub const READ_ONLY: u64 = 1;
+/// `MOUNT_ATTR_NOSUID`
+pub const NO_SUID: u64 = 2;
+/// `MOUNT_ATTR_NODEV`
+pub const NO_DEV: u64 = 4;
+/// `MOUNT_ATTR_NOEXEC`
+pub const NO_EXEC: u64 = 8;
+/// `MOUNT_ATTR_NOATIME`
+pub const NO_ACCESS_TIMES: u64 = 0x10;
+/// `MOUNT_ATTR_STRICTATIME`
+pub const ALL_ACCESS_TIMES: u64 = 0x20;
+/// `MOUNT_ATTR_NODIRATIME`
+pub const NO_DIRECTORY_ACCESS_TIMES: u64 = 0x80;
+/// `MOUNT_ATTR_NOSYMFOLLOW`
+pub const NO_LINKS: u64 = 0x20_0000;
 const TRANSLATE_OWNERS: u64 = 0x10_0000;
 /// The bits of one value: whoever sets some of them clears all before.
 const ACCESS_TIMES: u64 = 0x70;
@@ -50,24 +57,24 @@ pub fn sealed(path: &Path) -> io::Result<OwnedFd> {
 }
 
 /// A directory or file as a mount of its own, in no place yet; with what is mounted below it, if that is asked for.
-pub(crate) fn detached(path: &Path, recursive: bool) -> io::Result<OwnedFd> {
+pub fn detached(path: &Path, recursive: bool) -> io::Result<OwnedFd> {
     let mut flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     flags.set(OpenTreeFlags::AT_RECURSIVE, recursive);
     Ok(open_tree(CWD, path, flags)?)
 }
 
 /// What is to be changed of a mount.
-pub(crate) struct Attributes {
+pub struct Attributes {
     /// What it is to be besides what it is.
-    pub(crate) set: u64,
+    pub set: u64,
     /// As for `mount(2)`; zero leaves it.
-    pub(crate) propagation: u64,
+    pub propagation: u64,
     /// For all below it as well.
-    pub(crate) recursive: bool,
+    pub recursive: bool,
 }
 
 /// Changes a mount that need not be in a mount namespace yet.
-pub(crate) fn set_attributes(tree: BorrowedFd<'_>, wanted: &Attributes) -> io::Result<()> {
+pub fn set_attributes(tree: BorrowedFd<'_>, wanted: &Attributes) -> io::Result<()> {
     let clear = if wanted.set & ACCESS_TIMES == 0 { 0 } else { ACCESS_TIMES };
     let attributes = MountAttr { set: wanted.set, clear, propagation: wanted.propagation, user_namespace: 0 };
     const RECURSIVE: libc::c_int = 0x8000;
@@ -75,7 +82,7 @@ pub(crate) fn set_attributes(tree: BorrowedFd<'_>, wanted: &Attributes) -> io::R
 }
 
 /// Has a mount show the owners of files as a user namespace knows them.
-pub(crate) fn set_users(tree: BorrowedFd<'_>, users: BorrowedFd<'_>) -> io::Result<()> {
+pub fn set_users(tree: BorrowedFd<'_>, users: BorrowedFd<'_>) -> io::Result<()> {
     let user_namespace = users.as_raw_fd().unsigned_abs().into();
     change(tree, 0, &MountAttr { set: TRANSLATE_OWNERS, clear: 0, propagation: 0, user_namespace })
 }
@@ -96,7 +103,7 @@ fn change(tree: BorrowedFd<'_>, flags: libc::c_int, attributes: &MountAttr) -> i
 }
 
 /// A descriptor that a parent left open at this number.
-pub(crate) fn inherited(number: i32) -> OwnedFd {
+pub fn inherited(number: i32) -> OwnedFd {
     #[expect(unsafe_code, reason = "the server passes the socket at this number, and nobody else uses it")]
     unsafe {
         OwnedFd::from_raw_fd(number)

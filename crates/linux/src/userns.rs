@@ -19,17 +19,31 @@ use nix::{
     sys::wait::waitpid,
     unistd::Pid,
 };
-use oci_spec::runtime::{LinuxIdMapping, Spec};
 use rustix::{
     process::{Gid, Uid},
     thread,
 };
+use serde::{Deserialize, Serialize};
 
-use crate::{
-    process::fork,
-    protocol::{IdRange, Users},
-    seal,
-};
+use crate::{mount, process::fork};
+
+/// Who the users of a pod are on the node: they count from zero, their ranges start elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Users {
+    /// Users.
+    pub uids: IdRange,
+    /// Groups.
+    pub gids: IdRange,
+}
+
+/// IDs of the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IdRange {
+    /// What is zero in the pod.
+    pub first: u32,
+    /// How many there are.
+    pub length: u32,
+}
 
 /// The first Linux that takes translated trees as layers of an overlay without a place for them in between.
 const FIRST_LINUX: (u32, u32) = (6, 15);
@@ -57,14 +71,14 @@ fn is_new_enough(release: &str) -> bool {
 /// A directory or file as a mount of its own, in no place yet, where everybody is who he is in that user namespace:
 /// what belongs to root on disk belongs to its root.
 pub fn translated(path: &Path, users: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    let tree = seal::detached(path, false)?;
+    let tree = mount::detached(path, false)?;
     translate(tree.as_fd(), users)?;
     Ok(tree)
 }
 
 /// The same for a tree that is open already: its top, not what is mounted below.
-pub(crate) fn translate(tree: BorrowedFd<'_>, users: BorrowedFd<'_>) -> io::Result<()> {
-    seal::set_users(tree, users).map_err(|error| match error.raw_os_error() {
+pub fn translate(tree: BorrowedFd<'_>, users: BorrowedFd<'_>) -> io::Result<()> {
+    mount::set_users(tree, users).map_err(|error| match error.raw_os_error() {
         Some(libc::EINVAL) => io::Error::new(
             io::ErrorKind::Unsupported,
             "its file system cannot be used with a user namespace (no idmapped mounts)",
@@ -74,7 +88,7 @@ pub(crate) fn translate(tree: BorrowedFd<'_>, users: BorrowedFd<'_>) -> io::Resu
 }
 
 /// Makes a user namespace. Only for a process with one thread.
-pub(crate) fn make(users: &Users) -> Result<OwnedFd, String> {
+pub fn make(users: &Users) -> Result<OwnedFd, String> {
     let fail = |error: io::Error| format!("cannot make a user namespace: {error}");
     let (mut ours, mut theirs) = UnixStream::pair().map_err(fail)?;
     // Only somebody outside may say who is who inside. So a child makes it, and goes when that is done.
@@ -106,49 +120,29 @@ fn describe(child: u32, told: &mut UnixStream, users: &Users) -> io::Result<Owne
 }
 
 /// Enters a user namespace as its root. Only for a process with one thread.
-pub(crate) fn enter(users: BorrowedFd<'_>) -> io::Result<()> {
+pub fn enter(users: BorrowedFd<'_>) -> io::Result<()> {
     setns(users, CloneFlags::CLONE_NEWUSER)?;
     become_root()
 }
 
 /// In a user namespace that was just entered: until then this process is still the node's root, who is nobody in there.
-pub(crate) fn become_root() -> io::Result<()> {
+pub fn become_root() -> io::Result<()> {
     thread::set_thread_groups(&[])?;
     thread::set_thread_res_gid(Gid::ROOT, Gid::ROOT, Gid::ROOT)?;
     Ok(thread::set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT)?)
 }
 
-/// Who users of a container are on the node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct OnNode {
-    users: Option<Users>,
-}
+// === impl IdRange ===
 
-// === impl OnNode ===
-
-impl OnNode {
-    pub(crate) fn of(spec: &Spec) -> Self {
-        let range = |mappings: &Option<Vec<LinuxIdMapping>>| {
-            let first = mappings.as_ref()?.first()?;
-            Some(IdRange { first: first.host_id(), length: first.size() })
-        };
-        let of = |linux: &oci_spec::runtime::Linux| {
-            Some(Users { uids: range(linux.uid_mappings())?, gids: range(linux.gid_mappings())? })
-        };
-        Self { users: spec.linux().as_ref().and_then(of) }
+impl IdRange {
+    /// Whether the pod has such an ID.
+    pub fn has(self, inside: u32) -> bool {
+        inside < self.length
     }
 
-    /// Whether they are others than in the container.
-    pub(crate) fn differ(self) -> bool {
-        self.users.is_some()
-    }
-
-    pub(crate) fn uid(self, inside: u32) -> u32 {
-        self.users.map_or(inside, |users| users.uids.on_node(inside))
-    }
-
-    pub(crate) fn gid(self, inside: u32) -> u32 {
-        self.users.map_or(inside, |users| users.gids.on_node(inside))
+    /// What an ID of the pod is on the node. Ranges end before the numbers do, so this is always one.
+    pub fn on_node(self, inside: u32) -> u32 {
+        self.first.saturating_add(inside)
     }
 }
 

@@ -5,8 +5,8 @@ use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::Command;
 
-use keelet_shim::capabilities::{self, Cap, DEFAULT};
-use keelet_shim::seccomp::{Architecture, Program, compile, default_profile, load};
+use keelet_linux::capabilities::{self, Cap, DEFAULT};
+use keelet_linux::seccomp::{Architecture, Program, compile, default_profile, load};
 use oci_spec::runtime::LinuxSeccomp;
 
 use super::{Case, Shown, child, is_root, needs_root, told_by};

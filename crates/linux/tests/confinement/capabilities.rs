@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use keelet_shim::capabilities::{Cap, apply, become_user, node_bounding, to_oci};
+use keelet_linux::capabilities::{Cap, apply, become_user, node_bounding, to_oci};
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 
 use super::{Case, Shown, child, is_root, needs_root, told_by};
@@ -55,7 +55,7 @@ pub(crate) fn play(role: &str, args: &[String]) -> bool {
             apply(&to_oci(&set(caps), &BTreeSet::new())).unwrap();
             let score = || fs::read_to_string("/proc/self/oom_score_adj").unwrap();
             let before = score();
-            println!("{:?}", keelet_shim::not_spared().map(|error| error.kind()));
+            println!("{:?}", keelet_linux::process::not_spared().map(|error| error.kind()));
             assert_eq!(score(), before, "nothing has changed");
         }
         _ => return false,
@@ -224,7 +224,7 @@ fn who_cannot_be_spared_knows() -> Shown {
         return skipped;
     }
     assert_eq!(told_by("spared", &["CHOWN"]), "Some(PermissionDenied)\n");
-    if keelet_shim::not_spared().is_some() {
+    if keelet_linux::process::not_spared().is_some() {
         return Shown::Skipped("nobody can be spared here".to_owned());
     }
     assert_eq!(told_by("spared", &["SYS_RESOURCE"]), "None\n");
