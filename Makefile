@@ -1,4 +1,4 @@
-# `make` alone lists what there is.
+# `make` alone lists the targets.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -19,7 +19,7 @@ run: ## build keelet and run a first pod: init container, sidecar, probes; needs
 test: ## every test that needs no peers: tables, properties, simulations, the list of behaviours, links in the documents
 	@scripts/test $(CARGOFLAGS)
 
-e2e: ## tests against a real containerd (installed from Debian if it is not there) and critest and client-go on the embedded runtime; needs root
+e2e: ## tests against a real containerd (installed from Debian if it is missing) and critest and client-go on the embedded runtime; needs root
 	@scripts/e2e $(CARGOFLAGS)
 
 vm: ## the tests with real containers in virtual machines: cgroup v2 alone, an old kernel and a new one; needs root and Debian
@@ -47,5 +47,5 @@ mutants: ## break the rules on purpose and see whether a test notices (takes lon
 		echo "cargo-mutants is not installed: cargo install --locked cargo-mutants" >&2; exit 1; \
 	fi
 
-fuzz: ## throw hostile input at everything that reads some, FUZZ_SECONDS for each target (60); images need root
+fuzz: ## feed hostile input to every parser, FUZZ_SECONDS for each target (60); images need root
 	@scripts/fuzz

@@ -1,7 +1,7 @@
-# bed.sh outside COMMAND [ARGUMENT...]: runs a command on a machine of its own, as far as a node agent can tell.
+# bed.sh outside COMMAND [ARGUMENT...]: runs a command in an environment that looks like a separate machine to a node agent.
 #
-# Mounts, network, processes and cgroups are private, all files are on a tmpfs, and nothing outlives the command. It
-# takes root, bash, coreutils, util-linux and perl: what every Debian has. The command finds in its environment:
+# Mounts, network, PIDs and cgroups are private, all files are on a tmpfs, and nothing outlives the command. It needs
+# root, bash, coreutils, util-linux and perl, which every Debian has. The command gets this environment:
 #
 #   KEELET_NODE_DIR   an empty directory
 set -euo pipefail
@@ -16,7 +16,7 @@ hierarchies() {
     findmnt --raw --noheadings --types cgroup,cgroup2 --output TARGET,FSTYPE,FS-OPTIONS | grep '^/sys/fs/cgroup' || true
 }
 
-# === Outside: cgroups and namespaces, and nothing that is left ===
+# === Outside: cgroups and namespaces, and their cleanup ===
 
 outside() {
     bed=$(mktemp -d -t keelet-node.XXXXXX)
@@ -25,9 +25,9 @@ outside() {
     namespaces=
     leave() {
         trap '' INT TERM
-        # Whoever reads what this shell says may have gone, and words to nobody would end it.
+        # The reader of this shell's output may have exited, and a write to a closed pipe would kill the shell.
         exec &>/dev/null
-        # The first process inside dies with it, and all others with that one. The kernel takes a moment to bury them.
+        # PID 1 inside dies with this process, and all others with PID 1. The kernel takes a moment to reap them.
         [ -z "$namespaces" ] || kill -KILL "$namespaces" 2>/dev/null || true
         for _ in {1..100}; do
             left=
@@ -43,7 +43,7 @@ outside() {
     trap 'exit 130' INT TERM
     for point in "${points[@]}"; do
         mkdir "$point/$name" 2>/dev/null || skip "no cgroup can be made below $point"
-        # A new one may use nothing of these before it is told, and then nobody can join it.
+        # A new cpuset is empty, and no process can join it before it has processors and memory nodes.
         for given in cpuset.cpus cpuset.mems; do
             if [ -e "$point/$given" ] && [ -z "$(cat "$point/$name/$given")" ]; then
                 cat "$point/$given" >"$point/$name/$given"
@@ -51,7 +51,7 @@ outside() {
         done
     done
     unshare --mount --net --pid --fork true 2>/dev/null || skip "this machine does not let root make namespaces"
-    # Beside this shell, because one that waits for a command in front does not hear that it has to stop.
+    # In the background, because a shell does not handle signals while it waits for a foreground command.
     unshare --mount --net --pid --fork --kill-child --mount-proc bash -c "$BED_SCRIPT" bed.sh join "$bed" "$@" <&0 &
     namespaces=$!
     status=0
@@ -59,8 +59,8 @@ outside() {
     exit "$status"
 }
 
-# The first process inside joins the cgroups, and only that one: whoever waits for it outside would be in the way where there
-# is one hierarchy for all.
+# Only PID 1 inside joins the cgroups: on cgroup v2 the process that waits outside would keep the cgroup from having
+# children with controllers.
 join() {
     while read -r point _; do
         echo 1 >"$point/${1##*/}/cgroup.procs"
@@ -68,16 +68,16 @@ join() {
     exec unshare --cgroup bash -c "$BED_SCRIPT" bed.sh inside "$@"
 }
 
-# === Inside: a machine without anything ===
+# === Inside: an empty machine ===
 
 inside() {
     bed=$1
     shift
     mount --make-rprivate /
     mount -t tmpfs keelet-node "$bed"
-    # A network that somebody has configured for this machine's pods is none of ours.
+    # Hide a CNI configuration of the host.
     [ ! -d /etc/cni ] || mount -t tmpfs keelet-node /etc/cni
-    # The same hierarchies, each from our own cgroup on.
+    # The same hierarchies, each with our own cgroup as its root.
     while read -r point type options; do
         umount "$point"
         case $type in
@@ -89,14 +89,14 @@ inside() {
             ;;
         esac
     done < <(hierarchies)
-    # Where there is one hierarchy for all, a cgroup has processes or cgroups below it.
+    # On cgroup v2 a cgroup has either processes or child cgroups with controllers.
     if [ "$(findmnt --noheadings --output FSTYPE /sys/fs/cgroup)" = cgroup2 ]; then
         mkdir /sys/fs/cgroup/machine
         echo 1 >/sys/fs/cgroup/machine/cgroup.procs
     fi
-    # The loopback interface is down in a new network. SIOCSIFFLAGS with IFF_UP, because `ip` is not on every machine.
+    # The loopback interface is down in a new network namespace. SIOCSIFFLAGS with IFF_UP, because `ip` is not on every machine.
     perl -MSocket -e 'socket(my $s, AF_INET, SOCK_DGRAM, 0) or die "$!"; my $lo = pack("Z16 s x22", "lo", 1); ioctl($s, 0x8914, $lo) or die "$!"'
-    # This shell stays, and buries whoever has no other parent, as the first process of a machine does.
+    # This shell is PID 1: it stays and reaps orphaned processes.
     status=0
     KEELET_NODE_DIR=$bed "$@" || status=$?
     exit "$status"
