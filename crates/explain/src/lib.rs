@@ -8,14 +8,15 @@
 //!   and latency, the rule, the backoff, the request. [`why::check_chains`] says whether every chain gets there.
 //! - [`timeline`] draws a pod's life: conditions, one lane per container, probe attempts, exits, restarts, and the
 //!   times at which no agent was there.
+//! - [`simulation`] says what a simulated pod's probes and restart rules amount to.
 //!
-//! Pure: nothing here reads a clock or a file; `now` is an argument. Sentences are made in `sentence` and `words`, and
-//! nowhere else.
+//! Pure: nothing here reads a clock or a file; `now` is an argument. Sentences about a pod are made in this crate,
+//! and nowhere else.
 
 mod known;
 mod sentence;
+pub mod simulation;
 pub mod timeline;
-
 pub mod why;
 mod words;
 

@@ -6,7 +6,6 @@ mod options;
 mod systemd;
 
 use std::{
-    io::{self, IsTerminal},
     num::NonZeroUsize,
     path::{Path, PathBuf},
     sync::Arc,
@@ -23,6 +22,7 @@ use keelet_agent::{
     readers::LocalReaders,
     source::ManifestDir,
 };
+use keelet_cli::{gates::Gates, number, paths::Paths, rules};
 use keelet_cri::Runtime;
 use keelet_host::{Layout, LocalObjects, OsHost};
 use keelet_ledger::{OsDisk, Recovered, Snapshot};
@@ -35,7 +35,6 @@ use tokio::{
     sync::watch,
     time::timeout,
 };
-use tracing_subscriber::{EnvFilter, fmt};
 
 use self::{
     options::{Options, read_config},
@@ -43,11 +42,7 @@ use self::{
 };
 use crate::{
     claim::{Claim, Extra, Holder},
-    embedded,
-    gates::Gates,
-    number,
-    paths::Paths,
-    rules, style,
+    embedded, log,
 };
 
 /// Run the node agent: pods from a directory of manifests, on a container runtime
@@ -128,34 +123,10 @@ const GREET_AGAIN: Duration = Duration::from_secs(5);
 
 /// Runs the agent until it is told to stop.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    log_to_stderr(args.verbose);
+    log::to_stderr(args.verbose);
     // One thread is enough for a node's pods: nothing on it waits, and the disk has threads of its own.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(serve(args))
-}
-
-pub(crate) fn log_to_stderr(verbose: u8) {
-    let level = match verbose {
-        0 => "info",
-        1 => "debug",
-        _ => "trace",
-    };
-    let usual = || {
-        EnvFilter::new(format!(
-            "warn,keelet={level},keelet_agent={level},keelet_runtime={level},keelet_image={level},keelet_net={level}"
-        ))
-    };
-    let asked = std::env::var("KEELET_LOG").ok().filter(|filter| !filter.is_empty());
-    let filter = asked.as_ref().map(EnvFilter::try_new);
-    let colours = io::stderr().is_terminal() && !style::is_refused(std::env::var_os("NO_COLOR").as_deref());
-    let wrong = filter.as_ref().and_then(|filter| filter.as_ref().err()).map(ToString::to_string);
-    let filter = filter.and_then(Result::ok).unwrap_or_else(usual);
-    // Its complaints about a line that cannot be written would go to the same place, and end whichever task wrote it.
-    let log = fmt().with_env_filter(filter).with_writer(io::stderr).log_internal_errors(false);
-    log.with_ansi(colours).with_target(false).init();
-    if let Some(error) = wrong {
-        tracing::warn!(KEELET_LOG = asked, %error, "ignored: expected a filter such as warn,keelet_agent=debug");
-    }
 }
 
 async fn serve(args: &Args) -> Result<()> {

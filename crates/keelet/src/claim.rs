@@ -26,7 +26,7 @@ use rustix::{
 
 use self::record::{FILE, Found, judge};
 pub(crate) use self::record::{Holder, Record};
-use crate::paths::Paths;
+use keelet_cli::paths::Paths;
 
 /// A process that is being started has the locks of the one that starts it, until it is a program of its own. If that one dies
 /// meanwhile, the next has to wait for a moment, which may be long on a busy machine: two seconds.
@@ -278,7 +278,7 @@ mod tests {
     use std::fs;
 
     use super::{Claim, Extra, Holder, is_held};
-    use crate::paths::Paths;
+    use keelet_cli::paths::Paths;
 
     fn paths(dir: &std::path::Path) -> Paths {
         Paths { root_dir: dir.join("root"), state_dir: dir.join("state") }

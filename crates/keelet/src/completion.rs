@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use clap_complete::Shell;
 
-use crate::{output, validate::Verdict};
+use keelet_cli::{output, validate::Verdict};
 
 /// Print a completion script for a shell
 #[derive(Debug, clap::Args)]

@@ -11,9 +11,13 @@ use anyhow::{Context, Result, bail};
 use clap::{Args as ClapArgs, Subcommand};
 use futures::{future::BoxFuture, stream};
 use keelet_agent::config::{MOST_PIDS, NO_PIDS_LIMIT, NodeConfig};
+use keelet_cli::{
+    image::{name_of, prepare_to_pull, told},
+    paths::Paths,
+    registries::Registries,
+};
 use keelet_cri::Runtime;
-use keelet_image::Tally;
-use keelet_runtime::{Engine, Image, OciRuntime, PidsLimit, Pulling, RootfsImages, Settings};
+use keelet_runtime::{Engine, OciRuntime, PidsLimit, Pulling, RootfsImages, Settings};
 use keelet_serve::{Archive, Images, Listener, api};
 use tokio::{
     net::unix::pipe,
@@ -22,8 +26,7 @@ use tokio::{
 
 use crate::{
     claim::{Claim, Extra, Holder},
-    paths::Paths,
-    registries::Registries,
+    log,
 };
 
 /// The embedded container runtime
@@ -87,9 +90,6 @@ pub(crate) struct Choice {
     pub(crate) images: Option<Arc<dyn Images>>,
 }
 
-/// Where the images of a node are, below its root directory.
-pub(crate) const IMAGES: &str = "runtime/images";
-
 /// The runtime on that socket, if one is named. Nothing is made or locked before it is known that it can be meant.
 pub(crate) fn named(endpoint: Option<&str>, options: &Options) -> Result<Option<Runtime>> {
     let Some(endpoint) = endpoint else { return Ok(None) };
@@ -126,7 +126,7 @@ pub(crate) async fn choose(
 /// The settings of a runtime in these directories.
 pub(crate) fn in_place(paths: &Paths, bridge: Option<&str>) -> Settings {
     let mut settings = Settings::new(&paths.root_dir.join("runtime"), &paths.state_dir.join("runtime"));
-    settings.images = paths.root_dir.join(IMAGES);
+    settings.images = paths.root_dir.join(Paths::IMAGES);
     if let Some(bridge) = bridge {
         bridge.clone_into(&mut settings.network.bridge);
     }
@@ -186,27 +186,6 @@ impl Images for Store {
     }
 }
 
-/// What an image that was imported is called.
-pub(crate) fn name_of(image: &Image) -> String {
-    image.tags.first().cloned().unwrap_or_else(|| image.id.clone())
-}
-
-/// How far a pull has come, for those who show it.
-pub(crate) fn told(image: String, tally: &Tally) -> api::Pulling {
-    api::Pulling {
-        image,
-        layers: tally.layers,
-        unpacked_layers: tally.unpacked,
-        bytes: tally.bytes,
-        fetched_bytes: tally.fetched(),
-    }
-}
-
-/// Registries are asked over TLS; whoever prepared for it earlier did it as well.
-pub(crate) fn prepare_to_pull() {
-    let _ = rustls::crypto::ring::default_provider().install_default();
-}
-
 async fn start(settings: Settings) -> Result<Engine> {
     prepare_to_pull();
     Engine::open(settings).await.context("the embedded runtime cannot be used")
@@ -215,7 +194,7 @@ async fn start(settings: Settings) -> Result<Engine> {
 /// Runs a command on it.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let Command::Serve(args) = &args.command;
-    crate::agent::log_to_stderr(args.verbose);
+    log::to_stderr(args.verbose);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(serve(args))
 }

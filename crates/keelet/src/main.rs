@@ -1,42 +1,18 @@
 //! keelet: a Kubernetes node agent. This binary is arguments and wiring only.
 
-mod absence;
 mod agent;
-mod ask;
-mod change;
 mod claim;
 mod completion;
-mod describe;
 mod embedded;
-mod events;
-mod exec;
-mod gates;
-mod get;
-mod image;
-mod logs;
-mod look;
-mod lookup;
-mod number;
-mod output;
-mod paths;
-mod port_forward;
-mod progress;
-mod registries;
-mod rules;
+mod log;
 mod run;
-mod simulate;
-mod source;
-mod span;
-mod style;
-mod timeline;
-mod top;
-mod validate;
-mod view;
-mod why;
 
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::{CommandFactory, Parser, Subcommand};
+use keelet_cli::{
+    change, describe, events, exec, get, image, logs, output, port_forward, simulate, timeline, top, validate, why,
+};
 
 /// A Kubernetes node agent that keeps status, explains itself and costs next to nothing.
 #[derive(Debug, Parser)]

@@ -1,22 +1,11 @@
 //! `keelet run`: pods in the foreground, with an agent of their own.
 //!
 //! ```text
-//! load (files -> pods) --> node (an agent in this process) --> course (until all have ended, or Ctrl-C)
-//!                                                                |        |
-//!                                            live (a terminal) <-'        '-> plain (anything else)
+//! files -> pods --> node (an agent in this process) --> keelet_cli::run::follow (until all have ended, or Ctrl-C)
 //! ```
 
-mod course;
-mod ending;
-mod frame;
 mod leftovers;
-mod load;
-mod logs;
 mod node;
-mod notes;
-mod plain;
-mod probes;
-mod screen;
 
 use std::{
     path::{Path, PathBuf},
@@ -24,21 +13,19 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use keelet_host::LocalObjects;
-use keelet_pod::Resolution;
-
-use self::{
-    ending::{Ending, Signals},
-    node::{Node, Place},
-    notes::Notes,
-};
-use crate::{
-    agent::log_to_stderr,
-    claim::{Claim, Extra, Holder},
-    embedded,
+use keelet_cli::{
     gates::Gates,
     output,
     paths::{Paths, absolute},
+    run::{self as view, Ending, Notes, Signals},
+};
+use keelet_host::LocalObjects;
+use keelet_pod::Resolution;
+
+use self::node::{Node, Place};
+use crate::{
+    claim::{Claim, Extra, Holder},
+    embedded, log,
 };
 
 /// Run pods here, in the foreground, until they end
@@ -98,7 +85,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let notes = Notes::default();
     match args.verbose {
         0 => notes.listen(),
-        verbose => log_to_stderr(verbose),
+        verbose => log::to_stderr(verbose),
     }
     let Resolution { features, warnings } = args.gates.resolve()?;
     for warning in &warnings {
@@ -111,7 +98,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             return Ok(if all_gone { Ending::Succeeded } else { Ending::Failed }.into());
         }
     }
-    let loaded = load::pods(&args.files, &features);
+    let loaded = view::pods(&args.files, &features);
     let pods = match loaded {
         Ok((pods, warnings)) => {
             output::text_to_stderr(&warnings);
@@ -133,9 +120,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         // One that does not answer now would leave everybody waiting for nothing.
         choice.runtime.version().await.context("no container runtime to run pods with")?;
         let node = Node::start(choice, pods, features, place, &args.local_objects_dir).await?;
-        let course = course::follow(&node, signals, args.logs, args.plain || args.verbose > 0, notes);
+        let session = view::follow(&node, signals, args.logs, args.plain || args.verbose > 0, notes);
         let ending = tokio::select! {
-            ending = course => ending,
+            ending = session => ending,
             error = claim.lost() => return Err(error),
         };
         node.stop().await;
@@ -154,6 +141,6 @@ fn image_store(args: &Args) -> Result<Option<PathBuf>> {
         }
         (Some(store), _) => absolute("--image-store", store).map(Some),
         (None, Some(_)) => Ok(None),
-        (None, None) => Ok(Some(Path::new(Paths::ROOT).join(embedded::IMAGES))),
+        (None, None) => Ok(Some(Path::new(Paths::ROOT).join(Paths::IMAGES))),
     }
 }

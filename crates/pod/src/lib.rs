@@ -20,6 +20,7 @@
 //! `validate::hook`, names in `names`, amounts in `quantity`. The crate has no state; everything here is a function.
 
 mod defaults;
+pub mod duration;
 mod features;
 mod from_api;
 mod hash;

@@ -13,7 +13,7 @@ use keelet_host::Layout;
 use keelet_launch::{NodeFacts, SeccompDefault};
 
 use super::{Args, facts};
-use crate::paths::{Paths, absolute};
+use keelet_cli::paths::{Paths, absolute};
 
 /// The kubelet's.
 const HEALTHZ_PORT: u16 = 10248;

@@ -13,6 +13,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use futures::future::try_join_all;
+use keelet_cli::{output, paths::Paths};
 use keelet_cri::{Runtime, v1};
 use keelet_host::remove_directory;
 use keelet_runtime::{Engine, end_without_records, has_records, pods_in, runs_in};
@@ -20,8 +21,7 @@ use keelet_shim::living::{Living, living};
 
 use crate::{
     claim::{self, Claim, Extra, Holder, Record},
-    embedded, output,
-    paths::Paths,
+    embedded,
 };
 
 /// How long a container may take to stop, as its agent wrote it down; and the API's default.

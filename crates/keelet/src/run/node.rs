@@ -14,6 +14,11 @@ use keelet_agent::{
     doors::Clock,
     readers::{LocalReaders, Published},
 };
+use keelet_cli::{
+    paths::{Paths, absolute},
+    rules,
+    run::{self as view, Lives},
+};
 use keelet_host::{Layout, LocalObjects, OsHost, remove_directory};
 use keelet_ledger::Snapshot;
 use keelet_lifecycle::observed::Deletion;
@@ -21,26 +26,21 @@ use keelet_pod::{Features, Pod};
 use keelet_serve::{BindError, Images, Listener, Local, Source, api::Pulling};
 use tokio::task::JoinSet;
 
-use super::{frame::Lives, leftovers::PREFIX, probes};
-use crate::{
-    agent,
-    embedded::Choice,
-    paths::{Paths, absolute},
-    rules,
-};
+use super::leftovers::PREFIX;
+use crate::{agent, embedded::Choice};
 
 /// The agent and all that belongs to it.
 #[derive(Debug)]
 pub(super) struct Node {
-    pub(super) agent: Arc<Agent>,
-    pub(super) readers: Arc<LocalReaders>,
-    pub(super) clock: Arc<OsClock>,
-    pub(super) layout: Layout,
+    agent: Arc<Agent>,
+    readers: Arc<LocalReaders>,
+    clock: Arc<OsClock>,
+    layout: Layout,
     ledger: keelet_ledger::Settings,
     /// In the order of the files.
-    pub(super) pods: Vec<Arc<Pod>>,
+    pods: Vec<Arc<Pod>>,
     /// The socket on which other commands reach these pods, or why there is none.
-    pub(super) socket: Result<PathBuf, BindError>,
+    socket: Result<PathBuf, BindError>,
     images: Option<Arc<dyn Images>>,
     wishes: Arc<Wishes>,
     served: JoinSet<()>,
@@ -170,35 +170,55 @@ impl Node {
         Ok(Self { agent, readers, clock, layout, ledger, pods, socket, images, wishes, served, _directory: directory })
     }
 
-    /// The containers of a pod that run, and what their probes have shown: as `keelet why` knows it, from the ledger.
-    pub(super) fn lives(&self, pod: &Pod) -> Lives {
-        if !pod.all_containers().any(probes::are_there) {
-            return Lives::new();
-        }
+    /// Whether a pod is one of this run.
+    fn runs(&self, uid: &str) -> bool {
+        self.pods.iter().any(|pod| pod.uid == uid)
+    }
+
+    /// Stops the agent.
+    pub(super) async fn stop(mut self) {
+        self.served.shutdown().await;
+        self.agent.stop().await;
+    }
+}
+
+impl view::Node for Node {
+    fn pods(&self) -> &[Arc<Pod>] {
+        &self.pods
+    }
+
+    fn readers(&self) -> &Arc<LocalReaders> {
+        &self.readers
+    }
+
+    fn clock(&self) -> &OsClock {
+        &self.clock
+    }
+
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn socket(&self) -> Result<&Path, &BindError> {
+        self.socket.as_deref()
+    }
+
+    /// As `keelet why` knows it, from the ledger.
+    fn lives(&self, pod: &Pod) -> Lives {
         let keelet_ledger::Settings { durable_root, volatile_root, boot_id, .. } = &self.ledger;
         let found = Snapshot::of_pod(durable_root, volatile_root, *boot_id, &pod.uid).pods.pop();
         found.map(|found| found.evidence.volatile.lives).unwrap_or_default()
     }
 
-    /// The command that shows these pods from elsewhere, if they can be reached.
-    pub(super) fn command(&self) -> Option<String> {
-        let socket = self.socket.as_ref().ok()?;
-        let elsewhere = self.pods.iter().any(|pod| pod.namespace != "default");
-        Some(format!("keelet get pods {}--socket {}", if elsewhere { "-A " } else { "" }, socket.display()))
-    }
-
-    /// The images that are being pulled, where the runtime tells.
-    pub(super) fn pulling(&self) -> Vec<Pulling> {
+    fn pulling(&self) -> Vec<Pulling> {
         self.images.as_ref().map(|images| images.pulling()).unwrap_or_default()
     }
 
-    /// Asks for all pods to go away, with their grace periods.
-    pub(super) fn dismiss(&self) {
+    fn dismiss(&self) {
         self.wishes.change(WantedPods::clear);
     }
 
-    /// Asks for all pods to go away at once.
-    pub(super) fn kill(&self) {
+    fn kill(&self) {
         let deletion = Some(Deletion { grace: Duration::ZERO });
         let wanted = |pod: &Arc<Pod>| Wanted { deletion: deletion.clone(), ..Wanted::new(Arc::clone(pod)) };
         // One that is gone already would come back to life to be killed.
@@ -210,33 +230,18 @@ impl Node {
         self.wishes.change(|wishes| *wishes = killed);
     }
 
-    /// Whether a pod is one of this run.
-    fn runs(&self, uid: &str) -> bool {
-        self.pods.iter().any(|pod| pod.uid == uid)
-    }
-
-    /// Whether what is here of a pod was left by an earlier run on the same directory: either this one does not have it,
-    /// or wants it to run while it is on its way out.
-    pub(super) fn is_of_earlier_run(&self, published: &Published) -> bool {
+    fn is_of_earlier_run(&self, published: &Published) -> bool {
         let uid = &published.pod.uid;
         !self.runs(uid) || self.wishes.is_left_over(published)
     }
 
-    /// Tells whether a pod of this run has begun. What an earlier run has left of it does not count.
-    pub(super) fn has_begun(&self, uid: &str) -> impl Fn() -> bool + Send + 'static {
+    fn has_begun(&self, uid: &str) -> Box<dyn Fn() -> bool + Send> {
         let (readers, wishes, uid) = (Arc::clone(&self.readers), Arc::clone(&self.wishes), uid.to_owned());
-        move || readers.statuses().get(&uid).is_some_and(|published| !wishes.is_left_over(published))
+        Box::new(move || readers.statuses().get(&uid).is_some_and(|published| !wishes.is_left_over(published)))
     }
 
-    /// Whether nothing is left of pods that have to go, also those of an earlier run.
-    pub(super) fn is_clear(&self) -> bool {
+    fn is_clear(&self) -> bool {
         self.wishes.extent == Extent::Partial || self.agent.is_empty()
-    }
-
-    /// Stops the agent.
-    pub(super) async fn stop(mut self) {
-        self.served.shutdown().await;
-        self.agent.stop().await;
     }
 }
 

@@ -1,0 +1,53 @@
+//! `keelet events`: what happened to pods.
+
+use anyhow::Result;
+
+use crate::{
+    ask,
+    get::{self, Kind, Wanted},
+    validate::Verdict,
+};
+
+/// Show what happened to pods, the newest last
+///
+/// The newest 512 events are kept, also those of pods that are gone and those that an earlier agent told. For what happened
+/// before, and why, ask `keelet timeline` and `keelet why`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Exit status: 0 answered, 1 no agent, 2 wrong usage.\n\n\
+                        Examples:\n  keelet events\n  keelet events -A -w\n  \
+                        keelet events --for pod/web -n shop")]
+pub struct Args {
+    /// Only what happened to this pod
+    #[arg(long = "for", value_name = "pod/NAME", value_parser = pod)]
+    of: Option<String>,
+    #[command(flatten)]
+    how: get::How,
+}
+
+/// Answers and prints.
+pub fn run(args: &Args) -> Result<Verdict> {
+    let wanted = Wanted { pod: args.of.clone(), ..Wanted::default() };
+    ask::run(get::show_wanted(Kind::Events, &wanted, &args.how))
+}
+
+/// The name of a pod, which is written with its kind as for kubectl, or alone.
+fn pod(text: &str) -> Result<String, String> {
+    match text.split_once('/') {
+        None if !text.is_empty() => Ok(text.to_owned()),
+        Some(("pod" | "pods" | "po", name)) if !name.is_empty() => Ok(name.to_owned()),
+        _ => Err(format!("{text:?} is no pod: expected such as pod/web; there are events of pods only")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::pod;
+
+    #[test]
+    fn events_are_those_of_a_pod() {
+        assert_eq!((pod("pod/web"), pod("web")), (Ok("web".to_owned()), Ok("web".to_owned())));
+        for bad in ["", "pod/", "node/n1", "a/b/c"] {
+            assert!(pod(bad).unwrap_err().contains("expected such as pod/web"), "{bad:?}");
+        }
+    }
+}

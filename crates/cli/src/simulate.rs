@@ -1,0 +1,254 @@
+//! `keelet simulate`: a pod's life in simulated time, on the real agent.
+//!
+//! ```text
+//! options --wishes--> scenario --play--> record --+--> summary                    --+
+//!                        ^                        '--> timeline, moments            +--> findings --> text, page
+//!            manifest ---+--------------------------> outlook (what probes promise)-'
+//! ```
+//!
+//! Nothing is read but the manifest, and nothing is written but the answer: runtime, network, disk and clock are those
+//! of [`keelet_sim`]. Its checkers run along, so an answer that breaks one of the agent's promises never gets out.
+
+mod horizon;
+mod page;
+mod plain;
+mod play;
+mod scenario;
+#[cfg(test)]
+mod tests;
+mod text;
+mod wishes;
+
+use std::{path::PathBuf, process::ExitCode, time::Duration};
+
+use anyhow::{Context, anyhow, bail};
+use clap::ValueEnum;
+use keelet_explain::{
+    simulation::{Absence, Finding, Moment, Outlook, Record, Summary, findings, moments, outlooks},
+    timeline::{BandKind, Timeline, Times},
+};
+use keelet_lifecycle::Wall;
+use keelet_pod::{Features, Pod, Strictness, duration, read_manifest};
+use keelet_sim::Violation;
+
+use self::{
+    play::Played,
+    scenario::{Scenario, Wishes},
+    wishes::{Exit, ProbeTrouble, SlowStart, While},
+};
+use crate::{gates::Gates, look::LookArgs, number, output, rules, source};
+
+/// Play a pod's life in simulated time, and say what its probes and restart rules amount to
+///
+/// The real agent runs the pod on a simulated node: minutes pass in milliseconds, and nothing outside is touched. What
+/// nobody asks for goes well: containers run and answer their probes, init containers end after a second, images are
+/// there. Draws the timeline, tells the moments that matter with their reasons, and ends with a verdict: time to ready,
+/// how long a start may take, how soon a hang is noticed, what restarts of the agent changed.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Times after @ count from the start of the simulation, except with --exit: there they count from the start of the container.\n\
+    The same options and seed give the same answer, byte for byte.\n\n\
+    Exit status: 0 simulated, whatever became of the pod; 1 the manifest is invalid; 2 wrong usage or an unreadable file;\n\
+    3 the agent broke a promise, which is a bug in keelet.\n\n\
+    Examples:\n  \
+    keelet simulate pod.yaml\n  \
+    keelet simulate pod.yaml --slow-start 45s\n  \
+    keelet simulate pod.yaml --exit main=1@5s*3 --for 10m\n  \
+    keelet simulate pod.yaml --probe-fails main/readiness@30s+20s --agent-restart @40s+90s\n  \
+    keelet simulate pod.yaml --probe-hangs liveness@1m -o html > pod.html"
+)]
+pub struct Args {
+    /// Manifest with one pod; - for standard input
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// How long to watch, such as 90s or 10m [default: long enough for everything asked for]
+    #[arg(long = "for", value_name = "SPAN", allow_hyphen_values = true, value_parser = duration::parse_day)]
+    span: Option<Duration>,
+    /// A container exits so long after its start; *3 in three lives, * in every life [repeatable: one life after the other]
+    #[arg(long = "exit", value_name = "CONTAINER=CODE[@SPAN][*LIVES]")]
+    exits: Vec<Exit>,
+    /// Probes fail for so long after each start [repeatable]
+    #[arg(long = "slow-start", value_name = "[CONTAINER=]SPAN")]
+    slow_starts: Vec<SlowStart>,
+    /// A probe gets bad answers from then on, for a while or to the end [repeatable]
+    #[arg(long = "probe-fails", value_name = "[CONTAINER/]PROBE@SPAN[+SPAN]")]
+    failing: Vec<ProbeTrouble>,
+    /// A probe gets no answer from then on, for a while or to the end [repeatable]
+    #[arg(long = "probe-hangs", value_name = "[CONTAINER/]PROBE@SPAN[+SPAN]")]
+    hanging: Vec<ProbeTrouble>,
+    /// The agent is killed then, and back a second or so much later [repeatable]
+    #[arg(long = "agent-restart", value_name = "@SPAN[+SPAN]")]
+    agent_restarts: Vec<While>,
+    /// The node loses power then, and is back 20 seconds or so much later [repeatable]
+    #[arg(long = "reboot", value_name = "@SPAN[+SPAN]")]
+    reboots: Vec<While>,
+    /// Images are not there, and each pull takes so long
+    #[arg(long, value_name = "SPAN", allow_hyphen_values = true, value_parser = duration::parse_day)]
+    pull: Option<Duration>,
+    /// What chance decides, such as the fate of a call under way when the agent is killed
+    #[arg(long, value_name = "N", allow_hyphen_values = true, default_value_t = 1, value_parser = number::parse::<u64>)]
+    seed: u64,
+    /// How to print the answer
+    #[arg(short, long, value_enum, default_value_t = Format::Text, value_name = "FORMAT")]
+    output: Format,
+    #[command(flatten)]
+    look: LookArgs,
+    /// Accept unknown fields and repeated keys
+    #[arg(long)]
+    lenient: bool,
+    #[command(flatten)]
+    gates: Gates,
+}
+
+/// How the answer is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For the terminal
+    Text,
+    /// A picture
+    Svg,
+    /// A page with the picture, the verdict and every change
+    Html,
+    /// For machines; the shape is stable
+    Json,
+}
+
+/// A simulation and what to make of it.
+struct Simulation {
+    seed: u64,
+    scenario: Scenario,
+    /// What is simulated differently from what the manifest says.
+    remarks: Vec<String>,
+    record: Record,
+    summary: Summary,
+    outlooks: Vec<Outlook>,
+    findings: Vec<Finding>,
+    moments: Vec<Moment>,
+    timeline: Timeline,
+}
+
+/// Simulates and prints. The exit status tells how it went.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let resolution = args.gates.resolve()?;
+    for warning in &resolution.warnings {
+        output::error(&format!("warning: {warning}"));
+    }
+    let features = &resolution.features;
+    let pod = match args.read(features)? {
+        Ok(pod) => pod,
+        Err(problems) => {
+            output::error(&problems);
+            return Ok(ExitCode::from(1));
+        }
+    };
+    let (pod, remarks) = plain::plain(pod, features);
+    let scenario = Scenario::new(&pod, &args.wishes()).map_err(anyhow::Error::msg)?;
+    let rules = rules::of_node(features)?;
+    let Played { record, violations } = play::play(&pod, &scenario, features, rules, args.seed);
+    if !violations.is_empty() {
+        output::error(&broken(&violations, args.seed));
+        return Ok(ExitCode::from(3));
+    }
+    let simulation = Simulation::new(args.seed, scenario, remarks, record);
+    let answer = match args.output {
+        Format::Text => text::text(&simulation, args.look.look()),
+        Format::Svg => page::svg(&simulation),
+        Format::Html => page::html(&simulation),
+        Format::Json => page::json(&simulation)?,
+    };
+    output::out(&answer).context("cannot write the answer")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn broken(violations: &[Violation], seed: u64) -> String {
+    let list: Vec<String> = violations.iter().map(|violation| format!("\n  {violation}")).collect();
+    let promises =
+        if violations.len() == 1 { "a promise".to_owned() } else { format!("{} promises", violations.len()) };
+    format!(
+        "internal error: the simulated agent broke {promises}. This is a bug in keelet; please report it with the \
+         manifest, the options and the seed {seed}:{}",
+        list.concat()
+    )
+}
+
+/// A ledger knows when an agent was last heard of; here it is known when it left.
+fn be_exact(timeline: &mut Timeline, scenario: &Scenario) {
+    let began = timeline.from.as_millis();
+    let wall = |since: Duration| Wall::from_millis(began + i64::try_from(since.as_millis()).unwrap_or(0));
+    for band in timeline.bands.iter_mut().filter(|band| band.kind == BandKind::NoAgent) {
+        let over = |absence: &&Absence| wall(absence.from + absence.lasts) <= band.to;
+        if let Some(absence) = scenario.absences.iter().rev().find(over) {
+            band.from = wall(absence.from);
+            band.label = format!("no agent for {}", duration::words(absence.lasts));
+        }
+    }
+}
+
+// === impl Args ===
+
+impl Args {
+    /// The one pod of the manifest, or what is wrong with it, in the words of `keelet validate`.
+    fn read(&self, features: &Features) -> anyhow::Result<Result<Pod, String>> {
+        if self.file.is_dir() {
+            bail!("{} is a directory: expected one manifest", self.file.display());
+        }
+        let source = source::sources(&self.file).pop().ok_or_else(|| anyhow!("no manifest"))?;
+        let name = source.origin.name().to_owned();
+        let bytes = source.bytes.map_err(|why| anyhow!("{name}: {why}"))?;
+        let strictness = if self.lenient { Strictness::Lenient } else { Strictness::Strict };
+        let mut report = read_manifest(&bytes, &source.origin, strictness, features);
+        if !report.is_ok() {
+            let mut text = format!("{name} is invalid");
+            text.extend(report.errors.iter().map(|problem| format!("\nerror: {problem}")));
+            if report.omitted > 0 {
+                text.push_str(&format!("\n{} more problems not shown", report.omitted));
+            }
+            return Ok(Err(text));
+        }
+        for problem in &report.warnings {
+            output::error(&format!("warning: {problem}"));
+        }
+        match (report.pods.len(), report.pods.pop()) {
+            (1, Some(pod)) => Ok(Ok(pod)),
+            (number, _) => bail!("{name} has {number} pods: expected one"),
+        }
+    }
+
+    fn wishes(&self) -> Wishes {
+        Wishes {
+            exits: self.exits.clone(),
+            slow_starts: self.slow_starts.clone(),
+            failing: self.failing.clone(),
+            hanging: self.hanging.clone(),
+            agent_restarts: self.agent_restarts.clone(),
+            reboots: self.reboots.clone(),
+            pull: self.pull,
+            span: self.span,
+        }
+    }
+}
+
+// === impl Simulation ===
+
+impl Simulation {
+    fn new(seed: u64, scenario: Scenario, remarks: Vec<String>, record: Record) -> Self {
+        let summary = Summary::of(&record, &scenario.absences, scenario.span);
+        let outlooks = outlooks(&record.pod);
+        let findings = findings(&summary, &outlooks, &scenario.slow);
+        let moments = moments(&record);
+        let mut timeline = Timeline::build(&record.known(), None, record.ended);
+        timeline.from = record.began.wall;
+        be_exact(&mut timeline, &scenario);
+        Self { seed, scenario, remarks, summary, outlooks, findings, moments, timeline, record }
+    }
+
+    /// How its times count.
+    fn times(&self) -> Times {
+        Times::FromZero { told: format!("simulated with seed {}", self.seed) }
+    }
+
+    /// What was asked for, and what is simulated differently, one sentence each.
+    fn asked(&self) -> Vec<String> {
+        self.scenario.sentences().into_iter().chain(self.remarks.iter().cloned()).collect()
+    }
+}

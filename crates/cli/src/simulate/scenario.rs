@@ -1,0 +1,380 @@
+//! What happens to a pod: the wishes of the options, fitted to the containers and probes that it has.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use keelet_explain::simulation::{Absence, Cause};
+use keelet_pod::{Container, Handler, Pod, ProbeKind, Role, duration::words};
+
+use super::wishes::{Exit, Lives, ProbeTrouble, SlowStart, While};
+
+/// Everything the options wish for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wishes {
+    pub(crate) exits: Vec<Exit>,
+    pub(crate) slow_starts: Vec<SlowStart>,
+    pub(crate) failing: Vec<ProbeTrouble>,
+    pub(crate) hanging: Vec<ProbeTrouble>,
+    pub(crate) agent_restarts: Vec<While>,
+    pub(crate) reboots: Vec<While>,
+    pub(crate) pull: Option<Duration>,
+    pub(crate) span: Option<Duration>,
+}
+
+/// What happens to a pod.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Scenario {
+    /// By container, in the order in which lives use them up.
+    pub(crate) exits: BTreeMap<String, Vec<Exit>>,
+    /// By container: how long its probes fail after each start.
+    pub(crate) slow: BTreeMap<String, Duration>,
+    /// Probes that go wrong, in the order of the options.
+    pub(crate) troubles: Vec<Trouble>,
+    /// Times without an agent, in order and apart from each other.
+    pub(crate) absences: Vec<Absence>,
+    /// How long images take to be pulled; they are there already if nobody says.
+    pub(crate) pull: Option<Duration>,
+    /// How long it is watched.
+    pub(crate) span: Duration,
+}
+
+/// Probes of a container that go wrong for a while.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Trouble {
+    pub(crate) container: String,
+    /// The one that was asked for, and those that ask the same.
+    pub(crate) probes: Vec<ProbeKind>,
+    pub(crate) how: Wrong,
+    pub(crate) from: Duration,
+    /// To the end if there is none.
+    pub(crate) to: Option<Duration>,
+}
+
+/// How a probe goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wrong {
+    /// It gets a bad answer.
+    Fails,
+    /// It gets no answer.
+    Hangs,
+}
+
+/// An init container that nobody says otherwise of is done after this long.
+pub(crate) const INIT_TAKES: Duration = Duration::from_secs(1);
+
+/// A service manager has a killed agent back after this long.
+const AGENT_BACK_AFTER: Duration = Duration::from_secs(1);
+
+/// A node is back after this long.
+const NODE_BACK_AFTER: Duration = Duration::from_secs(20);
+
+// === impl Scenario ===
+
+impl Scenario {
+    /// Fits wishes to a pod, or says which of them cannot come true.
+    pub(crate) fn new(pod: &Pod, wishes: &Wishes) -> Result<Self, String> {
+        let mut scenario = Self { pull: wishes.pull, ..Self::default() };
+        for exit in &wishes.exits {
+            let named = |error| format!("--exit {}=...: {error}", exit.container);
+            container(pod, &exit.container).map_err(named)?;
+            let exits = scenario.exits.entry(exit.container.clone()).or_default();
+            if exits.iter().any(|earlier| earlier.lives == Lives::Every) {
+                return Err(named("an --exit before it takes all lives already".to_owned()));
+            }
+            exits.push(exit.clone());
+        }
+        for slow in &wishes.slow_starts {
+            scenario.slow_start(pod, slow).map_err(|error| format!("--slow-start: {error}"))?;
+        }
+        for (option, how, troubles) in
+            [("--probe-fails", Wrong::Fails, &wishes.failing), ("--probe-hangs", Wrong::Hangs, &wishes.hanging)]
+        {
+            for trouble in troubles {
+                scenario.trouble(pod, trouble, how).map_err(|error| format!("{option}: {error}"))?;
+            }
+        }
+        let absence =
+            |cause, usual| move |when: &While| Absence { from: when.from, lasts: when.lasts.unwrap_or(usual), cause };
+        scenario.absences.extend(wishes.agent_restarts.iter().map(absence(Cause::Killed, AGENT_BACK_AFTER)));
+        scenario.absences.extend(wishes.reboots.iter().map(absence(Cause::Reboot, NODE_BACK_AFTER)));
+        scenario.absences.sort_by_key(|absence| absence.from);
+        scenario.check_absences()?;
+        scenario.span = wishes.span.unwrap_or_else(|| super::horizon::of(pod, &scenario));
+        scenario.check_end()?;
+        Ok(scenario)
+    }
+
+    fn slow_start(&mut self, pod: &Pod, wish: &SlowStart) -> Result<(), String> {
+        let has_probes = |container: &&Container| ProbeKind::ALL.iter().any(|kind| container.probe(*kind).is_some());
+        let slow: Vec<&Container> = match &wish.container {
+            Some(name) => vec![container(pod, name)?],
+            None => pod.all_containers().collect(),
+        };
+        let slow: Vec<&Container> = slow.into_iter().filter(has_probes).collect();
+        if slow.is_empty() {
+            let whose = wish.container.as_ref().map_or("the pod".to_owned(), |name| format!("container {name:?}"));
+            return Err(format!("{whose} has no probes, so nothing could notice a slow start"));
+        }
+        for container in slow {
+            // One by name outdoes one for all, whatever their order.
+            if wish.container.is_some() || !self.slow.contains_key(&container.name) {
+                self.slow.insert(container.name.clone(), wish.takes);
+            }
+        }
+        Ok(())
+    }
+
+    fn trouble(&mut self, pod: &Pod, wish: &ProbeTrouble, how: Wrong) -> Result<(), String> {
+        let kind = wish.probe;
+        let asked: Vec<&Container> = match &wish.container {
+            None => pod.all_containers().filter(|container| container.probe(kind).is_some()).collect(),
+            Some(name) => Some(container(pod, name)?).into_iter().filter(|found| found.probe(kind).is_some()).collect(),
+        };
+        if asked.is_empty() {
+            return Err(no_probe(pod, wish));
+        }
+        for container in asked {
+            let probes =
+                ProbeKind::ALL.into_iter().filter(|other| *other == kind || ask_alike(container, kind, *other));
+            self.troubles.push(Trouble {
+                container: container.name.clone(),
+                probes: probes.collect(),
+                how,
+                from: wish.when.from,
+                to: wish.when.lasts.map(|lasts| wish.when.from + lasts),
+            });
+        }
+        Ok(())
+    }
+
+    fn check_absences(&self) -> Result<(), String> {
+        for pair in self.absences.windows(2) {
+            let [before, next] = pair else { continue };
+            if next.from <= before.from + before.lasts {
+                return Err(format!(
+                    "{} @{}: there is no agent then anyway, because of {} @{}, until {}",
+                    option(next.cause),
+                    written(next.from),
+                    option(before.cause),
+                    written(before.from),
+                    words(before.from + before.lasts)
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_end(&self) -> Result<(), String> {
+        let absences = self.absences.iter().map(|absence| (option(absence.cause), "", absence.from));
+        let troubles = self.troubles.iter().map(|trouble| (trouble.how.option(), "...", trouble.from));
+        match absences.chain(troubles).find(|(_, _, from)| *from >= self.span) {
+            Some((option, what, from)) => Err(format!(
+                "{option} {what}@{}: the simulation is over after {}; see --for",
+                written(from),
+                words(self.span)
+            )),
+            None if self.span.is_zero() => Err("--for: nothing happens in no time".to_owned()),
+            None => Ok(()),
+        }
+    }
+
+    /// What happens, one sentence for each thing.
+    pub(crate) fn sentences(&self) -> Vec<String> {
+        let mut told = Vec::new();
+        if let Some(pull) = self.pull {
+            told.push(format!("images take {} to be pulled", words(pull)));
+        }
+        for (container, takes) in &self.slow {
+            told.push(format!("{container}: probes fail for {} after each start", words(*takes)));
+        }
+        for (container, exits) in &self.exits {
+            told.extend(exits.iter().map(|exit| format!("{container}: {exit}")));
+        }
+        for trouble in &self.troubles {
+            let until = trouble.to.map_or("to the end".to_owned(), |to| format!("until {}", words(to)));
+            let names: Vec<&str> = trouble.probes.iter().map(|probe| probe.as_str()).collect();
+            let alike = if names.len() > 1 { ", which ask the same," } else { "" };
+            let verb = match (trouble.how, names.len()) {
+                (Wrong::Fails, 1) => "fails",
+                (Wrong::Fails, _) => "fail",
+                (Wrong::Hangs, 1) => "hangs",
+                (Wrong::Hangs, _) => "hang",
+            };
+            let from = words(trouble.from);
+            told.push(format!("{}: {}{alike} {verb} from {from} {until}", trouble.container, names.join(" and ")));
+        }
+        for absence in &self.absences {
+            let what = match absence.cause {
+                Cause::Killed => "the agent is killed",
+                Cause::Reboot => "the node loses power",
+            };
+            told.push(format!("{what} at {}, back after {}", words(absence.from), words(absence.lasts)));
+        }
+        told
+    }
+}
+
+/// A container of the pod, or which ones it has.
+fn container<'p>(pod: &'p Pod, name: &str) -> Result<&'p Container, String> {
+    pod.container(name).ok_or_else(|| {
+        let names: Vec<&str> = pod.all_containers().map(|container| container.name.as_str()).collect();
+        format!("the pod has no container {name:?}; it has {}", names.join(", "))
+    })
+}
+
+fn no_probe(pod: &Pod, wish: &ProbeTrouble) -> String {
+    let kind = wish.probe;
+    let Some(name) = &wish.container else {
+        return format!("no container of the pod has a {kind} probe");
+    };
+    let probes = |container: &Container| -> Vec<&str> {
+        ProbeKind::ALL.iter().filter(|kind| container.probe(**kind).is_some()).map(|kind| kind.as_str()).collect()
+    };
+    let has = match pod.container(name).map(probes).unwrap_or_default() {
+        probes if probes.is_empty() => "no probes".to_owned(),
+        probes => probes.join(" and "),
+    };
+    format!("container {name:?} has no {kind} probe; it has {has}")
+}
+
+/// Whether two probes of a container ask the same thing, so that one cannot fail without the other.
+fn ask_alike(container: &Container, one: ProbeKind, other: ProbeKind) -> bool {
+    let (Some(one), Some(other)) = (container.probe(one), container.probe(other)) else { return false };
+    match (&one.handler, &other.handler) {
+        (Handler::Exec { command: one }, Handler::Exec { command: other }) => one == other,
+        (Handler::HttpGet(one), Handler::HttpGet(other)) => {
+            container.resolve_port(&one.port) == container.resolve_port(&other.port) && one.path == other.path
+        }
+        (Handler::TcpSocket(one), Handler::TcpSocket(other)) => {
+            container.resolve_port(&one.port) == container.resolve_port(&other.port)
+        }
+        (Handler::Grpc(one), Handler::Grpc(other)) => one.port == other.port,
+        _ => false,
+    }
+}
+
+/// A span as options have it.
+fn written(span: Duration) -> String {
+    words(span).replace(" min", "m").replace(" ms", "ms").replace(" s", "s").replace(" h", "h").replace(' ', "")
+}
+
+/// How long an init container takes in its first life.
+pub(crate) fn init_takes(container: &Container, scenario: &Scenario) -> Duration {
+    debug_assert!(container.role == Role::Init);
+    scenario.exits.get(&container.name).and_then(|exits| exits.first()).map_or(INIT_TAKES, |exit| exit.after)
+}
+
+/// The option that asks for it.
+fn option(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Killed => "--agent-restart",
+        Cause::Reboot => "--reboot",
+    }
+}
+
+// === impl Wrong ===
+
+impl Wrong {
+    fn option(self) -> &'static str {
+        match self {
+            Self::Fails => "--probe-fails",
+            Self::Hangs => "--probe-hangs",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod() -> Pod {
+        let manifest = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n  containers:\n  \
+                        - name: main\n    image: app\n    ports: [{name: http, containerPort: 80}]\n    \
+                        readinessProbe: {httpGet: {path: /up, port: http}}\n    \
+                        livenessProbe: {httpGet: {path: /up, port: 80}, periodSeconds: 5}\n  \
+                        - {name: side, image: app}\n";
+        keelet_pod::parse_one(manifest).unwrap_or_else(|report| panic!("{report:#?}"))
+    }
+
+    fn secs(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn wishes_that_cannot_come_true_are_errors() {
+        let usual = Wishes::default;
+        let cases = [
+            (
+                Wishes { exits: vec!["man=1@5s".parse().unwrap()], ..usual() },
+                r#"--exit man=...: the pod has no container "man"; it has main, side"#,
+            ),
+            (
+                Wishes { exits: vec!["side=1*".parse().unwrap(), "side=2".parse().unwrap()], ..usual() },
+                "--exit side=...: an --exit before it takes all lives already",
+            ),
+            (
+                Wishes { slow_starts: vec!["side=5s".parse().unwrap()], ..usual() },
+                r#"--slow-start: container "side" has no probes, so nothing could notice a slow start"#,
+            ),
+            (
+                Wishes { slow_starts: vec!["x=5s".parse().unwrap()], ..usual() },
+                r#"--slow-start: the pod has no container "x"; it has main, side"#,
+            ),
+            (
+                Wishes { failing: vec!["startup@5s".parse().unwrap()], ..usual() },
+                "--probe-fails: no container of the pod has a startup probe",
+            ),
+            (
+                Wishes { hanging: vec!["main/startup@5s".parse().unwrap()], ..usual() },
+                r#"--probe-hangs: container "main" has no startup probe; it has readiness and liveness"#,
+            ),
+            (
+                Wishes { failing: vec!["side/liveness@5s".parse().unwrap()], ..usual() },
+                r#"--probe-fails: container "side" has no liveness probe; it has no probes"#,
+            ),
+            (
+                Wishes {
+                    agent_restarts: vec!["@10s+1m".parse().unwrap()],
+                    reboots: vec!["@70s".parse().unwrap()],
+                    ..usual()
+                },
+                "--reboot @1m10s: there is no agent then anyway, because of --agent-restart @10s, until 1 min 10 s",
+            ),
+            (
+                Wishes { agent_restarts: vec!["@10s".parse().unwrap()], span: Some(secs(10)), ..usual() },
+                "--agent-restart @10s: the simulation is over after 10 s; see --for",
+            ),
+            (Wishes { span: Some(secs(0)), ..usual() }, "--for: nothing happens in no time"),
+        ];
+        for (wishes, expected) in cases {
+            assert_eq!(Scenario::new(&pod(), &wishes).unwrap_err(), expected);
+        }
+    }
+
+    #[test]
+    fn a_slow_start_by_name_outdoes_one_for_all() {
+        for order in [["main=5s", "9s"], ["9s", "main=5s"]] {
+            let slow_starts = order.map(|text| text.parse().unwrap()).to_vec();
+            let scenario = Scenario::new(&pod(), &Wishes { slow_starts, ..Wishes::default() }).unwrap();
+            assert_eq!(scenario.slow, BTreeMap::from([("main".to_owned(), secs(5))]), "{order:?}");
+        }
+    }
+
+    #[test]
+    fn probes_that_ask_the_same_go_wrong_together() {
+        let wishes = Wishes { failing: vec!["liveness@5s+10s".parse().unwrap()], ..Wishes::default() };
+        let scenario = Scenario::new(&pod(), &wishes).unwrap();
+        assert_eq!(scenario.troubles[0].probes, [ProbeKind::Readiness, ProbeKind::Liveness]);
+        let expected = "main: readiness and liveness, which ask the same, fail from 5 s until 15 s";
+        assert_eq!(scenario.sentences(), [expected]);
+    }
+
+    #[test]
+    fn it_is_watched_until_everything_asked_for_is_seen() {
+        let span = |wishes: Wishes| Scenario::new(&pod(), &wishes).unwrap().span;
+        assert_eq!(span(Wishes::default()), secs(30));
+        assert!(span(Wishes { exits: vec!["side=1@1m*3".parse().unwrap()], ..Wishes::default() }) > secs(180 + 30));
+        assert!(span(Wishes { failing: vec!["liveness@2m+1m".parse().unwrap()], ..Wishes::default() }) > secs(180));
+        assert!(span(Wishes { reboots: vec!["@5m+1m".parse().unwrap()], ..Wishes::default() }) > secs(360));
+        assert!(span(Wishes { slow_starts: vec!["40s".parse().unwrap()], ..Wishes::default() }) > secs(60));
+    }
+}

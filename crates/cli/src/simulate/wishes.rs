@@ -1,0 +1,205 @@
+//! What the options wish to happen, as they are written. Whether the pod has such containers is not known here.
+
+use std::{fmt, str::FromStr, time::Duration};
+
+use keelet_pod::{ProbeKind, duration};
+
+/// `--exit main=88@10s*3`: how lives of a container end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Exit {
+    pub(crate) container: String,
+    pub(crate) code: u8,
+    /// Counted from the container's start.
+    pub(crate) after: Duration,
+    pub(crate) lives: Lives,
+}
+
+/// How many lives end so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lives {
+    /// The next ones.
+    Next(u32),
+    /// All that are left.
+    Every,
+}
+
+/// `--slow-start 45s` or `--slow-start main=45s`: probes fail for so long after each start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SlowStart {
+    pub(crate) container: Option<String>,
+    pub(crate) takes: Duration,
+}
+
+/// `--probe-fails main/liveness@30s+20s`: a probe of some containers goes wrong for a while.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ProbeTrouble {
+    pub(crate) container: Option<String>,
+    pub(crate) probe: ProbeKind,
+    pub(crate) when: While,
+}
+
+/// `@30s` or `@30s+20s`, counted from the beginning of the simulation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct While {
+    pub(crate) from: Duration,
+    /// How long; to the end, or as long as is usual, if nobody says.
+    pub(crate) lasts: Option<Duration>,
+}
+
+/// The largest number of lives: more than a day of the shortest backoff.
+const MOST_LIVES: u32 = 10_000;
+
+// === impl Exit ===
+
+impl FromStr for Exit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (container, rest) = text
+            .split_once('=')
+            .filter(|(container, _)| !container.is_empty())
+            .ok_or("expected CONTAINER=CODE@SPAN, such as main=1@10s")?;
+        let (rest, lives) = match rest.split_once('*') {
+            None => (rest, Lives::Next(1)),
+            Some((rest, "")) => (rest, Lives::Every),
+            Some((rest, times)) => match times.parse() {
+                Ok(times @ 1..=MOST_LIVES) => (rest, Lives::Next(times)),
+                _ => {
+                    return Err(format!(
+                        "{times:?} is no number of lives: expected 1 to {MOST_LIVES}, or * alone for all"
+                    ));
+                }
+            },
+        };
+        let (code, after) = match rest.split_once('@') {
+            None => (rest, Duration::ZERO),
+            Some((code, after)) => (code, duration::parse_day(after)?),
+        };
+        let code = code.parse().map_err(|_| format!("{code:?} is no exit code: expected 0 to 255"))?;
+        Ok(Self { container: container.to_owned(), code, after, lives })
+    }
+}
+
+// === impl SlowStart ===
+
+impl FromStr for SlowStart {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (container, takes) = match text.split_once('=') {
+            None => (None, text),
+            Some(("", _)) => return Err("expected SPAN or CONTAINER=SPAN, such as main=45s".to_owned()),
+            Some((container, takes)) => (Some(container.to_owned()), takes),
+        };
+        Ok(Self { container, takes: duration::parse_day(takes)? })
+    }
+}
+
+// === impl ProbeTrouble ===
+
+impl FromStr for ProbeTrouble {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let form = "expected [CONTAINER/]PROBE@SPAN[+SPAN], such as main/liveness@30s+20s";
+        let (which, when) = text.split_once('@').ok_or(form)?;
+        let (container, probe) = match which.split_once('/') {
+            None => (None, which),
+            Some(("", _)) => return Err(form.to_owned()),
+            Some((container, probe)) => (Some(container.to_owned()), probe),
+        };
+        let named = ProbeKind::ALL.into_iter().find(|kind| kind.as_str() == probe);
+        let probe = named.ok_or_else(|| format!("{probe:?} is no probe: expected startup, readiness or liveness"))?;
+        Ok(Self { container, probe, when: when.parse()? })
+    }
+}
+
+// === impl While ===
+
+impl FromStr for While {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let text = text.strip_prefix('@').unwrap_or(text);
+        match text.split_once('+') {
+            None => Ok(Self { from: duration::parse_day(text)?, lasts: None }),
+            Some((from, lasts)) => {
+                Ok(Self { from: duration::parse_day(from)?, lasts: Some(duration::parse_day(lasts)?) })
+            }
+        }
+    }
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let which = match self.lives {
+            Lives::Next(1) => "in one life".to_owned(),
+            Lives::Next(times) => format!("in {times} lives"),
+            Lives::Every => "in every life".to_owned(),
+        };
+        let when = match self.after {
+            Duration::ZERO => "at once".to_owned(),
+            after => format!("{} after its start", duration::words(after)),
+        };
+        write!(f, "exits with code {}, {when}, {which}", self.code)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn secs(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn exits_have_a_container_a_code_a_time_and_lives() {
+        let exit = |code, after, lives| Ok(Exit { container: "main".to_owned(), code, after, lives });
+        assert_eq!("main=88@10s".parse(), exit(88, secs(10), Lives::Next(1)));
+        assert_eq!("main=0".parse(), exit(0, secs(0), Lives::Next(1)));
+        assert_eq!("main=1@5s*3".parse(), exit(1, secs(5), Lives::Next(3)));
+        assert_eq!("main=1@5s*".parse(), exit(1, secs(5), Lives::Every));
+        for (text, part) in [
+            ("main", "expected CONTAINER=CODE@SPAN"),
+            ("=1@5s", "expected CONTAINER=CODE@SPAN"),
+            ("main=256", r#""256" is no exit code: expected 0 to 255"#),
+            ("main=-1@5s", "is no exit code"),
+            ("main=1@5", r#""5" is no span of time"#),
+            ("main=1@5s*0", r#""0" is no number of lives"#),
+            ("main=1@5s*many", r#""many" is no number of lives"#),
+        ] {
+            let error = text.parse::<Exit>().unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn slow_starts_are_of_one_container_or_of_all() {
+        assert_eq!("45s".parse(), Ok(SlowStart { container: None, takes: secs(45) }));
+        assert_eq!("a=1m".parse(), Ok(SlowStart { container: Some("a".to_owned()), takes: secs(60) }));
+        assert!("=1m".parse::<SlowStart>().unwrap_err().contains("expected SPAN or CONTAINER=SPAN"));
+        assert!("a=soon".parse::<SlowStart>().unwrap_err().contains(r#""soon" is no span"#));
+    }
+
+    #[test]
+    fn probes_go_wrong_for_a_while_or_for_good() {
+        let when = |from, lasts: Option<u64>| While { from: secs(from), lasts: lasts.map(secs) };
+        let parsed = |container: Option<&str>, probe, when| {
+            Ok(ProbeTrouble { container: container.map(str::to_owned), probe, when })
+        };
+        assert_eq!("readiness@30s+20s".parse(), parsed(None, ProbeKind::Readiness, when(30, Some(20))));
+        assert_eq!("main/liveness@1m".parse(), parsed(Some("main"), ProbeKind::Liveness, when(60, None)));
+        for (text, part) in [
+            ("readiness", "expected [CONTAINER/]PROBE@SPAN"),
+            ("/readiness@1s", "expected [CONTAINER/]PROBE@SPAN"),
+            ("ready@1s", r#""ready" is no probe: expected startup, readiness or liveness"#),
+            ("readiness@1s+", r#""" is no span"#),
+        ] {
+            let error = text.parse::<ProbeTrouble>().unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+        assert_eq!("@60s+90s".parse(), Ok(when(60, Some(90))));
+        assert_eq!("60s".parse(), Ok(when(60, None)));
+    }
+}

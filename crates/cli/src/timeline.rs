@@ -1,0 +1,66 @@
+//! `keelet timeline`: a pod's life, drawn.
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+use keelet_explain::{
+    Known,
+    timeline::{Caption, Timeline, Times, html, json, svg, text},
+};
+
+use keelet_pod::duration;
+
+use crate::{look::LookArgs, lookup::Question, output, validate::Verdict};
+
+/// Draw what happened to a pod: conditions, containers, probes, exits, restarts, times without an agent
+///
+/// Read from the ledger, so it works with the agent stopped too. The ledger has the newest 200 changes of a pod, and the
+/// newest 16 attempts of each probe.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Exit status: 0 drawn, 1 no such pod or no ledger, 2 wrong usage.\n\n\
+                        Examples:\n  keelet timeline web\n  keelet timeline web --since 10m\n  \
+                        keelet timeline web -n shop -o html > web.html")]
+pub struct Args {
+    /// Pod, by name or UID
+    #[arg(value_name = "POD")]
+    pod: String,
+    /// How to draw it
+    #[arg(short, long, value_enum, default_value_t = Format::Text, value_name = "FORMAT")]
+    output: Format,
+    /// Only the newest part, such as 90s, 10m or 1h30m
+    #[arg(long, value_name = "SPAN", allow_hyphen_values = true, value_parser = duration::parse_some)]
+    since: Option<Duration>,
+    #[command(flatten)]
+    look: LookArgs,
+    #[command(flatten)]
+    question: Question,
+}
+
+/// How a timeline is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For the terminal
+    Text,
+    /// A picture
+    Svg,
+    /// A page with the picture and every change
+    Html,
+    /// For machines; the shape is stable
+    Json,
+}
+
+/// Draws and prints.
+pub fn run(args: &Args) -> anyhow::Result<Verdict> {
+    output::answer(answer(args))
+}
+
+fn answer(args: &Args) -> anyhow::Result<String> {
+    let found = args.question.find(&args.pod)?;
+    let timeline = Timeline::build(&Known::from_ledger(&found.pod), args.since, found.now);
+    Ok(match args.output {
+        Format::Text => text(&timeline, args.look.look()),
+        Format::Svg => svg(&timeline, &Times::Utc),
+        Format::Html => html(&timeline, &Caption::default()),
+        Format::Json => json(&timeline),
+    })
+}

@@ -1,0 +1,130 @@
+//! `keelet validate`: are these pods good, and if not, what is wrong where.
+
+mod json;
+mod text;
+
+use std::{path::PathBuf, process::ExitCode};
+
+use anyhow::Context;
+use clap::ValueEnum;
+use keelet_pod::{Features, Pod, Report, Strictness, read_manifest};
+
+use crate::{
+    gates::Gates,
+    output,
+    source::{self, Source},
+    style::Style,
+};
+
+/// Check pod manifests without running them.
+///
+/// Reads v1 Pods (YAML or JSON, one or more documents, Lists too) and reports everything that is wrong with them, not
+/// only the first mistake: file, line, column, field, value, and what is allowed.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Exit status: 0 all valid, 1 something is invalid, 2 wrong usage or an unreadable file.\n\n\
+                        Examples:\n  keelet validate pod.yaml\n  keelet validate manifests/ -o json\n  \
+                        kubectl get pod web -o yaml | keelet validate --lenient -")]
+pub struct Args {
+    /// Manifests: files, directories (their *.yaml, *.yml and *.json), or - for standard input
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// How to print the result
+    #[arg(short, long, value_enum, default_value_t = Format::Text, value_name = "FORMAT")]
+    output: Format,
+    /// Accept unknown fields and repeated keys with a warning
+    #[arg(long)]
+    lenient: bool,
+    #[command(flatten)]
+    gates: Gates,
+}
+
+/// How the result is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people
+    Text,
+    /// For machines; the shape is stable
+    Json,
+}
+
+/// How it went, as the exit status tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// All pods are valid.
+    Valid,
+    /// Something is not.
+    Invalid,
+    /// Something could not be looked at.
+    Unreadable,
+}
+
+/// One manifest and what came of it.
+struct Outcome {
+    file: String,
+    result: Result<Report, String>,
+}
+
+/// Validates what the arguments name and prints the result.
+pub fn run(args: &Args) -> anyhow::Result<Verdict> {
+    let resolution = args.gates.resolve()?;
+    for warning in &resolution.warnings {
+        output::error(&format!("warning: {warning}"));
+    }
+    let strictness = if args.lenient { Strictness::Lenient } else { Strictness::Strict };
+    let sources = args.files.iter().flat_map(|argument| source::sources(argument));
+    let outcomes: Vec<_> = sources.map(|source| look_at(source, strictness, &resolution.features)).collect();
+    let printed = match args.output {
+        Format::Text => text::render(&outcomes, Style::of_stdout()),
+        Format::Json => json::render(&outcomes),
+    };
+    output::out(&printed).context("cannot write the result")?;
+    Ok(outcomes.iter().map(Outcome::verdict).max().unwrap_or(Verdict::Valid))
+}
+
+/// The pods of these files with the file of each, and warnings about them; or everything that is wrong, as `keelet
+/// validate` says it.
+pub(crate) fn pods(files: &[PathBuf], features: &Features) -> Result<(Vec<(String, Pod)>, String), String> {
+    let sources = files.iter().flat_map(|argument| source::sources(argument));
+    let outcomes: Vec<_> = sources.map(|source| look_at(source, Strictness::Strict, features)).collect();
+    if outcomes.iter().any(|outcome| outcome.verdict() != Verdict::Valid) {
+        return Err(text::render(&outcomes, Style::Plain));
+    }
+    let warnings =
+        outcomes.iter().filter_map(|outcome| outcome.result.as_ref().ok()).flat_map(|report| &report.warnings);
+    let warnings = warnings.map(|problem| format!("warning: {problem}\n")).collect();
+    let pods = outcomes.into_iter().flat_map(|Outcome { file, result }| {
+        let pods = result.map(|report| report.pods).unwrap_or_default();
+        pods.into_iter().map(move |pod| (file.clone(), pod))
+    });
+    Ok((pods.collect(), warnings))
+}
+
+fn look_at(source: Source, strictness: Strictness, features: &Features) -> Outcome {
+    let file = source.origin.name().to_owned();
+    let result = source.bytes.map(|bytes| read_manifest(&bytes, &source.origin, strictness, features));
+    Outcome { file, result }
+}
+
+// === impl Outcome ===
+
+impl Outcome {
+    fn verdict(&self) -> Verdict {
+        match &self.result {
+            Err(_) => Verdict::Unreadable,
+            Ok(report) if report.is_ok() => Verdict::Valid,
+            Ok(_) => Verdict::Invalid,
+        }
+    }
+}
+
+// === impl Verdict ===
+
+impl From<Verdict> for ExitCode {
+    fn from(verdict: Verdict) -> Self {
+        Self::from(match verdict {
+            Verdict::Valid => 0,
+            Verdict::Invalid => 1,
+            Verdict::Unreadable => 2,
+        })
+    }
+}
