@@ -9,10 +9,10 @@ use crate::ids::{self, Id};
 pub struct Behaviour {
     /// Its id.
     pub id: Id,
-    /// The line of the list it stands in.
+    /// Its line in the list.
     pub line: usize,
-    /// The kinds of tests that have to name it today. None if it waits for a part that does not exist yet, is a choice
-    /// that other behaviours carry out, or belongs to another component.
+    /// The kinds of tests that have to name it today. Empty if it needs a part that does not exist yet, is a decision that
+    /// other behaviours implement, or belongs to another component.
     pub tested: BTreeSet<Tested>,
 }
 
@@ -32,7 +32,7 @@ pub enum Tested {
 /// The parts of keelet that a pending behaviour may wait for.
 const DOORS: [&str; 3] = ["runtime", "cluster", "gates"];
 
-/// Reads the list. What is wrong with it comes back as sentences for people.
+/// Reads the list. Its faults are returned as sentences for people.
 pub fn read(markdown: &str) -> (BTreeMap<Id, Behaviour>, Vec<String>) {
     let mut list = BTreeMap::new();
     let mut faults = Vec::new();
@@ -45,17 +45,17 @@ pub fn read(markdown: &str) -> (BTreeMap<Id, Behaviour>, Vec<String>) {
             continue;
         };
         if statement.is_empty() {
-            faults.push(format!("line {line}: {id} states nothing"));
+            faults.push(format!("line {line}: {id} has no statement"));
         }
         let tested = tested(place).unwrap_or_else(|| {
-            faults.push(format!("line {line}: {id} says {place:?}, which is no place to test"));
+            faults.push(format!("line {line}: {id} has the kind {place:?}, which is not a kind of test"));
             BTreeSet::new()
         });
         if tested.iter().eq([&Tested::Soak]) {
             faults.push(format!("line {line}: {id} has no test that runs without `make soak`"));
         }
         if let Some(earlier) = list.insert(id.clone(), Behaviour { id: id.clone(), line, tested }) {
-            faults.push(format!("line {line}: {id} stands in line {} already", earlier.line));
+            faults.push(format!("line {line}: {id} is already in line {}", earlier.line));
         }
     }
     faults.extend(gaps(&list));
@@ -84,7 +84,7 @@ fn tested(place: &str) -> Option<BTreeSet<Tested>> {
     Some(parts?.into_iter().flatten().collect())
 }
 
-/// Numbers that a family leaves out: a row that was forgotten.
+/// Ids that are missing in a family: a forgotten row.
 fn gaps(list: &BTreeMap<Id, Behaviour>) -> Vec<String> {
     let mut highest: BTreeMap<&str, u32> = BTreeMap::new();
     for id in list.keys() {
@@ -94,7 +94,7 @@ fn gaps(list: &BTreeMap<Id, Behaviour>) -> Vec<String> {
     let wanted = highest.into_iter().flat_map(|(family, last)| {
         (1..=last).map(|number| Id { family: family.to_owned(), number, suffix: String::new() })
     });
-    wanted.filter(|id| !list.contains_key(id)).map(|id| format!("{id} is left out")).collect()
+    wanted.filter(|id| !list.contains_key(id)).map(|id| format!("{id} is missing")).collect()
 }
 
 #[cfg(test)]
@@ -126,11 +126,11 @@ mod tests {
         assert_eq!(
             faults,
             [
-                "line 3: VEC-1 says \"somewhere\", which is no place to test",
-                "line 4: VEC-1 stands in line 3 already",
-                "line 5: VEC-4 states nothing",
-                "VEC-2 is left out",
-                "VEC-3 is left out",
+                "line 3: VEC-1 has the kind \"somewhere\", which is not a kind of test",
+                "line 4: VEC-1 is already in line 3",
+                "line 5: VEC-4 has no statement",
+                "VEC-2 is missing",
+                "VEC-3 is missing",
             ]
         );
     }

@@ -3,18 +3,18 @@
 /// A link from one document to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// The line it stands in.
+    /// Its line.
     pub line: usize,
-    /// The file it leads to; empty for the document itself.
+    /// Its target file; empty for the document itself.
     pub path: String,
-    /// The heading it leads to; empty for the top.
+    /// Its target heading; empty for the top.
     pub anchor: String,
 }
 
 /// A promise and what enforces it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Promise {
-    /// The line it stands in.
+    /// Its line.
     pub line: usize,
     /// What enforces it.
     pub enforced: Enforced,
@@ -25,13 +25,13 @@ pub struct Promise {
 pub enum Enforced {
     /// These tests, each as `crate directory::test name`.
     By(Vec<(String, String)>),
-    /// Nothing yet, and it says so.
+    /// Nothing yet, marked as pending.
     Pending,
-    /// Nothing, and it does not say so.
+    /// Nothing, and it is not marked as pending.
     Unsaid,
 }
 
-/// The links in a document that lead to a file of the project.
+/// The links in a document to files of the project.
 pub fn links(markdown: &str) -> Vec<Link> {
     let mut links = Vec::new();
     for (line, text) in prose(markdown) {
@@ -112,7 +112,7 @@ fn prose(markdown: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The line without what stands in backticks.
+/// The line without its code spans.
 fn without_code(text: &str) -> String {
     text.split('`').step_by(2).collect()
 }

@@ -1,7 +1,7 @@
-//! Holds the project's documents against its tests.
+//! Compares the project's documents with its tests.
 //!
 //! `docs/behaviours.md` lists the behaviours that keelet keeps, each with an id. A test names the ids it shows in its
-//! doc comment. What comes in here is text (a document, a source file), what goes out is what it says:
+//! doc comment. The input is text (a document, a source file), the output its content:
 //! [`ids`] finds ids in prose, [`behaviours`] reads the list, [`rust_tests`] reads test functions out of Rust source,
 //! [`documents`] reads links and promises out of Markdown. The comparison itself is the integration test
 //! `tests/project.rs`; nothing else uses this crate.

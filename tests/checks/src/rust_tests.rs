@@ -1,9 +1,9 @@
-//! Test functions in Rust source, with what their doc comments say.
+//! Test functions in Rust source, with their doc comments.
 //!
-//! Line by line and without a parser: rustfmt sees to it that an attribute, a doc comment and a `fn` each begin a line.
-//! A `#[test]` inside `proptest!` looks like any other. A macro whose name ends in `tests` or `cases` is taken for a
+//! Line by line and without a parser: rustfmt guarantees that an attribute, a doc comment and a `fn` each begin a line.
+//! A `#[test]` inside `proptest!` looks like any other. A macro whose name ends in `tests` or `cases` is read as a
 //! table of tests: each of its entries with a doc comment counts as one. In a binary without the standard harness a test is
-//! a function that tells whether it was [shown](CASE); the compiler complains if no table names it. Ignored tests are
+//! a function that returns whether it was [shown](CASE); the compiler warns if no table names it. Ignored tests are
 //! marked, with the command that runs them if they name one: `make test` does not run them.
 
 /// A test function, or an entry of a table of tests.
@@ -11,7 +11,7 @@
 pub struct Test {
     /// Its name.
     pub name: String,
-    /// The line its name stands in.
+    /// The line of its name.
     pub line: usize,
     /// Its doc comment.
     pub doc: String,
@@ -25,7 +25,7 @@ pub enum Runs {
     /// With every other test.
     #[default]
     Always,
-    /// Ignored; `make soak` runs it, as the reason of its `ignore` says.
+    /// Ignored; `make soak` runs it, according to the reason of its `ignore`.
     InSoak,
     /// Ignored; `make e2e` runs it, likewise.
     InE2e,
@@ -33,16 +33,16 @@ pub enum Runs {
     Never,
 }
 
-/// How the head of a test ends that the standard harness does not run.
+/// The end of the signature of a test that the standard harness does not run.
 const CASE: &str = "-> Shown {";
 
-/// What stands directly before an item.
+/// The attributes and doc comment directly before an item.
 #[derive(Default)]
 struct Preamble {
     doc: String,
     is_test: bool,
     runs: Runs,
-    /// Brackets of an attribute that goes over several lines.
+    /// Open brackets of an attribute over several lines.
     open: i32,
 }
 
@@ -111,7 +111,7 @@ fn leading_name(code: &str) -> &str {
 // === impl Runs ===
 
 impl Runs {
-    /// When a test runs that has this attribute. The reason ends with the command.
+    /// When a test with this attribute runs. The reason ends with the command.
     fn of_ignored(attribute: &str) -> Self {
         let reason = attribute.split('"').nth(1).unwrap_or_default();
         match reason {

@@ -23,11 +23,11 @@ const PEERS: &str = "e2e";
 /// those that are ignored there.
 const NODE: &str = "crates/keelet/tests/node/";
 
-/// A test of the project and where it stands.
+/// A test of the project and its location.
 struct Found {
     /// The package's directory under `crates/` or `tests/`.
     krate: String,
-    /// The file, seen from the root.
+    /// The file, relative to the root.
     file: String,
     test: rust_tests::Test,
 }
@@ -35,8 +35,8 @@ struct Found {
 #[test]
 fn the_list_of_behaviours_is_sound() {
     let (list, faults) = read_list();
-    assert!(!list.is_empty(), "{LIST} lists no behaviour at all");
-    complain(&faults, &format!("{LIST} is not sound"));
+    assert!(!list.is_empty(), "{LIST} has no behaviours");
+    complain(&faults, &format!("{LIST} is invalid"));
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn every_behaviour_that_should_have_a_test_has_one() {
         faults.extend(missing.map(|kind| format!("{id}: {kind:?} ({LIST}:{line})")));
     }
     let advice = "no test names these behaviours. Put the id into the doc comment of the test that shows it \
-                  (`/// PROBE-13`), or say in the list what the behaviour waits for";
+                  (`/// PROBE-13`), or mark the behaviour as pending in the list";
     complain(&faults, advice);
 }
 
@@ -70,7 +70,7 @@ fn a_behaviour_that_is_shown_with_real_peers_says_so() {
             let silent = ids::find(&found.test.doc).into_iter().filter(|id| !says_so(id));
             faults.extend(silent.map(|id| format!("{id} in {} ({}:{})", found.test.name, found.file, found.test.line)));
         }
-        complain(&faults, &format!("{LIST} does not say {word} for these ids"));
+        complain(&faults, &format!("these ids need the kind {word} in {LIST}"));
     }
 }
 
@@ -102,7 +102,7 @@ fn every_id_in_a_test_is_in_the_list() {
             }
         }
     }
-    complain(&faults, &format!("{LIST} does not know these ids"));
+    complain(&faults, &format!("these ids are not in {LIST}"));
 }
 
 #[test]
@@ -118,15 +118,15 @@ fn every_promise_names_a_test_that_exists() {
             let place = format!("{document}:{}", promise.line);
             match promise.enforced {
                 Enforced::Pending => {}
-                Enforced::Unsaid => faults.push(format!("{place} names no test and does not say pending")),
+                Enforced::Unsaid => faults.push(format!("{place} names no test and is not marked as pending")),
                 Enforced::By(tests) => {
                     let gone = tests.into_iter().filter(|test| !known.contains(test));
-                    faults.extend(gone.map(|(krate, name)| format!("{place}: there is no test {name} in {krate}")));
+                    faults.extend(gone.map(|(krate, name)| format!("{place}: test {name} not found in {krate}")));
                 }
             }
         }
     }
-    complain(&faults, "promises without what should enforce them");
+    complain(&faults, "promises that no test enforces");
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn every_link_leads_somewhere() {
             let beside = document.parent().expect("a document is in a directory");
             let target = if link.path.is_empty() { document.clone() } else { normal(&beside.join(&link.path)) };
             if !target.starts_with(&root) || !target.exists() {
-                faults.push(format!("{place}: there is no {}", link.path));
+                faults.push(format!("{place}: {} not found", link.path));
             } else if !link.anchor.is_empty() {
                 let found = documents.get(&target).is_some_and(|text| documents::anchors(text).contains(&link.anchor));
                 if !found {
@@ -153,14 +153,14 @@ fn every_link_leads_somewhere() {
             }
         }
     }
-    complain(&faults, "links that lead nowhere");
+    complain(&faults, "broken links");
 }
 
 // === impl Found ===
 
 impl Found {
-    /// The kinds of test it is. One that is ignored is none (law 5), unless it names the command that runs it and stands where
-    /// that command looks: then it is that kind and no other.
+    /// The kinds of test it is. An ignored test has no kind (law 5), unless it names the command that runs it and is in the
+    /// package that the command runs: then it has that kind only.
     fn shows(&self) -> &'static [Tested] {
         let (in_e2e, in_node) = (self.krate == PEERS, self.file.starts_with(NODE));
         match self.test.runs {
@@ -182,7 +182,7 @@ fn read_list() -> (BTreeMap<Id, Behaviour>, Vec<String>) {
     behaviours::read(&read(LIST))
 }
 
-/// Every test of the workspace but those of this crate, whose sources quote tests as examples.
+/// Every test of the workspace except those of this crate, whose sources quote tests as examples.
 fn tests() -> Vec<Found> {
     let mut found = Vec::new();
     for packages in ["crates", "tests"].map(|name| root().join(name)) {
@@ -227,7 +227,7 @@ fn read(name: &str) -> String {
     fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// The path seen from the root, for messages.
+/// The path relative to the root, for messages.
 fn shown(path: &Path) -> String {
     path.strip_prefix(root()).unwrap_or(path).display().to_string()
 }

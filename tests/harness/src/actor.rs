@@ -1,7 +1,7 @@
-//! Containers that do what a test tells them.
+//! Containers that a test controls.
 //!
-//! An actor writes into the diary when it starts (`start POD.NAME`), when it is told to stop (`term POD.NAME`) and when it
-//! ends by itself (`end POD.NAME`). It ends when [`Node::exit`](crate::Node::exit) says so. It needs bash, and perl where it
+//! An actor writes into the diary when it starts (`start POD.NAME`), when it gets SIGTERM (`term POD.NAME`) and when it
+//! exits by itself (`end POD.NAME`). It exits on [`Node::exit`](crate::Node::exit). It needs bash, and perl where it
 //! serves pages; each request is in the diary (`asked PATH POD.NAME`).
 
 use std::fmt;
@@ -15,9 +15,9 @@ pub struct Actor {
     fields: Vec<String>,
 }
 
-/// The beginning of every actor: who it is, the diary, and naps that need no process. Once it has written that it started,
-/// it does what it is told; who tells it to stop before that is heard afterwards. (Kubernetes takes two dollars for one, so the
-/// shell's number has its longer name.)
+/// The beginning of every actor: its name, the diary, and naps that need no process. Once it has written that it started,
+/// it handles signals; an earlier SIGTERM is handled then. (Kubernetes expands two dollars to one, so the shell's PID has its
+/// longer name.)
 const BEGINNING: &str = r#"
 cd /ctl; me=$HOSTNAME.@
 say() { echo "$1 $me" >>diary; }
@@ -62,7 +62,7 @@ perl -MIO::Socket::INET -e '
     }' "$me" &
 "#;
 
-/// HTTP/2 in the clear on port 5000: health for gRPC, 200 for others. `POD.NAME.unwell` makes it say NOT_SERVING.
+/// HTTP/2 in the clear on port 5000: health for gRPC, 200 for others. `POD.NAME.unwell` makes it answer NOT_SERVING.
 const GRPC: &str = r#"
 perl -MIO::Socket::INET -e '
     sub frame { my ($kind, $flags, $stream, $body) = @_; substr(pack("N", length $body), 1) . pack("CCN", $kind, $flags, $stream) . $body }
@@ -98,13 +98,13 @@ perl -MIO::Socket::INET -e '
 // === impl Actor ===
 
 impl Actor {
-    /// An actor that runs until it is told to end, and ends well when it is told to stop.
+    /// An actor that runs until the test ends it, and exits with 0 on SIGTERM.
     pub fn new(name: &str) -> Self {
         Self { name: name.to_owned(), first: String::new(), on_term: "exit 0".to_owned(), fields: Vec::new() }
     }
 
-    /// What it does first, in bash: `$life` is the number of its life, `await FILE` waits for a file, `say WORD` writes
-    /// into the diary, `hear LINE [TIMES]` waits until a line is there (so often).
+    /// Its first commands, in bash: `$life` is the number of its instance, `await FILE` waits for a file, `say WORD` writes
+    /// into the diary, `hear LINE [TIMES]` waits until the diary has a line (so many times).
     #[must_use]
     pub fn does(mut self, script: &str) -> Self {
         self.first += script;
@@ -112,14 +112,14 @@ impl Actor {
         self
     }
 
-    /// What it does when it is told to stop, instead of ending well.
+    /// Its commands on SIGTERM, instead of exiting with 0.
     #[must_use]
     pub fn on_term(mut self, script: &str) -> Self {
         script.clone_into(&mut self.on_term);
         self
     }
 
-    /// Serves pages on port 8080, as told with files.
+    /// Serves pages on port 8080, controlled by files.
     #[must_use]
     pub fn serves_pages(self) -> Self {
         self.does(PAGES)

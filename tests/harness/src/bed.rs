@@ -1,4 +1,4 @@
-//! A machine of its own for each test.
+//! A separate machine for each test.
 //!
 //! A test calls [`run`]. That starts the test binary once more, with this one test, inside private namespaces (`bed.sh`),
 //! and there the body of the test runs.
@@ -18,11 +18,11 @@ use crate::{Node, Place, Runs};
 /// How many machines there are at once. Tests mostly wait, but agents and containers take their share of small machines.
 const AT_ONCE: usize = 4;
 
-/// A test that hangs must not hang the rest; it has deadlines of its own below this one. Those that are ignored unless
-/// asked for may take long.
+/// A test that hangs must not hang the rest; it has its own, shorter deadlines. Tests that are ignored by default may take
+/// long.
 const LIMIT: Duration = Duration::from_secs(1800);
 
-/// How `bed.sh` says that the machine cannot be made.
+/// The exit status of `bed.sh` if the machine cannot be created.
 const SKIPPED: u8 = 77;
 
 const NOT_ROOT: &str = "it needs root";
@@ -31,7 +31,7 @@ const DIRECTORY: &str = "KEELET_NODE_DIR";
 
 static FREE: (Mutex<usize>, Condvar) = (Mutex::new(AT_ONCE), Condvar::new());
 
-/// Runs a test on a machine of its own, with an embedded runtime. The binary is keelet's, unless `KEELET_NODE_BINARY`
+/// Runs a test on a separate machine, with an embedded runtime. The binary is keelet's, unless `KEELET_NODE_BINARY`
 /// names another.
 ///
 /// # Panics
@@ -51,7 +51,7 @@ pub fn run<T: AsyncFnOnce(&mut Node)>(binary: &str, test: T) {
     }
 }
 
-/// What became of a program that wants a machine of its own.
+/// The state of a program that needs a separate machine.
 #[derive(Debug)]
 pub enum Entered {
     /// It is on one.
@@ -62,7 +62,7 @@ pub enum Entered {
     Not(String),
 }
 
-/// Runs this program once more, on a machine of its own, and says there where that is.
+/// Runs this program once more, on a separate machine, and returns its directory there.
 pub fn enter(binary: &str) -> Entered {
     if let Some(place) = inside(binary) {
         return Entered::Inside(place);
@@ -73,7 +73,7 @@ pub fn enter(binary: &str) -> Entered {
     let ran = env::current_exe().and_then(|program| block_on(async { machine(&program).status().await }));
     match ran.map(|status| status.code()) {
         Ok(Some(code)) => Entered::Left(u8::try_from(code).map_or(ExitCode::FAILURE, |code| match code {
-            // The script has said why.
+            // The script has printed the reason.
             SKIPPED => ExitCode::SUCCESS,
             code => ExitCode::from(code),
         })),
@@ -82,7 +82,7 @@ pub fn enter(binary: &str) -> Entered {
     }
 }
 
-/// Where this process is, if that is on a machine of its own.
+/// The directory of this process, if it is on a separate machine.
 fn inside(binary: &str) -> Option<Place> {
     let binary = env::var("KEELET_NODE_BINARY").unwrap_or_else(|_| binary.to_owned());
     Some(Place {
@@ -93,9 +93,9 @@ fn inside(binary: &str) -> Option<Place> {
     })
 }
 
-/// A program on a machine of its own.
+/// A program on a separate machine.
 fn machine(program: &Path) -> Command {
-    // A program that is killed takes its machines along.
+    // The machines of a program end when it is killed.
     let mut command = Command::new("setpriv");
     command
         .args(["--pdeathsig", "TERM", "bash", "-c", SCRIPT, "bed.sh", "outside"])
@@ -107,7 +107,7 @@ fn machine(program: &Path) -> Command {
     command
 }
 
-/// What the test said on a machine of its own, also if it was skipped there; or how it failed.
+/// The output of the test on a separate machine, also if it was skipped there; or how it failed.
 async fn outside(name: &str) -> Result<String, String> {
     let failed = |error: std::io::Error| error.to_string();
     let test = env::current_exe().map_err(failed)?;

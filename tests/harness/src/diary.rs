@@ -7,13 +7,13 @@ use crate::{Node, eventually};
 // === impl Node ===
 
 impl Node {
-    /// Makes a file in it, in one step.
+    /// Creates a file in it atomically.
     pub fn write(&self, name: &str, text: &str) {
         fs::write(self.path("ctl.new"), text).expect("a file");
         fs::rename(self.path("ctl.new"), self.path("ctl").join(name)).expect("a file in its place");
     }
 
-    /// Makes an empty file in it.
+    /// Creates an empty file in it.
     pub fn touch(&self, name: &str) {
         self.write(name, "");
     }
@@ -23,12 +23,12 @@ impl Node {
         fs::remove_file(self.path("ctl").join(name)).expect("a file");
     }
 
-    /// Tells an [actor](crate::Actor) to end.
+    /// Makes an [actor](crate::Actor) exit.
     pub fn exit(&self, pod: &str, container: &str, code: i32) {
         self.write(&format!("{pod}.{container}.exit"), &format!("{code}\n"));
     }
 
-    /// What containers wrote down, line by line.
+    /// The lines that containers wrote.
     pub fn diary(&self) -> Vec<String> {
         let text = fs::read(self.path("ctl/diary")).expect("a diary");
         String::from_utf8_lossy(&text).lines().map(str::to_owned).collect()
@@ -39,12 +39,12 @@ impl Node {
         self.diary().iter().filter(|found| *found == line).count()
     }
 
-    /// How often containers of a pod have started, as they themselves wrote down.
+    /// How often containers of a pod have started, according to the diary.
     pub fn starts<const N: usize>(&self, pod: &str, names: [&str; N]) -> [usize; N] {
         names.map(|name| self.times(&format!("start {pod}.{name}")))
     }
 
-    /// Where in the diary a line is first.
+    /// The first position of a line in the diary.
     #[track_caller]
     pub fn first(&self, line: &str) -> usize {
         let diary = self.diary();

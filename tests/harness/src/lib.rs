@@ -1,12 +1,12 @@
 //! Nodes for tests with real containers.
 //!
-//! - [`Node`] is a directory of manifests, an agent process that a test may kill and start again, and what can be seen of
+//! - [`Node`] is a directory of manifests, an agent process that a test may kill and start again, and the observed state of
 //!   its pods. It runs on a containerd or on the embedded runtime ([`Runs`]).
-//! - [`Seen`] is a pod as the ledger has it beside the pod as the runtime has it. On the embedded runtime that second
-//!   look is at files and processes, not at what the runtime says of itself.
-//! - [`bed`] gives a test a machine of its own: private mounts, network, processes and cgroups.
-//! - [`Actor`] is a container that does what a test tells it while it runs, and writes a diary.
-//! - [`Remains`] is what pods could leave behind on such a machine.
+//! - [`Seen`] is a pod's state in the ledger beside its state in the runtime. On the embedded runtime the latter is read
+//!   from files and processes, not from the runtime's own answers.
+//! - [`bed`] gives each test its own machine: private mounts, network, PIDs and cgroups.
+//! - [`Actor`] is a container that a test controls while it runs, and that writes a diary.
+//! - [`Remains`] lists resources that pods could leave behind on such a machine.
 
 pub mod bed;
 

@@ -1,4 +1,4 @@
-//! An agent, and what can be seen of its pods.
+//! An agent, and the observed state of its pods.
 
 use std::{
     cell::RefCell,
@@ -22,10 +22,10 @@ use crate::{
 /// How much of the agent's log a failed test shows.
 const LOG_LINES: usize = 80;
 
-/// How often to look at a ledger that is being removed file by file.
+/// How often to read a ledger that is being removed file by file.
 const GLANCES: usize = 1000;
 
-/// Where a node is, and what it runs on.
+/// The directory of a node, its binary and its runtime.
 #[derive(Clone, Debug)]
 pub struct Place {
     /// An empty directory.
@@ -45,7 +45,7 @@ pub struct Node {
     /// More arguments for the agent.
     arguments: Vec<String>,
     agent: Option<Child>,
-    /// What there was before any pod.
+    /// The resources that existed before any pod.
     pub(crate) before: Remains,
     /// UIDs of pods by name, as far as they were needed.
     uids: RefCell<BTreeMap<String, String>>,
@@ -65,12 +65,12 @@ impl Node {
         node
     }
 
-    /// Where on the node something of the test is.
+    /// The path of a file of the test.
     pub fn path(&self, name: &str) -> PathBuf {
         self.place.directory.join(name)
     }
 
-    /// Asks for a pod. `IMAGE` in the manifest is the image of the place, `CTL` a directory for test and containers.
+    /// Writes the manifest of a pod. `IMAGE` in the manifest is the image of the place, `CTL` a directory for test and containers.
     pub fn want(&self, pod: &str, manifest: &str) {
         self.uids.borrow_mut().remove(pod);
         let text = manifest.replace("IMAGE", &self.place.image).replace("CTL", &self.path("ctl").display().to_string());
@@ -79,7 +79,7 @@ impl Node {
         fs::rename(whole, self.manifest(pod)).expect("a manifest in its place");
     }
 
-    /// Asks for a pod no more.
+    /// Removes the manifest of a pod.
     pub fn want_no_more(&self, pod: &str) {
         fs::remove_file(self.manifest(pod)).expect("a manifest");
     }
@@ -120,7 +120,7 @@ impl Node {
         self.agent = Some(command.spawn().expect("keelet"));
     }
 
-    /// A command of keelet that asks this node's agent. It ends with the test.
+    /// A command of keelet against this node's agent. It ends with the test.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.place.binary);
         command
@@ -138,13 +138,13 @@ impl Node {
         fs::write(path, text).expect("a file");
     }
 
-    /// Tells the agent to look at its configuration again.
+    /// Sends the agent SIGHUP: it reads its configuration again.
     pub fn reload(&self) {
         let id = self.agent().expect("an agent that runs");
         kill_process(pid(id), Signal::HUP).expect("a signal");
     }
 
-    /// Kills the agent without a warning.
+    /// Kills the agent with SIGKILL.
     pub async fn kill(&mut self) {
         let mut agent = self.agent.take().expect("an agent");
         let ended = agent.try_wait().expect("the agent can be asked");
@@ -152,33 +152,33 @@ impl Node {
         agent.kill().await.expect("the agent dies");
     }
 
-    /// Asks the agent to stop and waits until it has.
+    /// Sends the agent SIGTERM and waits until it has exited.
     pub async fn terminate(&mut self) -> ExitStatus {
         let mut agent = self.agent.take().expect("an agent");
         kill_process(pid(agent.id().expect("a running agent")), Signal::TERM).expect("the agent can be told");
         tokio::time::timeout(Duration::from_secs(60), agent.wait()).await.expect("the agent stops").expect("a status")
     }
 
-    /// Waits until the agent has ended by itself.
+    /// Waits until the agent has exited by itself.
     pub async fn ended(&mut self) -> ExitStatus {
         let mut agent = self.agent.take().expect("an agent");
         tokio::time::timeout(Duration::from_secs(60), agent.wait()).await.expect("the agent ends").expect("a status")
     }
 
-    /// The process of the agent that runs.
+    /// The PID of the running agent.
     pub fn agent(&self) -> Option<u32> {
         self.agent.as_ref().and_then(Child::id)
     }
 
-    /// What the agents have said.
+    /// The log of all agents so far.
     pub fn log(&self) -> String {
         fs::read_to_string(self.path("agent.log")).unwrap_or_default()
     }
 }
 
-/// What is seen of pods.
+/// The observed state of pods.
 impl Node {
-    /// What the ledger has of a pod.
+    /// A pod's state in the ledger.
     pub fn recovered(&self, pod: &str) -> Option<Recovered> {
         let boot_id: BootId =
             fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("a boot ID").parse().expect("a boot ID");
@@ -189,7 +189,7 @@ impl Node {
             None => Snapshot::take(&durable, &volatile, boot_id),
         };
         let mut snapshot = take();
-        // The files of a pod are removed one after the other, and whoever looks meanwhile misses some.
+        // The files of a pod are removed one after the other, and a read in between misses some.
         for _ in 0..GLANCES {
             if snapshot.losses.is_empty() {
                 break;
@@ -204,7 +204,7 @@ impl Node {
         Some(found)
     }
 
-    /// What the ledger and the runtime have of a pod.
+    /// A pod's state in the ledger and in the runtime.
     pub async fn see(&self, pod: &str) -> Result<Seen, String> {
         let found = self.recovered(pod).ok_or("the ledger does not know the pod")?;
         let durable = found.evidence.durable;
@@ -258,7 +258,7 @@ impl Node {
         self.pod_when(pod, "Ready", Seen::is_ready).await
     }
 
-    /// Waits until nothing is known of a pod any more.
+    /// Waits until the ledger has nothing of the pod.
     pub async fn gone(&self, pod: &str) {
         eventually(&format!("{pod} to be gone"), async || match self.recovered(pod) {
             None => Ok(()),
@@ -267,7 +267,7 @@ impl Node {
         .await;
     }
 
-    /// Waits until every pod that is still wanted is gone with whatever belonged to it, and nothing is left behind.
+    /// Removes all manifests and waits until every pod is deleted and no resource is left behind.
     pub async fn leaves_nothing(&self) {
         for manifest in fs::read_dir(self.path("manifests")).expect("a directory").flatten() {
             fs::remove_file(manifest.path()).expect("a manifest");
@@ -298,9 +298,9 @@ impl Node {
     }
 }
 
-/// What a test does to containers and their keepers.
+/// Actions of a test on containers, shims and pause processes.
 impl Node {
-    /// Runs a script in a container of a pod; what it said.
+    /// Runs a script in a container of a pod; its output.
     pub async fn run_in(&self, seen: &Seen, container: &str, script: &str) -> String {
         let command = ["sh", "-c", script].map(String::from);
         let (code, out, err) = match &self.place.runtime {
@@ -313,7 +313,7 @@ impl Node {
                 let target = seen.pid(container).to_string();
                 let mut enter = Command::new("nsenter");
                 enter.args(["--target", &target, "--mount", "--pid", "--net", "--ipc", "--uts"]);
-                // A pod's own users, who can be joined by whoever is not one of them.
+                // The pod's user namespace, which only a process outside of it can join.
                 let users = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/user")).expect("a process");
                 if users(&target) != users("self") {
                     enter.arg("--user");
@@ -332,7 +332,7 @@ impl Node {
         signal(seen.pid(container), Signal::KILL);
     }
 
-    /// Waits until nothing is left of a container's process: one that has said its last word may take a moment more.
+    /// Waits until a container's process is gone: one that has written its last line may take a moment more.
     pub async fn buried(&self, seen: &Seen, container: &str) {
         let process = Path::new("/proc").join(seen.pid(container).to_string());
         eventually(&format!("{container} to be buried"), async || {
@@ -341,12 +341,12 @@ impl Node {
         .await;
     }
 
-    /// Kills the process that holds a pod's namespaces.
+    /// Kills the pause process of a pod.
     pub fn kill_pause(&self, seen: &Seen) {
         signal(seen.sandbox().pause.expect("a process"), Signal::KILL);
     }
 
-    /// Cgroups in a pod's sandbox whose containers the runtime does not know any more.
+    /// Cgroups in a pod's sandbox of containers that the runtime has removed.
     pub fn stray_cgroups(&self, seen: &Seen) -> Vec<String> {
         let sandbox = format!("/{}/", seen.sandbox().id);
         let known = |name: &str| seen.containers.iter().any(|container| container.id == name);
@@ -366,10 +366,10 @@ impl Node {
         runtime::shim(&sandbox.id).filter(|pid| Some(*pid) != sandbox.pause)
     }
 
-    /// Kills every process that is a shim's, or the holder of a pod's namespaces.
+    /// Kills every shim and every pause process.
     pub fn kill_shims(&self) {
         for process in processes::all().iter().filter(|process| process.command.contains(" shim ")) {
-            // It may have just ended.
+            // It may have just exited.
             let _ = kill_process(pid(process.pid), Signal::KILL);
         }
     }

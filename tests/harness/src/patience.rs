@@ -1,12 +1,12 @@
-//! Waiting for what has to happen.
+//! Waiting for events with a deadline.
 
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-/// How long to wait for something that has to happen. Only a net: a healthy machine needs a fraction of it.
+/// How long to wait for an event. Only a safety net: a healthy machine needs a fraction of it.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How many times that, on a machine whose processor is a program.
+/// The factor for a machine with an emulated processor.
 const SLOWER: &str = "KEELET_SLOWER";
 
 /// How long to wait on this machine.
@@ -15,10 +15,10 @@ fn patience() -> Duration {
     PATIENCE.saturating_mul(slower.unwrap_or(1))
 }
 
-/// How often to look.
+/// The polling interval.
 const GLANCE: Duration = Duration::from_millis(50);
 
-/// Looks until there is something to see, and fails with what was seen last if that never happens.
+/// Polls until the check succeeds, and fails with its last error at the deadline.
 pub async fn eventually<T, W: std::fmt::Display>(what: &str, mut look: impl AsyncFnMut() -> Result<T, W>) -> T {
     let until = Instant::now() + patience();
     loop {

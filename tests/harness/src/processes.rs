@@ -1,4 +1,4 @@
-//! What /proc says.
+//! Processes from /proc.
 
 use std::{fs, path::Path};
 
@@ -10,7 +10,7 @@ pub(crate) struct Process {
     pub(crate) command: String,
 }
 
-/// All that live, by number. Those that only wait to be buried are not among them.
+/// All running processes by PID, without zombies.
 pub(crate) fn all() -> Vec<Process> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -27,7 +27,7 @@ fn of(pid: u32) -> Option<Process> {
     (stat.state != "Z" && stat.state != "X").then_some(Process { pid, parent: stat.parent, command })
 }
 
-/// Whether that very process lives: a number alone may have been given to another.
+/// Whether this very process runs: its PID alone may have been reused.
 pub(crate) fn lives(pid: u32, ticks: u64) -> bool {
     let stat = Stat::read(&Path::new("/proc").join(pid.to_string()));
     stat.is_some_and(|stat| stat.started == ticks && stat.state != "Z" && stat.state != "X")
@@ -48,7 +48,7 @@ impl Stat {
         let mut fields = text.rsplit_once(") ")?.1.split(' ');
         let state = fields.next()?.to_owned();
         let parent = fields.next()?.parse().ok()?;
-        // Field 22 of the line, of which two lie before the bracket and two have been read.
+        // Field 22 of the line; two fields are before the bracket and two have been read.
         let started = fields.nth(17)?.parse().ok()?;
         Some(Self { state, parent, started })
     }

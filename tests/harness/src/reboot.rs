@@ -1,4 +1,4 @@
-//! A node that goes down and comes back.
+//! Simulated reboots of a node.
 
 use std::fs;
 
@@ -7,27 +7,27 @@ use tokio::process::Command;
 
 use crate::{Node, Remains, eventually};
 
-/// What tells one boot from the next.
+/// The file that identifies a boot.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 // === impl Node ===
 
 impl Node {
-    /// Takes away what a reboot takes away: processes, mounts, cgroups, all that is kept until the next one; and the boot ID
-    /// is another. The node's bridge stays, which no agent can hold against it.
+    /// Removes what a reboot removes: processes, mounts, cgroups and the state directory; and changes the boot ID. The node's
+    /// bridge stays, which makes no difference to an agent.
     pub async fn reboot(&mut self) {
         self.kill().await;
         eventually("all processes to be gone", async || {
             let left = Remains::now().without(&self.before);
             let pids: Vec<_> = left.processes().collect();
             for pid in &pids {
-                // One that has just ended cannot be killed.
+                // A process that has just exited cannot be killed.
                 let _ = Pid::from_raw(pid.cast_signed()).map(|pid| kill_process(pid, Signal::KILL));
             }
             if pids.is_empty() { Ok(()) } else { Err(format!("{left:#?}")) }
         })
         .await;
-        // Threads of a process that counts as ended may take a moment more, and keep both busy.
+        // Threads of an exited process may take a moment more, and keep mounts and cgroups busy.
         eventually("mounts and cgroups to be gone", async || {
             let left = Remains::now().without(&self.before);
             // The inner ones first.
@@ -53,7 +53,7 @@ impl Node {
     }
 }
 
-/// Runs a program; what it said if it failed.
+/// Runs a program; its standard error if it failed.
 async fn said(program: &str, arguments: &[&str]) -> Result<(), String> {
     let output = Command::new(program).args(arguments).output().await.expect(program);
     let words = || format!("{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));

@@ -1,10 +1,10 @@
-//! What pods could leave behind on a machine: mounts, processes, cgroups, interfaces, addresses.
+//! Resources that pods could leave behind on a machine: mounts, processes, cgroups, interfaces, addresses.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
 use crate::processes;
 
-/// What there is, in words.
+/// The existing resources, as text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Remains {
     mounts: BTreeSet<String>,
@@ -20,7 +20,7 @@ const PARENT: &str = "/keelet";
 // === impl Remains ===
 
 impl Remains {
-    /// What there is now.
+    /// The resources that exist now.
     pub fn now() -> Self {
         let read = |file: &str| fs::read_to_string(file).unwrap_or_default();
         let mounts = read("/proc/self/mountinfo");
@@ -42,7 +42,7 @@ impl Remains {
         }
     }
 
-    /// What is here and not there.
+    /// The resources in this list that are not in the other.
     pub(crate) fn without(&self, other: &Self) -> Self {
         Self {
             mounts: &self.mounts - &other.mounts,

@@ -1,4 +1,4 @@
-//! What a runtime has of a pod: asked for over CRI, or looked up in its files and in /proc.
+//! A pod's state in the runtime: over CRI, or from the runtime's files and /proc.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::processes;
 
-/// What an agent runs its pods on.
+/// The runtime of an agent.
 #[derive(Clone, Debug)]
 pub enum Runs {
     /// A runtime behind a socket.
@@ -34,14 +34,14 @@ pub struct Sandbox {
     pub pause: Option<u32>,
 }
 
-/// A container, also one that has ended.
+/// A container, running or exited.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Container {
     /// Its ID.
     pub id: String,
     /// Its name in its pod.
     pub name: String,
-    /// How many there were before it.
+    /// Its attempt.
     pub attempt: u32,
     /// Whether it runs.
     pub running: bool,
@@ -52,7 +52,7 @@ pub struct Container {
 /// The label with the name of the pod.
 const POD: &str = "io.kubernetes.pod.name";
 
-/// What a runtime behind a socket says of a pod.
+/// A pod's state according to a runtime behind a socket.
 pub(crate) async fn asked(
     runtime: &keelet_cri::Runtime,
     pod: &str,
@@ -75,11 +75,11 @@ pub(crate) async fn asked(
     Ok((found, containers.collect()))
 }
 
-/// What the files of the embedded runtime and the processes of the machine say of a pod.
+/// A pod's state according to the files of the embedded runtime and the processes of the machine.
 pub(crate) fn looked_up(state: &Path, pod: &str) -> io::Result<(Vec<Sandbox>, Vec<Container>)> {
     let (mut sandboxes, mut containers) = (Vec::new(), Vec::new());
     for directory in below(&state.join("runtime/sandboxes")) {
-        // A directory without a record is a sandbox that is being made, or removed.
+        // A directory without a record is a sandbox that is being created or removed.
         let (Ok(config), Ok(record)) = (fs::read(directory.join("sandbox.pb")), json(&directory.join("record.json")))
         else {
             continue;
@@ -116,7 +116,7 @@ pub(crate) fn looked_up(state: &Path, pod: &str) -> io::Result<(Vec<Sandbox>, Ve
     Ok((sandboxes, containers))
 }
 
-/// The shim of a sandbox: of all processes that were started for it the one whose parent is another's.
+/// The shim of a sandbox: of all processes that were started for it the one whose parent is not one of them.
 pub(crate) fn shim(sandbox: &str) -> Option<u32> {
     let processes = processes::all();
     let of_it = |process: &processes::Process| {
@@ -125,7 +125,7 @@ pub(crate) fn shim(sandbox: &str) -> Option<u32> {
     let pids: Vec<_> = processes.iter().filter(|process| of_it(process)).map(|process| process.pid).collect();
     let first = |process: &&processes::Process| of_it(process) && !pids.contains(&process.parent);
     let mut found = processes.iter().filter(first);
-    // What lost its shim has the machine's first process for its parent; the holder of the pod's namespaces is no shim.
+    // Processes that lost their shim have PID 1 as their parent; the pause process is not a shim.
     found.next_back().map(|process| process.pid)
 }
 

@@ -1,4 +1,4 @@
-//! A pod as it is seen: in the ledger, and in the runtime.
+//! The observed state of a pod: in the ledger, and in the runtime.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use keelet_lifecycle::{
 
 use crate::{Container, Sandbox};
 
-/// A pod as the ledger and the runtime have it.
+/// A pod's state in the ledger and in the runtime.
 #[derive(Clone, Debug)]
 pub struct Seen {
     /// Its UID.
@@ -18,11 +18,11 @@ pub struct Seen {
     pub status: PodStatus,
     /// How many different statuses it has had.
     pub version: u64,
-    /// What changed in its life, the oldest first.
+    /// Its journal, the oldest entry first.
     pub journal: Vec<What>,
     /// Its sandboxes.
     pub sandboxes: Vec<Sandbox>,
-    /// Its containers, those that ended included.
+    /// Its containers, exited ones included.
     pub containers: Vec<Container>,
 }
 
@@ -30,7 +30,7 @@ pub struct Seen {
 
 /// The status.
 impl Seen {
-    /// Whether the pod takes traffic.
+    /// Whether the pod is Ready.
     pub fn is_ready(&self) -> bool {
         self.status.is_true(&ConditionType::Ready)
     }
@@ -46,19 +46,19 @@ impl Seen {
         self.status.container(name).map_or((false, false), |found| (found.started == Some(true), found.ready))
     }
 
-    /// Whether a container runs, as the status says.
+    /// Whether a container runs, according to the status.
     pub fn runs(&self, name: &str) -> bool {
         self.running_id(name).is_some()
     }
 
-    /// The ID of the instance that runs, as the status says.
+    /// The ID of the running instance, according to the status.
     pub fn running_id(&self, container: &str) -> Option<&str> {
         let status = self.status.container(container)?;
         let id = bare(status.container_id.as_deref()?);
         matches!(status.state, ContainerState::Running(_)).then_some(id)
     }
 
-    /// How often a container was restarted, as the status says.
+    /// The restart count of a container, according to the status.
     pub fn restarts(&self, container: &str) -> Option<u32> {
         self.status.container(container).map(|status| status.restart_count)
     }
@@ -68,21 +68,21 @@ impl Seen {
         names.map(|name| self.restarts(name).unwrap_or_default())
     }
 
-    /// How the previous life of a container ended.
+    /// How the previous instance of a container ended.
     #[track_caller]
     pub fn last(&self, name: &str) -> &Terminated {
         let last = self.container(name).last_state.terminated.as_ref();
         last.unwrap_or_else(|| panic!("{name} has no history: {:#?}", self.status))
     }
 
-    /// Exit code and reason of the previous life of a container.
+    /// Exit code and reason of the previous instance of a container.
     #[track_caller]
     pub fn history(&self, name: &str) -> (i32, &str) {
         let last = self.last(name);
         (last.exit_code, last.reason.as_str())
     }
 
-    /// How a container ended, if it is shown as ended.
+    /// How a container ended, if its state is terminated.
     pub fn ended(&self, name: &str) -> Option<&Terminated> {
         match &self.status.container(name)?.state {
             ContainerState::Terminated(ended) => Some(ended),
@@ -90,7 +90,7 @@ impl Seen {
         }
     }
 
-    /// What a container waits for, if it does.
+    /// The waiting reason of a container, if it is waiting.
     pub fn waits_for(&self, name: &str) -> Option<&str> {
         match &self.status.container(name)?.state {
             ContainerState::Waiting(waiting) => Some(&waiting.reason),
@@ -101,7 +101,7 @@ impl Seen {
 
 /// The journal.
 impl Seen {
-    /// Whether the pod has ended and nothing of it runs.
+    /// Whether the pod has terminated and none of its containers runs.
     pub fn is_over(&self) -> bool {
         self.status.phase.is_terminal() && self.running().is_empty()
     }
@@ -135,7 +135,7 @@ impl Seen {
         self.journal.iter().filter_map(of).collect()
     }
 
-    /// Where in the journal that stands first.
+    /// The first position in the journal that matches.
     #[track_caller]
     pub fn place_of(&self, what: &str, is: impl Fn(&What) -> bool) -> usize {
         self.journal.iter().position(is).unwrap_or_else(|| panic!("{what} is not in {:#?}", self.journal))
@@ -152,20 +152,20 @@ impl Seen {
         sandbox
     }
 
-    /// What runs in the runtime: the ID by name.
+    /// Containers that run in the runtime: the ID by name.
     pub fn running(&self) -> BTreeMap<&str, &str> {
         let running = self.containers.iter().filter(|found| found.running);
         running.map(|found| (found.name.as_str(), found.id.as_str())).collect()
     }
 
-    /// The process of a container that runs.
+    /// The PID of a running container.
     #[track_caller]
     pub fn pid(&self, name: &str) -> u32 {
         let pid = self.containers.iter().find_map(|found| found.pid.filter(|_| found.name == name));
         pid.unwrap_or_else(|| panic!("no process of {name}: {:#?}", self.containers))
     }
 
-    /// Whether the status says what the runtime has: what runs, in which attempt, at which address.
+    /// Whether status and runtime agree: on running containers, their attempts and the address.
     pub fn agrees(&self) -> Result<(), String> {
         let ready: Vec<_> = self.sandboxes.iter().filter(|sandbox| sandbox.ready).collect();
         let [sandbox] = ready[..] else {

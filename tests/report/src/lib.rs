@@ -1,8 +1,8 @@
-//! What tests tell whoever runs them.
+//! Reports of tests: skipped tests, and results of binaries without the standard harness.
 //!
-//! A test that lacks a real part (root, a program, a kernel) is not passed, and nobody may take it for that. The standard
-//! harness has no word for it and hides what passed tests print, so [`skipped`] goes around it, and `scripts/test` counts
-//! these lines. [`Tally`] is for test binaries without the standard harness: it ends with the line that runners read.
+//! A test whose requirements (root, a program, a kernel) are missing must not count as passed. The standard harness has no
+//! such result and hides the output of passed tests, so [`skipped`] bypasses its capture, and `scripts/test` counts these
+//! lines. [`Tally`] is for test binaries without the standard harness: it prints the closing line that runners parse.
 
 use std::fmt::Display;
 use std::io::{self, Write as _};
@@ -10,19 +10,19 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What stands between the name of a skipped test and the reason.
+/// The separator between the name of a skipped test and the reason.
 const BECAUSE: &str = ", because ";
 
-/// Says that this test is skipped, and why, whether or not its output is captured.
+/// Reports that this test is skipped, and why, whether or not its output is captured.
 pub fn skipped(reason: impl Display) {
     let thread = thread::current();
     // The line before may not have ended: with one thread the harness prints a test's name first.
     let line = format!("\nskipped: {}{BECAUSE}{reason}\n", thread.name().unwrap_or("a test"));
-    // Not by a macro, whose output is captured. There is nobody to tell if it cannot be said.
+    // Not by a macro, whose output is captured. A failed write cannot be reported anywhere.
     let _ = io::stderr().write_all(line.as_bytes());
 }
 
-/// Says in this test's name what a copy of it, running elsewhere, said of being skipped.
+/// Reports the skips in the output of a copy of this test that ran elsewhere, under this test's name.
 pub fn skipped_elsewhere(said: &str) {
     reasons(said).for_each(skipped);
 }
@@ -39,13 +39,13 @@ fn reasons(said: &str) -> impl Iterator<Item = &str> {
 pub enum Ended {
     /// It has shown what it is for.
     Passed,
-    /// It could not be tried, for this reason.
+    /// Its requirements are missing, for this reason.
     Skipped(String),
-    /// It has failed, and said this.
+    /// It has failed, with this output.
     Failed(String),
 }
 
-/// Counts the cases of a test binary that has no harness, and tells how each ended.
+/// Counts the cases of a test binary without the standard harness, and prints each result.
 #[derive(Debug)]
 pub struct Tally {
     began: Instant,
@@ -62,14 +62,14 @@ struct Count {
 // === impl Tally ===
 
 impl Tally {
-    /// Nothing has been tried yet.
+    /// An empty tally.
     #[expect(clippy::new_without_default, reason = "it notes the time, which no default does")]
     #[expect(clippy::disallowed_methods, reason = "how long real tests take is real time")]
     pub fn new() -> Self {
         Self { began: Instant::now(), count: Mutex::default() }
     }
 
-    /// Tells how a case ended.
+    /// Prints the result of a case.
     #[expect(clippy::print_stdout, reason = "the output of a test")]
     pub fn tell(&self, name: &str, ended: Ended) {
         let mut count = self.count.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -89,7 +89,7 @@ impl Tally {
         }
     }
 
-    /// Prints the closing line, as the standard harness prints it, and says whether all is well.
+    /// Prints the closing line in the format of the standard harness, and returns whether no case failed.
     #[expect(clippy::print_stdout, reason = "the output of a test")]
     #[expect(clippy::disallowed_methods, reason = "how long real tests take is real time")]
     pub fn close(self, filtered_out: usize) -> bool {
