@@ -132,6 +132,11 @@ pub(crate) fn parse_config(json: &[u8], what: &str) -> Result<Parsed, Error> {
 // === impl Image ===
 
 impl Image {
+    /// What pulls exactly this image again, or its ID where no registry has it.
+    pub fn pull_reference(&self) -> String {
+        self.digests.first().unwrap_or(&self.id).clone()
+    }
+
     /// A directory of the host as an image.
     pub(crate) fn of_directory(path: PathBuf) -> Self {
         Self {

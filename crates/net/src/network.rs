@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
@@ -11,7 +12,7 @@ use crate::bridge::{self, Bridge, OnceSaid};
 use crate::cni::{self, Cni, Found, NetworkList};
 use crate::firewall::{self, Family};
 use crate::kernel::Kernel;
-use crate::names::POD_INTERFACE;
+use crate::names::{self, POD_INTERFACE};
 use crate::pod::check_sandbox_id;
 use crate::store::{Progress, Record, Store, Via};
 use crate::{Attached, Error, PodNetwork, Settings, failpoint, threads};
@@ -97,6 +98,16 @@ impl Network {
     pub async fn attach(&self, pod: &PodNetwork) -> Result<Attached, Error> {
         let pod = pod.clone();
         self.work("keelet-net attach", move |inner| inner.attach(&pod)).await
+    }
+
+    /// The addresses that a sandbox was given, for a caller that lost them; none if that is not known any more.
+    ///
+    /// # Errors
+    ///
+    /// When that cannot be said.
+    pub async fn addresses(&self, sandbox_id: &str) -> Result<Vec<IpAddr>, Error> {
+        let sandbox = sandbox_id.to_owned();
+        self.work("keelet-net addresses", move |inner| inner.addresses(&sandbox)).await
     }
 
     /// Takes a sandbox's network away. Works any number of times, and without the namespace.
@@ -211,6 +222,18 @@ impl Inner {
             }
         }
         made
+    }
+
+    fn addresses(&self, sandbox: &str) -> Result<Vec<IpAddr>, Error> {
+        match self.store.lock()?.record(sandbox)?.map(|record| record.via) {
+            Some(Via::Bridge { ips }) => Ok(ips),
+            Some(Via::Cni { result, .. }) => Ok(cni::addresses(&result)),
+            // If the books are lost, the interface still knows.
+            None => threads::block_on(async {
+                let link = Kernel::open()?.link(&names::host_end(sandbox)).await?;
+                Ok(link.map(|link| names::addresses_in(&link.alias)).unwrap_or_default())
+            }),
+        }
     }
 
     fn detach(&self, sandbox: &str, netns: Option<&Path>) -> Result<(), Error> {

@@ -17,7 +17,10 @@ use keelet_linux::pidfd::{self, ProcessRef};
 use keelet_shim::protocol::{self, Exit, STATE, State};
 use tokio::sync::watch;
 
-pub(crate) use self::make::container_of_mount;
+pub(crate) use self::{
+    make::{container_of_mount, image_mounts_of},
+    signals::stop_signal,
+};
 use crate::{
     records::{self, ContainerRecord},
     sandbox::Sandbox,

@@ -25,7 +25,7 @@ use crate::{
     events::Events,
     files, keeper,
     pulls::{Pulling, Pulls},
-    records,
+    records, recover,
     remains::runs_in,
     sandbox::Sandbox,
     settings::Settings,
@@ -183,10 +183,8 @@ impl Engine {
         let (mut finished, mut unfinished) = (Vec::new(), Vec::new());
         for dir in subdirectories(&self.parts.settings.sandboxes())? {
             let id = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            match records::read_sandbox(&dir) {
-                Ok((config, record)) => {
-                    let sandbox = Sandbox::new(id.clone(), dir.clone(), config, record);
-                    let sandbox = Arc::new(sandbox.map_err(unknown(&dir))?);
+            match self.recorded_sandbox(&id, &dir).await {
+                Ok(sandbox) => {
                     for dir in subdirectories(&dir.join(CONTAINERS))? {
                         self.take_up_container(&sandbox, dir).await?;
                     }
@@ -195,7 +193,7 @@ impl Engine {
                 }
                 Err(error) if !records::is_nothing(&error) => return Err(unknown(&dir)(error)),
                 Err(error) => {
-                    tracing::warn!(sandbox = id, %error, "a sandbox was not finished and is removed");
+                    tracing::warn!(sandbox = id, %error, "removing unfinished sandbox");
                     unfinished.push((id, dir));
                 }
             }
@@ -203,7 +201,10 @@ impl Engine {
         // One that does not answer holds up no other.
         let keeping = futures::stream::iter(finished);
         keeping.for_each_concurrent(ASKED_AT_ONCE, |sandbox| keeper::keep(self, sandbox)).await;
-        let known: BTreeSet<_> = self.tables().containers.keys().cloned().collect();
+        let mut known: BTreeSet<_> = self.tables().containers.keys().cloned().collect();
+        for sandbox in self.sandboxes() {
+            known.extend(self.unknown_containers(&sandbox).map_err(unknown(&sandbox.dir))?);
+        }
         self.unmount_images(|container| !known.contains(container)).await;
         for (id, dir) in unfinished {
             self.remove_unfinished(&id, &dir).await;
@@ -224,14 +225,17 @@ impl Engine {
 
     async fn take_up_container(&self, sandbox: &Arc<Sandbox>, dir: PathBuf) -> Result<(), OpenError> {
         let id = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        match records::read_container(&dir) {
-            Ok((config, record)) => {
-                let container = Container::new(id.clone(), sandbox.id.clone(), dir.clone(), config, record);
-                self.tables().containers.insert(id, Arc::new(container.map_err(unknown(&dir))?));
+        match self.recorded_container(sandbox, &id, &dir).await {
+            Ok(container) => {
+                self.tables().containers.insert(id, Arc::new(container));
             }
             Err(error) if !records::is_nothing(&error) => return Err(unknown(&dir)(error)),
+            Err(error) if recover::was_started(&dir) => {
+                tracing::error!(container = id, %error, "a container is unknown: its request is lost");
+                sandbox.lose(format!("the request of its container {id} is lost: {error}"));
+            }
             Err(error) => {
-                tracing::warn!(container = id, %error, "a container was not finished and is removed");
+                tracing::warn!(container = id, %error, "removing unfinished container");
                 self.unmount_images(|container| container == id).await;
                 let key = id.clone();
                 let _ = self.blocking(move |parts| parts.images.remove_root(&key)).await;
@@ -243,7 +247,7 @@ impl Engine {
 
     /// Takes the image volumes of containers away. Nothing else would once their container is forgotten, and as long as one is noted
     /// its layers stay.
-    async fn unmount_images(&self, of: impl Fn(&str) -> bool) {
+    pub(crate) async fn unmount_images(&self, of: impl Fn(&str) -> bool) {
         let keys = self.parts.images.image_mounts().unwrap_or_default();
         for key in keys.into_iter().filter(|key| container_of_mount(key).is_some_and(&of)) {
             if let Err(error) = self.blocking(move |parts| parts.images.unmount_image(&key)).await {

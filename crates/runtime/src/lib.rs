@@ -14,7 +14,7 @@
 //! | --- | --- |
 //! | the calls of CRI | `service`, `image_service` |
 //! | how far pulls have come | `pulls` |
-//! | what is known, and finding it again | `engine`, `records` |
+//! | what is known, and finding it again | `engine`, `records`, `recover` |
 //! | sandboxes, containers | `sandbox`, `container` |
 //! | from a request to an OCI configuration | `spec` |
 //! | shims: starting, asking, replacing | `shim`, `keeper` |
@@ -32,6 +32,7 @@ mod image_service;
 mod keeper;
 mod pulls;
 mod records;
+mod recover;
 mod remains;
 mod sandbox;
 mod security;

@@ -10,7 +10,10 @@
 //!
 //! All of it lies on a file system that does not outlive a boot, as containers do not.
 
-use std::{fs, io, path::Path};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
 
 use keelet_cri::v1;
 use keelet_linux::pidfd::ProcessRef;
@@ -24,7 +27,7 @@ const SANDBOX: &str = "sandbox.pb";
 const CONTAINER: &str = "container.pb";
 const LIMITS: &str = "limits.pb";
 
-/// A sandbox. Without a record it was never finished.
+/// A sandbox. Without a record it was never finished, unless a container was started in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SandboxRecord {
     pub(crate) created_at: i64,
@@ -71,24 +74,43 @@ pub(crate) fn write_sandbox_config(dir: &Path, config: &v1::PodSandboxConfig) ->
 }
 
 pub(crate) fn read_sandbox_config(dir: &Path) -> io::Result<v1::PodSandboxConfig> {
-    decode(&dir.join(SANDBOX))
+    let path = sandbox_request(dir);
+    let config: v1::PodSandboxConfig = decode(&path)?;
+    // An empty file decodes too, and says nothing.
+    if config.metadata.is_none() { Err(no_metadata(&path)) } else { Ok(config) }
 }
 
-pub(crate) fn read_sandbox(dir: &Path) -> io::Result<(v1::PodSandboxConfig, SandboxRecord)> {
-    Ok((read_sandbox_config(dir)?, protocol::read(&dir.join(RECORD))?))
+pub(crate) fn read_sandbox_record(dir: &Path) -> io::Result<SandboxRecord> {
+    protocol::read(&dir.join(RECORD))
 }
 
-/// Whether a directory has the request for a sandbox, which is there before its shim.
+/// The file with the request for a sandbox.
+pub(crate) fn sandbox_request(dir: &Path) -> PathBuf {
+    dir.join(SANDBOX)
+}
+
+/// Whether a directory has the request for a sandbox, which is there before its shim. What cannot be read just now is there.
 pub(crate) fn is_sandbox(dir: &Path) -> bool {
-    dir.join(SANDBOX).exists()
+    !matches!(read_sandbox_config(dir), Err(error) if is_nothing(&error))
 }
 
 pub(crate) fn write_container_config(dir: &Path, config: &v1::ContainerConfig) -> io::Result<()> {
     fs::write(dir.join(CONTAINER), config.encode_to_vec())
 }
 
-pub(crate) fn read_container(dir: &Path) -> io::Result<(v1::ContainerConfig, ContainerRecord)> {
-    Ok((decode(&dir.join(CONTAINER))?, protocol::read(&dir.join(RECORD))?))
+pub(crate) fn read_container_config(dir: &Path) -> io::Result<v1::ContainerConfig> {
+    let path = container_request(dir);
+    let config: v1::ContainerConfig = decode(&path)?;
+    if config.metadata.is_none() { Err(no_metadata(&path)) } else { Ok(config) }
+}
+
+pub(crate) fn read_container_record(dir: &Path) -> io::Result<ContainerRecord> {
+    protocol::read(&dir.join(RECORD))
+}
+
+/// The file with the request for a container.
+pub(crate) fn container_request(dir: &Path) -> PathBuf {
+    dir.join(CONTAINER)
 }
 
 /// Limits that were changed while the container ran.
@@ -105,6 +127,10 @@ pub(crate) fn read_limits(dir: &Path) -> Option<v1::LinuxContainerResources> {
 /// Whether a file is missing or has nothing in it that could be used. Anything else that goes wrong says nothing about it.
 pub(crate) fn is_nothing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidData)
+}
+
+fn no_metadata(path: &Path) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("{} names no pod or container", path.display()))
 }
 
 fn decode<T: Message + Default>(path: &Path) -> io::Result<T> {

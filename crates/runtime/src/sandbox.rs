@@ -347,6 +347,7 @@ impl Engine {
         let containers = self.containers_of(&sandbox.id);
         let stops = containers.iter().map(|container| self.stop_container_now(container));
         futures::future::try_join_all(stops).await?;
+        self.kill_unknown_containers(sandbox).await.map_err(|error| internal("the pod's containers", &error))?;
         if sandbox.namespaces().network != NamespaceMode::Node as i32 {
             let netns =
                 sandbox.pause.as_ref().filter(|pause| !pidfd::has_ended(pause)).map(|_| netns(record.pause.pid));
@@ -371,6 +372,7 @@ impl Engine {
         for container in self.containers_of(&sandbox.id) {
             self.remove_container(&container.id).await?;
         }
+        self.remove_unknown_containers(&sandbox).await?;
         sandbox.leaving.store(true, std::sync::atomic::Ordering::Release);
         if sandbox.shim().done(&Request::Quit { kill: true }, &[]).await.is_err() {
             let dir = sandbox.dir.clone();

@@ -135,7 +135,7 @@ impl Engine {
         let record = ContainerRecord {
             created_at: now(),
             image_id: image.id.clone(),
-            image_ref: image.digests.first().cloned().unwrap_or_else(|| image.id.clone()),
+            image_ref: image.pull_reference(),
             stop_signal: stop_signal(&config, &image.config),
             user: security.user,
             cgroup,
@@ -229,6 +229,12 @@ impl Engine {
 /// The key of an image that a container mounts, by the number of the mount.
 fn image_mount(id: &str, number: usize) -> String {
     format!("{id}-{number}")
+}
+
+/// The keys of all images that a container mounts.
+pub(crate) fn image_mounts_of(id: &str, config: &v1::ContainerConfig) -> Vec<String> {
+    let images = config.mounts.iter().enumerate().filter(|(_, mount)| mount.image.is_some());
+    images.map(|(number, _)| image_mount(id, number)).collect()
 }
 
 /// The container that such a key was made for.

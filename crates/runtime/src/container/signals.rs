@@ -6,7 +6,7 @@ use keelet_cri::v1;
 use nix::sys::signal::Signal;
 
 /// What a container is asked to stop with: its own word, the image's, or SIGTERM.
-pub(super) fn stop_signal(config: &v1::ContainerConfig, image: &keelet_image::ImageConfig) -> i32 {
+pub(crate) fn stop_signal(config: &v1::ContainerConfig, image: &keelet_image::ImageConfig) -> i32 {
     let asked = v1::Signal::try_from(config.stop_signal).unwrap_or_default();
     let name = match asked {
         v1::Signal::RuntimeDefault => image.stop_signal.clone(),

@@ -11,6 +11,10 @@ cases! {
     a_server_with_other_directories_removes_nothing,
     pods_whose_records_are_gone_are_left_alone,
     a_sandbox_without_network_or_files_is_not_ready_and_says_so,
+    a_lost_record_of_a_running_pod_is_recovered,
+    a_sandbox_that_cannot_be_recovered_is_lost_and_runs_until_it_is_stopped,
+    a_container_whose_request_is_lost_runs_until_its_sandbox_is_stopped,
+    a_sandbox_whose_request_is_lost_is_left_alone,
 }
 
 /// A pod with a network of its own, and a container in it.
@@ -88,5 +92,130 @@ async fn a_sandbox_without_network_or_files_is_not_ready_and_says_so(world: &mut
     .await;
     assert_eq!(seen(world, &whole.id).await, (v1::PodSandboxState::SandboxReady, String::new()));
     fs::remove_dir_all(world.dir.join("books")).unwrap();
+    Shown::Yes
+}
+
+/// What a crash, a full disk or an operator makes of a file.
+type Damage = (&'static str, fn(&Path));
+
+fn damages() -> [Damage; 3] {
+    [
+        ("removed", |path| fs::remove_file(path).unwrap()),
+        ("cut to nothing", |path| fs::write(path, "").unwrap()),
+        ("overwritten", |path| fs::write(path, "{ \"created_at\": \u{7}").unwrap()),
+    ]
+}
+
+async fn sandbox_status(world: &World, id: &str) -> v1::PodSandboxStatus {
+    world.cri().pod_sandbox_status(id).await.expect("a status")
+}
+
+fn lost(status: &v1::PodSandboxStatus) -> (v1::PodSandboxState, String) {
+    (status.state(), status.annotations.get(keelet_cri::LOST).cloned().unwrap_or_default())
+}
+
+/// DIR-9: the records of a pod that runs are lost, of its sandbox and of its container. It runs on, and CRI shows the same.
+async fn a_lost_record_of_a_running_pod_is_recovered(world: &mut World) -> Shown {
+    for (damage, harm) in damages() {
+        let (pod, id) = connected(world, "web").await;
+        let (pid, dir) = (world.pid(&id).await, world.sandbox_dir(&pod.id));
+        let (sandbox, container) = (sandbox_status(world, &pod.id).await, world.status(&id).await);
+        world.close();
+        harm(&dir.join("record.json"));
+        harm(&dir.join("containers").join(&id).join("record.json"));
+        world.reopen().await;
+        let found = sandbox_status(world, &pod.id).await;
+        assert_eq!(lost(&found), (v1::PodSandboxState::SandboxReady, String::new()), "record.json {damage}");
+        assert_eq!(found.network, sandbox.network, "record.json {damage}");
+        assert_eq!(world.pid(&id).await, pid, "record.json {damage}");
+        let found = world.status(&id).await;
+        // The times at which the requests were written: a moment before the records were.
+        let near = |one: i64, other: i64| (one - other).abs() < 60_000_000_000;
+        assert!(
+            near(found.created_at, container.created_at),
+            "{} instead of {}",
+            found.created_at,
+            container.created_at
+        );
+        assert_eq!(
+            v1::ContainerStatus { created_at: container.created_at, ..found },
+            container,
+            "record.json {damage}"
+        );
+        assert_eq!(world.exec(&id, "echo here").await, "here\n", "record.json {damage}");
+        // Written again: the next server needs no recovery.
+        assert!(fs::read_to_string(dir.join("record.json")).unwrap().contains("\"pause\""), "record.json {damage}");
+        world.cri().stop_container(&id, std::time::Duration::ZERO).await.expect("stopped");
+        world.cri().stop_pod_sandbox(&pod.id).await.expect("stopped");
+        world.cri().remove_pod_sandbox(&pod.id).await.expect("removed");
+    }
+    Shown::Yes
+}
+
+/// DIR-9: what a record held cannot be found out again. The sandbox is to be replaced, and says why; until it is stopped its
+/// container runs.
+async fn a_sandbox_that_cannot_be_recovered_is_lost_and_runs_until_it_is_stopped(world: &mut World) -> Shown {
+    for (damage, harm) in damages() {
+        let (pod, id) = connected(world, "web").await;
+        let (pid, dir) = (world.pid(&id).await, world.sandbox_dir(&pod.id));
+        world.close();
+        harm(&dir.join("record.json"));
+        harm(&dir.join("pause.json"));
+        world.reopen().await;
+        let (state, reason) = lost(&sandbox_status(world, &pod.id).await);
+        assert_eq!(state, v1::PodSandboxState::SandboxNotready, "{damage}");
+        assert!(reason.starts_with("its record.json is lost") && reason.contains("pause.json"), "{damage}: {reason:?}");
+        assert_eq!(
+            (world.state(&id).await, world.pid(&id).await),
+            (v1::ContainerState::ContainerRunning, pid),
+            "{damage}"
+        );
+        world.cri().stop_pod_sandbox(&pod.id).await.expect("stopped");
+        assert_eq!(world.state(&id).await, v1::ContainerState::ContainerExited, "{damage}");
+        world.cri().remove_pod_sandbox(&pod.id).await.expect("removed");
+        world.leaves_nothing().await;
+    }
+    Shown::Yes
+}
+
+/// DIR-9: without its request nobody knows which container this is. It is not removed while it runs.
+async fn a_container_whose_request_is_lost_runs_until_its_sandbox_is_stopped(world: &mut World) -> Shown {
+    for (damage, harm) in damages() {
+        let (pod, id) = connected(world, "web").await;
+        let (pid, dir) = (world.pid(&id).await, world.sandbox_dir(&pod.id).join("containers").join(&id));
+        world.close();
+        harm(&dir.join("container.pb"));
+        world.reopen().await;
+        let (state, reason) = lost(&sandbox_status(world, &pod.id).await);
+        assert_eq!(state, v1::PodSandboxState::SandboxNotready, "{damage}");
+        assert!(reason.contains(&format!("the request of its container {id} is lost")), "{damage}: {reason:?}");
+        assert!(Path::new(&format!("/proc/{pid}/root/bin")).exists(), "{damage}: the root of a container that runs");
+        world.cri().stop_pod_sandbox(&pod.id).await.expect("stopped");
+        crate::world::until("it is killed", async || (!Path::new(&format!("/proc/{pid}")).exists()).then_some(()))
+            .await;
+        world.cri().remove_pod_sandbox(&pod.id).await.expect("removed");
+        world.leaves_nothing().await;
+    }
+    Shown::Yes
+}
+
+/// DIR-2: without its request nobody knows which pod this is, and another agent would run the same pod a second time.
+async fn a_sandbox_whose_request_is_lost_is_left_alone(world: &mut World) -> Shown {
+    let (pod, id) = connected(world, "web").await;
+    let (pid, request) = (world.pid(&id).await, world.sandbox_dir(&pod.id).join("sandbox.pb"));
+    let whole = fs::read(&request).unwrap();
+    world.close();
+    for (damage, harm) in damages() {
+        harm(&request);
+        let error = Engine::open(world.settings.clone()).await.expect_err(damage).to_string();
+        assert!(
+            error.contains("1 pods run whose records are gone from") && error.contains(&pod.id),
+            "{damage}: {error}"
+        );
+        assert!(Path::new(&format!("/proc/{pid}/root/bin")).exists(), "{damage}: the root of a container that runs");
+        fs::write(&request, &whole).unwrap();
+    }
+    world.reopen().await;
+    assert_eq!((world.state(&id).await, world.pid(&id).await), (v1::ContainerState::ContainerRunning, pid));
     Shown::Yes
 }

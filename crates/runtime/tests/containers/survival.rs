@@ -287,10 +287,10 @@ async fn an_unfinished_sandbox_is_removed(world: &mut World) -> Shown {
     let options = v1::NamespaceOption { network: v1::NamespaceMode::Pod.into(), ..world.options() };
     let config = crate::world::pod_config("cut", &world.dir.join("logs/cut"), options);
     let pod = world.run_pod(config).await.expect("a sandbox");
-    let id = world.start(&pod, world.container("main", "sleep 1000")).await;
+    let id = world.create(&pod, world.container("main", "sleep 1000")).await.expect("created");
     let dir = world.sandbox_dir(&pod.id);
     world.close();
-    // As if the server had been killed before it was done: there is no record of it.
+    // As if the server had been killed before it was done: there is no record of it, and nothing was started in it.
     fs::remove_file(dir.join("record.json")).unwrap();
     world.reopen().await;
     assert!(world.cri().list_pod_sandbox(None).await.expect("sandboxes").is_empty());
