@@ -84,7 +84,7 @@ async fn listen(engine: &Engine, sandbox: &Arc<Sandbox>) -> Option<Connection> {
             tracing::warn!(sandbox = sandbox.id, %error, "the shim of a pod cannot be asked; it is tried again");
             None
         }
-        Err(error @ ShimError::Late) => {
+        Err(error @ (ShimError::Late | ShimError::Exhausted)) => {
             tracing::warn!(sandbox = sandbox.id, %error, "what happens in a pod is not known; it is tried again");
             None
         }
@@ -102,7 +102,7 @@ async fn watched(engine: &Engine, sandbox: &Arc<Sandbox>) -> Result<Option<Conne
     let (connection, ended) = match shim.watch().await {
         Err(ShimError::Gone(error)) if is_shortage(&error) => return Err(error.into()),
         // It lives. Two shims of one pod would be one too many.
-        Err(ShimError::Late) => return Err(ShimError::Late),
+        Err(error @ (ShimError::Late | ShimError::Exhausted)) => return Err(error),
         Err(_) => match replace(engine, sandbox).await? {
             Some(watched) => watched,
             None => return Ok(None),

@@ -535,6 +535,7 @@ pub(crate) fn internal(what: &str, error: &dyn std::fmt::Display) -> Status {
 pub(crate) fn failed(error: &ShimError) -> Status {
     match error {
         ShimError::Refused(message) => Status::unknown(message.clone()),
+        ShimError::Exhausted => Status::resource_exhausted(error.to_string()),
         ShimError::Gone(_) | ShimError::Late => Status::unavailable(error.to_string()),
     }
 }

@@ -192,6 +192,7 @@ impl Connection {
                 let line: Vec<_> = self.received.drain(..=end).collect();
                 return match serde_json::from_slice(&line).map_err(io::Error::from)? {
                     Answer::Failed { message } => Err(ShimError::Refused(message)),
+                    Answer::Exhausted => Err(ShimError::Exhausted),
                     answer => Ok(answer),
                 };
             }
@@ -235,6 +236,9 @@ pub(crate) enum ShimError {
     /// It is not there.
     #[error("the pod's shim does not answer: {0}")]
     Gone(#[from] io::Error),
+    /// It is there, and has no free descriptors for what it was asked.
+    #[error("the pod's shim has no free file descriptors")]
+    Exhausted,
     /// It is there, and says nothing.
     #[error("the pod's shim has not answered within {PATIENCE:?}")]
     Late,

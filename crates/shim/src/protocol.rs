@@ -107,6 +107,8 @@ pub enum Answer {
         /// Why.
         message: String,
     },
+    /// The shim has no free descriptors. What was asked for was not begun, and nothing follows from that about the container.
+    Exhausted,
 }
 
 /// The namespaces of a pod.

@@ -21,7 +21,7 @@ use keelet_linux::{
     cgroup::Mounts,
     mount::inherited,
     null::Nulls,
-    pidfd::{ProcessRef, exit_code},
+    pidfd::{ProcessRef, exit_code, is_shortage},
     process::{OOM_SCORE, reap, set_oom_score},
 };
 use nix::sys::{
@@ -38,6 +38,7 @@ use crate::{
     logfile::Stream,
     protocol::{Answer, Exit, State},
     text::now,
+    wire,
 };
 
 /// Exits of processes that nobody has claimed yet.
@@ -46,11 +47,16 @@ const MOST_STRAYS: usize = 256;
 /// Between two attempts at what could not be done, and two looks at who holds others up.
 const AGAIN: Duration = Duration::from_secs(1);
 
+/// How long a shim waits that has no descriptor for those who ask.
+const NO_DESCRIPTORS: Duration = Duration::from_millis(10);
+
 struct Shim {
     dir: PathBuf,
     /// Looked up once: the list of mounts grows with the node's containers.
     cgroups: Mounts,
     listener: UnixListener,
+    /// A descriptor to be given up when there are no others, another one of the listener.
+    spare: Option<UnixListener>,
     signals: SignalFd,
     connections: BTreeMap<u64, Connection>,
     next_connection: u64,
@@ -138,6 +144,7 @@ impl Shim {
         Self {
             dir,
             cgroups,
+            spare: listener.try_clone().ok(),
             listener,
             signals,
             connections: BTreeMap::new(),
@@ -219,13 +226,35 @@ impl Shim {
     }
 
     fn accept(&mut self) {
-        while let Ok((socket, _)) = self.listener.accept() {
+        loop {
+            let socket = match self.listener.accept() {
+                Ok((socket, _)) => socket,
+                Err(error) if is_shortage(&error) => return self.turn_away(),
+                Err(_) => return,
+            };
             if socket.set_nonblocking(true).is_err() {
                 continue;
             }
             let connection = Connection { socket, received: Vec::new(), fds: Vec::new(), watches: false, asked: false };
             self.connections.insert(self.next_connection, connection);
             self.next_connection += 1;
+        }
+    }
+
+    /// Without a free descriptor a request cannot even be refused, and would wait until its time is over. The spare descriptor is
+    /// given up for that moment.
+    fn turn_away(&mut self) {
+        self.spare = None;
+        if let Ok((socket, _)) = self.listener.accept()
+            && let Ok(mut line) = serde_json::to_vec(&Answer::Exhausted)
+        {
+            line.push(b'\n');
+            let _ = wire::send(&socket, &line, &[]);
+        }
+        self.spare = self.listener.try_clone().ok();
+        if self.spare.is_none() {
+            // Not even one: the listener is looked at again after a pause, not in a loop that takes a whole processor.
+            std::thread::sleep(NO_DESCRIPTORS);
         }
     }
 

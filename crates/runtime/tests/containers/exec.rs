@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs, os::unix::fs::MetadataExt, time::Duration};
 use keelet_cri::{ErrorKind, v1};
 
 use crate::{
-    Shown, cases,
+    Shown, cases, survival,
     world::{World, run, security, until},
 };
 
@@ -17,6 +17,7 @@ cases![
     a_child_that_keeps_the_output_does_not_hold_the_answer,
     a_command_has_all_that_the_container_has,
     a_command_has_a_null_device_of_its_own,
+    a_shim_without_descriptors_begins_no_command,
 ];
 
 async fn a_command_answers_with_its_output_and_code(world: &mut World) -> Shown {
@@ -229,5 +230,40 @@ async fn a_command_has_a_null_device_of_its_own(world: &mut World) -> Shown {
     assert_eq!(nodes(), before, "the node's null device after a command of a container without one");
     // Shims have it open.
     run("umount", &["--lazy", "/dev/null"]);
+    Shown::Yes
+}
+
+/// PROBE-47: wherever a shim runs out of descriptors, the command was not begun and the answer says so. Nothing is said about the
+/// command, which would count as a failure of the container, and the call does not wait until its time is over.
+async fn a_shim_without_descriptors_begins_no_command(world: &mut World) -> Shown {
+    use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
+    let pod = world.pod("scarce").await;
+    let id = world.start(&pod, world.container("main", "sleep 1000")).await;
+    let [shim] = survival::shims()[..] else { panic!("one shim, not {:?}", survival::shims()) };
+    let pid = Pid::from_raw(shim.cast_signed()).expect("a PID");
+    // The first command makes what later ones use.
+    assert_eq!(world.try_exec(&id, "exit 7", 60).await.expect("it ran").exit_code, 7);
+    let open = fs::read_dir(format!("/proc/{shim}/fd")).expect("its descriptors").flatten();
+    let open = open.count() as u64;
+    let usual = getrlimit(Resource::Nofile);
+    let (mut begun, mut refused) = (0, 0);
+    // Descriptors have the lowest numbers that are free, so this is from none to more than a command needs.
+    for free in 0..32 {
+        prlimit(Some(pid), Resource::Nofile, Rlimit { current: Some(open + free), ..usual }).expect("set");
+        match world.try_exec(&id, "exit 7", 60).await {
+            Ok(answer) => {
+                assert_eq!(answer.exit_code, 7, "with {free} free descriptors");
+                begun += 1;
+            }
+            Err(error) => {
+                assert_eq!(error.kind, ErrorKind::Exhausted, "with {free} free descriptors: {error}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(begun > 0 && refused > 0, "{begun} commands were begun, {refused} refused");
+    prlimit(Some(pid), Resource::Nofile, usual).expect("set");
+    assert_eq!(world.exec(&id, "echo here").await, "here\n");
+    assert_eq!(survival::shims(), [shim], "the shim was not replaced");
     Shown::Yes
 }

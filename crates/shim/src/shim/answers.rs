@@ -90,6 +90,14 @@ impl Shim {
         let begun = match request {
             Request::Sandbox(sandbox) => self.sandbox(number, &sandbox),
             Request::Start { id } => self.start(number, id),
+            // Descriptors that the kernel has no room for here are missing from the message.
+            Request::Exec { terminal, .. }
+                if (!terminal && fds.len() < STDIO) || !has_free_descriptors(&self.listener) =>
+            {
+                self.answer(number, &Answer::Exhausted, &[]);
+                self.connections.remove(&number);
+                return;
+            }
             Request::Exec { id, command, terminal, cgroup } => {
                 let stdio = stdio_of(terminal, fds);
                 stdio.and_then(|stdio| self.exec(number, &id, command, cgroup.as_deref(), stdio))
@@ -165,6 +173,19 @@ impl Shim {
             Err(error) => self.finish(number, Err(error)),
         }
     }
+}
+
+/// Standard input, output and error.
+const STDIO: usize = 3;
+
+/// What starting a command may take at once: its configuration, a handle, a socket pair and the place of null devices here; then
+/// in the process that becomes the command three null devices or a terminal, a cgroup's file and a namespace.
+const FOR_A_COMMAND: usize = 16;
+
+/// Whether a command can be started without running out of descriptors half-way, where that would look like its own failure.
+fn has_free_descriptors(any: &impl AsFd) -> bool {
+    let free: Result<Vec<_>, _> = (0..FOR_A_COMMAND).map(|_| rustix::io::fcntl_dupfd_cloexec(any, 0)).collect();
+    free.is_ok()
 }
 
 /// Standard input, output and error of a command; none if it gets a terminal.
