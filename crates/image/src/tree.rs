@@ -59,8 +59,21 @@ pub(crate) fn open_directory(path: &Path) -> io::Result<OwnedFd> {
 pub(crate) fn usage(path: &Path) -> io::Result<Usage> {
     let root = open_directory(path)?;
     let mut total = Shares::default();
+    total.add(&rustix::fs::fstat(&root)?);
+    walk(root, |stat, _| {
+        total.add(stat);
+        Ok(true)
+    })?;
+    Ok(total.sum())
+}
+
+/// Walks a tree below a directory. Each file and directory is seen once, a directory with a descriptor of it, and what is said of
+/// a directory is whether to walk into it.
+pub(crate) fn walk(
+    root: OwnedFd,
+    mut visit: impl FnMut(&Stat, Option<BorrowedFd<'_>>) -> io::Result<bool>,
+) -> io::Result<()> {
     let stat = rustix::fs::fstat(&root)?;
-    total.add(&stat);
     let mut levels = vec![Level::new(root, &stat)?];
     while let Some(level) = levels.last_mut() {
         let Some(directory) = &mut level.directory else {
@@ -79,12 +92,14 @@ pub(crate) fn usage(path: &Path) -> io::Result<Usage> {
             stat => stat?,
         };
         if !is_directory(&stat) {
-            total.add(&stat);
+            visit(&stat, None)?;
             continue;
         }
         match open_child(directory.fd()?, &name) {
             Ok(child) => {
-                total.add(&stat);
+                if !visit(&stat, Some(child.as_fd()))? {
+                    continue;
+                }
                 levels.push(Level::new(child, &stat)?);
                 if let Some(level) = levels.len().checked_sub(OPEN_LEVELS + 1).filter(|level| *level >= OPEN_LEVELS) {
                     levels[level].directory = None;
@@ -94,7 +109,7 @@ pub(crate) fn usage(path: &Path) -> io::Result<Usage> {
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(total.sum())
+    Ok(())
 }
 
 /// Opens a level again that was closed, from the one below it. It stays closed if it is no longer there.

@@ -13,6 +13,10 @@ use crate::tree::DIRECTORY;
 /// The attribute by which a directory hides what is below it.
 pub(super) const OPAQUE_ATTRIBUTE: &str = "trusted.overlay.opaque";
 
+/// Marks a directory that its layer has not named, and that has owner, mode and attributes of the one below it. overlayfs shows
+/// no attribute that begins like its own.
+pub(super) const INHERITED_ATTRIBUTE: &str = "trusted.overlay.keelet.inherited";
+
 /// The layers below.
 pub(super) struct Lowers<'a> {
     /// the root of the layer that is being unpacked: what it hides is not visible to it either

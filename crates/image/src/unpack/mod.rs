@@ -5,7 +5,8 @@
 //! Whiteouts become what overlayfs understands: a 0/0 character device for a name, an attribute for a directory that
 //! hides everything below.
 //!
-//! Memory does not grow with what a layer holds: nothing is remembered from one entry to the next, and every entry is bounded.
+//! Memory does not grow with what a layer holds: nothing is remembered from one entry to the next, and every entry is bounded. What
+//! has to be known of a directory later is an attribute of it.
 //!
 //! A layer depends on those below it in two ways: directories that it goes through without naming them get the owner
 //! and mode they have below, and hard links may point to a file below. Hence layers are kept by their chain, not by
@@ -28,7 +29,7 @@ use crate::limits::{Budget, Metered};
 use crate::tar::{Entry, Kind, Reader};
 use lower::{Below, Lowers};
 use place::{Name, Whiteout};
-use root::{Root, Spot, copy_directory, set_all};
+use root::{DISINHERIT, Root, Spot, copy_directory, disinherit, inherit, set_all};
 
 /// A layer to unpack.
 pub(crate) struct Layer<'a> {
@@ -108,8 +109,8 @@ impl Unpacking<'_> {
         let spot = self.spot(&name)?;
         match whiteout {
             Some(Whiteout::Ignored) => {}
-            Some(Whiteout::Opaque) => spot.make_opaque()?,
-            Some(Whiteout::Of(hidden)) => spot.hide(&hidden)?,
+            Some(Whiteout::Opaque) => spot.make_opaque(self.budget)?,
+            Some(Whiteout::Of(hidden)) => spot.hide(&hidden, self.budget)?,
             None => self.make(&spot, &name, entry, content)?,
         }
         spot.keep_times()
@@ -117,11 +118,15 @@ impl Unpacking<'_> {
 
     fn make(&mut self, spot: &Spot, name: &Name<'_>, entry: &Entry, content: &mut impl Read) -> Result<(), Fault> {
         match entry.kind {
-            Kind::Directory => set_all(spot.make_directory()?, entry),
+            Kind::Directory => {
+                let directory = spot.make_directory()?;
+                disinherit(&directory).step(DISINHERIT)?;
+                set_all(directory, entry)
+            }
             Kind::File => self.make_file(spot, entry, content),
             Kind::Symlink => spot.make_symlink(entry),
             Kind::HardLink => self.make_hard_link(spot, name, entry),
-            Kind::CharDevice | Kind::BlockDevice | Kind::Fifo => spot.make_node(entry),
+            Kind::CharDevice | Kind::BlockDevice | Kind::Fifo => spot.make_node(entry, self.budget),
         }
     }
 
@@ -144,7 +149,7 @@ impl Unpacking<'_> {
             is_below = below.is_some();
             let made = spot.make_directory()?;
             match below {
-                Some(below) => copy_directory(&below, &made).step("copy the directory below")?,
+                Some(below) => inherit(&below, &made)?,
                 None => rustix::fs::fchmod(&made, Mode::from_raw_mode(0o755)).step("set mode")?,
             }
             spot.keep_times()?;

@@ -9,13 +9,13 @@ use std::path::Path;
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 
-use super::lower::{Below, OPAQUE_ATTRIBUTE, is_whiteout};
+use super::lower::{Below, INHERITED_ATTRIBUTE, OPAQUE_ATTRIBUTE, is_whiteout};
 use super::place::Name;
-use super::timestamps;
+use super::{is_opaque, timestamps};
 use crate::error::{Fault, Step};
 use crate::limits::Budget;
 use crate::tar::{Entry, Kind};
-use crate::tree::{DIRECTORY, open_directory, remove_at};
+use crate::tree::{DIRECTORY, open_directory, remove_at, walk};
 
 /// The root of a layer that is being unpacked.
 pub(super) struct Root(OwnedFd);
@@ -184,19 +184,21 @@ impl Spot {
     }
 
     /// Hides all that the layers below have in the directory.
-    pub(super) fn make_opaque(&self) -> Result<(), Fault> {
-        make_opaque(&self.directory)
+    pub(super) fn make_opaque(&self, budget: &Budget) -> Result<(), Fault> {
+        hide_below(&self.directory, budget)
     }
 
     /// Hides a name of the layers below. What this layer has under the name stays, whatever the order of entries.
-    pub(super) fn hide(&self, name: &[u8]) -> Result<(), Fault> {
+    pub(super) fn hide(&self, name: &[u8], budget: &Budget) -> Result<(), Fault> {
         match rustix::fs::statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => {
                 let mode = Mode::from_raw_mode(0);
                 rustix::fs::mknodat(&self.directory, name, FileType::CharacterDevice, mode, 0).step("make whiteout")
             }
             Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
-                make_opaque(rustix::fs::openat(&self.directory, name, DIRECTORY, Mode::empty()).step("open")?)
+                let directory = rustix::fs::openat(&self.directory, name, DIRECTORY, Mode::empty()).step("open")?;
+                disinherit(&directory).step(DISINHERIT)?;
+                hide_below(&directory, budget)
             }
             Ok(_) => Ok(()),
             Err(error) => Err(Fault::Io { step: "look up", source: error.into() }),
@@ -234,9 +236,9 @@ impl Spot {
         self.set_owner_and_time(entry)
     }
 
-    pub(super) fn make_node(&self, entry: &Entry) -> Result<(), Fault> {
+    pub(super) fn make_node(&self, entry: &Entry, budget: &Budget) -> Result<(), Fault> {
         let kind = match entry.kind {
-            Kind::CharDevice if entry.device == (0, 0) => return self.hide(self.last.to_bytes()),
+            Kind::CharDevice if entry.device == (0, 0) => return self.hide(self.last.to_bytes(), budget),
             Kind::CharDevice => FileType::CharacterDevice,
             Kind::BlockDevice => FileType::BlockDevice,
             _ => FileType::Fifo,
@@ -315,6 +317,52 @@ fn copy(content: &mut impl Read, file: &mut File, mut length: u64, buffer: &mut 
     Ok(())
 }
 
+/// Makes a directory that the layer has not named like the one below it, and marks it: a later entry may hide that one.
+pub(super) fn inherit(below: &Below, to: impl AsFd) -> Result<(), Fault> {
+    copy_directory(below, &to).step("copy the directory below")?;
+    match rustix::fs::fsetxattr(to, INHERITED_ATTRIBUTE, b"y", XattrFlags::empty()) {
+        // Nothing can be hidden on such a disk either.
+        Err(Errno::OPNOTSUPP) => Ok(()),
+        marked => marked.step("mark directory"),
+    }
+}
+
+/// The step of [`disinherit`].
+pub(super) const DISINHERIT: &str = "reset what was copied from the directory below";
+
+/// Takes from a directory what it has of the one below it.
+pub(super) fn disinherit(directory: impl AsFd) -> io::Result<()> {
+    let directory = directory.as_fd();
+    match rustix::fs::fremovexattr(directory, INHERITED_ATTRIBUTE) {
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => return Ok(()),
+        removed => removed?,
+    }
+    for name in attributes(directory)? {
+        rustix::fs::fremovexattr(directory, name.as_str())?;
+    }
+    rustix::fs::fchown(directory, Some(Uid::ROOT), Some(Gid::ROOT))?;
+    Ok(rustix::fs::fchmod(directory, Mode::from_raw_mode(0o755))?)
+}
+
+/// Hides all that the layers below have in a directory, also from the directories in it that have inherited already. In one that hides
+/// everything, none has.
+fn hide_below(directory: impl AsFd, budget: &Budget) -> Result<(), Fault> {
+    let directory = directory.as_fd();
+    if is_opaque(directory) {
+        return Ok(());
+    }
+    make_opaque(directory)?;
+    let top = rustix::fs::openat(directory, c".", DIRECTORY, Mode::empty()).step("open")?;
+    let walked = walk(top, |_, directory| {
+        // Paid for like an entry: a layer can have it done again for each directory on the way down.
+        budget.pay_entry()?;
+        let Some(directory) = directory.filter(|directory| !is_opaque(directory)) else { return Ok(false) };
+        disinherit(directory)?;
+        Ok(true)
+    });
+    walked.map_err(|error| Fault::from_io(DISINHERIT, error))
+}
+
 /// Gives a directory the owner, mode, attributes and time of the one below it.
 pub(super) fn copy_directory(below: &Below, to: impl AsFd) -> io::Result<()> {
     copy_attributes(below, below.open(DIRECTORY)?, to.as_fd())?;
@@ -326,19 +374,21 @@ fn copy_attributes(below: &Below, from: impl AsFd, to: impl AsFd) -> io::Result<
     let (from, to) = (from.as_fd(), to.as_fd());
     let stat = &below.stat;
     rustix::fs::fchown(to, Some(Uid::from_raw(stat.st_uid)), Some(Gid::from_raw(stat.st_gid)))?;
+    for name in attributes(from)? {
+        let mut value = vec![0; 64 * 1024];
+        let length = rustix::fs::fgetxattr(from, name.as_str(), &mut value[..])?;
+        rustix::fs::fsetxattr(to, name.as_str(), &value[..length], XattrFlags::empty())?;
+    }
+    Ok(rustix::fs::fchmod(to, Mode::from_raw_mode(stat.st_mode & 0o7777))?)
+}
+
+/// The extended attributes of a file that an archive may set.
+fn attributes(file: impl AsFd) -> io::Result<Vec<String>> {
     let mut names = vec![0; 64 * 1024];
-    let length = match rustix::fs::flistxattr(from, &mut names[..]) {
+    let length = match rustix::fs::flistxattr(file, &mut names[..]) {
         Err(Errno::OPNOTSUPP) => 0,
         length => length?,
     };
-    for name in names[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-        let is_wanted = std::str::from_utf8(name).is_ok_and(|name| matches!(policy(name), Policy::Set));
-        if !is_wanted {
-            continue;
-        }
-        let mut value = vec![0; 64 * 1024];
-        let length = rustix::fs::fgetxattr(from, name, &mut value[..])?;
-        rustix::fs::fsetxattr(to, name, &value[..length], XattrFlags::empty())?;
-    }
-    Ok(rustix::fs::fchmod(to, Mode::from_raw_mode(stat.st_mode & 0o7777))?)
+    let names = names[..length].split(|byte| *byte == 0).filter_map(|name| std::str::from_utf8(name).ok());
+    Ok(names.filter(|name| matches!(policy(name), Policy::Set)).map(str::to_owned).collect())
 }

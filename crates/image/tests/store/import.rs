@@ -263,6 +263,11 @@ fn directories_that_a_layer_only_goes_through_stay_as_they_are_below() {
     assert_eq!(access(&new), "755 0:0", "what is hidden is not inherited");
 }
 
+/// Directories as the layer below has them, as new ones are, and as an entry names them: mode, owner and an attribute.
+const OLD: &str = "700 5:6 below";
+const NEW: &str = "755 0:0 ";
+const NAMED: &str = "711 7:8 ";
+
 /// IMG-2: what a layer hides is hidden from the layer itself too, whether it hides the directory, one above it, or all that is in one
 /// above it: a directory made again is a new one, and a hard link has no target there.
 #[test]
@@ -272,9 +277,9 @@ fn a_directory_made_again_over_a_whiteout_inherits_nothing() {
     }
     let below = || {
         tar(vec![
-            Raw::dir("d").mode(0o700).owner(5, 6),
-            Raw::dir("d/e").mode(0o700).owner(5, 6),
-            Raw::dir("d/e/f").mode(0o700).owner(5, 6),
+            Raw::dir("d").mode(0o700).owner(5, 6).pax("SCHILY.xattr.user.of", b"below"),
+            Raw::dir("d/e").mode(0o700).owner(5, 6).pax("SCHILY.xattr.user.of", b"below"),
+            Raw::dir("d/e/f").mode(0o700).owner(5, 6).pax("SCHILY.xattr.user.of", b"below"),
             Raw::file("d/e/target", "hidden"),
         ])
     };
@@ -298,6 +303,30 @@ fn a_directory_made_again_over_a_whiteout_inherits_nothing() {
             let told = |(mode, uid, gid)| format!("mode {mode:o}, owner {uid}:{gid}");
             assert_eq!(told(found), told(expected), "{case} is hidden: {directory}");
         }
+    }
+    // Entries may come in any order: what was only gone through is hidden later, and what was named stays as it was named.
+    let named = |name: &str| Raw::dir(name).mode(0o711).owner(7, 8);
+    let table: Vec<(&str, Vec<Raw>, [&str; 3])> = vec![
+        ("the directory at the top, later", vec![file(), Raw::file(".wh.d", "")], [NEW, NEW, NEW]),
+        ("a directory in the middle, later", vec![file(), Raw::file("d/.wh.e", "")], [OLD, NEW, NEW]),
+        ("all in the first, later", vec![file(), Raw::file("d/.wh..wh..opq", "")], [OLD, NEW, NEW]),
+        ("all there is, later", vec![file(), Raw::file(".wh..wh..opq", "")], [NEW, NEW, NEW]),
+        ("twice, from below", vec![file(), Raw::file("d/e/.wh.f", ""), Raw::file(".wh.d", "")], [NEW, NEW, NEW]),
+        ("named before", vec![named("d/e"), file(), Raw::file(".wh.d", "")], [NEW, NAMED, NEW]),
+        ("named between", vec![file(), named("d/e"), Raw::file(".wh.d", "")], [NEW, NAMED, NEW]),
+        ("named after", vec![file(), Raw::file(".wh.d", ""), named("d/e")], [NEW, NAMED, NEW]),
+    ];
+    for (case, above, expected) in table {
+        let place = tempfile::tempdir().unwrap();
+        let sample = Sample::new(vec![below(), tar(above)]);
+        let image = store(place.path()).import(&sample.docker_archive()[..], None).unwrap().remove(0);
+        let top = top_layer(place.path(), &image);
+        let found = |directory: &str| {
+            let path = top.join(directory);
+            let attribute = get_xattr(&path, "user.of").map(|value| String::from_utf8(value).unwrap());
+            format!("{} {}", access(&fs::metadata(&path).unwrap()), attribute.unwrap_or_default())
+        };
+        assert_eq!(["d", "d/e", "d/e/f"].map(found), expected.map(str::to_owned), "{case}");
     }
     for hidden in [".wh.d", "d/.wh.e", "d/e/.wh.target", "d/.wh..wh..opq", ".wh..wh..opq"] {
         let above = tar(vec![Raw::file(hidden, ""), Raw::hardlink("link", "d/e/target")]);

@@ -105,7 +105,7 @@ fn cost_of(test: &str, case: &str, packed: impl FnOnce(&[u8]) -> Vec<u8>, fill: 
     archive.into_inner().unwrap().flush().unwrap();
     fs::remove_file(&path).unwrap();
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--nocapture"])
+        .args(["--exact", test, "--nocapture", "--include-ignored"])
         .env(CHILD, place.path())
         .output()
         .unwrap();
@@ -164,6 +164,33 @@ fn directories_below_thousands_of_levels_cost_neither_memory_nor_descriptors() {
     });
     assert_eq!(cost.refusal, "", "deeper");
     assert!(cost.kib <= BUDGET, "9,500 levels cost {} KiB", cost.kib);
+}
+
+/// As many directories below as many levels as a hostile image can have. It takes minutes, so `make test` has fewer.
+#[test]
+#[ignore = "takes minutes; make soak"]
+#[expect(clippy::print_stdout, reason = "the cost is what it is for")]
+fn sixty_thousand_directories_below_thousands_of_levels_stay_within_the_budget() {
+    const TEST: &str = "memory::sixty_thousand_directories_below_thousands_of_levels_stay_within_the_budget";
+    const MANY: usize = 60_000;
+    if is_child() || !is_root() {
+        return;
+    }
+    let deep = "d/".repeat(LEVELS);
+    // Compressed: the names alone are 240 MB.
+    let cost = cost_of(
+        TEST,
+        "deep",
+        |layer| pack(layer, Packing::Gzip),
+        |layer| {
+            for number in 0..MANY {
+                layer.put(named(b'5', &format!("{deep}{number:05}")));
+            }
+        },
+    );
+    println!("{MANY} directories below {LEVELS} levels cost {} KiB", cost.kib);
+    assert_eq!(cost.refusal, "", "deep");
+    assert!(cost.kib <= BUDGET, "{MANY} directories below {LEVELS} levels cost {} KiB", cost.kib);
 }
 
 /// IMG-1: what is bounded for one entry stays within the budget when all bounds are used at once.
