@@ -1,4 +1,4 @@
-//! One probe attempt: its turn, its time, its outcome.
+//! One probe attempt: its permit, its time limit, its outcome.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,17 +12,17 @@ use crate::{
     exec, grpc,
     grpc::Unhealthy,
     http::{Client, Unanswered},
+    permits::{Permit, Permits},
     shortage, tcp, text,
     tls::Tls,
-    turns::{Turn, Turns},
 };
 
-/// How long an attempt waits for its turn, if half its timeout is longer: the next one is due soon, and somebody should
-/// learn that this one was not made.
+/// The longest wait for a permit, where half of the probe's timeout is longer. The next attempt is due soon, and the
+/// agent should report that this one was not made.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
-/// How long an attempt holds its turn, if its timeout is longer. Turns are there so that many attempts that begin at once
-/// do not overwhelm the node; one that goes on and on costs the node next to nothing, and its turn is worth a lot to others.
-const LONGEST_TURN: Duration = Duration::from_secs(10);
+/// How long an attempt holds its permit, if its timeout is longer. Permits protect the node from many attempts that
+/// begin at once. A long attempt costs the node next to nothing, and other pods need its permit.
+const LONGEST_HOLD: Duration = Duration::from_secs(10);
 
 /// Runs probe attempts and hooks. Clones share everything.
 #[derive(Clone, Debug)]
@@ -35,13 +35,13 @@ struct Shared {
     dial: Arc<dyn Dial>,
     exec: Arc<dyn Exec>,
     tls: Tls,
-    /// Turns of commands, and of attempts over the network: neither is held up by the other. A command costs processes,
-    /// and a runtime that hangs stops all of them.
-    exec_turns: Turns,
-    network_turns: Turns,
+    /// Commands and attempts over the network have separate permits, so that neither delays the other. A command costs
+    /// processes, and a runtime that hangs blocks all commands.
+    exec_permits: Permits,
+    network_permits: Permits,
 }
 
-/// Who is asked.
+/// The container to probe.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
     /// The pod.
@@ -54,32 +54,32 @@ pub struct Target<'a> {
     pub address: Option<&'a str>,
 }
 
-/// What is asked.
+/// The attempt to make.
 #[derive(Clone, Copy, Debug)]
 pub struct Attempt<'a> {
-    /// Who is asked.
+    /// The container to probe.
     pub target: Target<'a>,
-    /// Which of the container's probes it is.
+    /// The kind of the probe.
     pub kind: ProbeKind,
     /// The probe.
     pub probe: &'a Probe,
 }
 
-/// An attempt that came to its end.
+/// A completed attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attempted {
-    /// What it showed, with the time the target took.
+    /// The result, with the time that the target took.
     pub report: ProbeReport,
-    /// How long it waited for its turn before that.
+    /// How long the attempt waited for its permit.
     pub queued: Duration,
 }
 
-/// Nobody to connect to.
+/// There is no host to connect to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the pod has no address")]
 pub struct NoAddress;
 
-/// An attempt that could not be made.
+/// An attempt that cannot be made.
 #[derive(Debug, thiserror::Error)]
 enum Impossible {
     #[error(transparent)]
@@ -93,41 +93,41 @@ enum Impossible {
 // === impl Prober ===
 
 impl Prober {
-    /// A prober that has `limit` turns for commands and as many for attempts over the network, one at least. Pods share
-    /// them fairly.
+    /// A prober with `limit` permits for commands and as many for attempts over the network, at least one of each. Pods
+    /// share them fairly.
     pub fn new(dial: Arc<dyn Dial>, exec: Arc<dyn Exec>, limit: usize) -> Self {
-        let (exec_turns, network_turns) = (Turns::new(limit), Turns::new(limit));
-        Self { shared: Arc::new(Shared { dial, exec, tls: Tls::default(), exec_turns, network_turns }) }
+        let (exec_permits, network_permits) = (Permits::new(limit), Permits::new(limit));
+        Self { shared: Arc::new(Shared { dial, exec, tls: Tls::default(), exec_permits, network_permits }) }
     }
 
-    /// Makes one attempt. Its time begins when it really begins; waiting for its turn is measured apart. If that takes
-    /// more than half of the probe's timeout, no attempt is made: it would be late, and show nothing about the target.
+    /// Makes one attempt. Its timeout starts with the permit; the wait for the permit is measured apart. If the wait
+    /// exceeds half of the probe's timeout, no attempt is made: it would be late and say nothing about the target.
     ///
-    /// An attempt over its time no longer holds its turn, whatever the runtime does.
+    /// An attempt that exceeds its timeout gives up its permit, whatever the runtime does.
     ///
     /// Dropping the future cancels the attempt and closes its connection.
     pub async fn attempt(&self, attempt: Attempt<'_>) -> Attempted {
         let asked = Instant::now();
         let Attempt { target, probe, .. } = attempt;
         let is_exec = matches!(probe.handler, Handler::Exec { .. });
-        let turns = if is_exec { &self.shared.exec_turns } else { &self.shared.network_turns };
+        let permits = if is_exec { &self.shared.exec_permits } else { &self.shared.network_permits };
         let half = probe.timeout / 2;
-        let turn = turns.turn(&target.pod.uid, half.min(LONGEST_WAIT)).await;
+        let permit = permits.acquire(&target.pod.uid, half.min(LONGEST_WAIT)).await;
         let begun = Instant::now();
         let queued = begun - asked;
-        let Some(turn) = turn else {
-            let output = format!("not asked: {} went by before it was this probe's turn", text::limit(queued));
+        let Some(permit) = permit else {
+            let output = format!("not attempted: no free permit within {}", text::limit(queued));
             return Attempted {
                 report: ProbeReport { outcome: Outcome::Late, latency: Duration::ZERO, output },
                 queued,
             };
         };
-        // An attempt over the network ends with its time by itself; a command ends when the runtime says so.
+        // An attempt over the network ends by itself at its timeout; a command ends when the runtime says so.
         let made = self.make(attempt);
-        let made = if is_exec || probe.timeout > LONGEST_TURN {
-            hold(turn, probe.timeout.min(LONGEST_TURN), made).await
+        let made = if is_exec || probe.timeout > LONGEST_HOLD {
+            hold(permit, probe.timeout.min(LONGEST_HOLD), made).await
         } else {
-            let _turn = turn;
+            let _permit = permit;
             made.await
         };
         let (mut outcome, mut output) = match made {
@@ -135,11 +135,11 @@ impl Prober {
             Err(error) => (Outcome::Error, error.to_string()),
         };
         let latency = begun.elapsed();
-        // The target had its time, but nobody was there to see what it did with it: this machine could not keep up.
+        // The target had its time, but this machine was too busy to observe the result.
         let overdue = latency.saturating_sub(probe.timeout);
         if outcome == Outcome::Failure && overdue > half && !is_exec {
             outcome = Outcome::Late;
-            output = format!("noticed {} too late: {output}", text::limit(overdue));
+            output = format!("observed {} too late: {output}", text::limit(overdue));
         }
         Attempted { report: ProbeReport { outcome, latency, output }, queued }
     }
@@ -180,16 +180,16 @@ impl Prober {
         let port = usable(target.container.resolve_port(&socket.port)?)?;
         Ok(match timeout(within, tcp::knock(&*self.shared.dial, &target.pod.uid, host, port)).await {
             Ok(Ok(())) => (Outcome::Success, String::new()),
-            Ok(Err(error)) if shortage::is_ours(&error) => {
-                (Outcome::Late, format!("this node could not ask {host} port {port}: {}", text::io_error(&error)))
-            }
+            Ok(Err(error)) if shortage::is_ours(&error) => (
+                Outcome::Late,
+                format!("this node could not connect to {host} port {port}: {}", text::io_error(&error)),
+            ),
             Ok(Err(error)) => {
                 (Outcome::Failure, format!("connecting to {host} port {port}: {}", text::io_error(&error)))
             }
-            Err(_) => (
-                Outcome::Failure,
-                format!("connecting to {host} port {port}: no answer within {}", text::limit(within)),
-            ),
+            Err(_) => {
+                (Outcome::Failure, format!("connecting to {host} port {port}: timed out after {}", text::limit(within)))
+            }
         })
     }
 
@@ -225,19 +225,19 @@ impl Prober {
 // === impl Target ===
 
 impl<'a> Target<'a> {
-    /// The host to connect to: the one that is named, else the pod.
+    /// The host to connect to: the configured one, or the pod.
     pub(crate) fn host(&self, named: Option<&'a str>) -> Result<&'a str, NoAddress> {
         named.filter(|host| !host.is_empty()).or(self.address).ok_or(NoAddress)
     }
 }
 
-/// Makes an attempt that holds its turn for at most that long.
-async fn hold<F: Future>(mut turn: Turn, at_most: Duration, made: F) -> F::Output {
+/// Makes an attempt that holds its permit for at most that long.
+async fn hold<F: Future>(mut permit: Permit, at_most: Duration, made: F) -> F::Output {
     let mut made = std::pin::pin!(made);
     if let Ok(done) = timeout(at_most, &mut made).await {
         return done;
     }
-    turn.give_back();
+    permit.give_back();
     made.await
 }
 

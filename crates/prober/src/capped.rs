@@ -1,7 +1,7 @@
 //! A connection that delivers a bounded number of bytes.
 //!
-//! Parsers have bounds of their own for one message head or one frame. This one is for what they let pass any number of
-//! times: informational responses, chunk extensions, pings, empty frames.
+//! Parsers limit one message head or one frame. This limit is for what they accept any number of times: informational
+//! responses, chunk extensions, pings, empty frames.
 
 use std::{
     io,
@@ -17,20 +17,20 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::{door::Connection, shortage};
 
-/// What one connection may deliver: a long certificate chain, the largest message head (64 KiB) and body (10 KiB) that
-/// are taken, and as much again for framing and read-ahead.
+/// The limit of one connection: a long certificate chain, the largest message head (64 KiB) and body (10 KiB) that
+/// keelet reads, and as much again for framing and read-ahead.
 const MOST_BYTES: usize = 256 * 1024;
 
-/// A connection that fails once it has delivered too much.
+/// A connection that fails once it has delivered more bytes than the limit.
 pub(crate) struct Capped {
     inner: Box<dyn Connection>,
     left: usize,
     opening: Opening,
 }
 
-/// What is known of a connection, also after it is gone: its first bytes, enough to tell HTTP/1 from everything else, and
-/// whether it failed because the agent lacked something. Bytes fill the number from the lowest up; the topmost byte counts
-/// them, and the one below says what was lacking.
+/// The record of a connection, which outlives it: its first bytes, which identify HTTP/1, and whether the connection
+/// failed because the agent ran out of a resource. The bytes fill the integer from the lowest byte up; the topmost byte
+/// counts them, and the one below is the flag for the shortage.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Opening(Arc<AtomicU64>);
 
@@ -92,12 +92,12 @@ impl Opening {
     const KEPT: usize = 5;
     const LACKING: usize = 6;
 
-    /// Whether the other side spoke HTTP/1 from its first byte on.
+    /// Whether the peer spoke HTTP/1 from its first byte on.
     pub(crate) fn is_http1(&self) -> bool {
         self.0.load(Ordering::Relaxed).to_le_bytes()[..Self::KEPT] == *b"HTTP/"
     }
 
-    /// Whether the connection failed because the agent lacked something.
+    /// Whether the connection failed because the agent ran out of a resource.
     pub(crate) fn failed_here(&self) -> bool {
         self.0.load(Ordering::Relaxed).to_le_bytes()[Self::LACKING] != 0
     }
@@ -130,9 +130,9 @@ impl Opening {
 mod tests {
     use super::*;
 
-    /// TERM-11, PROBE-38: however the bytes arrive.
+    /// TERM-11, PROBE-38: in whatever pieces the bytes arrive.
     #[test]
-    fn the_first_five_bytes_tell_http_1() {
+    fn the_first_five_bytes_identify_http_1() {
         for (pieces, expected) in [
             (&["HTTP/1.1 200 OK"][..], true),
             (&["H", "TT", "P/", "1.1 200 OK"], true),

@@ -12,47 +12,48 @@ use tokio::{net::TcpStream, task::spawn_blocking};
 
 use crate::{
     door::{Connection, Dial},
+    permits::Permits,
     shortage,
-    turns::Turns,
 };
 
-/// Names that are resolved at a time. A lookup holds a thread until the resolver answers, half a minute if its servers are
-/// dead, whether or not the attempt still waits. The pool that these threads are from has 512, and the disk needs some.
+/// The number of concurrent name lookups. A lookup holds a thread until the resolver answers, up to half a minute if
+/// its servers are down, even if the attempt has given up. The thread pool has 512 threads, and disk access needs some
+/// of them.
 const LOOKUPS: usize = 16;
-/// How long a lookup waits for its turn: half of the shortest timeout that a pod can ask for.
+/// How long a lookup waits for its permit: half of the shortest timeout that a pod can ask for.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Resolves a name, and blocks meanwhile.
+/// Resolves a name; blocks.
 type Lookup = dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync;
 
-/// Dials over TCP, through no proxy. Addresses of a name are tried in order.
+/// Dials over TCP without a proxy. The addresses of a name are tried in order.
 ///
-/// `SO_LINGER` is left alone. On Linux it shortens no TIME_WAIT, and with it set `close` waits for the other side, also
-/// on a non-blocking socket: milliseconds on loopback, the whole linger time with a peer that is gone. A thread that
-/// serves other pods cannot afford that.
+/// `SO_LINGER` stays unset. On Linux it does not shorten TIME_WAIT, and with it `close` waits for the peer even on a
+/// non-blocking socket: milliseconds on loopback, the whole linger time if the peer is down. A thread that serves other
+/// pods cannot afford that.
 #[derive(Clone)]
 pub struct TcpDial {
     lookup: Arc<Lookup>,
-    /// Shared out between pods as attempts are: names that one pod has, however slow, are not in the way of another's.
-    lookups: Turns,
+    /// Shared fairly between pods like attempts, so that slow names of one pod do not delay another's.
+    lookups: Permits,
 }
 
 // === impl TcpDial ===
 
 impl TcpDial {
     fn with_lookup(lookup: Arc<Lookup>) -> Self {
-        Self { lookup, lookups: Turns::new(LOOKUPS) }
+        Self { lookup, lookups: Permits::new(LOOKUPS) }
     }
 
     async fn addresses(&self, pod: &str, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         if let Ok(address) = host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(address, port)]);
         }
-        let turn = self.lookups.turn(pod, PATIENCE).await.ok_or_else(shortage::no_lookup_free)?;
+        let permit = self.lookups.acquire(pod, PATIENCE).await.ok_or_else(shortage::no_lookup_free)?;
         let (lookup, host) = (Arc::clone(&self.lookup), host.to_owned());
-        // The thread has the turn, not the attempt: an attempt can give up, a thread in the resolver cannot.
+        // The thread holds the permit, not the attempt: an attempt can give up, a thread in the resolver cannot.
         let found = spawn_blocking(move || {
-            let _turn = turn;
+            let _permit = permit;
             lookup(&host, port)
         });
         found.await.map_err(io::Error::other)?
@@ -61,10 +62,7 @@ impl TcpDial {
 
 impl Default for TcpDial {
     fn default() -> Self {
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "called on a thread that is there for it, a bounded number at a time"
-        )]
+        #[expect(clippy::disallowed_methods, reason = "runs on a blocking thread, with a limit on concurrent calls")]
         let lookup = |host: &str, port: u16| Ok((host, port).to_socket_addrs()?.collect());
         Self::with_lookup(Arc::new(lookup))
     }
@@ -83,20 +81,22 @@ impl Dial for TcpDial {
             for address in self.addresses(pod, host, port).await? {
                 match TcpStream::connect(address).await {
                     Ok(stream) => {
-                        // A request is one small write; waiting for more to send would only delay it.
+                        // A request is one small write; Nagle's algorithm would only delay it.
                         stream.set_nodelay(true)?;
                         return Ok(Box::new(stream) as Box<dyn Connection>);
                     }
                     Err(error) => failed = Some(better(failed.take(), error)),
                 }
             }
-            Err(failed.unwrap_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("{host} has no address"))))
+            Err(failed.unwrap_or_else(|| {
+                io::Error::new(io::ErrorKind::NotFound, format!("cannot resolve {host}: no address"))
+            }))
         })
     }
 }
 
-/// What is told of a name with several addresses: what one of them answered is worth more than that another one could not
-/// be asked; of equals the last.
+/// Selects the error to report for a name with several addresses: an answer of a target outranks a shortage of this
+/// node; of two equals the last is reported.
 fn better(known: Option<io::Error>, new: io::Error) -> io::Error {
     match known {
         Some(known) if shortage::is_ours(&new) && !shortage::is_ours(&known) => known,
@@ -115,7 +115,7 @@ mod tests {
 
     use super::*;
 
-    /// A resolver that answers for `localhost` at once, and for other names when it is told to.
+    /// A resolver that answers for `localhost` at once, and for other names when the test releases them.
     #[derive(Default)]
     struct Slow {
         asked: AtomicUsize,
@@ -144,10 +144,10 @@ mod tests {
         }
     }
 
-    /// PROBE-48: lookups of one pod take a bounded number of threads, also when its attempts gave up long ago, and another
-    /// pod's name is resolved meanwhile.
+    /// PROBE-48: lookups of one pod use a bounded number of threads, even after its attempts gave up, and another pod's
+    /// name resolves meanwhile.
     #[tokio::test]
-    async fn slow_names_of_one_pod_hold_few_threads_and_no_other_pod_up() {
+    async fn slow_names_of_one_pod_hold_few_threads_and_do_not_delay_other_pods() {
         let server = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
         let port = server.local_addr().expect("bound").port();
         let slow = Arc::new(Slow::default());
@@ -158,33 +158,33 @@ mod tests {
             lookups
                 .spawn(async move { dial.connect("hostile", &format!("slow-{number}.example"), port).await.map(drop) });
         }
-        // Those that have a thread hang there; all others are told that there is none for them.
-        let mut told = Vec::new();
-        let all_told = async {
-            while told.len() < 40 - LOOKUPS / 4 {
-                told.extend(lookups.join_next().await);
+        // Lookups with a thread hang there; all others get an error.
+        let mut answered = Vec::new();
+        let all_answered = async {
+            while answered.len() < 40 - LOOKUPS / 4 {
+                answered.extend(lookups.join_next().await);
             }
         };
-        let all_told = tokio::time::timeout(Duration::from_secs(60), all_told).await;
+        let all_answered = tokio::time::timeout(Duration::from_secs(60), all_answered).await;
         lookups.abort_all();
         let asked = slow.asked.load(Ordering::Relaxed);
         let other = dial.connect("honest", "localhost", port).await.map(drop);
-        // Before anything is asserted: the threads outlive the test otherwise.
+        // Before any assertion, because the threads would outlive the test.
         slow.answer();
-        for lookup in told {
+        for lookup in answered {
             let error = lookup.expect("no panic").expect_err("no answer");
             assert!(shortage::is_ours(&error), "{error}");
         }
-        assert_eq!(asked, LOOKUPS / 4, "threads that one pod's names hold");
-        assert!(all_told.is_ok(), "an attempt waits for a lookup for ever");
+        assert_eq!(asked, LOOKUPS / 4, "threads held by the names of one pod");
+        assert!(all_answered.is_ok(), "an attempt waits forever for a lookup");
         assert!(other.is_ok(), "{other:?}");
     }
 
-    /// PROBE-47: an address that refuses is an answer, whatever became of the others.
+    /// PROBE-47: an address that refuses is an answer, whatever the other addresses did.
     #[test]
-    fn one_address_that_answers_counts_more_than_one_that_cannot_be_asked() {
+    fn an_answer_of_one_address_outranks_a_shortage_at_another() {
         use rustix::io::Errno;
-        for (tried, told) in [
+        for (tried, answered) in [
             (&[Errno::CONNREFUSED][..], Errno::CONNREFUSED),
             (&[Errno::ADDRNOTAVAIL], Errno::ADDRNOTAVAIL),
             (&[Errno::CONNREFUSED, Errno::ADDRNOTAVAIL], Errno::CONNREFUSED),
@@ -194,7 +194,7 @@ mod tests {
         ] {
             let kept = tried.iter().fold(None, |kept, errno| Some(better(kept, (*errno).into())));
             let kept = kept.and_then(|error: io::Error| error.raw_os_error());
-            assert_eq!(kept, Some(told.raw_os_error()), "{tried:?}");
+            assert_eq!(kept, Some(answered.raw_os_error()), "{tried:?}");
         }
     }
 
@@ -203,6 +203,6 @@ mod tests {
     async fn a_name_without_an_address_says_so() {
         let none = TcpDial::with_lookup(Arc::new(|_, _| Ok(Vec::new())));
         let error = none.connect("pod", "name.example", 80).await.err().expect("no address");
-        assert_eq!(error.to_string(), "name.example has no address");
+        assert_eq!(error.to_string(), "cannot resolve name.example: no address");
     }
 }

@@ -9,8 +9,8 @@ use crate::text;
 
 /// Opens connections to probe targets. [`crate::TcpDial`] is the real one.
 pub trait Dial: Send + Sync + fmt::Debug {
-    /// Connects to a host (an address, or a name to be resolved) and a port, on behalf of a pod, by UID. No deadline: the
-    /// caller has one, and drops the future when it has passed.
+    /// Connects to a host (an address, or a name to be resolved) and a port, on behalf of a pod, by UID. There is no
+    /// deadline here: the caller has one, and drops the future when it has passed.
     fn connect<'a>(&'a self, pod: &'a str, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Box<dyn Connection>>>;
 }
 
@@ -21,9 +21,9 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
 /// Runs commands in containers.
 pub trait Exec: Send + Sync + fmt::Debug {
-    /// Runs a command to its end, or kills it after the timeout. A hook may have no time limit: its timeout is decades,
-    /// in a number of seconds that fits 32 bits. Dropping the future gives the command up; whether it is killed then is
-    /// the runtime's affair.
+    /// Runs a command until it exits, or kills it after the timeout. A hook may have no time limit: its timeout is
+    /// decades, in seconds that fit 32 bits. Dropping the future abandons the command; the runtime decides whether to
+    /// kill it then.
     fn exec<'a>(
         &'a self,
         container_id: &'a str,
@@ -32,29 +32,30 @@ pub trait Exec: Send + Sync + fmt::Debug {
     ) -> BoxFuture<'a, Result<Executed, ExecError>>;
 }
 
-/// A command that ran to its end.
+/// A command that exited.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Executed {
     /// Its exit code.
     pub exit_code: i32,
-    /// What it wrote, standard output first: the beginning of each, at least [`crate::LONGEST_OUTPUT`] if there is that
-    /// much.
+    /// Its output, standard output first: the beginning of each stream, at least [`crate::LONGEST_OUTPUT`] bytes if
+    /// there are that many.
     pub output: Vec<u8>,
 }
 
-/// Why a command did not run to its end.
+/// Why there is no exit code.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExecError {
-    /// It took longer than it may; it was killed.
+    /// The command exceeded its timeout and was killed.
     #[error("command timed out after {}", text::limit(*.0))]
     TimedOut(Duration),
-    /// It could not be started, or its end is not known: something is wrong with command or container.
+    /// The command could not be started, or its exit status is unknown: something is wrong with the command or the
+    /// container.
     #[error("{0}")]
     NotRun(String),
-    /// The runtime did not answer: whether the command ran is not known.
+    /// The runtime did not answer: it is unknown whether the command ran.
     #[error("the runtime did not answer: {0}")]
     RuntimeAway(String),
-    /// The node lacked something that it takes to start a command (descriptors, memory), so nothing was started.
+    /// The node ran out of a resource needed to start a command (descriptors, memory), so nothing was started.
     #[error("not started: {0}")]
     Exhausted(String),
 }

@@ -11,9 +11,10 @@ use crate::{
     text,
 };
 
-/// What a runtime gets on top of a command's own time, to kill it and to say so. Whoever needs longer does not answer.
+/// The time a runtime has, beyond the command's timeout, to kill the command and to report it. Later than that the
+/// runtime counts as unavailable.
 const MARGIN: Duration = Duration::from_secs(10);
-/// For a command whose time is nobody's business: decades, and a number that fits wherever it goes.
+/// The timeout of a command without a time limit: decades, in seconds that fit every type on the way.
 pub(crate) const UNLIMITED: Duration = Duration::from_secs(i32::MAX as u64);
 
 /// Runs a command.
@@ -26,12 +27,12 @@ pub(crate) async fn run(
     match timeout(within.saturating_add(MARGIN), exec.exec(container_id, command, within)).await {
         Ok(done) => done,
         Err(_) => {
-            Err(ExecError::RuntimeAway(format!("nothing heard {} after the command's time", text::limit(MARGIN))))
+            Err(ExecError::RuntimeAway(format!("no response {} after the command's timeout", text::limit(MARGIN))))
         }
     }
 }
 
-/// What a probe makes of it.
+/// The outcome of a probe by the result of its command.
 pub(crate) fn judge(done: Result<Executed, ExecError>) -> (Outcome, String) {
     match done {
         Ok(Executed { exit_code: 0, output }) => (Outcome::Success, text::output(&output)),
@@ -45,8 +46,8 @@ pub(crate) fn judge(done: Result<Executed, ExecError>) -> (Outcome, String) {
     }
 }
 
-/// A probe's command with the container's own variables filled in. Only what the manifest says is known here: a variable
-/// that takes its value from elsewhere is empty.
+/// A probe's command with the container's own variables expanded. Only values in the manifest are known here: a
+/// variable with `valueFrom` expands to nothing.
 pub(crate) fn expand(command: &[String], pod: &Pod, container: &Container) -> Vec<String> {
     if !command.iter().any(|word| word.contains('$')) {
         return command.to_vec();
@@ -65,7 +66,7 @@ fn variables<'a>(pod: &'a Pod, container: &Container) -> BTreeMap<&'a str, &'a s
     env.map(|variable| (variable.name.as_str(), variable.value.as_deref().unwrap_or_default())).collect()
 }
 
-/// `$(NAME)` is the variable of that name, or stays if there is none; `$$` is a dollar sign.
+/// `$(NAME)` expands to the variable, or stays if there is none; `$$` is a dollar sign.
 fn expand_word(word: &str, variables: &BTreeMap<&str, &str>) -> String {
     let mut expanded = String::with_capacity(word.len());
     let mut rest = word;

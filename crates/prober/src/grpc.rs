@@ -1,8 +1,8 @@
 //! `grpc`: one unary call of `grpc.health.v1.Health/Check`, made by hand.
 //!
-//! The protocol needs little: a POST over HTTP/2, a message of one string behind a prefix of five bytes, an answer of one
-//! number behind another, and a status in the trailers. Everything that goes wrong is the target's failure, unless the agent
-//! itself lacks something.
+//! The protocol needs little: a POST over HTTP/2, a message of one string behind a prefix of five bytes, a response of
+//! one integer behind another, and a status in the trailers. Every error is the target's failure, unless the agent
+//! itself ran out of a resource.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -24,9 +24,9 @@ use crate::{
 };
 
 const METHOD: &str = "/grpc.health.v1.Health/Check";
-/// A health answer has two bytes. Other fields may come some day.
+/// A health response has two bytes. Later versions may add fields.
 const LARGEST_MESSAGE: usize = 4096;
-/// As much as is shown of what a server says about its error.
+/// How much of a server's error message is shown.
 const LONGEST_WORDS: usize = 1024;
 
 /// Why a service does not count as healthy.
@@ -34,10 +34,10 @@ const LONGEST_WORDS: usize = 1024;
 pub(crate) enum Unhealthy {
     #[error("grpc: connecting to {0}: {1}")]
     Unreachable(String, String),
-    /// The agent lacked something (`shortage`).
-    #[error("grpc: this node could not ask {0}: {1}")]
+    /// The agent ran out of a resource (`shortage`).
+    #[error("grpc: this node could not connect to {0}: {1}")]
     Exhausted(String, String),
-    #[error("grpc: no answer from {0} within {within}", within = text::limit(*.1))]
+    #[error("grpc: {0} timed out after {within}", within = text::limit(*.1))]
     TimedOut(String, Duration),
     #[error("grpc: {0}")]
     NoGrpc(String),
@@ -49,7 +49,7 @@ pub(crate) enum Unhealthy {
     Health { service: String, health: u64 },
 }
 
-/// Asks for the health of a service, within the time for everything.
+/// Checks the health of a service, within one time limit.
 pub(crate) async fn check(
     dial: &dyn Dial,
     tls: &Tls,
@@ -130,24 +130,24 @@ async fn answer(response: http::Response<Incoming>) -> Result<u64, Unhealthy> {
     let (head, mut body) = response.into_parts();
     let no_grpc = |why: String| Err(Unhealthy::NoGrpc(why));
     if head.status != StatusCode::OK {
-        return no_grpc(format!("the server answered HTTP {}", head.status.as_u16()));
+        return no_grpc(format!("the server responded with HTTP {}", head.status.as_u16()));
     }
     let kind = head.headers.get(header::CONTENT_TYPE).map_or(&b""[..], |kind| kind.as_bytes());
     if !kind.starts_with(b"application/grpc") {
-        return no_grpc(format!("the server answered with content type {:?}", String::from_utf8_lossy(kind)));
+        return no_grpc(format!("the server responded with content type {:?}", String::from_utf8_lossy(kind)));
     }
-    // A call that fails at once has its status where others have their headers.
+    // A call that fails at once has its status in the headers.
     if head.headers.contains_key("grpc-status") {
         status(&head.headers)?;
     }
     let mut message = Vec::new();
     loop {
         match body.frame().await {
-            None => return no_grpc("the answer ended without a status".to_owned()),
+            None => return no_grpc("the response ended without a status".to_owned()),
             Some(Err(error)) => return no_grpc(text::causes(&error)),
             Some(Ok(frame)) => match frame.into_data() {
                 Ok(data) if message.len() + data.len() > PREFIX + LARGEST_MESSAGE => {
-                    return no_grpc(format!("the answer is larger than {LARGEST_MESSAGE} bytes"));
+                    return no_grpc(format!("the response is larger than {LARGEST_MESSAGE} bytes"));
                 }
                 Ok(data) => message.extend_from_slice(&data),
                 Err(frame) => {
@@ -165,7 +165,7 @@ fn status(trailers: &HeaderMap) -> Result<(), Unhealthy> {
     const UNKNOWN: u32 = 2;
     const UNIMPLEMENTED: u32 = 12;
     let Some(code) = trailers.get("grpc-status") else {
-        return Err(Unhealthy::NoGrpc("the answer ended without a status".to_owned()));
+        return Err(Unhealthy::NoGrpc("the response ended without a status".to_owned()));
     };
     let code = code.to_str().ok().and_then(|code| code.parse().ok()).unwrap_or(UNKNOWN);
     match code {
@@ -185,9 +185,9 @@ fn status(trailers: &HeaderMap) -> Result<(), Unhealthy> {
 
 /// Whether the message is compressed, and its length.
 const PREFIX: usize = 5;
-/// Field 1 of both messages: the service asked for, the health answered.
+/// Field 1 of both messages: the service in the request, the health in the response.
 const FIELD: u64 = 1;
-/// The one health that is good.
+/// The one healthy state.
 const SERVING: u64 = 1;
 
 /// `HealthCheckRequest` behind its prefix.
@@ -208,16 +208,16 @@ fn encode(service: &str) -> Bytes {
 /// The health in a `HealthCheckResponse` behind its prefix.
 fn decode(mut framed: &[u8]) -> Result<u64, &'static str> {
     if framed.is_empty() {
-        return Err("the answer has no message");
+        return Err("the response has no message");
     }
     let compressed = framed.try_get_u8().map_err(|_| CUT_SHORT)?;
     let length = framed.try_get_u32().map_err(|_| CUT_SHORT)? as usize;
     if compressed != 0 {
-        return Err("the answer is compressed, which nobody asked for");
+        return Err("the response is compressed, but the request does not accept compression");
     }
     match framed.len() {
         have if have < length => return Err(CUT_SHORT),
-        have if have > length => return Err("the answer has more than one message"),
+        have if have > length => return Err("the response has more than one message"),
         _ => {}
     }
     let mut health = 0;
@@ -238,8 +238,8 @@ fn decode(mut framed: &[u8]) -> Result<u64, &'static str> {
     Ok(health)
 }
 
-const CUT_SHORT: &str = "the answer is cut short";
-const NO_MESSAGE: &str = "the answer is no health message";
+const CUT_SHORT: &str = "the response is truncated";
+const NO_MESSAGE: &str = "the response is not a HealthCheckResponse";
 
 fn put_varint(into: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
@@ -267,7 +267,7 @@ fn skip(from: &mut &[u8], bytes: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// The percent escapes of a `grpc-message`. What is none stays.
+/// Decodes the percent escapes of a `grpc-message`. Invalid escapes stay.
 fn unescape(text: &[u8]) -> Cow<'_, [u8]> {
     if !text.contains(&b'%') {
         return Cow::Borrowed(text);
@@ -359,13 +359,13 @@ mod tests {
 
     /// PROBE-38.
     #[test]
-    fn what_is_no_health_message_is_told_apart() {
+    fn invalid_health_messages_are_recognised() {
         for (framed, why) in [
-            (&b""[..], "the answer has no message"),
+            (&b""[..], "the response has no message"),
             (b"\0\0", CUT_SHORT),
             (b"\0\0\0\0\x02\x08", CUT_SHORT),
-            (b"\0\0\0\0\x02\x08\x01\0", "the answer has more than one message"),
-            (b"\x01\0\0\0\x02\x08\x01", "the answer is compressed, which nobody asked for"),
+            (b"\0\0\0\0\x02\x08\x01\0", "the response has more than one message"),
+            (b"\x01\0\0\0\x02\x08\x01", "the response is compressed, but the request does not accept compression"),
             (b"\0\0\0\0\x01\x08", NO_MESSAGE),
             (b"\0\0\0\0\x01\x0b", NO_MESSAGE),
             (b"\0\0\0\0\x03\x12\x05h", NO_MESSAGE),

@@ -1,4 +1,4 @@
-//! Lifecycle hooks: the handlers of probes, with other notions of success.
+//! Lifecycle hooks: they share the handlers of probes, but succeed by other criteria.
 
 use std::time::Duration;
 
@@ -13,54 +13,54 @@ use crate::{
     text,
 };
 
-/// How long a hook waits for the node to have again what it lacked: long enough for an attempt or a connection to end.
+/// How long a hook waits before it tries again after a shortage: long enough for an attempt or a connection to end.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// A hook that did what it is for.
+/// A hook that succeeded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HookDone {
-    /// HTTPS was asked for, and plain HTTP was what worked: what to say in the event `LifecycleHTTPFallback`.
+    /// The message of the event `LifecycleHTTPFallback`, if the hook asked for HTTPS and only plain HTTP worked.
     pub http_fallback: Option<String>,
 }
 
-/// A hook that failed. Nothing in the text comes from the hook itself: what it prints may be secret.
+/// Why a hook failed. The text contains no output of the hook, because that may be secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HookError {
-    /// Its command ended with another exit code than zero.
+    /// Its command exited with a non-zero code.
     #[error("command exited with code {0}")]
     Exited(i32),
     /// Its command could not be started.
     #[error("command not run: {0}")]
     NotRun(String),
-    /// The runtime did not answer; nobody knows whether the command ran.
+    /// The runtime did not answer; it is unknown whether the command ran.
     #[error("the runtime did not answer: {0}")]
     RuntimeAway(String),
-    /// Its request was not answered.
+    /// Its request got no response.
     #[error("{0}")]
     NoAnswer(String),
-    /// Its port is unknown.
+    /// Its port name is unknown.
     #[error(transparent)]
     Port(#[from] PortError),
     /// It names no host, and the pod has no address.
     #[error(transparent)]
     NoAddress(#[from] NoAddress),
-    /// The node lacked something that it takes to ask (descriptors, memory, ports) for as long as the hook had time.
+    /// The node was out of a resource (descriptors, memory, ports) for the whole time limit of the hook.
     #[error("not begun: {0}")]
     Exhausted(String),
-    /// It took longer than it may.
+    /// It exceeded its time limit.
     #[error("hook timed out after {}", text::limit(*.0))]
     TimedOut(Duration),
-    /// The API accepts it; nobody can run it.
-    #[error("a tcpSocket hook cannot be run")]
+    /// The API accepts a tcpSocket hook; no runtime can run it.
+    #[error("tcpSocket hooks are not supported")]
     TcpSocket,
 }
 
 // === impl Prober ===
 
 impl Prober {
-    /// Runs a hook to its end, or to the end of its time. It waits for no turn: there are no more hooks than containers
-    /// that start or stop. What the agent lacks is not the hook's failure, so such a hook is begun again until its time is
-    /// over. Dropping the future cancels it.
+    /// Runs a hook until it ends or exceeds its time limit. A hook needs no permit: there are no more hooks than
+    /// containers that start or stop. A shortage of the agent is not the hook's failure, so such a hook is tried again
+    /// until its time limit. Dropping the future cancels it.
     pub async fn hook(
         &self,
         hook: &Hook,
@@ -75,7 +75,7 @@ impl Prober {
                     sleep(AGAIN_AFTER).await;
                     left = timeout.map(|timeout| timeout.saturating_sub(begun.elapsed()));
                 }
-                // All of its time, not what was left of it at last.
+                // The whole time limit, not the rest of it at the last try.
                 Err(HookError::TimedOut(_)) => return Err(HookError::TimedOut(timeout.unwrap_or(exec::UNLIMITED))),
                 done => return done,
             }
@@ -96,7 +96,7 @@ impl Prober {
         }
     }
 
-    /// The command is run as it stands: only probes have variables filled in.
+    /// The command runs unchanged: variables are expanded for probes only.
     async fn exec_hook(
         &self,
         command: &[String],
@@ -114,8 +114,8 @@ impl Prober {
         }
     }
 
-    /// Any answer will do, also half of one. A target that answers HTTPS in plain HTTP is asked again in plain HTTP: there
-    /// were times when the scheme of a hook was ignored, and manifests from those times.
+    /// Any response is a success, even an incomplete one. If a target answers HTTPS in plain HTTP, the hook tries again
+    /// in plain HTTP: older kubelets ignored the scheme of a hook, and manifests rely on that.
     async fn http_hook(
         &self,
         get: &HttpGet,

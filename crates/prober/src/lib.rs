@@ -1,20 +1,20 @@
-//! Runs one probe attempt, or one hook, when told. When to ask and what an answer means for the container are decided
-//! elsewhere, by `keelet-lifecycle`.
+//! Runs one probe attempt or one hook when the agent asks for it. `keelet-lifecycle` decides when to probe and what a
+//! result means for the container.
 //!
-//! What comes in: an [`Attempt`] or a hook, with the [`Target`] it is for. What goes out: an [`Attempted`], or how the
-//! hook ended. What is owned: the turns of the node, which limit attempts at a time and share them out between pods.
+//! Input: an [`Attempt`] or a hook, with its [`Target`]. Output: an [`Attempted`], or how the hook ended. Owned state:
+//! the permits of the node, which limit concurrent attempts and which pods share fairly.
 //!
 //! ```text
-//! attempt --turns--> exec  --Exec--> the runtime
+//! attempt --permits--> exec  --Exec--> the runtime
 //!                    tcp  -.
 //!                    http -+-Dial--> [tls] --> one connection, one request, closed
 //!                    grpc -'
 //! ```
 //!
-//! Two rules hold everywhere. An attempt is one future: nothing is spawned for it, so dropping it closes its connection
-//! and leaves nothing behind (`wire`). And whatever the target sends, an attempt takes bounded time and memory: one
-//! deadline for all of it, and a limit on the bytes that a connection may deliver (`capped`). What the agent itself lacks
-//! is never held against a target (`shortage`).
+//! Two rules hold everywhere. An attempt is one future: it spawns nothing, so dropping it closes its connection and
+//! leaves nothing behind (`wire`). And whatever the target sends, an attempt takes bounded time and memory: it has one
+//! deadline and a limit on the bytes that a connection may deliver (`capped`). A shortage of the agent is never a
+//! failure of the target (`shortage`).
 
 mod attempt;
 mod capped;
@@ -24,11 +24,11 @@ mod exec;
 mod grpc;
 mod hook;
 mod http;
+mod permits;
 mod shortage;
 mod tcp;
 mod text;
 mod tls;
-mod turns;
 mod wire;
 
 pub use self::{
@@ -45,7 +45,7 @@ macro_rules! api_version {
         "1.37"
     };
 }
-/// How probes introduce themselves.
+/// The user agent of probes.
 const PROBE_AGENT: &str = concat!("kube-probe/", api_version!());
-/// How hooks introduce themselves.
+/// The user agent of hooks.
 const HOOK_AGENT: &str = concat!("kube-lifecycle/", api_version!());

@@ -1,18 +1,18 @@
-//! What the agent itself may lack: descriptors, memory, local ports, a free name lookup.
+//! Resources that the agent itself may run out of: descriptors, memory, local ports, name lookups.
 //!
-//! An attempt that fails for such a reason says nothing about its target. It is late, never a failure.
+//! An attempt that fails for lack of one says nothing about its target. Its outcome is late, never a failure.
 
 use std::io;
 
 use rustix::io::Errno;
 
-/// All lookups of names that may be under way are. Made by [`crate::TcpDial`], and told apart by its kind, which no socket
-/// has.
+/// All permitted name lookups are in use. [`crate::TcpDial`] returns it; its kind identifies it, because no socket
+/// error has that kind.
 pub(crate) fn no_lookup_free() -> io::Error {
-    io::Error::new(io::ErrorKind::ResourceBusy, "this node resolves as many names at once as it may")
+    io::Error::new(io::ErrorKind::ResourceBusy, "too many name lookups in progress on this node")
 }
 
-/// Whether the agent lacks something, rather than the target.
+/// Whether the error is a shortage of the agent and not of the target.
 pub(crate) fn is_ours(error: &io::Error) -> bool {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(errno) => {
@@ -28,7 +28,7 @@ mod tests {
 
     /// PROBE-47.
     #[test]
-    fn what_the_agent_lacks_is_told_from_what_a_target_does() {
+    fn a_shortage_of_the_agent_is_distinguished_from_an_error_of_the_target() {
         for (errno, ours) in [
             (Errno::MFILE, true),
             (Errno::NFILE, true),

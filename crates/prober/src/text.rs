@@ -1,18 +1,18 @@
-//! Words for people: errors with their causes, outputs of bounded length.
+//! Text for people: errors with their causes, outputs of bounded length.
 
 use std::{error::Error, io, time::Duration};
 
 /// How much of a body or a command's output is kept.
 pub const LONGEST_OUTPUT: usize = 10 * 1024;
 
-/// What a target wrote, as text of at most [`LONGEST_OUTPUT`] bytes.
+/// A target's output, as text of at most [`LONGEST_OUTPUT`] bytes.
 pub(crate) fn output(bytes: &[u8]) -> String {
     let mut text = String::from_utf8_lossy(&bytes[..bytes.len().min(LONGEST_OUTPUT)]).into_owned();
     shorten(&mut text, LONGEST_OUTPUT);
     text
 }
 
-/// Cuts a text to at most so many bytes.
+/// Cuts a text to at most that many bytes.
 pub(crate) fn shorten(text: &mut String, limit: usize) {
     text.truncate(text.floor_char_boundary(limit));
 }
@@ -32,7 +32,7 @@ pub(crate) fn causes(error: &(dyn Error + 'static)) -> String {
     text
 }
 
-/// An error of the operating system without its number: `connection refused`.
+/// An error of the operating system without its errno: `connection refused`.
 pub(crate) fn io_error(error: &io::Error) -> String {
     match (error.raw_os_error(), error.kind()) {
         (Some(_), io::ErrorKind::ConnectionRefused)

@@ -1,4 +1,4 @@
-//! TLS with anybody: probes ask whether a target answers, not who it is.
+//! TLS without verification: a probe asks whether a target answers, not for its identity.
 
 use std::{
     io,
@@ -18,14 +18,14 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use crate::capped::Capped;
 
-/// The two configurations, each made when it is first needed.
+/// The two configurations, each built at its first use.
 #[derive(Debug, Default)]
 pub(crate) struct Tls {
     http: OnceLock<Arc<ClientConfig>>,
     grpc: OnceLock<Arc<ClientConfig>>,
 }
 
-/// What will be spoken over the connection.
+/// The protocol to speak over the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// HTTP/1.1, or HTTP/2 with servers that speak nothing else.
@@ -34,16 +34,16 @@ pub(crate) enum Purpose {
     Grpc,
 }
 
-/// Takes every certificate and every signature.
+/// Accepts every certificate and every signature.
 #[derive(Debug)]
 struct Anybody;
 
 // === impl Tls ===
 
 impl Tls {
-    /// Shakes hands. A host name is sent along as SNI, an address is not.
+    /// Performs the handshake. A host name is sent as SNI, an address is not.
     pub(crate) async fn connect(&self, purpose: Purpose, host: &str, io: Capped) -> io::Result<TlsStream<Capped>> {
-        // A name that cannot be sent is treated like an address. Any address: it is not sent either.
+        // A name that is not valid in SNI is treated like an address. The address is arbitrary, because it is not sent.
         let name = ServerName::try_from(host.to_owned())
             .unwrap_or_else(|_| ServerName::IpAddress(Ipv4Addr::UNSPECIFIED.into()));
         TlsConnector::from(self.config(purpose)?).connect(name, io).await
@@ -64,7 +64,7 @@ impl Tls {
             .with_custom_certificate_verifier(Arc::new(Anybody))
             .with_no_client_auth();
         config.alpn_protocols = protocols;
-        // Every attempt is a whole one, and nothing is remembered of thousands of targets.
+        // Every attempt makes a full handshake; no session of thousands of targets is stored.
         config.resumption = Resumption::disabled();
         Ok(Arc::clone(slot.get_or_init(|| Arc::new(config))))
     }

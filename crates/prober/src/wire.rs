@@ -1,7 +1,7 @@
-//! One request over one connection, all of it in the future of the caller.
+//! One request over one connection, all within the caller's future.
 //!
-//! hyper wants its connections driven beside their requests, and HTTP/2 wants to spawn tasks. Here both are polled
-//! together with the request, so an attempt that is dropped takes everything with it.
+//! hyper wants its connections polled beside their requests, and HTTP/2 wants to spawn tasks. Here the caller's future
+//! polls both together with the request, so dropping an attempt drops everything.
 
 use std::{
     error::Error,
@@ -26,24 +26,24 @@ use hyper_util::rt::TokioIo;
 
 use crate::door::Connection;
 
-/// The largest message head that is taken, and the most that is read ahead of it. Servers limit what they send far below
-/// that; clients that take more do so to hold something else up.
+/// The largest message head that is read, and the limit on read-ahead. Ordinary servers send far less; accepting more
+/// would only help an attacker.
 const LARGEST_HEAD: u32 = 64 * 1024;
 /// How many headers a response may have.
 const MOST_HEADERS: usize = 256;
-/// How far a server may run ahead of us in one HTTP/2 stream: all that will be read of a body, and a little more.
+/// The flow-control window of an HTTP/2 stream: as much of a body as is read, and a little more.
 const WINDOW: u32 = 16 * 1024;
 
-/// The version of HTTP spoken.
+/// The HTTP version to speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wire {
     /// HTTP/1.1.
     Http1,
-    /// HTTP/2, known beforehand.
+    /// HTTP/2 with prior knowledge.
     Http2,
 }
 
-/// Where HTTP/2 leaves its tasks. Gone together with the [`Crew`], whoever still holds one.
+/// Where HTTP/2 spawns its tasks. It is dead once the [`Crew`] is dropped, even if a clone is left.
 #[derive(Clone)]
 struct Inbox(Weak<Mutex<Vec<BoxFuture<'static, ()>>>>);
 
@@ -53,7 +53,7 @@ struct Crew {
     running: FuturesUnordered<BoxFuture<'static, ()>>,
 }
 
-/// Sends a request, hands the response to `listen`, and closes the connection when that has heard enough.
+/// Sends a request, passes the response to `listen`, and closes the connection when `listen` returns.
 pub(crate) async fn converse<L, F, T>(
     wire: Wire,
     io: Box<dyn Connection>,
@@ -90,21 +90,21 @@ where
     }
 }
 
-/// Polls a conversation, its connection and the connection's tasks until the conversation is over.
+/// Polls a request, its connection and the connection's tasks until the request is complete.
 async fn drive<M, C, E>(talk: M, connection: C, crew: &mut Crew) -> M::Output
 where
     M: Future,
     C: Future<Output = Result<(), E>>,
     E: Error,
 {
-    // A fused future is dropped when it is done: the conversation lets go of its sender, the connection of its socket.
+    // A fused future is dropped when it is done: the request drops its sender, the connection its socket.
     let mut talk = pin!(talk.fuse());
     let mut connection = pin!(connection.fuse());
     poll_fn(|cx| {
         loop {
             let heard = talk.as_mut().poll(cx);
-            // What went wrong with the connection reaches the conversation by a way of its own. And a conversation that
-            // is over lets its connection say goodbye, if it can do so without waiting.
+            // The request gets an error of the connection through its own channel. A completed request lets its
+            // connection close in order, if that needs no waiting.
             let _ = connection.as_mut().poll(cx);
             let more = crew.poll(cx);
             if heard.is_ready() || !more {
@@ -126,7 +126,7 @@ impl Crew {
         Inbox(Arc::downgrade(&self.inbox))
     }
 
-    /// Takes on new tasks and polls all of them. Whether there were new ones.
+    /// Adds new tasks and polls all of them. Returns whether there were new ones.
     fn poll(&mut self, cx: &mut Context<'_>) -> bool {
         let new = std::mem::take(&mut *self.inbox.lock().unwrap_or_else(PoisonError::into_inner));
         let more = !new.is_empty();

@@ -27,37 +27,37 @@ use crate::{
 /// How many requests one attempt may make: the first and nine redirects.
 const MOST_REQUESTS: u32 = 10;
 
-/// What it takes to ask.
+/// What a request needs besides its probe or hook.
 #[derive(Clone, Copy)]
 pub(crate) struct Client<'a> {
     pub(crate) dial: &'a dyn Dial,
     pub(crate) tls: &'a Tls,
-    /// On whose behalf, by UID.
+    /// The UID of the pod on whose behalf the request is sent.
     pub(crate) pod: &'a str,
-    /// The user agent, where none is configured.
+    /// The user agent, unless the manifest sets one.
     pub(crate) agent: &'static str,
 }
 
-/// A GET that was answered.
+/// A GET that got a response.
 #[derive(Debug)]
 pub(crate) struct Reply {
     status: StatusCode,
-    /// Where it would have led, if it is a redirect that was not followed.
+    /// The target of a redirect that was not followed.
     elsewhere: Option<String>,
-    /// As much of it as is read, or why there is no more of it.
+    /// The beginning of the body, or why the body is incomplete.
     body: Result<Vec<u8>, NoBody>,
 }
 
-/// Why there is no more of a body.
+/// Why a body is incomplete.
 #[derive(Debug, thiserror::Error)]
 enum NoBody {
-    #[error("the body did not arrive within {}", text::limit(*.0))]
+    #[error("timed out reading the body after {}", text::limit(*.0))]
     Stalled(Duration),
-    #[error("the body broke off: {0}")]
+    #[error("reading the body: {0}")]
     Broken(String),
 }
 
-/// A GET that was not answered.
+/// A GET that got no response.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unanswered {
     #[error("{0}")]
@@ -66,29 +66,29 @@ pub(crate) enum Unanswered {
     Transport {
         url: Url,
         why: String,
-        /// TLS was asked for, and the answer came in plain HTTP.
+        /// The client spoke TLS, and the server answered in plain HTTP.
         plain_http: bool,
     },
-    /// The agent lacked something (`shortage`).
-    #[error("GET {url}: this node could not ask: {why}")]
+    /// The agent ran out of a resource (`shortage`).
+    #[error("GET {url}: this node could not connect: {why}")]
     Exhausted { url: Url, why: String },
     #[error("stopped after {MOST_REQUESTS} redirects")]
     Redirects,
-    #[error("GET {0}: the redirect's Location cannot be read")]
+    #[error("GET {0}: invalid Location in the redirect")]
     Location(Url),
-    #[error("GET {url}: no answer within {}", text::limit(*.within))]
+    #[error("GET {url}: timed out after {}", text::limit(*.within))]
     TimedOut { url: Url, within: Duration },
 }
 
-/// How far a GET has come, for when its time is over.
+/// The progress of a GET, for the report of a timeout.
 #[derive(Debug)]
 struct Progress {
     url: Url,
-    /// The status, once the answer has begun and only its body is missing.
+    /// The status, once the head has arrived and only the body is missing.
     status: Option<StatusCode>,
 }
 
-/// What a response amounts to.
+/// The meaning of a response.
 enum Heard {
     Reply(Reply),
     Redirect { url: Url, absolute: bool },
@@ -98,7 +98,7 @@ enum Heard {
 // === impl Client ===
 
 impl Client<'_> {
-    /// Sends a GET within the time, and follows redirects on the same host.
+    /// Sends a GET within the time limit, and follows redirects on the same host.
     pub(crate) async fn get(
         self,
         get: &HttpGet,
@@ -110,7 +110,7 @@ impl Client<'_> {
         self.get_url(url, Template::new(get, self.agent)?, get.protocol, within).await
     }
 
-    /// The same in the clear and without credentials, for a target that turned out not to speak TLS.
+    /// The same without TLS and without credentials, for a target that does not speak TLS.
     pub(crate) async fn get_in_the_clear(
         self,
         get: &HttpGet,
@@ -134,7 +134,7 @@ impl Client<'_> {
         match timeout(within, self.follow(template, protocol, &mut progress)).await {
             Ok(done) => done,
             Err(_) => match progress {
-                // It has answered, if not to the end. What that is worth depends on who asks.
+                // The response is incomplete. The caller decides what that means.
                 Progress { status: Some(status), .. } => {
                     Ok(Reply { status, elsewhere: None, body: Err(NoBody::Stalled(within)) })
                 }
@@ -165,7 +165,7 @@ impl Client<'_> {
         Err(Unanswered::Redirects)
     }
 
-    /// One request on a connection of its own.
+    /// Sends one request on a new connection.
     async fn ask(
         self,
         template: &Template,
@@ -211,7 +211,7 @@ impl Client<'_> {
 // === impl Reply ===
 
 impl Reply {
-    /// What a probe makes of it.
+    /// The outcome of a probe by its response.
     pub(crate) fn judge(self) -> (Outcome, String) {
         let Self { status, elsewhere, body } = self;
         match (status.as_u16(), body) {
@@ -221,19 +221,19 @@ impl Reply {
             (300..=399, Ok(body)) => {
                 let what = match elsewhere {
                     Some(url) => format!("{status} to {url} was not followed"),
-                    None => format!("{status} leads nowhere"),
+                    None => format!("{status} has no location to follow"),
                 };
                 let mut output = format!("{what}, response body: {}", String::from_utf8_lossy(&body));
                 text::shorten(&mut output, text::LONGEST_OUTPUT);
                 (Outcome::Warning, output)
             }
-            // A body is not shown here: it may say what events should not.
+            // The body is not shown here: it may contain what events must not.
             (status, _) => (Outcome::Failure, format!("HTTP probe failed with statuscode: {status}")),
         }
     }
 }
 
-/// Takes a response: a redirect on the same host is followed, everything else is read.
+/// Handles a response: a redirect on the same host is followed, any other response is read.
 async fn hear(
     response: http::Response<Incoming>,
     from: &Url,
@@ -246,7 +246,7 @@ async fn hear(
             return Heard::Redirect { url, absolute };
         }
         Ok(other) => other.map(|(url, _)| url.to_string()),
-        // No host at all is another host.
+        // A location without a host counts as another host.
         Err(BadLocation::Scheme(scheme)) => Some(format!("{scheme}:")),
         Err(BadLocation::Unreadable) => return Heard::BadLocation,
     };
@@ -254,7 +254,7 @@ async fn hear(
     Heard::Reply(Reply { status: head.status, elsewhere, body: read(body).await })
 }
 
-/// Where a response leads, and whether it says so in full; `None` if it leads nowhere.
+/// The target of a redirect, and whether its location is absolute; `None` for a response that is not a redirect.
 fn redirect(from: &Url, status: StatusCode, headers: &HeaderMap) -> Result<Option<(Url, bool)>, BadLocation> {
     match (status.as_u16(), headers.get(LOCATION)) {
         (301 | 302 | 303 | 307 | 308, Some(location)) if !location.is_empty() => {

@@ -18,23 +18,23 @@ use crate::wire::Wire;
 #[derive(Clone, Debug)]
 pub(crate) struct Template {
     headers: HeaderMap,
-    /// The configured `Host`. Not a header among others: a redirect may drop it.
+    /// The configured `Host`, apart from the headers because a redirect may drop it.
     host: Option<HeaderValue>,
 }
 
 /// A request that cannot be sent as it is configured.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BadRequest {
-    #[error("the header {0:?} cannot be sent as it is configured")]
+    #[error("invalid header {0:?}: name or value cannot be sent")]
     Header(String),
-    #[error("{0} is not a location that can be asked")]
+    #[error("invalid URL {0}")]
     Location(String),
 }
 
 // === impl Template ===
 
 impl Template {
-    /// The configured headers, with defaults where they are silent.
+    /// The configured headers, with defaults for missing ones.
     pub(crate) fn new(get: &HttpGet, agent: &'static str) -> Result<Self, BadRequest> {
         let mut headers = HeaderMap::with_capacity(get.headers.len() + 4);
         for (name, value) in &get.headers {
@@ -43,11 +43,11 @@ impl Template {
             headers.append(HeaderName::from_bytes(name.as_bytes()).map_err(|_| bad())?, value);
         }
         let host = headers.get(HOST).filter(|host| !host.is_empty()).cloned();
-        // There is one host, and there is no body: what says otherwise would only confuse the server.
+        // A request has one host and no body; headers that say otherwise would confuse the server.
         for name in [HOST, CONTENT_LENGTH, TRANSFER_ENCODING, TRAILER] {
             headers.remove(name);
         }
-        // An empty value is a way to send none. Other headers are sent empty.
+        // An empty value removes the default header. Other headers are sent empty.
         for (name, default) in [(USER_AGENT, agent), (ACCEPT, "*/*")] {
             match headers.get(&name) {
                 None => drop(headers.insert(name, HeaderValue::from_static(default))),
@@ -58,18 +58,18 @@ impl Template {
         Ok(Self { headers, host })
     }
 
-    /// The same for a target that did not speak TLS: what proves who we are is not sent in the clear.
+    /// The same for a target that does not speak TLS: credentials are not sent in cleartext.
     pub(crate) fn without_credentials(mut self) -> Self {
         self.headers.remove(AUTHORIZATION);
         self
     }
 
-    /// The same after a redirect to another location in full: the configured host is not meant for that one.
+    /// The same after an absolute redirect: the configured host is not meant for the new location.
     pub(crate) fn without_host(&mut self) {
         self.host = None;
     }
 
-    /// The request for that location.
+    /// The request for a location.
     pub(crate) fn request(&self, url: &Url, wire: Wire) -> Result<Request<Full<Bytes>>, BadRequest> {
         let bad_location = || BadRequest::Location(url.to_string());
         let target = PathAndQuery::from_maybe_shared(Bytes::from(url.target.clone())).map_err(|_| bad_location())?;
@@ -81,7 +81,7 @@ impl Template {
                     None => HeaderValue::from_str(&url.authority).map_err(|_| bad_location())?,
                 };
                 headers.insert(HOST, host);
-                // One connection, one request; but who asks for an upgrade has to say so in this header.
+                // The connection serves one request. A request for an upgrade must say so in this header.
                 if !headers.contains_key(CONNECTION) {
                     headers.insert(CONNECTION, HeaderValue::from_static("close"));
                 }

@@ -1,20 +1,20 @@
-//! Where a request goes: built from a probe's fields, followed through redirects.
+//! URLs of requests: built from a probe's fields, followed through redirects.
 //!
-//! Of RFC 3986 there is what probes need: splitting a reference, resolving it against the current location, and escaping
-//! what may not stand in a request line.
+//! Implements the parts of RFC 3986 that probes need: splitting a reference, resolving it against the current location,
+//! and escaping characters that a request line must not contain.
 
 use std::fmt;
 
 use keelet_pod::Scheme;
 
-/// An absolute location, its path and query fit for a request line.
+/// An absolute URL; its path and query can be sent in a request line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Url {
     pub(crate) scheme: Scheme,
     /// An address or a name, without brackets.
     pub(crate) host: String,
     pub(crate) port: u16,
-    /// Host and port as they were written.
+    /// Host and port as written.
     pub(crate) authority: String,
     /// Path and query, beginning with a slash.
     pub(crate) target: String,
@@ -23,9 +23,9 @@ pub(crate) struct Url {
 /// A `Location` that cannot be followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum BadLocation {
-    /// It is no reference.
+    /// It is not a valid reference.
     Unreadable,
-    /// It leads out of the web.
+    /// Its scheme is neither http nor https.
     Scheme(String),
 }
 
@@ -41,8 +41,8 @@ struct Reference<'a> {
 // === impl Url ===
 
 impl Url {
-    /// Scheme, host and port of a probe with its path, which may carry a query. A path that is no reference at all is
-    /// escaped as it stands; scheme and host in it are passed over.
+    /// Scheme, host and port of a probe with its path, which may contain a query. A path that is not a valid reference
+    /// is escaped as a whole; scheme and host in it are ignored.
     pub(crate) fn new(scheme: Scheme, host: &str, port: u16, path: &str) -> Self {
         let host = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
         let target = match Reference::split(path) {
@@ -58,7 +58,7 @@ impl Url {
         Self { scheme, host: host.to_owned(), port, authority: authority(host, port), target }
     }
 
-    /// Where a `Location` leads from here, and whether it names a scheme of its own.
+    /// Resolves a `Location` against this URL; also whether the location has its own scheme.
     pub(crate) fn follow(&self, location: &str) -> Result<(Self, bool), BadLocation> {
         let reference = Reference::split(location).ok_or(BadLocation::Unreadable)?;
         let scheme = match reference.scheme {
@@ -114,7 +114,7 @@ impl fmt::Display for Url {
 // === impl Reference ===
 
 impl<'a> Reference<'a> {
-    /// `None` for what is no reference: control characters, and percent signs that escape nothing.
+    /// `None` for an invalid reference: control characters, and percent signs that escape nothing.
     fn split(text: &'a str) -> Option<Self> {
         if text.bytes().any(|byte| byte.is_ascii_control()) {
             return None;
@@ -144,7 +144,7 @@ fn authority(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// Host, without brackets, and port of an authority; whoever logs in there is passed over.
+/// Host, without brackets, and port of an authority; user information is ignored.
 fn host_and_port(authority: &str) -> Option<(&str, Option<u16>)> {
     let authority = authority.rsplit_once('@').map_or(authority, |(_, rest)| rest);
     let (host, port) = match authority.strip_prefix('[') {
@@ -256,9 +256,9 @@ mod tests {
         }
     }
 
-    /// PROBE-33, SCN-U35: what is no reference goes out as a path, escaped.
+    /// PROBE-33, SCN-U35: a path that is not a valid reference is escaped.
     #[test]
-    fn a_path_that_does_not_parse_is_used_as_it_stands() {
+    fn a_path_that_does_not_parse_is_escaped_as_a_whole() {
         assert_eq!(built("/100%"), "http://10.1.2.3:8080/100%25");
         assert_eq!(built("/%zz?x=1"), "http://10.1.2.3:8080/%25zz%3Fx=1");
         assert_eq!(built("/line\nbreak"), "http://10.1.2.3:8080/line%0Abreak");
@@ -300,7 +300,7 @@ mod tests {
 
     /// PROBE-35.
     #[test]
-    fn a_location_that_leads_nowhere_is_told_apart() {
+    fn invalid_locations_are_recognised() {
         let base = Url::new(Scheme::Http, "h", 81, "/");
         for location in ["http://", "http://h:port/", "http://h:0/", "http://[::1/", "http:x", "/%zz", "/\u{1}"] {
             assert_eq!(base.follow(location), Err(BadLocation::Unreadable), "{location:?}");

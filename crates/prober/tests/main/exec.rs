@@ -18,7 +18,7 @@ fn command(words: &[&str]) -> Handler {
     Handler::Exec { command: words.iter().map(|word| (*word).to_owned()).collect() }
 }
 
-/// Unlike in other tests, being late is a result here.
+/// Unlike in other tests, a late outcome is a result here.
 async fn attempt(exec: Arc<dyn Exec>, handler: Handler) -> Attempted {
     let (pod, probe) = (pod(80), probe(handler, TIMEOUT));
     let target = Target { pod: &pod, container: &pod.containers[0], container_id: "c0ffee", address: None };
@@ -65,22 +65,22 @@ async fn a_timeout_fails_and_says_so() {
 
 /// PROBE-39, SCN-U34.
 #[tokio::test]
-async fn a_command_that_does_not_start_is_no_result() {
+async fn a_command_that_does_not_start_gives_no_result() {
     let not_run = Err(ExecError::NotRun("no such file: check".to_owned()));
     assert_eq!(outcome(not_run).await, (Outcome::Error, "no such file: check".to_owned()));
 }
 
-/// PROBE-19: a runtime that is away says nothing about the container.
+/// PROBE-19: an unavailable runtime says nothing about the container.
 #[tokio::test]
-async fn a_runtime_that_is_away_shows_nothing() {
+async fn an_unavailable_runtime_gives_no_result() {
     let away = Err(ExecError::RuntimeAway("connection refused".to_owned()));
     let expected = "the runtime did not answer: connection refused".to_owned();
     assert_eq!(outcome(away).await, (Outcome::Late, expected));
 }
 
-/// PROBE-19, PROBE-40: nor does one that says nothing long after it should have killed the command.
+/// PROBE-19, PROBE-40: the same for a runtime that reports nothing long after it should have killed the command.
 #[tokio::test(start_paused = true)]
-async fn a_runtime_that_never_answers_is_given_up() {
+async fn an_attempt_gives_up_on_a_runtime_that_never_answers() {
     #[derive(Debug)]
     struct Silent;
     impl Exec for Silent {
@@ -90,13 +90,13 @@ async fn a_runtime_that_never_answers_is_given_up() {
     }
     let done = attempt(Arc::new(Silent), command(&["check"])).await;
     assert_eq!(done.report.outcome, Outcome::Late);
-    assert_eq!(done.report.output, "the runtime did not answer: nothing heard 10 s after the command's time");
+    assert_eq!(done.report.output, "the runtime did not answer: no response 10 s after the command's timeout");
     assert_eq!(done.report.latency, Duration::from_secs(13));
 }
 
-/// PROBE-6, DEF-9: a dropped attempt lets go of its command; nobody goes on waiting for the answer.
+/// PROBE-6, DEF-9: dropping an attempt cancels the call for its command.
 #[tokio::test(start_paused = true)]
-async fn dropping_an_attempt_lets_go_of_its_command() {
+async fn dropping_an_attempt_cancels_its_command() {
     #[derive(Debug, Default)]
     struct Hanging(Mutex<Vec<Weak<()>>>);
     impl Exec for Hanging {
@@ -111,15 +111,15 @@ async fn dropping_an_attempt_lets_go_of_its_command() {
     }
     let exec = Arc::new(Hanging::default());
     let cut_short = tokio::time::timeout(TIMEOUT / 2, attempt(exec.clone(), command(&["check"]))).await;
-    assert!(cut_short.is_err(), "nobody answered, yet {cut_short:?}");
+    assert!(cut_short.is_err(), "the runtime never answered, but the attempt ended: {cut_short:?}");
     let calls = exec.0.lock().unwrap();
     assert_eq!(calls.len(), 1);
-    assert!(calls[0].upgrade().is_none(), "the call is still under way");
+    assert!(calls[0].upgrade().is_none(), "the call is still in progress");
 }
 
-/// PROBE-39: a runtime may take its time to say that it killed a command.
+/// PROBE-39: a runtime may be slow to report that it killed a command.
 #[tokio::test(start_paused = true)]
-async fn a_timeout_that_is_told_late_still_fails() {
+async fn a_timeout_that_is_reported_late_still_fails() {
     #[derive(Debug)]
     struct Slow;
     impl Exec for Slow {
@@ -139,9 +139,9 @@ async fn a_timeout_that_is_told_late_still_fails() {
     assert_eq!(done.report.outcome, Outcome::Failure);
 }
 
-/// PROBE-39: what the manifest says of the container's own variables is filled in; no shell sees the command.
+/// PROBE-39: the container's own variables are expanded with their values in the manifest, without a shell.
 #[tokio::test]
-async fn variables_of_the_container_are_filled_in() {
+async fn variables_of_the_container_are_expanded() {
     let exec = FakeExec::answering(exited(0, ""));
     let words =
         ["sh", "-c", "curl :$(PORT)/$$(PORT)/$(FROM_ELSEWHERE)/$(ITS_OWN)/$(HOME)/$(TWICE) > /dev/null; exit $?"];

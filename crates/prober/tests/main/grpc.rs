@@ -15,11 +15,11 @@ use keelet_pod::{GrpcProbe, Handler};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 use crate::{
-    servers::{TlsServer, always, drain, nobody, page, serve},
+    servers::{TlsServer, always, closed_port, drain, page, serve},
     target::{LONG, SHORT, ask, ask_at, prober},
 };
 
-/// What a server answers, part by part.
+/// The parts of a server's response.
 #[derive(Clone)]
 struct Answer {
     status: u16,
@@ -28,7 +28,7 @@ struct Answer {
     trailers: Option<Vec<(&'static str, &'static str)>>,
 }
 
-/// What a server was asked: the request's head, and its body.
+/// A request that a server got: its head, and its body.
 type Asked = Arc<Mutex<Vec<(http::request::Parts, Bytes)>>>;
 
 const GRPC: (&str, &str) = ("content-type", "application/grpc");
@@ -40,7 +40,7 @@ impl Answer {
         Self { status: 200, headers: vec![GRPC], body: body.to_vec(), trailers: Some(vec![("grpc-status", "0")]) }
     }
 
-    /// A call that fails at once: a status, and nothing else.
+    /// A call that fails at once: a status and nothing else.
     fn refusal(code: &'static str, message: &'static str) -> Self {
         let headers = vec![GRPC, ("grpc-status", code), ("grpc-message", message)];
         Self { status: 200, headers, body: Vec::new(), trailers: None }
@@ -80,7 +80,7 @@ fn grpc(port: u16, service: &str) -> Handler {
     Handler::Grpc(GrpcProbe { port, service: service.to_owned(), tls: false })
 }
 
-/// What a probe of service "db" shows of a server that answers so.
+/// The outcome of a probe of service "db" against a server with that response.
 async fn shown(answer: Answer) -> (Outcome, String) {
     ask(grpc(answering(answer).await.0, "db"), LONG).await
 }
@@ -131,7 +131,7 @@ async fn the_call_is_a_health_check() {
     }
 }
 
-/// PROBE-38: the status may stand where others have their headers.
+/// PROBE-38: the status may be in the headers.
 #[tokio::test]
 async fn a_refused_call_fails_with_the_servers_words() {
     for (code, message, words) in [
@@ -152,40 +152,40 @@ async fn a_refused_call_fails_with_the_servers_words() {
     }
 }
 
-/// PROBE-38: a server that changes its mind after the message has not said that it serves.
+/// PROBE-38: a status after the message overrides the message.
 #[tokio::test]
 async fn a_status_after_the_message_decides() {
     let answer = Answer { trailers: Some(vec![("grpc-status", "14")]), ..Answer::health(SERVING) };
     assert_eq!(shown(answer).await, failure("grpc: UNAVAILABLE"));
     let answer = Answer { trailers: None, ..Answer::health(SERVING) };
-    assert_eq!(shown(answer).await, failure("grpc: the answer ended without a status"));
+    assert_eq!(shown(answer).await, failure("grpc: the response ended without a status"));
     let answer = Answer { trailers: Some(vec![("x-other", "1")]), ..Answer::health(SERVING) };
-    assert_eq!(shown(answer).await, failure("grpc: the answer ended without a status"));
+    assert_eq!(shown(answer).await, failure("grpc: the response ended without a status"));
 }
 
 /// PROBE-38.
 #[tokio::test]
-async fn an_answer_that_is_no_grpc_fails() {
+async fn a_response_that_is_not_grpc_fails() {
     let page = Answer { headers: vec![("content-type", "text/html")], ..Answer::health(SERVING) };
-    assert_eq!(shown(page).await, failure("grpc: the server answered with content type \"text/html\""));
+    assert_eq!(shown(page).await, failure("grpc: the server responded with content type \"text/html\""));
     let untyped = Answer { headers: Vec::new(), ..Answer::health(SERVING) };
-    assert_eq!(shown(untyped).await, failure("grpc: the server answered with content type \"\""));
+    assert_eq!(shown(untyped).await, failure("grpc: the server responded with content type \"\""));
     let missing = Answer { status: 404, ..Answer::health(SERVING) };
-    assert_eq!(shown(missing).await, failure("grpc: the server answered HTTP 404"));
+    assert_eq!(shown(missing).await, failure("grpc: the server responded with HTTP 404"));
     let typed = Answer { headers: vec![("content-type", "application/grpc+proto")], ..Answer::health(SERVING) };
     assert_eq!(shown(typed).await.0, Outcome::Success);
 }
 
 /// PROBE-38.
 #[tokio::test]
-async fn a_message_that_is_none_fails() {
+async fn an_invalid_message_fails() {
     for (body, words) in [
-        (&b""[..], "grpc: the answer has no message"),
-        (b"\x01\0\0\0\x02\x08\x01", "grpc: the answer is compressed, which nobody asked for"),
-        (b"\0\0\0\0\x09\x08\x01", "grpc: the answer is cut short"),
-        (b"\0\0\0\0\x02\x08\x01\0\0\0\0\x02\x08\x01", "grpc: the answer has more than one message"),
-        (b"\0\0\0\0\x02\x0f\x01", "grpc: the answer is no health message"),
-        (&[0; 5000], "grpc: the answer is larger than 4096 bytes"),
+        (&b""[..], "grpc: the response has no message"),
+        (b"\x01\0\0\0\x02\x08\x01", "grpc: the response is compressed, but the request does not accept compression"),
+        (b"\0\0\0\0\x09\x08\x01", "grpc: the response is truncated"),
+        (b"\0\0\0\0\x02\x08\x01\0\0\0\0\x02\x08\x01", "grpc: the response has more than one message"),
+        (b"\0\0\0\0\x02\x0f\x01", "grpc: the response is not a HealthCheckResponse"),
+        (&[0; 5000], "grpc: the response is larger than 4096 bytes"),
     ] {
         assert_eq!(shown(Answer::health(body)).await, failure(words));
     }
@@ -193,8 +193,8 @@ async fn a_message_that_is_none_fails() {
 
 /// PROBE-38, SCN-U33.
 #[tokio::test]
-async fn a_server_that_is_not_there_fails() {
-    let port = nobody().await;
+async fn a_refused_connection_fails() {
+    let port = closed_port().await;
     let expected = format!("grpc: connecting to 127.0.0.1:{port}: connection refused");
     assert_eq!(ask(grpc(port, ""), LONG).await, failure(&expected));
 }
@@ -212,7 +212,7 @@ async fn a_connection_that_closes_fails() {
 #[tokio::test]
 async fn a_server_that_is_too_slow_fails() {
     let port = serve(|mut socket| async move { drain(&mut socket).await }).await;
-    let expected = format!("grpc: no answer from 127.0.0.1:{port} within 200 ms");
+    let expected = format!("grpc: 127.0.0.1:{port} timed out after 200 ms");
     assert_eq!(ask(grpc(port, ""), SHORT).await, failure(&expected));
 }
 
@@ -225,12 +225,12 @@ async fn a_server_that_speaks_http_1_fails() {
 
 /// PROBE-31.
 #[tokio::test]
-async fn without_an_address_nobody_can_be_asked() {
+async fn a_pod_without_an_address_cannot_be_probed() {
     let done = ask_at(&prober(), None, grpc(1, ""), LONG).await;
     assert_eq!((done.report.outcome, done.report.output.as_str()), (Outcome::Error, "the pod has no address"));
 }
 
-/// PROBE-38, SCN-U33: who speaks TLS and who does not.
+/// PROBE-38, SCN-U33: servers with and without TLS.
 #[tokio::test]
 async fn tls_is_spoken_where_the_probe_says_so() {
     let asked = Asked::default();

@@ -11,7 +11,9 @@ use tokio::{
 };
 
 use crate::{
-    servers::{Heard, TlsServer, always, answer, blurt, drain, nobody, page, read_head, redirect, serve, stall_after},
+    servers::{
+        Heard, TlsServer, always, answer, blurt, closed_port, drain, page, read_head, redirect, serve, stall_after,
+    },
     target::{FakeExec, HALFWAY, SHORT, headers, http_get, prober, prober_over, run_hook},
 };
 
@@ -39,7 +41,7 @@ async fn any_answer_to_an_http_hook_is_a_success() {
 
 /// TERM-11.
 #[tokio::test]
-async fn a_hook_introduces_itself_as_such() {
+async fn a_hook_has_its_own_user_agent() {
     let (port, heard) = answer(|_| page(200, "")).await;
     assert_eq!(run_hook(&prober(), &http(port), None).await, DONE);
     assert!(heard.lock().unwrap()[0].starts_with("GET /hook HTTP/1.1\r\nUser-Agent: kube-lifecycle/1.37\r\n"));
@@ -47,8 +49,8 @@ async fn a_hook_introduces_itself_as_such() {
 
 /// TERM-11.
 #[tokio::test]
-async fn an_http_hook_without_an_answer_fails() {
-    let port = nobody().await;
+async fn an_http_hook_without_a_response_fails() {
+    let port = closed_port().await;
     let refused = HookError::NoAnswer(format!("GET http://127.0.0.1:{port}/hook: connection refused"));
     assert_eq!(run_hook(&prober(), &http(port), None).await, Err(refused));
     let silent = stall_after("").await;
@@ -58,9 +60,9 @@ async fn an_http_hook_without_an_answer_fails() {
     assert_eq!(error.to_string(), "container \"main\" has no port named \"admin\"");
 }
 
-/// TERM-11: manifests from when the scheme of a hook was ignored still work, without their secrets in the clear.
+/// TERM-11: manifests that rely on an ignored scheme still work, and their credentials are not sent in cleartext.
 #[tokio::test]
-async fn an_https_hook_answered_in_plain_http_is_asked_again_in_plain_http() {
+async fn an_https_hook_answered_in_plain_http_is_retried_in_plain_http() {
     let (port, heard) = answer_anything().await;
     let get = HttpGet {
         scheme: Scheme::Https,
@@ -78,9 +80,9 @@ async fn an_https_hook_answered_in_plain_http_is_asked_again_in_plain_http() {
     assert!(heard[0].contains("\r\nX-Kept: yes\r\n") && !heard[0].contains("secret"), "{}", heard[0]);
 }
 
-/// TERM-11: both requests together have the hook's time, not each of them.
+/// TERM-11: both requests together have the hook's time limit, not each of them.
 #[tokio::test(start_paused = true)]
-async fn an_https_hook_has_what_is_left_of_its_time_for_plain_http() {
+async fn the_retry_in_plain_http_has_the_rest_of_the_time_limit() {
     /// Answers TLS in plain HTTP after three seconds, and plain HTTP never.
     #[derive(Debug)]
     struct Slow;
@@ -136,16 +138,16 @@ async fn an_https_hook_needs_no_fallback_with_a_server_that_speaks_tls() {
     assert_eq!(run_hook(&prober(), &hook, None).await, DONE);
 }
 
-/// TERM-11, EVT-5: what a hook prints is not for events.
+/// TERM-11, EVT-5: the output of a hook does not appear in events.
 #[tokio::test]
-async fn an_exec_hook_goes_by_its_exit_code_and_keeps_its_output_to_itself() {
+async fn an_exec_hook_is_judged_by_its_exit_code_and_its_output_is_hidden() {
     let run = async |answer| {
         let exec_door = FakeExec::answering(answer);
         let prober = Prober::new(Arc::new(TcpDial::default()), exec_door.clone(), 1);
         let result = run_hook(&prober, &exec(&["drain", "$(PORT)"]), Some(Duration::from_secs(20))).await;
         let calls = exec_door.calls.lock().unwrap().clone();
         let words = vec!["drain".to_owned(), "$(PORT)".to_owned()];
-        assert_eq!(calls, [("c0ffee".to_owned(), words, Duration::from_secs(20))], "run as it stands");
+        assert_eq!(calls, [("c0ffee".to_owned(), words, Duration::from_secs(20))], "run unchanged");
         result
     };
     let exited = |exit_code| Ok(Executed { exit_code, output: b"secret".to_vec() });
@@ -188,12 +190,12 @@ async fn a_sleep_hook_just_waits() {
 
 /// API-24.
 #[tokio::test]
-async fn a_tcp_hook_cannot_be_run() {
+async fn a_tcp_hook_is_not_supported() {
     let hook = Hook::TcpSocket(TcpSocket { host: None, port: PortRef::Number(80) });
     assert_eq!(run_hook(&prober(), &hook, None).await, Err(HookError::TcpSocket));
 }
 
-/// A server of plain HTTP that answers also what it does not understand, as servers do.
+/// A server of plain HTTP that responds even to invalid requests, as servers do.
 async fn answer_anything() -> (u16, Heard) {
     let heard = Heard::default();
     let notes = Arc::clone(&heard);

@@ -1,4 +1,4 @@
-//! Servers that mean no good. An attempt takes bounded time and memory with all of them.
+//! Hostile servers. An attempt takes bounded time and memory with all of them.
 
 use std::{
     io,
@@ -19,17 +19,17 @@ use crate::{
     target::{HALFWAY, LONG, SHORT, ask, ask_at, get, http_get, prober_over},
 };
 
-/// A server that begins so, and goes on so without end.
+/// A server that sends a beginning, and then repeats the rest without end.
 async fn endless(beginning: &'static str, again: &'static str) -> u16 {
     serve(move |mut socket| async move {
         let _ = read_head(&mut socket).await;
-        // Much at a time: what is endless should also be fast.
+        // Large writes, so that the endless stream is also fast.
         pour(&mut socket, beginning.as_bytes(), again.repeat(4096 / again.len() + 1).as_bytes()).await;
     })
     .await
 }
 
-/// The attempt ends long before its timeout, because there is a bound on what is taken.
+/// The attempt ends long before its timeout, because the amount of data is limited.
 async fn assert_given_up(port: u16) {
     let (outcome, output) = get(http_get(port, "/")).await;
     assert_eq!(outcome, Outcome::Failure, "{output}");
@@ -80,7 +80,7 @@ async fn a_chunk_whose_extension_never_ends_is_given_up() {
     assert_eq!(outcome, Outcome::Error, "{output}");
 }
 
-/// PROBE-31: the timeout is for all of it, not from byte to byte.
+/// PROBE-31: the timeout covers the whole attempt, not each byte.
 #[tokio::test]
 async fn a_byte_at_a_time_is_not_enough() {
     let port = serve(|mut socket| async move {
@@ -93,7 +93,7 @@ async fn a_byte_at_a_time_is_not_enough() {
         }
     })
     .await;
-    let expected = format!("GET http://127.0.0.1:{port}/: no answer within 200 ms");
+    let expected = format!("GET http://127.0.0.1:{port}/: timed out after 200 ms");
     assert_eq!(ask(Handler::HttpGet(http_get(port, "/")), SHORT).await, (Outcome::Failure, expected));
 }
 
@@ -108,7 +108,7 @@ async fn a_body_of_a_byte_at_a_time_is_not_enough() {
         }
     })
     .await;
-    let expected = (Outcome::Failure, "the body did not arrive within 4 s".to_owned());
+    let expected = (Outcome::Failure, "timed out reading the body after 4 s".to_owned());
     assert_eq!(ask(Handler::HttpGet(http_get(port, "/")), HALFWAY).await, expected);
 }
 
@@ -126,9 +126,9 @@ async fn a_reset_before_the_answer_fails() {
     assert!(output.starts_with(&format!("GET http://127.0.0.1:{port}/: conn")), "{output}");
 }
 
-/// PROBE-36. In memory, so that the reset comes when the half has been read, however busy the machine is.
+/// PROBE-36. In memory, so that the reset comes after the half has been read, however busy the machine is.
 #[tokio::test]
-async fn a_reset_within_the_body_is_no_result() {
+async fn a_reset_within_the_body_gives_no_result() {
     #[derive(Debug)]
     struct ResetAfterHalf;
     #[derive(Default)]
@@ -173,14 +173,14 @@ async fn a_reset_within_the_body_is_no_result() {
     let prober = prober_over(Arc::new(ResetAfterHalf));
     let report = ask_at(&prober, Some("10.0.0.1"), Handler::HttpGet(http_get(80, "/")), LONG).await.report;
     assert_eq!(report.outcome, Outcome::Error, "{}", report.output);
-    assert!(report.output.starts_with("the body broke off: "), "{}", report.output);
+    assert!(report.output.starts_with("reading the body: "), "{}", report.output);
 }
 
-/// PROBE-38: pings cost little to send; so they are counted by their bytes.
+/// PROBE-38: pings are cheap to send, so their bytes count towards the limit.
 #[tokio::test]
 async fn a_storm_of_http_2_pings_is_given_up() {
     const SETTINGS: &str = "\0\0\0\x04\0\0\0\0\0";
-    // Acknowledgements of pings that nobody sent need no answer, so nothing slows the storm down.
+    // Unsolicited acknowledgements of pings need no response, so nothing slows the storm down.
     const PING: &str = "\0\0\x08\x06\x01\0\0\0\0pingpong";
     let port = serve(|socket| async move {
         let (mut read, mut write) = socket.into_split();
@@ -197,7 +197,7 @@ async fn a_storm_of_http_2_pings_is_given_up() {
     assert_eq!((outcome, output.as_str()), (Outcome::Failure, "grpc: connection error: more than 256 KiB received"));
 }
 
-/// PROBE-34: neither do TLS records that bring nothing.
+/// PROBE-34: the same for TLS records without content.
 #[tokio::test]
 async fn endless_tls_records_are_given_up() {
     let port = serve(|mut socket| async move {
@@ -218,8 +218,8 @@ async fn endless_tls_records_are_given_up() {
     assert!(!output.contains("within"), "{output}");
 }
 
-/// A connection that is always ready, with the same bytes. No real one is: this shows that the timeout does not depend on
-/// the socket's mercy.
+/// A connection that is always ready, with the same bytes. Real connections are not; this shows that the timeout does
+/// not depend on the socket being idle.
 #[tokio::test]
 async fn a_connection_that_is_never_idle_ends_too() {
     #[derive(Debug)]

@@ -11,7 +11,7 @@ use keelet_lifecycle::operation::Outcome;
 use keelet_pod::{Handler, HttpGet, HttpProtocol, PortRef};
 
 use crate::{
-    servers::{Heard, always, answer, nobody, page, serve, stall_after},
+    servers::{Heard, always, answer, closed_port, page, serve, stall_after},
     target::{HALFWAY, LONG, SHORT, ask, ask_at, get, headers, http_get, prober},
 };
 
@@ -47,10 +47,10 @@ async fn every_2xx_passes_with_its_body() {
 #[tokio::test]
 async fn a_3xx_that_leads_nowhere_passes_with_a_warning() {
     for (status, words) in [
-        (300, "300 Multiple Choices leads nowhere, response body: choose"),
-        (301, "301 Moved Permanently leads nowhere, response body: choose"),
-        (304, "304 Not Modified leads nowhere, response body: "),
-        (399, "399 <unknown status code> leads nowhere, response body: choose"),
+        (300, "300 Multiple Choices has no location to follow, response body: choose"),
+        (301, "301 Moved Permanently has no location to follow, response body: choose"),
+        (304, "304 Not Modified has no location to follow, response body: "),
+        (399, "399 <unknown status code> has no location to follow, response body: choose"),
     ] {
         let port = always(page(status, "choose")).await;
         assert_eq!(get(http_get(port, "/")).await, (Outcome::Warning, words.to_owned()), "{status}");
@@ -67,7 +67,7 @@ async fn every_other_status_fails_and_shows_no_body() {
     }
 }
 
-/// PROBE-34: the status has said it all, however the body goes on.
+/// PROBE-34: the status decides, whatever happens to the body.
 #[tokio::test]
 async fn a_failing_status_fails_also_with_a_body_that_stalls_or_breaks() {
     let expected = (Outcome::Failure, "HTTP probe failed with statuscode: 500".to_owned());
@@ -116,7 +116,7 @@ async fn other_headers_are_sent_as_they_are_and_repeats_stay_in_order() {
     assert!(lines.contains(&"X-Empty: ".to_owned()) && lines.contains(&"X-Other: 1".to_owned()), "{lines:?}");
 }
 
-/// PROBE-33: there is no body, whatever the manifest says about one.
+/// PROBE-33: a request has no body, whatever the configured headers say.
 #[tokio::test]
 async fn headers_of_a_body_are_not_sent() {
     let configured = [("Content-Length", "7"), ("Transfer-Encoding", "chunked"), ("Trailer", "x")];
@@ -134,7 +134,7 @@ async fn a_configured_host_is_the_host_of_the_request_but_not_where_it_goes() {
     assert_eq!(hosts, ["Host: web.example.org"]);
 }
 
-/// PROBE-33, SCN-U31: an empty `Host` is none.
+/// PROBE-33, SCN-U31: an empty `Host` means the default.
 #[tokio::test]
 async fn an_empty_host_is_the_default() {
     let (port, heard) = answer(|_| page(200, "")).await;
@@ -142,20 +142,20 @@ async fn an_empty_host_is_the_default() {
     assert!(lines(&heard).contains(&format!("Host: 127.0.0.1:{port}")));
 }
 
-/// PROBE-32: nobody asked the target anything.
+/// PROBE-32: no request reached the target.
 #[tokio::test]
-async fn a_header_that_cannot_be_sent_is_no_result() {
+async fn a_header_that_cannot_be_sent_gives_no_result() {
     let (port, heard) = answer(|_| page(200, "")).await;
     let configured = headers(&[("X-Line", "one\r\nX-Smuggled: two")]);
     let (outcome, output) = get(HttpGet { headers: configured, ..http_get(port, "/") }).await;
     assert_eq!(outcome, Outcome::Error);
-    assert_eq!(output, "the header \"X-Line\" cannot be sent as it is configured");
+    assert_eq!(output, "invalid header \"X-Line\": name or value cannot be sent");
     assert!(heard.lock().unwrap().is_empty());
 }
 
-/// PROBE-31: the named host is asked, not the pod.
+/// PROBE-31: the request goes to the configured host, not to the pod.
 #[tokio::test]
-async fn a_named_host_is_asked_instead_of_the_pod() {
+async fn a_configured_host_is_probed_instead_of_the_pod() {
     let port = always(page(200, "here")).await;
     for host in ["127.0.0.1", "localhost"] {
         let handler = Handler::HttpGet(HttpGet { host: Some(host.to_owned()), ..http_get(port, "/") });
@@ -166,7 +166,7 @@ async fn a_named_host_is_asked_instead_of_the_pod() {
 
 /// PROBE-31.
 #[tokio::test]
-async fn without_an_address_nobody_can_be_asked() {
+async fn a_pod_without_an_address_cannot_be_probed() {
     let done = ask_at(&prober(), None, Handler::HttpGet(http_get(80, "/")), LONG).await;
     assert_eq!((done.report.outcome, done.report.output.as_str()), (Outcome::Error, "the pod has no address"));
 }
@@ -195,7 +195,7 @@ async fn a_long_body_is_cut_and_passes() {
     }
 }
 
-/// PROBE-36: what is no text is shown as well as it can be, in no more room.
+/// PROBE-36: bytes that are not text are replaced, within the same limit.
 #[tokio::test]
 async fn a_body_of_bytes_is_shown_as_text() {
     let mut response = page(200, &" ".repeat(10240));
@@ -212,19 +212,19 @@ async fn a_body_of_bytes_is_shown_as_text() {
 async fn a_body_that_stalls_past_the_timeout_fails() {
     let port = stall_after("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf").await;
     let shown = ask(Handler::HttpGet(http_get(port, "/")), HALFWAY).await;
-    assert_eq!(shown, (Outcome::Failure, "the body did not arrive within 4 s".to_owned()));
+    assert_eq!(shown, (Outcome::Failure, "timed out reading the body after 4 s".to_owned()));
 }
 
-/// PROBE-36: a body that breaks off says neither yes nor no.
+/// PROBE-36: an incomplete body proves neither success nor failure.
 #[tokio::test]
-async fn a_body_that_breaks_off_is_no_result() {
+async fn an_incomplete_body_gives_no_result() {
     for head in [
         "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf",
         "HTTP/1.1 302 Found\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nhalf",
     ] {
         let (outcome, output) = get(http_get(always(head).await, "/")).await;
         assert_eq!(outcome, Outcome::Error);
-        assert!(output.starts_with("the body broke off: "), "{output}");
+        assert!(output.starts_with("reading the body: "), "{output}");
     }
 }
 
@@ -233,7 +233,7 @@ async fn a_body_that_breaks_off_is_no_result() {
 async fn no_answer_within_the_timeout_fails() {
     let port = stall_after("HTTP/1.1 200 OK\r\n").await;
     let done = ask_at(&prober(), Some("127.0.0.1"), Handler::HttpGet(http_get(port, "/slow")), SHORT).await;
-    let expected = format!("GET http://127.0.0.1:{port}/slow: no answer within 200 ms");
+    let expected = format!("GET http://127.0.0.1:{port}/slow: timed out after 200 ms");
     assert_eq!((done.report.outcome, done.report.output), (Outcome::Failure, expected));
     assert!(done.report.latency >= SHORT);
 }
@@ -241,14 +241,14 @@ async fn no_answer_within_the_timeout_fails() {
 /// VEC-31, PROBE-34.
 #[tokio::test]
 async fn a_refused_connection_fails() {
-    let port = nobody().await;
+    let port = closed_port().await;
     let expected = format!("GET http://127.0.0.1:{port}/: connection refused");
     assert_eq!(get(http_get(port, "/")).await, (Outcome::Failure, expected));
 }
 
 /// VEC-32, PROBE-34, SCN-U31.
 #[tokio::test]
-async fn what_is_no_answer_fails() {
+async fn an_invalid_response_fails() {
     for nonsense in [
         "",
         "HTTP/1.1 100 Continue\r\n\r\n",
@@ -268,14 +268,14 @@ async fn what_is_no_answer_fails() {
     }
 }
 
-/// PROBE-34: informational responses are passed over.
+/// PROBE-34: informational responses are skipped.
 #[tokio::test]
 async fn an_answer_after_informational_ones_counts() {
     let port = always("HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n\r\nok").await;
     assert_eq!(get(http_get(port, "/")).await, (Outcome::Success, "ok".to_owned()));
 }
 
-/// PROBE-33: the protocol from before headers said how long a body is.
+/// PROBE-33: HTTP/1.0 ends a body by closing the connection.
 #[tokio::test]
 async fn http_1_0_is_understood() {
     let port = always("HTTP/1.0 200 OK\r\n\r\nold but well").await;
@@ -292,7 +292,7 @@ async fn many_and_long_headers_are_taken() {
     assert_eq!(get(http_get(always(response + "\r\nok").await, "/")).await, (Outcome::Success, "ok".to_owned()));
 }
 
-/// PROBE-31, SCN-U31: one loopback server is all there is; a proxy would have been asked for it.
+/// PROBE-31, SCN-U31: the only server is on loopback; a proxy would get the request for it.
 #[tokio::test]
 async fn no_proxy_is_asked() {
     // Every request is in origin form; one to a proxy would carry the whole location.
@@ -317,7 +317,7 @@ async fn h2c_echo() -> u16 {
     .await
 }
 
-/// PROBE-33: HTTP/2 without TLS, known beforehand.
+/// PROBE-33: HTTP/2 without TLS, with prior knowledge.
 #[tokio::test]
 async fn http_2_is_spoken_over_cleartext_where_the_probe_says_so() {
     let port = h2c_echo().await;
@@ -339,7 +339,7 @@ async fn http_2_is_spoken_over_cleartext_where_the_probe_says_so() {
     assert_eq!(get(over_h2c("/bad", &[])).await, failed);
 }
 
-/// PROBE-33: a server of the other protocol is none.
+/// PROBE-33: a server of the other protocol version fails the probe.
 #[tokio::test]
 async fn http_1_and_2_do_not_mix() {
     let old = always(page(400, "what?")).await;
@@ -351,7 +351,7 @@ async fn http_1_and_2_do_not_mix() {
     assert_eq!(outcome, Outcome::Failure, "{output}");
 }
 
-/// PROBE-31: attempts of one prober do not disturb each other.
+/// PROBE-31: concurrent attempts of one prober do not affect each other.
 #[tokio::test]
 async fn many_attempts_run_side_by_side() {
     let port = always(page(200, "fine")).await;

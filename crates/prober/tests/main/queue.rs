@@ -1,4 +1,4 @@
-//! Turns, time and cancellation, in simulated time where there is no real socket.
+//! Permits, time limits and cancellation, in simulated time where there is no real socket.
 
 use std::{
     io,
@@ -21,10 +21,10 @@ use crate::{
     target::{LONG, http_get, no_exec, pod, probe},
 };
 
-/// A limit at which one pod may have two attempts under way.
+/// A limit at which one pod may have two attempts in progress.
 const TWO_EACH: usize = 8;
 
-/// Connects to servers in memory: every connection's other end goes to the test.
+/// Connects to servers in memory: the test gets the other end of every connection.
 #[derive(Debug)]
 struct InMemory(mpsc::Sender<DuplexStream>);
 
@@ -72,9 +72,9 @@ async fn attempt_of(uid: &str, prober: &Prober, probe: &Probe) -> Attempted {
     prober.attempt(Attempt { target, kind: ProbeKind::Readiness, probe }).await
 }
 
-/// PROBE-19: the queue is ours, so what it costs is not the target's fault.
+/// PROBE-19: the wait is the agent's, so it does not count against the target.
 #[tokio::test(start_paused = true)]
-async fn waiting_for_a_turn_is_measured_apart_and_does_not_shorten_the_attempt() {
+async fn waiting_for_a_permit_is_measured_apart_and_does_not_shorten_the_attempt() {
     let (prober, connections) = in_memory(1);
     serve_after(Duration::from_millis(900), connections);
     let probe = web(Duration::from_secs(2));
@@ -88,7 +88,7 @@ async fn waiting_for_a_turn_is_measured_apart_and_does_not_shorten_the_attempt()
 
 /// PROBE-19.
 #[tokio::test(start_paused = true)]
-async fn more_than_half_the_timeout_in_the_queue_is_late_and_nobody_is_asked() {
+async fn more_than_half_the_timeout_in_the_queue_is_late_and_no_attempt_is_made() {
     let (prober, mut connections) = in_memory(TWO_EACH);
     let probe = web(Duration::from_secs(2));
     let third = async {
@@ -97,20 +97,20 @@ async fn more_than_half_the_timeout_in_the_queue_is_late_and_nobody_is_asked() {
         assert_eq!(done.report.latency, Duration::ZERO);
         // The timer may be a millisecond behind.
         assert_eq!(done.queued.as_secs_f32().round(), 1.0, "{:?}", done.queued);
-        assert!(done.report.output.starts_with("not asked: "), "{}", done.report.output);
+        assert!(done.report.output.starts_with("not attempted: "), "{}", done.report.output);
     };
     let (first, second, ()) = tokio::join!(attempt(&prober, &probe), attempt(&prober, &probe), third);
     for done in [first, second] {
-        assert_eq!(done.report.outcome, Outcome::Failure, "nobody answered these");
+        assert_eq!(done.report.outcome, Outcome::Failure, "no server answered these");
         assert_eq!(done.queued, Duration::ZERO);
     }
     assert!(connections.recv().await.is_some() && connections.recv().await.is_some());
-    assert!(connections.try_recv().is_err(), "the third was not asked");
+    assert!(connections.try_recv().is_err(), "the third attempt connected");
 }
 
-/// PROBE-19: turns are taken in order, and each one that comes to its end makes room.
+/// PROBE-19: permits are granted in order, and each attempt that ends frees one.
 #[tokio::test(start_paused = true)]
-async fn turns_are_taken_in_order() {
+async fn permits_are_granted_in_order() {
     let (prober, connections) = in_memory(TWO_EACH);
     serve_after(Duration::from_millis(100), connections);
     let probe = web(Duration::from_secs(2));
@@ -119,9 +119,9 @@ async fn turns_are_taken_in_order() {
     assert_eq!(queued, [0, 0, 100, 100, 200, 200]);
 }
 
-/// PROBE-19: a thread that was busy elsewhere did not see what the target did in its time.
+/// PROBE-19: a busy thread did not observe what the target did in time.
 #[tokio::test(start_paused = true)]
-async fn a_timeout_that_is_noticed_far_too_late_shows_nothing() {
+async fn a_timeout_that_is_observed_far_too_late_is_late() {
     let (prober, _connections) = in_memory(1);
     let probe = web(Duration::from_secs(2));
     for (stop, outcome) in [(2900, Outcome::Failure), (3100, Outcome::Late)] {
@@ -134,20 +134,20 @@ async fn a_timeout_that_is_noticed_far_too_late_shows_nothing() {
     }
 }
 
-/// PROBE-31: the timeout is one for everything.
+/// PROBE-31: one timeout covers the whole attempt.
 #[tokio::test(start_paused = true)]
 async fn the_timeout_begins_with_the_attempt_and_ends_it() {
     let (prober, _connections) = in_memory(1);
     let begun = Instant::now();
     let done = attempt(&prober, &web(Duration::from_secs(2))).await;
     assert_eq!(done.report.outcome, Outcome::Failure);
-    assert_eq!(done.report.output, "GET http://127.0.0.1:80/: no answer within 2 s");
+    assert_eq!(done.report.output, "GET http://127.0.0.1:80/: timed out after 2 s");
     assert!(done.report.latency >= Duration::from_secs(2) && begun.elapsed() < Duration::from_secs(3));
 }
 
-/// PROBE-6, DEF-9: a dropped attempt leaves nothing behind, neither a connection nor a taken turn.
+/// PROBE-6, DEF-9: dropping an attempt leaves neither a connection nor a permit behind.
 #[tokio::test(start_paused = true)]
-async fn dropping_an_attempt_closes_its_connection_and_frees_its_turn() {
+async fn dropping_an_attempt_closes_its_connection_and_frees_its_permit() {
     let (prober, mut connections) = in_memory(1);
     let probe = web(LONG);
     let mut running = Box::pin(attempt(&prober, &probe));
@@ -162,16 +162,16 @@ async fn dropping_an_attempt_closes_its_connection_and_frees_its_turn() {
     assert_eq!((next.report.outcome, next.queued), (Outcome::Success, Duration::ZERO));
 }
 
-/// PROBE-6, DEF-9: the same over a real socket. The server sees the end.
+/// PROBE-6, DEF-9: the same over a real socket. The server sees the connection close.
 #[tokio::test]
 async fn a_server_sees_the_end_of_a_dropped_attempt() {
-    let (tell, mut told) = mpsc::channel(2);
+    let (report, mut reported) = mpsc::channel(2);
     let port = serve(move |mut socket| {
-        let tell = tell.clone();
+        let report = report.clone();
         async move {
             let _ = read_head(&mut socket).await;
-            let _ = tell.send(None).await;
-            let _ = tell.send(Some(socket.read(&mut [0; 16]).await.ok())).await;
+            let _ = report.send(None).await;
+            let _ = report.send(Some(socket.read(&mut [0; 16]).await.ok())).await;
         }
     })
     .await;
@@ -179,16 +179,18 @@ async fn a_server_sees_the_end_of_a_dropped_attempt() {
     let probe = probe(Handler::HttpGet(http_get(port, "/")), LONG);
     {
         let running = std::pin::pin!(attempt(&prober, &probe));
-        let asked = std::pin::pin!(told.recv());
+        let asked = std::pin::pin!(reported.recv());
         match futures::future::select(running, asked).await {
             futures::future::Either::Right((heard, _)) => assert_eq!(heard, Some(None)),
-            futures::future::Either::Left((done, _)) => panic!("nobody answered, yet {done:?}"),
+            futures::future::Either::Left((done, _)) => {
+                panic!("the server never answered, but the attempt ended: {done:?}")
+            }
         }
     }
-    assert_eq!(told.recv().await, Some(Some(Some(0))), "closed in order");
+    assert_eq!(reported.recv().await, Some(Some(Some(0))), "closed in order");
 }
 
-/// A runtime that never says how a command ended, also not after its time. It notes when a container was asked.
+/// A runtime that never reports how a command ended, even after its timeout. It records when a container was probed.
 #[derive(Debug, Default)]
 struct Silent(Mutex<Vec<(String, Instant)>>);
 
@@ -203,9 +205,9 @@ fn command(timeout: Duration) -> Probe {
     probe(Handler::Exec { command: vec!["hang".to_owned()] }, timeout)
 }
 
-/// PROBE-46: commands that hang hold up no attempt over the network.
+/// PROBE-46: commands that hang do not delay attempts over the network.
 #[tokio::test(start_paused = true)]
-async fn commands_and_attempts_over_the_network_have_turns_of_their_own() {
+async fn commands_and_attempts_over_the_network_have_permits_of_their_own() {
     let (sender, connections) = mpsc::channel(16);
     serve_after(Duration::ZERO, connections);
     let prober = Prober::new(Arc::new(InMemory(sender)), Arc::<Silent>::default(), 1);
@@ -216,11 +218,11 @@ async fn commands_and_attempts_over_the_network_have_turns_of_their_own() {
     assert_eq!((done.report.outcome, done.queued), (Outcome::Success, Duration::ZERO), "{}", done.report.output);
 }
 
-/// PROBE-46: the turn of a command is free when its time is over, though the runtime has not answered; and after ten
-/// seconds in any case. It counts for its own pod as long as it takes.
+/// PROBE-46: the permit of a command is free at the command's timeout, even if the runtime has not answered, and after
+/// ten seconds in any case. The command counts for its own pod as long as it runs.
 #[tokio::test(start_paused = true)]
-async fn a_command_over_its_time_gives_up_its_turn_whatever_the_runtime_does() {
-    for (timeout, turn) in [(3, 3), (9, 9), (11, 10), (i32::MAX as u64, 10)] {
+async fn a_command_past_its_timeout_gives_up_its_permit_whatever_the_runtime_does() {
+    for (timeout, permit) in [(3, 3), (9, 9), (11, 10), (i32::MAX as u64, 10)] {
         let runtime = Arc::<Silent>::default();
         let prober = Prober::new(Arc::new(TcpDial::default()), runtime.clone(), 1);
         let (slow, next) = (command(Duration::from_secs(timeout)), command(LONG));
@@ -233,11 +235,11 @@ async fn a_command_over_its_time_gives_up_its_turn_whatever_the_runtime_does() {
         assert!(tokio::time::timeout(Duration::from_secs(12), all).await.is_err(), "no command ends");
         let asked = runtime.0.lock().unwrap();
         let asked: Vec<_> = asked.iter().map(|(pod, at)| (pod.as_str(), (*at - begun).as_secs())).collect();
-        assert_eq!(asked, [("hostile", 0), ("honest", turn)], "timeout {timeout} s");
+        assert_eq!(asked, [("hostile", 0), ("honest", permit)], "timeout {timeout} s");
     }
 }
 
-/// PROBE-46: a pod whose attempts wait for its own learns that soon, however long their timeout is.
+/// PROBE-46: attempts of a pod at its cap are soon reported as late, however long their timeout is.
 #[tokio::test(start_paused = true)]
 async fn an_attempt_with_a_timeout_of_years_does_not_wait_for_years() {
     let prober = Prober::new(Arc::new(TcpDial::default()), Arc::<Silent>::default(), 1);
@@ -248,7 +250,7 @@ async fn an_attempt_with_a_timeout_of_years_does_not_wait_for_years() {
     assert_eq!((done.report.outcome, done.queued.as_secs()), (Outcome::Late, 10), "{}", done.report.output);
 }
 
-/// A limit of none would stop all probing.
+/// A limit of zero would stop all probes.
 #[tokio::test(start_paused = true)]
 async fn a_limit_of_zero_is_one() {
     let (prober, connections) = in_memory(0);

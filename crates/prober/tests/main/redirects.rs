@@ -1,4 +1,4 @@
-//! Where an http probe may be led.
+//! Redirects of http probes.
 
 use keelet_lifecycle::operation::Outcome;
 use keelet_pod::HttpGet;
@@ -109,27 +109,27 @@ async fn a_configured_host_survives_a_relative_redirect_only() {
 
 /// PROBE-35.
 #[tokio::test]
-async fn a_redirect_that_cannot_be_read_fails() {
+async fn a_redirect_with_an_invalid_location_fails() {
     for location in ["http://127.0.0.1:port/", "http://", "/%zz"] {
         let port = always(redirect(302, location, "")).await;
-        let expected = format!("GET http://127.0.0.1:{port}/: the redirect's Location cannot be read");
+        let expected = format!("GET http://127.0.0.1:{port}/: invalid Location in the redirect");
         assert_eq!(get(http_get(port, "/")).await, (Outcome::Failure, expected), "{location}");
     }
 }
 
-/// PROBE-35: 300 and 304 are no redirects, and one without a Location leads nowhere.
+/// PROBE-35: 300 and 304 are not redirects, and a redirect needs a Location.
 #[tokio::test]
 async fn only_redirects_redirect() {
     for response in [redirect(300, "/good", ""), redirect(304, "/good", ""), redirect(302, "", "")] {
         let (port, heard) = answer(move |_| response.clone()).await;
         let (outcome, output) = get(http_get(port, "/")).await;
         assert_eq!(outcome, Outcome::Warning);
-        assert!(output.contains("leads nowhere"), "{output}");
+        assert!(output.contains("has no location to follow"), "{output}");
         assert_eq!(heard.lock().unwrap().len(), 1);
     }
 }
 
-/// PROBE-35: also to a scheme that the probe did not begin with.
+/// PROBE-35: the same for a redirect to another scheme.
 #[tokio::test]
 async fn a_redirect_to_https_of_the_same_host_is_followed() {
     let port = TlsServer { alpn: &[], versions: rustls::ALL_VERSIONS }

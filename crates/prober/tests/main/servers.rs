@@ -1,4 +1,4 @@
-//! Servers for probes to meet.
+//! Servers for the probes of these tests.
 
 use std::{
     future::Future,
@@ -12,7 +12,7 @@ use tokio::{
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
-/// Serves every connection with this function; yields the port.
+/// Serves every connection with this function; returns the port.
 pub(crate) async fn serve<F, S>(serve: S) -> u16
 where
     S: Fn(TcpStream) -> F + Send + Sync + 'static,
@@ -28,15 +28,15 @@ where
     port
 }
 
-/// A port on which nobody listens.
-pub(crate) async fn nobody() -> u16 {
+/// A port on which no process listens.
+pub(crate) async fn closed_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port()
 }
 
-/// What an HTTP server was asked, one text per request.
+/// The requests that an HTTP server got, one text per request.
 pub(crate) type Heard = Arc<Mutex<Vec<String>>>;
 
-/// Reads one request head and answers with these bytes, then closes; yields the port and what it was asked.
+/// Reads one request head and responds with these bytes, then closes; returns the port and the requests.
 pub(crate) async fn answer(respond: impl Fn(&str) -> Vec<u8> + Send + Sync + 'static) -> (u16, Heard) {
     let heard = Heard::default();
     let (respond, notes) = (Arc::new(respond), Arc::clone(&heard));
@@ -55,13 +55,13 @@ pub(crate) async fn answer(respond: impl Fn(&str) -> Vec<u8> + Send + Sync + 'st
     (port, heard)
 }
 
-/// Always the same answer.
+/// Always the same response.
 pub(crate) async fn always(response: impl Into<Vec<u8>>) -> u16 {
     let response = response.into();
     answer(move |_| response.clone()).await.0
 }
 
-/// Sends these bytes and then says no more, but stays.
+/// Sends these bytes, then nothing more, but keeps the connection open.
 pub(crate) async fn stall_after(response: impl Into<Vec<u8>>) -> u16 {
     let response = response.into();
     serve(move |mut socket| {
@@ -75,7 +75,7 @@ pub(crate) async fn stall_after(response: impl Into<Vec<u8>>) -> u16 {
     .await
 }
 
-/// Sends these bytes at once, whatever it is asked.
+/// Sends these bytes at once, whatever the request is.
 pub(crate) async fn blurt(bytes: impl Into<Vec<u8>>) -> u16 {
     let bytes = bytes.into();
     serve(move |mut socket| {
@@ -110,27 +110,27 @@ pub(crate) async fn read_head(socket: &mut (impl AsyncRead + Unpin)) -> io::Resu
     Ok(String::from_utf8_lossy(&head).into_owned())
 }
 
-/// Reads until the other side is gone.
+/// Reads until the peer closes the connection.
 pub(crate) async fn drain(socket: &mut (impl AsyncRead + Unpin)) {
     let mut bytes = [0; 4096];
     while matches!(socket.read(&mut bytes).await, Ok(1..)) {}
 }
 
-/// Sends the same bytes until the other side is gone; after a beginning.
+/// Sends a beginning, then the same bytes until the peer closes the connection.
 pub(crate) async fn pour(socket: &mut (impl AsyncWrite + Unpin), beginning: &[u8], again: &[u8]) {
     if socket.write_all(beginning).await.is_ok() {
         while socket.write_all(again).await.is_ok() {}
     }
 }
 
-/// What a TLS server may speak.
+/// The protocols that a TLS server may offer.
 pub(crate) struct TlsServer {
     pub(crate) alpn: &'static [&'static str],
     pub(crate) versions: &'static [&'static rustls::SupportedProtocolVersion],
 }
 
 impl TlsServer {
-    /// Serves every connection that shakes hands; yields the port.
+    /// Serves every connection that completes the handshake; returns the port.
     pub(crate) async fn serve<F, S>(self, talk: S) -> u16
     where
         S: Fn(TlsStream<TcpStream>) -> F + Clone + Send + Sync + 'static,
@@ -149,7 +149,7 @@ impl TlsServer {
     }
 
     fn acceptor(&self) -> TlsAcceptor {
-        let made = rcgen::generate_simple_self_signed(vec!["somebody.else.example".to_owned()]).unwrap();
+        let made = rcgen::generate_simple_self_signed(vec!["other.example".to_owned()]).unwrap();
         let key = rustls::pki_types::PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = rustls::ServerConfig::builder_with_provider(provider)

@@ -1,4 +1,4 @@
-//! What the agent itself lacks (descriptors, memory, ports) says nothing about a target, in any handler.
+//! A shortage of the agent (descriptors, memory, ports) says nothing about a target, in any handler.
 
 use std::{
     io,
@@ -24,7 +24,7 @@ use crate::target::{FakeExec, LONG, http_get, no_exec, pod, probe, run_hook};
 /// EMFILE, ENFILE, ENOMEM, EADDRNOTAVAIL, ENOBUFS.
 const SHORTAGES: [i32; 5] = [24, 23, 12, 99, 105];
 
-/// Where a connection fails.
+/// The step at which a connection fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Connect,
@@ -32,7 +32,7 @@ enum Step {
     Read,
 }
 
-/// A network on which one step fails so, every time or the first few times.
+/// A network on which one step fails with this error, every time or the first few times.
 #[derive(Debug)]
 struct Failing {
     step: Step,
@@ -40,7 +40,7 @@ struct Failing {
     left: Mutex<usize>,
 }
 
-/// A connection that takes requests and answers with an error.
+/// A connection that accepts requests and responds with an error.
 struct Broken {
     step: Step,
     errno: i32,
@@ -113,7 +113,7 @@ fn handlers() -> Vec<(&'static str, Handler)> {
 
 /// PROBE-47.
 #[tokio::test]
-async fn what_the_agent_lacks_is_late_in_every_handler() {
+async fn a_shortage_of_the_agent_is_late_in_every_handler() {
     for (name, handler) in handlers() {
         let probe = probe(handler, LONG);
         for errno in SHORTAGES {
@@ -124,10 +124,10 @@ async fn what_the_agent_lacks_is_late_in_every_handler() {
                 let (outcome, output) = ask(&failing(step, errno, usize::MAX), &probe).await;
                 let why = io::Error::from_raw_os_error(errno).to_string();
                 assert_eq!(outcome, Outcome::Late, "{name}, {step:?}, {why}: {output}");
-                assert!(output.contains("this node could not ask"), "{name}, {step:?}, {why}: {output}");
+                assert!(output.contains("this node could not connect"), "{name}, {step:?}, {why}: {output}");
             }
         }
-        // What the other side does is its own affair.
+        // Errors of the peer are failures.
         for errno in [111, 104, 113, 110, 32] {
             let (outcome, output) = ask(&failing(Step::Connect, errno, usize::MAX), &probe).await;
             assert_eq!(outcome, Outcome::Failure, "{name}, errno {errno}: {output}");
@@ -145,9 +145,9 @@ async fn a_command_that_the_node_could_not_start_is_late() {
     assert_eq!(ask(&prober, &probe).await, expected);
 }
 
-/// PROBE-47, TERM-11: a hook is begun again until the node has what it lacked, within the hook's time.
+/// PROBE-47, TERM-11: a hook is retried until the shortage is over, within the hook's time limit.
 #[tokio::test(start_paused = true)]
-async fn a_hook_that_the_node_cannot_begin_waits_for_its_turn_and_does_not_fail() {
+async fn a_hook_is_retried_during_a_shortage_and_does_not_fail() {
     #[derive(Debug)]
     struct Recovers(Mutex<usize>);
     impl Exec for Recovers {
@@ -165,14 +165,14 @@ async fn a_hook_that_the_node_cannot_begin_waits_for_its_turn_and_does_not_fail(
     let prober = Prober::new(Arc::new(TcpDial::default()), Arc::new(Recovers(Mutex::new(90))), 1);
     assert_eq!(run_hook(&prober, &command, None).await, Ok(HookDone::default()), "a hook without a time limit");
 
-    // Over the network the node recovers too, and then the target refuses: that is its own failure.
+    // Over the network the node recovers too; then the target refuses, which is its own failure.
     let get = Hook::HttpGet(http_get(80, "/hook"));
     for errno in SHORTAGES {
         let error = run_hook(&failing(Step::Connect, errno, 5), &get, Some(LONG)).await.unwrap_err();
         assert_eq!(error, HookError::NoAnswer("GET http://127.0.0.1:80/hook: connection refused".to_owned()));
     }
 
-    // It has its time and no more.
+    // It has its time limit and no more.
     let begun = Instant::now();
     let error = run_hook(&failing(Step::Connect, 24, usize::MAX), &get, Some(Duration::from_secs(5))).await;
     assert!(matches!(error, Err(HookError::Exhausted(_))), "{error:?}");

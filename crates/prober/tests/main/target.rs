@@ -1,4 +1,4 @@
-//! A pod to be probed, and the asking.
+//! A pod to probe, and functions that probe it.
 
 use std::{
     sync::{Arc, Mutex},
@@ -12,15 +12,15 @@ use keelet_prober::{
     Attempt, Attempted, Dial, Exec, ExecError, Executed, HookDone, HookError, Prober, Target, TcpDial,
 };
 
-/// More than any answer takes, however busy the machine is.
+/// Longer than any response takes, however busy the machine is.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
-/// For attempts that have to run out of time.
+/// For attempts that have to time out.
 pub(crate) const SHORT: Duration = Duration::from_millis(200);
 
-/// For attempts that have to run out of time after something has arrived, however busy the machine is.
+/// For attempts that have to time out after some data has arrived, however busy the machine is.
 pub(crate) const HALFWAY: Duration = Duration::from_secs(4);
 
-/// A runtime that notes commands and answers as it is told.
+/// A runtime that records commands and answers as configured.
 #[derive(Debug)]
 pub(crate) struct FakeExec {
     pub(crate) answer: Result<Executed, ExecError>,
@@ -109,8 +109,8 @@ pub(crate) fn headers(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
     pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
-/// One attempt on a pod at this address. An attempt that the busy machine made late shows nothing; it is made again, as
-/// the agent would.
+/// One attempt on a pod at this address. An attempt that was late because the machine is busy has no result; it is made
+/// again, as the agent would.
 pub(crate) async fn ask_at(prober: &Prober, address: Option<&str>, handler: Handler, timeout: Duration) -> Attempted {
     let (pod, probe) = (pod(80), probe(handler, timeout));
     let target = Target { pod: &pod, container: &pod.containers[0], container_id: "c0ffee", address };
@@ -123,13 +123,13 @@ pub(crate) async fn ask_at(prober: &Prober, address: Option<&str>, handler: Hand
     panic!("this machine is too busy to probe anything");
 }
 
-/// What an attempt on loopback shows.
+/// The outcome of an attempt on loopback.
 pub(crate) async fn ask(handler: Handler, timeout: Duration) -> (Outcome, String) {
     let report = ask_at(&prober(), Some("127.0.0.1"), handler, timeout).await.report;
     (report.outcome, report.output)
 }
 
-/// The same for an http probe that has time.
+/// The same for an http probe with a long timeout.
 pub(crate) async fn get(get: HttpGet) -> (Outcome, String) {
     ask(Handler::HttpGet(get), LONG).await
 }

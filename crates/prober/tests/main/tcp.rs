@@ -9,7 +9,7 @@ use keelet_prober::{Connection, Dial};
 use tokio::{io::AsyncReadExt, sync::mpsc};
 
 use crate::{
-    servers::{nobody, serve},
+    servers::{closed_port, serve},
     target::{LONG, SHORT, ask, ask_at, prober_over},
 };
 
@@ -20,31 +20,31 @@ fn socket(port: u16) -> Handler {
 /// PROBE-37, SCN-U32.
 #[tokio::test]
 async fn an_open_port_passes_and_gets_nothing() {
-    let (tell, mut told) = mpsc::channel(1);
+    let (report, mut reported) = mpsc::channel(1);
     let port = serve(move |mut connection| {
-        let tell = tell.clone();
+        let report = report.clone();
         async move {
             let mut bytes = Vec::new();
             let ended = connection.read_to_end(&mut bytes).await;
-            let _ = tell.send((ended.is_ok(), bytes)).await;
+            let _ = report.send((ended.is_ok(), bytes)).await;
         }
     })
     .await;
     assert_eq!(ask(socket(port), LONG).await, (Outcome::Success, String::new()));
-    assert_eq!(told.recv().await, Some((true, Vec::new())), "closed in order, and nothing sent");
+    assert_eq!(reported.recv().await, Some((true, Vec::new())), "closed in order, and nothing sent");
 }
 
 /// PROBE-37, SCN-U32.
 #[tokio::test]
 async fn a_closed_port_fails() {
-    let port = nobody().await;
+    let port = closed_port().await;
     let expected = format!("connecting to 127.0.0.1 port {port}: connection refused");
     assert_eq!(ask(socket(port), LONG).await, (Outcome::Failure, expected));
 }
 
 /// PROBE-31, PROBE-37.
 #[tokio::test]
-async fn a_connection_that_does_not_come_fails() {
+async fn a_connection_that_times_out_fails() {
     #[derive(Debug)]
     struct Nowhere;
     impl Dial for Nowhere {
@@ -53,13 +53,13 @@ async fn a_connection_that_does_not_come_fails() {
         }
     }
     let done = ask_at(&prober_over(Arc::new(Nowhere)), Some("10.0.0.1"), socket(81), SHORT).await;
-    let expected = "connecting to 10.0.0.1 port 81: no answer within 200 ms";
+    let expected = "connecting to 10.0.0.1 port 81: timed out after 200 ms";
     assert_eq!((done.report.outcome, done.report.output.as_str()), (Outcome::Failure, expected));
 }
 
 /// PROBE-32.
 #[tokio::test]
-async fn an_unknown_port_is_no_result() {
+async fn an_unknown_port_gives_no_result() {
     let handler = Handler::TcpSocket(TcpSocket { host: None, port: PortRef::Name("http".to_owned()) });
     let expected = "container \"main\" has no port named \"http\"".to_owned();
     assert_eq!(ask(handler, Duration::from_secs(1)).await, (Outcome::Error, expected));

@@ -15,7 +15,7 @@ fn https(port: u16) -> HttpGet {
     HttpGet { scheme: Scheme::Https, ..http_get(port, "/") }
 }
 
-/// PROBE-33: a certificate for somebody else, signed by nobody, will do, with either version of TLS.
+/// PROBE-33: a self-signed certificate for another name is accepted, with either version of TLS.
 #[tokio::test]
 async fn any_certificate_will_do() {
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
@@ -25,14 +25,14 @@ async fn any_certificate_will_do() {
     }
 }
 
-/// PROBE-33: nobody has to know ALPN.
+/// PROBE-33: a server need not know ALPN.
 #[tokio::test]
 async fn a_server_without_alpn_is_spoken_to_in_http_1() {
     let port = TlsServer { alpn: &[], versions: rustls::ALL_VERSIONS }.serve(greet).await;
     assert_eq!(get(https(port)).await, (Outcome::Success, "over TLS".to_owned()));
 }
 
-/// PROBE-33: HTTP/2 is spoken with servers that want it.
+/// PROBE-33: HTTP/2 is spoken with servers that choose it.
 #[tokio::test]
 async fn a_server_that_chooses_http_2_is_spoken_to_in_http_2() {
     let port = TlsServer { alpn: &["h2"], versions: rustls::ALL_VERSIONS }
@@ -51,7 +51,7 @@ async fn a_server_that_chooses_http_2_is_spoken_to_in_http_2() {
     assert_eq!(get(https(port)).await, (Outcome::Success, format!("HTTP/2.0 https://127.0.0.1:{port}/")));
 }
 
-/// PROBE-33: a name is sent along for servers with many, an address is not.
+/// PROBE-33: a host name is sent as SNI, an address is not.
 #[tokio::test]
 async fn a_host_name_is_sent_as_sni_and_an_address_is_not() {
     let names: Arc<Mutex<Vec<Option<String>>>> = Arc::default();
@@ -73,7 +73,7 @@ async fn a_host_name_is_sent_as_sni_and_an_address_is_not() {
 /// PROBE-34.
 #[tokio::test]
 async fn a_server_that_speaks_plain_http_fails() {
-    // A hello has no end that such a server would know: it answers at once.
+    // Such a server does not find the end of a request in a TLS hello: it responds at once.
     let port = blurt(page(400, "plain HTTP here")).await;
     let expected = format!("GET https://127.0.0.1:{port}/: the server answered in plain HTTP to an HTTPS client");
     assert_eq!(get(https(port)).await, (Outcome::Failure, expected));
@@ -83,7 +83,7 @@ async fn a_server_that_speaks_plain_http_fails() {
 #[tokio::test]
 async fn a_handshake_that_never_ends_fails_with_the_timeout() {
     let port = serve(|mut socket| async move { drain(&mut socket).await }).await;
-    let expected = format!("GET https://127.0.0.1:{port}/: no answer within 200 ms");
+    let expected = format!("GET https://127.0.0.1:{port}/: timed out after 200 ms");
     assert_eq!(ask(Handler::HttpGet(https(port)), SHORT).await, (Outcome::Failure, expected));
 }
 
@@ -96,30 +96,30 @@ async fn garbage_instead_of_tls_fails() {
     assert!(output.starts_with(&format!("GET https://127.0.0.1:{port}/: TLS handshake: ")), "{output}");
 }
 
-/// PROBE-33: the other side is told that this was all, so it need not suspect that something was cut off.
+/// PROBE-33: the server gets close_notify, so it need not suspect truncation.
 #[tokio::test]
 async fn a_tls_connection_is_closed_in_order() {
     for (response, outcome) in [
         (page(200, "over TLS"), Outcome::Success),
-        // More than is read of it.
+        // More than the probe reads.
         (page(200, &"long".repeat(9000)), Outcome::Success),
         (page(500, &"long".repeat(9000)), Outcome::Failure),
     ] {
-        let (tell, mut told) = tokio::sync::mpsc::channel(1);
+        let (report, mut reported) = tokio::sync::mpsc::channel(1);
         let port = TlsServer { alpn: &[], versions: rustls::ALL_VERSIONS }
             .serve(move |mut stream| {
-                let (tell, response) = (tell.clone(), response.clone());
+                let (report, response) = (report.clone(), response.clone());
                 async move {
                     let _ = read_head(&mut stream).await;
                     let _ = stream.write_all(&response).await;
-                    // Without a proper end this is an error.
+                    // Without close_notify this is an error.
                     let end = stream.read(&mut [0; 16]).await;
-                    let _ = tell.send(end.map_err(|error| error.to_string())).await;
+                    let _ = report.send(end.map_err(|error| error.to_string())).await;
                 }
             })
             .await;
         assert_eq!(get(https(port)).await.0, outcome);
-        assert_eq!(told.recv().await, Some(Ok(0)));
+        assert_eq!(reported.recv().await, Some(Ok(0)));
     }
 }
 

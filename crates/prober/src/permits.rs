@@ -1,4 +1,4 @@
-//! Turns: waiting for one, holding it, giving it back. Which pod gets one is decided in [`fair`].
+//! Permits: acquiring, holding, returning. [`fair`] decides which pod gets one.
 
 mod fair;
 
@@ -12,45 +12,45 @@ use tokio::{sync::oneshot, time::timeout};
 
 use self::fair::{Asked, Fair, Ticket};
 
-/// The turns of one kind on a node. Clones share them.
+/// The permits of one kind on a node. Clones share them.
 #[derive(Clone, Debug)]
-pub(crate) struct Turns {
+pub(crate) struct Permits {
     state: Arc<Mutex<State>>,
 }
 
 #[derive(Debug)]
 struct State {
     fair: Fair,
-    /// How a waiting attempt learns that it has its turn.
+    /// Notifies waiting attempts of their permits.
     bells: BTreeMap<Ticket, oneshot::Sender<()>>,
 }
 
-/// A pod's turn. Dropping it ends the attempt that it was for.
+/// A pod's permit. Dropping it ends the attempt that it was for.
 #[derive(Debug)]
-pub(crate) struct Turn {
-    turns: Turns,
+pub(crate) struct Permit {
+    permits: Permits,
     pod: String,
     held: bool,
 }
 
-/// An attempt that waits. Dropping it gives up, also when the turn came at the same moment.
+/// A waiting attempt. Dropping it withdraws the request, even if the permit was granted at the same moment.
 struct Waiting<'a> {
-    turns: &'a Turns,
+    permits: &'a Permits,
     pod: &'a str,
     ticket: Ticket,
     answered: bool,
 }
 
-// === impl Turns ===
+// === impl Permits ===
 
-impl Turns {
-    /// So many turns, one at least.
+impl Permits {
+    /// At least one permit.
     pub(crate) fn new(limit: usize) -> Self {
         Self { state: Arc::new(Mutex::new(State { fair: Fair::new(limit), bells: BTreeMap::new() })) }
     }
 
-    /// A turn for an attempt of this pod; `None` if there is none within that time.
-    pub(crate) async fn turn(&self, pod: &str, patience: Duration) -> Option<Turn> {
+    /// A permit for an attempt of this pod; `None` if none is free within that time.
+    pub(crate) async fn acquire(&self, pod: &str, patience: Duration) -> Option<Permit> {
         let (mut waiting, bell) = {
             let mut state = self.state();
             match state.fair.ask(pod) {
@@ -58,7 +58,7 @@ impl Turns {
                 Asked::Waits(ticket) => {
                     let (ring, bell) = oneshot::channel();
                     state.bells.insert(ticket, ring);
-                    (Waiting { turns: self, pod, ticket, answered: false }, bell)
+                    (Waiting { permits: self, pod, ticket, answered: false }, bell)
                 }
             }
         };
@@ -67,12 +67,12 @@ impl Turns {
         Some(self.granted(pod))
     }
 
-    fn granted(&self, pod: &str) -> Turn {
-        Turn { turns: self.clone(), pod: pod.to_owned(), held: true }
+    fn granted(&self, pod: &str) -> Permit {
+        Permit { permits: self.clone(), pod: pod.to_owned(), held: true }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing that holds the lock leaves half a change behind.
+        // No code leaves the state half changed while it holds the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -83,29 +83,29 @@ impl State {
     fn ring(&mut self, granted: Vec<Ticket>) {
         for ticket in granted {
             if let Some(bell) = self.bells.remove(&ticket) {
-                // One that has just given up hands the turn on when it is dropped.
+                // An attempt that has just given up passes the permit on when it is dropped.
                 let _ = bell.send(());
             }
         }
     }
 }
 
-// === impl Turn ===
+// === impl Permit ===
 
-impl Turn {
-    /// Lets another attempt have the turn. This one goes on, and counts as one of its pod.
+impl Permit {
+    /// Returns the permit to others. The attempt continues, and counts as one of its pod's.
     pub(crate) fn give_back(&mut self) {
         if std::mem::take(&mut self.held) {
-            let mut state = self.turns.state();
+            let mut state = self.permits.state();
             let granted = state.fair.give_back(&self.pod);
             state.ring(granted);
         }
     }
 }
 
-impl Drop for Turn {
+impl Drop for Permit {
     fn drop(&mut self) {
-        let mut state = self.turns.state();
+        let mut state = self.permits.state();
         let granted = state.fair.end(&self.pod, self.held);
         state.ring(granted);
     }
@@ -118,7 +118,7 @@ impl Drop for Waiting<'_> {
         if self.answered {
             return;
         }
-        let mut state = self.turns.state();
+        let mut state = self.permits.state();
         if state.bells.remove(&self.ticket).is_some() {
             state.fair.withdraw(self.pod, self.ticket);
         } else {
@@ -136,29 +136,29 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
-    /// PROBE-46: a turn that comes when its attempt has given up goes to the next one.
+    /// PROBE-46: a permit that is granted after its attempt gave up goes to the next one.
     #[tokio::test(start_paused = true)]
-    async fn a_turn_that_comes_too_late_is_handed_on() {
-        let turns = Turns::new(1);
-        let first = turns.turn("a", LONG).await;
-        let mut second = Box::pin(turns.turn("b", LONG));
-        let mut third = Box::pin(turns.turn("c", LONG));
+    async fn a_permit_that_is_granted_too_late_is_passed_on() {
+        let permits = Permits::new(1);
+        let first = permits.acquire("a", LONG).await;
+        let mut second = Box::pin(permits.acquire("b", LONG));
+        let mut third = Box::pin(permits.acquire("c", LONG));
         assert!(second.as_mut().now_or_never().is_none() && third.as_mut().now_or_never().is_none());
         drop(first);
-        // It is the second's turn now, and the second does not look any more.
+        // The second attempt has its permit now, but no longer waits for it.
         drop(second);
-        assert!(third.await.is_some(), "the turn was lost");
-        assert!(turns.turn("d", Duration::ZERO).await.is_some(), "a turn was not given back");
+        assert!(third.await.is_some(), "the permit was lost");
+        assert!(permits.acquire("d", Duration::ZERO).await.is_some(), "a permit was not returned");
     }
 
     /// PROBE-46.
     #[tokio::test(start_paused = true)]
     async fn an_attempt_that_gave_up_leaves_nothing_behind() {
-        let turns = Turns::new(1);
-        let first = turns.turn("a", LONG).await;
-        assert!(turns.turn("b", Duration::from_secs(1)).await.is_none(), "there is one turn only");
+        let permits = Permits::new(1);
+        let first = permits.acquire("a", LONG).await;
+        assert!(permits.acquire("b", Duration::from_secs(1)).await.is_none(), "there is only one permit");
         drop(first);
-        assert!(turns.turn("b", Duration::ZERO).await.is_some());
-        assert!(turns.state().bells.is_empty(), "{:?}", turns.state());
+        assert!(permits.acquire("b", Duration::ZERO).await.is_some());
+        assert!(permits.state().bells.is_empty(), "{:?}", permits.state());
     }
 }

@@ -1,73 +1,73 @@
-//! Which pod gets a turn. Pure: no clock, no waiting, no lock.
+//! Which pod gets a permit. Pure: no clock, no waiting, no lock.
 //!
-//! A node makes a limited number of attempts at a time. The limit protects the node; the rules here protect pods from
-//! each other:
+//! A node makes a limited number of attempts at a time. The limit protects the node; these rules protect pods from each
+//! other:
 //!
-//! - A pod has at most a quarter of the turns, and at most that many attempts under way.
-//! - A quarter of the turns is a reserve: a pod that holds a turn cannot take one of them. So a few pods cannot take
-//!   everything, each up to its share.
-//! - A free turn goes to the waiting pod that holds the fewest; of equals, to the one that has waited longest.
-//! - An attempt may give its turn back and go on. It still counts as one of its pod's attempts.
+//! - A pod holds at most a quarter of the permits, and has at most that many attempts in progress.
+//! - A quarter of the permits is a reserve: a pod that holds a permit cannot take one of the reserve. So a few pods at
+//!   their caps cannot take everything.
+//! - A free permit goes to the waiting pod that holds the fewest; of equals, to the one that has waited longest.
+//! - An attempt may return its permit and continue. It still counts as one of its pod's attempts.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// One pod's part of the turns, and the reserve, are this fraction of the limit: three pods at their cap leave the reserve
-/// whole, and a pod of sixteen probes is never held up at the default limit of 64.
+/// A pod's cap and the reserve are this fraction of the limit: three pods at their caps leave the reserve whole, and a
+/// pod of sixteen probes never waits at the default limit of 64.
 const FRACTION: usize = 4;
 
-/// An attempt that waits.
+/// A waiting attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Ticket(u64);
 
-/// What came of asking for a turn.
+/// The answer to a request for a permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
-    /// It is the pod's turn.
+    /// The pod has a permit.
     Granted,
     /// A later step grants this ticket, unless it is withdrawn.
     Waits(Ticket),
 }
 
-/// All turns of one kind on a node.
+/// All permits of one kind on a node.
 #[derive(Debug)]
 pub(super) struct Fair {
     limit: usize,
-    /// Turns that are held.
+    /// Permits in use.
     taken: usize,
     /// Tickets in all queues.
     waiting: usize,
     next: u64,
-    /// Pods that have an attempt under way or waiting, by UID.
+    /// Pods with an attempt in progress or waiting, by UID.
     pods: BTreeMap<String, Share>,
 }
 
-/// What one pod has.
+/// The state of one pod.
 #[derive(Debug, Default)]
 struct Share {
-    /// Attempts under way, with and without a turn.
+    /// Attempts in progress, with and without a permit.
     under_way: usize,
-    /// Those with a turn.
+    /// Attempts with a permit.
     held: usize,
-    /// Attempts that wait, in the order in which they asked.
+    /// Waiting attempts, in the order of their requests.
     queue: VecDeque<Ticket>,
 }
 
 // === impl Fair ===
 
 impl Fair {
-    /// So many turns, one at least.
+    /// At least one permit.
     pub(super) fn new(limit: usize) -> Self {
         Self { limit: limit.max(1), taken: 0, waiting: 0, next: 0, pods: BTreeMap::new() }
     }
 
-    /// An attempt of this pod asks for a turn.
+    /// Requests a permit for an attempt of this pod.
     pub(super) fn ask(&mut self, pod: &str) -> Asked {
         if !self.pods.contains_key(pod) {
             self.pods.insert(pod.to_owned(), Share::default());
         }
         let (limit, free) = (self.limit, self.free());
-        let Some(share) = self.pods.get_mut(pod) else { unreachable!("it was just entered") };
-        // A waiting attempt that may have a turn has got it already, so this one overtakes none.
+        let Some(share) = self.pods.get_mut(pod) else { unreachable!("it was just inserted") };
+        // A waiting attempt that may have a permit has got it already, so this one overtakes none.
         if share.queue.is_empty() && share.may_have_one(limit, free) {
             share.grant();
             self.taken += 1;
@@ -80,7 +80,7 @@ impl Fair {
         Asked::Waits(ticket)
     }
 
-    /// A waiting attempt gives up.
+    /// Withdraws the request of a waiting attempt.
     pub(super) fn withdraw(&mut self, pod: &str, ticket: Ticket) {
         if let Some(share) = self.pods.get_mut(pod) {
             let before = share.queue.len();
@@ -90,7 +90,7 @@ impl Fair {
         }
     }
 
-    /// An attempt of this pod goes on without its turn. Yields the tickets that are granted now.
+    /// An attempt of this pod continues without its permit. Returns the tickets that are granted now.
     pub(super) fn give_back(&mut self, pod: &str) -> Vec<Ticket> {
         if let Some(share) = self.pods.get_mut(pod) {
             share.held -= 1;
@@ -99,7 +99,7 @@ impl Fair {
         self.grant()
     }
 
-    /// An attempt of this pod has ended, with its turn or without it. Yields the tickets that are granted now.
+    /// An attempt of this pod has ended, with or without its permit. Returns the tickets that are granted now.
     pub(super) fn end(&mut self, pod: &str, held: bool) -> Vec<Ticket> {
         if let Some(share) = self.pods.get_mut(pod) {
             share.under_way -= 1;
@@ -120,7 +120,7 @@ impl Fair {
         }
     }
 
-    /// Hands out turns until there is none that a waiting attempt may have.
+    /// Grants permits until no waiting attempt may have one.
     fn grant(&mut self) -> Vec<Ticket> {
         let mut granted = Vec::new();
         while self.waiting > 0 {
@@ -154,7 +154,7 @@ impl Share {
     }
 }
 
-/// The most attempts that a pod may have under way.
+/// The cap on attempts in progress of one pod.
 fn cap(limit: usize) -> usize {
     (limit / FRACTION).max(1)
 }

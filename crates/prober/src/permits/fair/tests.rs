@@ -1,18 +1,18 @@
 use super::*;
 
-/// Asks so often for a turn of that pod; how many were granted at once.
-fn ask(turns: &mut Fair, pod: &str, times: usize) -> usize {
-    (0..times).filter(|_| turns.ask(pod) == Asked::Granted).count()
+/// Requests that many permits for a pod; returns how many were granted at once.
+fn ask(permits: &mut Fair, pod: &str, times: usize) -> usize {
+    (0..times).filter(|_| permits.ask(pod) == Asked::Granted).count()
 }
 
 /// PROBE-46.
 #[test]
 fn a_pod_has_its_cap_and_cannot_take_the_reserve() {
-    // The limit, how many turns each of some pods asks for, and how many each gets.
+    // The limit, how many permits each pod requests, and how many each gets.
     for (limit, asks, gets) in [
         (64, &[66][..], &[16][..]),
         (64, &[66, 1, 1, 3], &[16, 1, 1, 3]),
-        // Three at their caps leave the reserve, in which everybody else finds one turn.
+        // Three pods at their caps leave the reserve, from which every other pod gets one permit.
         (64, &[66, 66, 66, 66, 66, 2], &[16, 16, 16, 1, 1, 1]),
         (8, &[5, 5, 5, 5, 5], &[2, 2, 2, 1, 1]),
         (4, &[9, 9, 9, 9, 9], &[1, 1, 1, 1, 0]),
@@ -20,61 +20,61 @@ fn a_pod_has_its_cap_and_cannot_take_the_reserve() {
         (1, &[9, 9], &[1, 0]),
         (0, &[9, 9], &[1, 0]),
     ] {
-        let mut turns = Fair::new(limit);
+        let mut permits = Fair::new(limit);
         let got: Vec<_> =
-            asks.iter().enumerate().map(|(pod, times)| ask(&mut turns, &pod.to_string(), *times)).collect();
+            asks.iter().enumerate().map(|(pod, times)| ask(&mut permits, &pod.to_string(), *times)).collect();
         assert_eq!(got, gets, "{asks:?} of {limit}");
     }
 }
 
 /// PROBE-46.
 #[test]
-fn a_free_turn_goes_to_the_pod_that_holds_the_fewest() {
-    let mut turns = Fair::new(8);
+fn a_free_permit_goes_to_the_pod_that_holds_the_fewest() {
+    let mut permits = Fair::new(8);
     for (pod, got) in [("a", 2), ("b", 2), ("c", 2), ("d", 1), ("e", 1)] {
-        assert_eq!(ask(&mut turns, pod, 2), got, "{pod}");
+        assert_eq!(ask(&mut permits, pod, 2), got, "{pod}");
     }
-    let Asked::Waits(newcomer) = turns.ask("f") else { panic!("all turns are held") };
+    let Asked::Waits(newcomer) = permits.ask("f") else { panic!("all permits are held") };
     // "d" and "e" have waited longer, but hold one each.
-    assert_eq!(turns.end("a", true), [newcomer]);
-    // Two are free now, and both are the reserve: "d" and "e" hold one each, so they wait on.
-    assert_eq!(turns.end("b", true), []);
-    assert_eq!(turns.end("b", true), []);
-    assert_eq!(turns.end("c", true).len(), 1, "the third free turn is no longer the reserve");
+    assert_eq!(permits.end("a", true), [newcomer]);
+    // Two are free now, and both are the reserve: "d" and "e" hold one each, so they keep waiting.
+    assert_eq!(permits.end("b", true), []);
+    assert_eq!(permits.end("b", true), []);
+    assert_eq!(permits.end("c", true).len(), 1, "the third free permit is no longer the reserve");
 }
 
-/// PROBE-46: within a pod turns are taken in order.
+/// PROBE-46: the permits of a pod are granted in the order of its requests.
 #[test]
-fn turns_of_one_pod_are_taken_in_order() {
-    let mut turns = Fair::new(8);
-    assert_eq!(ask(&mut turns, "a", 2), 2);
+fn permits_of_one_pod_are_granted_in_order() {
+    let mut permits = Fair::new(8);
+    assert_eq!(ask(&mut permits, "a", 2), 2);
     let tickets: Vec<_> = (0..3)
-        .map(|_| match turns.ask("a") {
+        .map(|_| match permits.ask("a") {
             Asked::Waits(ticket) => ticket,
             Asked::Granted => panic!("over its cap"),
         })
         .collect();
-    turns.withdraw("a", tickets[1]);
-    assert_eq!(turns.end("a", true), [tickets[0]]);
-    assert_eq!(turns.end("a", true), [tickets[2]]);
+    permits.withdraw("a", tickets[1]);
+    assert_eq!(permits.end("a", true), [tickets[0]]);
+    assert_eq!(permits.end("a", true), [tickets[2]]);
 }
 
-/// PROBE-46: an attempt that takes too long stops to hold others up, and still counts for its pod.
+/// PROBE-46: an attempt that takes too long stops delaying others, and still counts for its pod.
 #[test]
-fn a_turn_that_is_given_back_is_for_others() {
-    let mut turns = Fair::new(4);
+fn a_permit_that_is_given_back_is_for_others() {
+    let mut permits = Fair::new(4);
     for pod in ["a", "b", "c", "d"] {
-        assert_eq!(ask(&mut turns, pod, 1), 1);
+        assert_eq!(ask(&mut permits, pod, 1), 1);
     }
-    let (Asked::Waits(own), Asked::Waits(other)) = (turns.ask("a"), turns.ask("e")) else {
-        panic!("all turns are held")
+    let (Asked::Waits(own), Asked::Waits(other)) = (permits.ask("a"), permits.ask("e")) else {
+        panic!("all permits are held")
     };
-    assert_eq!(turns.give_back("a"), [other], "the pod of the slow attempt is at its cap");
-    assert_eq!(turns.end("b", true), []);
-    assert_eq!(turns.end("a", false), [own]);
+    assert_eq!(permits.give_back("a"), [other], "the pod of the slow attempt is at its cap");
+    assert_eq!(permits.end("b", true), []);
+    assert_eq!(permits.end("a", false), [own]);
 }
 
-/// PROBE-46: whatever pods do in whatever order, the rules hold.
+/// PROBE-46: the rules hold in any order of events.
 #[test]
 fn the_rules_hold_in_any_order_of_events() {
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,7 +86,7 @@ fn the_rules_hold_in_any_order_of_events() {
     for seed in 1..200_u64 {
         let mut random = seed;
         let mut next = |below: usize| {
-            // xorshift: no crate is needed for dice.
+            // xorshift, so that the test needs no crate for random numbers.
             random ^= random << 13;
             random ^= random >> 7;
             random ^= random << 17;
@@ -94,13 +94,13 @@ fn the_rules_hold_in_any_order_of_events() {
         };
         let limit = 1 + next(20);
         let cap = (limit / 4).max(1);
-        let mut turns = Fair::new(limit);
+        let mut permits = Fair::new(limit);
         let mut attempts: Vec<(String, State)> = Vec::new();
         for step in 0..300 {
             let mut granted = Vec::new();
             if attempts.is_empty() || next(5) < 2 {
                 let pod = next(7).to_string();
-                let state = match turns.ask(&pod) {
+                let state = match permits.ask(&pod) {
                     Asked::Granted => State::Holds,
                     Asked::Waits(ticket) => State::Waits(ticket),
                 };
@@ -110,25 +110,25 @@ fn the_rules_hold_in_any_order_of_events() {
                 match attempts[chosen].clone() {
                     (pod, State::Holds) if next(3) == 0 => {
                         attempts[chosen].1 = State::GaveBack;
-                        granted = turns.give_back(&pod);
+                        granted = permits.give_back(&pod);
                     }
                     (pod, state) => {
                         attempts.remove(chosen);
                         match state {
-                            State::Waits(ticket) => turns.withdraw(&pod, ticket),
-                            State::Holds => granted = turns.end(&pod, true),
-                            State::GaveBack => granted = turns.end(&pod, false),
+                            State::Waits(ticket) => permits.withdraw(&pod, ticket),
+                            State::Holds => granted = permits.end(&pod, true),
+                            State::GaveBack => granted = permits.end(&pod, false),
                         }
                     }
                 }
             }
             for ticket in granted {
                 let waiting = attempts.iter_mut().find(|(_, state)| *state == State::Waits(ticket));
-                waiting.unwrap_or_else(|| panic!("{ticket:?} does not wait")).1 = State::Holds;
+                waiting.unwrap_or_else(|| panic!("{ticket:?} is not waiting")).1 = State::Holds;
             }
             let context = format!("seed {seed}, step {step}, limit {limit}: {attempts:?}");
             let held = attempts.iter().filter(|(_, state)| *state == State::Holds).count();
-            assert!(held <= limit, "more turns than there are; {context}");
+            assert!(held <= limit, "more permits held than the limit; {context}");
             for pod in (0..7).map(|pod| pod.to_string()) {
                 let of = |wanted: fn(&State) -> bool| {
                     attempts.iter().filter(|(other, state)| *other == pod && wanted(state)).count()
@@ -140,19 +140,19 @@ fn the_rules_hold_in_any_order_of_events() {
                 let free = limit - held;
                 let reserve = if holds == 0 { 0 } else { limit / 4 };
                 let may = under_way < cap && free > reserve;
-                assert!(!(waits && may), "pod {pod} waits for a turn that is free; {context}");
+                assert!(!(waits && may), "pod {pod} waits although a permit is free; {context}");
             }
         }
-        // Those that wait go first, so that nothing is granted any more.
+        // Waiting attempts end first, so that nothing is granted any more.
         attempts.sort_by_key(|(_, state)| !matches!(state, State::Waits(_)));
         for (pod, state) in attempts {
             match state {
-                State::Waits(ticket) => turns.withdraw(&pod, ticket),
-                State::Holds => drop(turns.end(&pod, true)),
-                State::GaveBack => drop(turns.end(&pod, false)),
+                State::Waits(ticket) => permits.withdraw(&pod, ticket),
+                State::Holds => drop(permits.end(&pod, true)),
+                State::GaveBack => drop(permits.end(&pod, false)),
             }
         }
-        assert!(turns.pods.is_empty(), "something is remembered of pods that have nothing: {turns:?}");
-        assert_eq!((turns.taken, turns.waiting), (0, 0));
+        assert!(permits.pods.is_empty(), "state is kept for pods without attempts: {permits:?}");
+        assert_eq!((permits.taken, permits.waiting), (0, 0));
     }
 }
