@@ -1,4 +1,4 @@
-//! What a session asks for, and who does it.
+//! The requests of sessions, and the trait that carries them out.
 
 use std::error::Error;
 use std::future::Future;
@@ -14,7 +14,7 @@ use crate::status::ExitStatus;
 /// A future that can be kept in a trait object.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Why a backend could not do what it was asked for. The text goes to the client.
+/// Why a backend failed. The client gets the text.
 pub type Failure = Box<dyn Error + Send + Sync>;
 
 /// Where the client's bytes are read.
@@ -28,20 +28,20 @@ pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
-/// Does the work behind the streams.
+/// Does the work behind the streams of a session.
 ///
-/// When the client goes away, its input ends, writing to it fails, and [`Io::hangup`] says so. Exec and attach go on
-/// until they return: whether a command outlives its client is the backend's choice. A forwarded connection is dropped a
-/// few seconds later.
+/// When the client disconnects, its input ends, writing to it fails, and [`Io::hangup`] resolves. Exec and attach
+/// continue until they return: the backend decides whether a command outlives its client. A forwarded connection is
+/// dropped a few seconds later.
 pub trait Backend: Send + Sync + 'static {
-    /// Runs a command in a container and says how it ended.
+    /// Runs a command in a container and returns its exit status.
     fn exec(&self, request: Exec, io: Io) -> BoxFuture<'_, Result<ExitStatus, Failure>>;
 
-    /// Attaches to a container until it ends or the client goes.
+    /// Attaches to a container until it exits or the client disconnects.
     fn attach(&self, request: Attach, io: Io) -> BoxFuture<'_, Result<(), Failure>>;
 
-    /// Carries one connection to a port of a sandbox. Shutting the stream down for writing tells the client that no more
-    /// comes; the session of this connection ends when the future does.
+    /// Carries one connection to a port of a sandbox. Shutting the stream down for writing signals the end of data to
+    /// the client; the session of this connection ends with the future.
     fn port_forward(&self, sandbox: String, port: u16, stream: Box<dyn Duplex>) -> BoxFuture<'_, Result<(), Failure>>;
 }
 
@@ -50,7 +50,7 @@ pub trait Backend: Send + Sync + 'static {
 pub enum Request {
     /// Run a command.
     Exec(Exec),
-    /// Attach to what runs.
+    /// Attach to the running process.
     Attach(Attach),
     /// Carry connections.
     PortForward(PortForward),
@@ -67,7 +67,7 @@ pub struct Exec {
     pub streams: Streams,
 }
 
-/// A container whose streams are wanted.
+/// A request to attach to a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attach {
     /// The id of the container.
@@ -76,40 +76,40 @@ pub struct Attach {
     pub streams: Streams,
 }
 
-/// A sandbox whose ports are wanted.
+/// A request to forward ports of a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortForward {
     /// The id of the sandbox.
     pub sandbox: String,
-    /// The ports, for clients that open all connections at once (WebSocket v4). Others name them with each connection. If
-    /// empty, such a client has to name them in the query, as `port=80&port=443`.
+    /// The ports, for clients that open all connections at once (WebSocket v4). Others name the port with each
+    /// connection. If empty, a WebSocket v4 client has to name them in the query, as `port=80&port=443`.
     pub ports: Vec<u16>,
 }
 
-/// Which streams a client wants.
+/// The streams that a client asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Streams {
     /// The client writes.
     pub stdin: bool,
     /// The client reads what is written.
     pub stdout: bool,
-    /// The client reads errors apart.
+    /// The client reads stderr apart from stdout.
     pub stderr: bool,
-    /// A terminal: no stderr apart, and a size that changes.
+    /// A terminal: no separate stderr, and a size that changes.
     pub tty: bool,
 }
 
 /// The streams of a session.
 pub struct Io {
-    /// Ends when the client has no more, or is gone.
+    /// Ends when the client closes it or disconnects.
     pub stdin: Option<Input>,
-    /// The client learns that it ended when it is dropped.
+    /// Dropping it signals its end to the client.
     pub stdout: Option<Output>,
     /// The same.
     pub stderr: Option<Output>,
     /// Sizes of the terminal.
     pub resize: Resizes,
-    /// Learns when the client is gone.
+    /// Resolves when the client disconnects.
     pub hangup: Hangup,
 }
 

@@ -1,4 +1,4 @@
-//! The other end: exec and attach over WebSocket, port-forward over SPDY, on a connection that the caller opened.
+//! The client: exec and attach over WebSocket, port-forward over SPDY, on a connection that the caller opened.
 
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,26 +26,26 @@ use crate::spdy::{Headers, Spdy};
 use crate::status::{self, ExitStatus};
 use crate::ws::{self, Framing, Ws, accept_key, new_key};
 
-/// The versions of exec and attach that are offered, the best first.
+/// The protocol versions offered for exec and attach, the best first.
 const PROTOCOLS: [(&str, Framing); 2] = [
     ("v5.channel.k8s.io", Framing::Channels { close_signal: true }),
     ("v4.channel.k8s.io", Framing::Channels { close_signal: false }),
 ];
 
-/// A server that says nothing for a day is gone; people leave shells open over night.
+/// The idle timeout: a server that sends nothing for a day is presumed dead. People leave shells open over night.
 const IDLE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What is read of an answer that is no upgrade, and of an error stream.
+/// How much is read of a response other than an upgrade, and of an error stream.
 const MAX_TEXT: usize = 64 * 1024;
 
 /// The caller's side of an exec or attach.
 #[derive(Default)]
 pub struct Terminal {
-    /// Read and sent to the command. With a server of version 4 its end cannot be told.
+    /// Read and sent to the command. Version 4 of the protocol cannot signal its end.
     pub stdin: Option<Input>,
-    /// What the command writes.
+    /// Gets the command's stdout.
     pub stdout: Option<Output>,
-    /// What the command writes as errors.
+    /// Gets the command's stderr.
     pub stderr: Option<Output>,
     /// Sizes of the terminal, as they change.
     pub resize: Option<mpsc::Receiver<Size>>,
@@ -57,8 +57,8 @@ pub struct Forwarder {
     next: AtomicU64,
 }
 
-/// Runs the exec or attach that `url` was prepared for, over `socket`, and says how it ended. A server that forgot the
-/// path or is another one is an error; so is work that failed, with the server's words.
+/// Runs the exec or attach that `url` was prepared for, over `socket`, and returns its exit status. It is an error if
+/// the server does not know the URL, or if the work failed; the error has the server's message.
 pub async fn run<S>(socket: S, url: &str, terminal: Terminal) -> Result<ExitStatus, StreamError>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -87,7 +87,7 @@ async fn session(mut ws: Ws, terminal: Terminal) -> Result<ExitStatus, StreamErr
     let mut take = |name| ws.channels.remove(&name).ok_or(StreamError::Hangup);
     let (stdin, stdout, stderr) = (take(channel::STDIN)?, take(channel::STDOUT)?, take(channel::STDERR)?);
     let (error, resize) = (take(channel::ERROR)?, take(channel::RESIZE)?);
-    // They end with the session, wherever they are.
+    // The copies end with the session, however far they are.
     let mut writers = JoinSet::new();
     match terminal.stdin {
         Some(local) => _ = writers.spawn(send_input(local, stdin.outbound)),
@@ -107,7 +107,7 @@ async fn session(mut ws: Ws, terminal: Terminal) -> Result<ExitStatus, StreamErr
         copy_output("stderr", stderr.inbound, terminal.stderr),
         status,
     );
-    // What the command says about itself is worth more than a pipe that broke here.
+    // The exit status matters more than a broken pipe on this side.
     let status = match text? {
         empty if empty.is_empty() => Err(StreamError::Hangup),
         text => status::decode(&text),
@@ -125,14 +125,15 @@ async fn copy_output(what: &'static str, mut from: DuplexStream, to: Option<Outp
     match copied.await {
         Ok(()) => Ok(()),
         Err(error) => {
-            // The rest has to be read, or the status behind it would never come.
+            // The rest has to be read, because the status comes after it.
             let _ = tokio::io::copy(&mut from, &mut tokio::io::sink()).await;
             Err(StreamError::Local { what, error })
         }
     }
 }
 
-/// Sends what there is; dropping the stream tells its end. If the command reads no more, that is no error of the session.
+/// Sends the input; dropping the stream signals its end. It is not an error of the session if the command stops
+/// reading.
 async fn send_input(mut from: Input, mut to: DuplexStream) {
     let _ = tokio::io::copy(&mut from, &mut to).await;
 }
@@ -146,7 +147,7 @@ async fn send_sizes(mut sizes: mpsc::Receiver<Size>, mut to: DuplexStream) {
     }
 }
 
-/// Sends the request and takes the connection over.
+/// Sends the request and upgrades the connection.
 async fn upgrade<S>(
     socket: S,
     url: &str,
@@ -167,7 +168,7 @@ where
     let request = request.body(Empty::<Bytes>::new()).map_err(|error| wrong(error.to_string()))?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(socket)).await?;
     tokio::spawn(async move {
-        // How it fails is seen by who waits for the answer.
+        // The task that waits for the response sees the error.
         let _ = connection.with_upgrades().await;
     });
     let response = sender.send_request(request).await?;
@@ -204,7 +205,7 @@ impl Forwarder {
         Ok(Self { spdy, next: AtomicU64::new(0) })
     }
 
-    /// Carries one connection to `port` until the other side has no more to send. Several can be carried at once.
+    /// Carries one connection to `port` until the peer has no more to send. Several can be carried at once.
     pub async fn forward<L>(&self, local: L, port: u16) -> Result<(), StreamError>
     where
         L: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -224,7 +225,7 @@ impl Forwarder {
         let (mut from_local, mut to_local) = tokio::io::split(local);
         let mut upward = JoinSet::new();
         upward.spawn(async move {
-            // Its end is told by dropping the stream.
+            // Dropping the stream signals its end.
             let _ = tokio::io::copy(&mut from_local, &mut to_remote).await;
         });
         let downward = async {
@@ -232,11 +233,11 @@ impl Forwarder {
             to_local.shutdown().await
         };
         downward.await.or_else(|error| match error.kind() {
-            // A local side that went away in the middle is the end of a connection, not a fault.
+            // A local peer that disconnects ends the connection; that is not an error.
             ErrorKind::BrokenPipe | ErrorKind::ConnectionReset | ErrorKind::NotConnected => Ok(()),
             _ => Err(StreamError::Local { what: "a forwarded connection", error }),
         })?;
-        // Whatever was not sent or read is not wanted any more, and must not stop the other connections.
+        // The rest is not needed any more, and must not block the other connections.
         drop(from_remote);
         self.spdy.reset(id).await;
         upward.shutdown().await;
@@ -245,7 +246,7 @@ impl Forwarder {
         if text.is_empty() { Ok(()) } else { Err(StreamError::Remote(String::from_utf8_lossy(&text).into_owned())) }
     }
 
-    /// Ends when the server is gone.
+    /// Resolves when the server disconnects.
     pub async fn closed(&self) {
         self.spdy.hangup().wait().await;
     }

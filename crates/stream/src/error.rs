@@ -1,4 +1,4 @@
-//! How a streaming connection fails.
+//! Errors of a streaming connection.
 
 use std::io;
 use std::time::Duration;
@@ -8,44 +8,44 @@ use thiserror::Error;
 use crate::spdy::SpdyError;
 use crate::ws::WsError;
 
-/// How a streaming connection fails.
+/// Why a streaming connection failed.
 #[derive(Debug, Error)]
 pub enum StreamError {
-    /// The socket could not be read.
+    /// Reading from the socket failed.
     #[error("cannot read from the connection: {0}")]
     Read(#[source] io::Error),
-    /// The socket could not be written.
+    /// Writing to the socket failed.
     #[error("cannot write to the connection: {0}")]
     Write(#[source] io::Error),
-    /// The peer broke SPDY.
+    /// The peer violated SPDY.
     #[error("SPDY: {0}")]
     Spdy(#[from] SpdyError),
-    /// The peer broke WebSocket.
+    /// The peer violated WebSocket.
     #[error("WebSocket: {0}")]
     WebSocket(#[from] WsError),
-    /// Nothing happened for too long.
-    #[error("nothing was sent or received for {} s", after.as_secs())]
+    /// The connection was idle for too long.
+    #[error("the connection was idle for {} s", after.as_secs())]
     Idle {
-        /// What is allowed.
+        /// The limit.
         after: Duration,
     },
-    /// Streams that belong to a session were not opened in time.
+    /// The client did not open the streams of a session in time.
     #[error("the streams of the session were not opened within {} s", within.as_secs())]
     NoStreams {
-        /// What is allowed.
+        /// The limit.
         within: Duration,
     },
-    /// The other side is gone.
-    #[error("the other side closed the connection")]
+    /// The peer closed the connection.
+    #[error("the peer closed the connection")]
     Hangup,
-    /// The other side did not take a stream.
-    #[error("the other side did not take a stream")]
+    /// The peer refused a stream.
+    #[error("the peer refused a stream")]
     Refused,
-    /// The kernel gave no random bytes.
-    #[error("no random bytes: {0}")]
+    /// The kernel returned no random bytes.
+    #[error("cannot read random bytes from the kernel: {0}")]
     Random(getrandom::Error),
     /// The URL cannot be used.
-    #[error("the URL {url:?} is not one to stream to: {why}")]
+    #[error("invalid streaming URL {url:?}: {why}")]
     Url {
         /// What was given.
         url: String,
@@ -55,29 +55,29 @@ pub enum StreamError {
     /// HTTP failed before the upgrade.
     #[error("HTTP: {0}")]
     Http(#[from] hyper::Error),
-    /// The server answered with something else than an upgrade.
+    /// The server responded without an upgrade.
     #[error("the server did not upgrade the connection: {status}: {body}")]
     NotUpgraded {
-        /// The status of the answer.
+        /// The status of the response.
         status: http::StatusCode,
-        /// What it says, shortened.
+        /// Its body, shortened.
         body: String,
     },
-    /// The server agreed to something else than was asked for.
-    #[error("the server answered with {name}: {found:?}, expected {expected}")]
+    /// The server agreed to something the client did not ask for.
+    #[error("unexpected header in the upgrade response: {name}: {found:?}, expected {expected}")]
     Handshake {
         /// The header.
         name: &'static str,
-        /// What it says.
+        /// Its value.
         found: String,
-        /// What it should say.
+        /// The expected value.
         expected: String,
     },
-    /// The server says that the work failed.
+    /// The server reports that the work failed.
     #[error("{0}")]
     Remote(String),
-    /// The server said nothing that can be understood about how the work ended.
-    #[error("the server ended the session without a status that can be read: {0:?}")]
+    /// The server sent no valid status of the work.
+    #[error("the server ended the session with an invalid status: {0:?}")]
     NoStatus(String),
     /// A pipe to or from the caller failed.
     #[error("cannot copy {what}: {error}")]

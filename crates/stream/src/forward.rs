@@ -20,10 +20,11 @@ pub(crate) const PORT: &str = "port";
 /// The header that names a connection.
 pub(crate) const REQUEST_ID: &str = "requestid";
 
-/// A port takes two channels, and 255 is no channel.
+/// A port takes two channels, and channel 255 is reserved.
 pub(crate) const MAX_PORTS: usize = 127;
 
-/// How long connections may go on without their client: what it sent last may still be on its way.
+/// How long connections continue after their client disconnected, because the data it sent last may not be delivered
+/// yet.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// One of the two streams of a connection, while the other is missing.
@@ -40,7 +41,7 @@ enum Kind {
     Error,
 }
 
-/// What the headers of a stream say.
+/// The meaning of a stream's headers.
 #[derive(Debug, PartialEq, Eq)]
 struct Label {
     kind: Kind,
@@ -48,7 +49,7 @@ struct Label {
     request: String,
 }
 
-/// Carries connections until the client is gone.
+/// Carries connections until the client disconnects.
 pub(crate) async fn over_spdy(mut spdy: Spdy, sandbox: String, pair_within: Duration, backend: Arc<dyn Backend>) {
     let mut connections = JoinSet::new();
     let mut halves: BTreeMap<String, Half> = BTreeMap::new();
@@ -73,14 +74,14 @@ pub(crate) async fn over_spdy(mut spdy: Spdy, sandbox: String, pair_within: Dura
     let _ = timeout(GRACE, async { while connections.join_next().await.is_some() {} }).await;
 }
 
-/// Carries one connection per port, over channels that are there from the start.
+/// Carries one connection per port, over channels that exist from the start.
 pub(crate) async fn over_websocket(ws: &mut Ws, sandbox: &str, ports: &[u16], backend: &Arc<dyn Backend>) {
     let mut connections = JoinSet::new();
     for (index, port) in (0u8..).step_by(2).zip(ports) {
         let (Some(mut data), Some(mut error)) = (ws.channels.remove(&index), ws.channels.remove(&(index + 1))) else {
             return;
         };
-        // Both channels begin with the port they are for.
+        // Both channels begin with their port.
         let _ = data.outbound.write_all(&port.to_le_bytes()).await;
         let _ = error.outbound.write_all(&port.to_le_bytes()).await;
         connections.spawn(connection(backend.clone(), sandbox.to_owned(), *port, data, error));
@@ -94,14 +95,14 @@ pub(crate) async fn over_websocket(ws: &mut Ws, sandbox: &str, ports: &[u16], ba
     let _ = timeout(GRACE, all(&mut connections)).await;
 }
 
-/// Finds the other stream of a connection. Streams that say nothing useful are refused.
+/// Finds the other stream of a connection. Streams with unusable headers are refused.
 async fn pair(
     incoming: Incoming,
     halves: &mut BTreeMap<String, Half>,
     within: Duration,
 ) -> Option<(u16, Channel, Channel)> {
     let Some(Label { kind, port, request }) = label(incoming.id, &incoming.headers) else {
-        tracing::debug!(headers = ?incoming.headers, "a port-forward stream without a usable port and type");
+        tracing::debug!(headers = ?incoming.headers, "port-forward stream refused: no valid port and type");
         incoming.refuse().await;
         return None;
     };
@@ -120,7 +121,7 @@ async fn pair(
     })
 }
 
-/// Reads the headers of a stream. Old clients name no connection: theirs is told from the numbers of its two streams, of
+/// Reads the headers of a stream. Old clients name no connection: theirs follows from the IDs of its two streams, of
 /// which the error stream is the first.
 fn label(id: u32, headers: &Headers) -> Option<Label> {
     let kind = match headers.get(STREAM_TYPE)?.as_str() {
@@ -140,7 +141,7 @@ fn label(id: u32, headers: &Headers) -> Option<Label> {
 async fn expired(half: Half) {
     if half.kind == Kind::Error {
         let mut channel = half.channel;
-        let text = format!("no data stream for port {} came in time", half.port);
+        let text = format!("the client opened no data stream for port {} in time", half.port);
         let _ = channel.outbound.write_all(text.as_bytes()).await;
     }
 }
@@ -150,10 +151,11 @@ async fn connection(backend: Arc<dyn Backend>, sandbox: String, port: u16, data:
     let ended = backend.port_forward(sandbox.clone(), port, stream).await;
     let reset = data.sent.await.is_err();
     match ended {
-        // A browser that closes a tab is no fault; clients take any word here for the end of all their connections.
-        Err(failure) if reset => tracing::debug!(%failure, port, %sandbox, "a forwarded connection was given up"),
+        // A browser that closes a tab is not an error; clients would take any message here as the end of all their
+        // connections.
+        Err(failure) if reset => tracing::debug!(%failure, port, %sandbox, "forwarded connection reset by the client"),
         Err(failure) => {
-            tracing::debug!(%failure, port, %sandbox, "a forwarded connection failed");
+            tracing::debug!(%failure, port, %sandbox, "forwarded connection failed");
             let text = format!("error forwarding port {port} to sandbox {sandbox}: {failure}");
             let _ = error.outbound.write_all(text.as_bytes()).await;
         }

@@ -1,11 +1,11 @@
 //! The streaming side of exec, attach and port-forward, as Kubernetes speaks it over HTTP.
 //!
-//! # What comes in, what goes out
+//! # Input and output
 //!
-//! An HTTP request comes in that asks for an upgrade, to SPDY/3.1 or to WebSocket. What was asked for is known already:
-//! from a one-time token ([`Sessions`], as the CRI wants it) or from the path of another server ([`upgrade`]). The
-//! transports turn the connection into streams, and a [`Backend`] gets them as plain readers and writers. How its work
-//! ended goes back on the error stream.
+//! The input is an HTTP request for an upgrade, to SPDY/3.1 or to WebSocket. Its purpose is known already: from a
+//! one-time token ([`Sessions`], as the CRI requires) or from the path of another server ([`upgrade`]). The transports
+//! turn the connection into streams, and a [`Backend`] gets them as plain readers and writers. Its result goes back on
+//! the error stream.
 //!
 //! ```text
 //!                       negotiate                                      Backend
@@ -14,13 +14,13 @@
 //!                                  '-- tunnel --> spdy
 //! ```
 //!
-//! The other end is in [`client`]: exec and attach over WebSocket, port-forward over SPDY.
+//! [`client`] is the client: exec and attach over WebSocket, port-forward over SPDY.
 //!
-//! # Who owns what
+//! # Ownership
 //!
-//! One task owns the socket of a connection, reading and writing (`link.rs`). One small task per stream moves
-//! what is written to it. One task runs the session and calls the backend. Memory per connection is bounded by the
-//! sizes of pipes and queues, whatever a peer sends; see [`Config`] for time.
+//! One task owns the socket of a connection, for reading and writing (`link.rs`). One small task per stream moves what
+//! is written to it. One task runs the session and calls the backend. The sizes of pipes and queues bound the memory
+//! per connection, whatever a peer sends; see [`Config`] for time limits.
 //!
 //! # Protocols
 //!

@@ -1,14 +1,14 @@
 //! What both transports share: one task per connection that reads and writes, pipes between it and the streams, and the
-//! ways a connection ends.
+//! ways in which a connection ends.
 //!
 //! ```text
 //! consumer -- outbound pipe --> pump (one per stream) -- queue of frames --> writer --> socket
 //! consumer <-- inbound pipe <-- reader <------------------------------------------- socket
 //! ```
 //!
-//! Everything in between is bounded, so a peer that does not read, or a process that does not read its stdin, is felt on
-//! the other side and costs no memory. SPDY as Kubernetes speaks it has no windows: one stream that is not read stops
-//! its whole connection.
+//! Everything in between is bounded, so a peer that does not read, or a process that does not read its stdin, slows the
+//! other side down and costs no memory. SPDY as Kubernetes speaks it has no flow control: one stream that is not read
+//! blocks its whole connection.
 
 use std::future::Future;
 use std::io;
@@ -25,26 +25,26 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::StreamError;
 
-/// Bytes that wait in one direction of one stream: one read of the usual copy loops.
+/// Bytes buffered in one direction of one stream: one read of the usual copy loops.
 pub(crate) const PIPE: usize = 32 * 1024;
 
-/// The payload of one frame that we write.
+/// The payload of one frame that keelet writes.
 pub(crate) const CHUNK: usize = 32 * 1024;
 
-/// Frames that wait for the socket: a quarter of a megabyte, what a loopback socket takes at once.
+/// Frames queued for the socket: a quarter of a megabyte, what a loopback socket buffers.
 pub(crate) const QUEUE: usize = 8;
 
 /// How much is encoded before it is written.
 const BATCH: usize = 64 * 1024;
 
-/// How long a peer may take to close its side after we said goodbye. Closing earlier would make the kernel reset the
-/// connection, and the peer would lose what it did not read yet.
+/// How long a peer may take to close its side after the closing frame. If keelet closed earlier, the kernel would reset
+/// the connection, and the peer would lose what it did not read yet.
 const LINGER: Duration = Duration::from_secs(10);
 
-/// How long a peer that broke the protocol may take to hear so.
+/// How long a peer that violated the protocol may take to read the error.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// Who opened the connection.
+/// The side that opened the connection, or the other one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Client,
@@ -63,17 +63,17 @@ pub(crate) trait Encode: Send + 'static {
     fn is_last(frame: &Self::Frame) -> bool;
 }
 
-/// One stream, as seen by who uses it. Dropping one of the pipes tells the connection that nobody reads or that
-/// everything was written.
+/// One stream, as its user sees it. Dropping the inbound pipe tells the peer that no more is read; dropping the
+/// outbound pipe ends what is written.
 pub(crate) struct Channel {
     pub(crate) inbound: DuplexStream,
     pub(crate) outbound: DuplexStream,
-    /// Ends when everything written to `outbound` is in the queue of the writer, after `outbound` was dropped. An error
-    /// says that the other side reset the stream, or is gone.
+    /// Resolves when everything written to `outbound` is in the writer's queue, after `outbound` was dropped. An error
+    /// means that the peer reset the stream or disconnected.
     pub(crate) sent: oneshot::Receiver<()>,
 }
 
-/// A connection, as seen by who uses it. It is closed when this is dropped, also by a panic of its user.
+/// A connection, as its user sees it. Dropping it closes the connection, also if its user panics.
 pub(crate) struct Link<F> {
     pub(crate) frames: mpsc::Sender<F>,
     pub(crate) hangup: Hangup,
@@ -82,7 +82,7 @@ pub(crate) struct Link<F> {
 
 struct AbortOnDrop(Option<AbortHandle>);
 
-/// Learns when the client is gone.
+/// Resolves when the client disconnects.
 #[derive(Clone, Debug)]
 pub struct Hangup(watch::Receiver<()>);
 
@@ -94,8 +94,8 @@ pub(crate) struct Activity {
     allowed: Duration,
 }
 
-/// Starts the task of a connection. `reader` ends when the peer is gone or broke the protocol; `farewell` is what it is
-/// told then.
+/// Starts the task of a connection. `reader` ends when the peer disconnects or violates the protocol; then `farewell`
+/// is sent.
 pub(crate) fn start<E: Encode>(
     socket: impl AsyncWrite + Send + Unpin + 'static,
     encoder: E,
@@ -119,7 +119,7 @@ pub(crate) fn start<E: Encode>(
             () = activity.idle() => Err(StreamError::Idle { after: activity.allowed }),
         };
         if let Err(error) = ended {
-            tracing::debug!(%error, "a streaming connection ended");
+            tracing::debug!(%error, "streaming connection ended");
             if goodbye.try_send(farewell).is_ok() {
                 let _ = timeout(FAREWELL, writer).await;
             }
@@ -129,7 +129,7 @@ pub(crate) fn start<E: Encode>(
     Link { frames, hangup: Hangup(hangup), task: AbortOnDrop(Some(task.abort_handle())) }
 }
 
-/// Writes frames as they come, several at once where they wait.
+/// Writes frames as they arrive, and several at once if they are queued.
 async fn write<E: Encode>(
     mut socket: impl AsyncWrite + Send + Unpin,
     mut encoder: E,
@@ -196,14 +196,14 @@ async fn forward<F>(
 // === impl Link ===
 
 impl<F> Link<F> {
-    /// Says goodbye and waits until the peer heard it, or for a few seconds.
+    /// Sends the closing frame and waits until the peer closes, for a few seconds at most.
     pub(crate) async fn end(mut self, last: F) {
         if self.frames.send(last).await.is_ok() {
             self.hangup.wait().await;
         }
     }
 
-    /// Lets the connection go on by itself, until its streams end it.
+    /// Detaches the connection; it lasts until its streams end it.
     pub(crate) fn detach(mut self) {
         self.task.0 = None;
     }
@@ -222,9 +222,9 @@ impl Drop for AbortOnDrop {
 // === impl Hangup ===
 
 impl Hangup {
-    /// Ends when the connection to the client is gone.
+    /// Resolves when the client disconnects.
     pub async fn wait(&mut self) {
-        // Nothing is ever sent: the sender is dropped.
+        // No value is ever sent: the sender is dropped.
         while self.0.changed().await.is_ok() {}
     }
 }
@@ -236,13 +236,13 @@ impl Activity {
         Self { start: Instant::now(), last_millis: Arc::default(), allowed }
     }
 
-    /// Something happened.
+    /// Records activity.
     pub(crate) fn now(&self) {
         let millis = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.last_millis.store(millis, Ordering::Relaxed);
     }
 
-    /// Ends when nothing has happened for as long as is allowed.
+    /// Resolves when the connection was idle for longer than allowed.
     async fn idle(&self) {
         loop {
             let last = Duration::from_millis(self.last_millis.load(Ordering::Relaxed));

@@ -1,4 +1,4 @@
-//! What client and server agree upon before the first stream: the transport and the version of the protocol. Pure.
+//! The agreement of client and server before the first stream: the transport and the version of the protocol. Pure.
 
 use http::header::{
     CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE,
@@ -11,10 +11,10 @@ use crate::ws::{Framing, accept_key};
 /// The version of SPDY that Kubernetes upgrades to.
 pub(crate) const SPDY: &str = "SPDY/3.1";
 
-/// What SPDY clients offer, and what the server took.
+/// The header in which SPDY clients offer versions, and in which the server names its choice.
 pub(crate) const STREAM_VERSION: HeaderName = HeaderName::from_static("x-stream-protocol-version");
 
-/// What the server would have taken.
+/// The header that lists what the server accepts.
 const ACCEPTED_VERSIONS: HeaderName = HeaderName::from_static("x-accepted-stream-protocol-versions");
 
 /// Port-forward over SPDY.
@@ -47,8 +47,8 @@ const FORWARD_PROTOCOLS: [(&str, Framing, Version); 3] = [
     ("v4.base64.channel.k8s.io", Framing::Base64Channels, Version::V4),
 ];
 
-/// The version of the protocol for exec and attach. Resizing came with 3, exit codes with 4, closing stdin with 5 (over
-/// WebSocket only; SPDY could always).
+/// The protocol version of exec and attach. Resizing came with 3, exit codes with 4, closing stdin with 5 (over
+/// WebSocket only; SPDY always could).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Version {
     V1,
@@ -58,23 +58,23 @@ pub(crate) enum Version {
     V5,
 }
 
-/// What the connection turns into.
+/// The transport after the upgrade.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transport {
     Spdy,
     WebSocket(Framing),
 }
 
-/// What both sides agreed upon.
+/// The agreement.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Agreement {
     pub(crate) transport: Transport,
     pub(crate) version: Version,
-    /// Headers of the answer.
+    /// Headers of the response.
     pub(crate) headers: HeaderMap,
 }
 
-/// Why there is no agreement, for the client.
+/// Why there is no agreement; the client gets it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Disagreement {
     pub(crate) status: StatusCode,
@@ -82,7 +82,7 @@ pub(crate) struct Disagreement {
     pub(crate) headers: HeaderMap,
 }
 
-/// Finds what can be agreed upon for `request`.
+/// Negotiates transport and version for `request`.
 pub(crate) fn negotiate(
     method: &Method,
     headers: &HeaderMap,
@@ -111,7 +111,7 @@ fn spdy(headers: &HeaderMap, request: &Request) -> Result<Agreement, Box<Disagre
     };
     let mut answer = upgrade_to(SPDY);
     let mut offered = list(headers, &STREAM_VERSION).peekable();
-    // Clients from before there were versions offer nothing, and are told nothing.
+    // Clients older than the versions offer none, and get none.
     if offered.peek().is_none() {
         return Ok(Agreement { transport: Transport::Spdy, version: Version::V1, headers: answer });
     }
@@ -176,7 +176,7 @@ fn refuse<T>(status: StatusCode, message: String) -> Result<T, Box<Disagreement>
     Err(Box::new(Disagreement { status, message, headers: HeaderMap::new() }))
 }
 
-/// The values of a header that may stand several times and may have commas.
+/// The values of a header that may occur several times and may contain commas.
 fn list<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> + use<'a> {
     let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).map(str::trim).filter(|token| !token.is_empty())

@@ -1,4 +1,4 @@
-//! Tables: what a client offers, what is agreed upon.
+//! Tables of client offers and their agreements.
 
 use super::*;
 use crate::backend::{Exec, PortForward, Streams};
@@ -41,7 +41,7 @@ fn websocket_with(protocols: Option<&str>) -> HeaderMap {
 }
 
 #[test]
-fn the_first_version_that_a_spdy_client_offers_and_we_know_is_taken() {
+fn the_first_known_version_that_a_spdy_client_offers_is_chosen() {
     for (offered, version, answered) in [
         (&["v4.channel.k8s.io", "v3.channel.k8s.io"][..], Version::V4, Some("v4.channel.k8s.io")),
         (&["v9.channel.k8s.io", "v3.channel.k8s.io"], Version::V3, Some("v3.channel.k8s.io")),
@@ -57,7 +57,7 @@ fn the_first_version_that_a_spdy_client_offers_and_we_know_is_taken() {
 }
 
 #[test]
-fn a_spdy_client_without_a_version_of_ours_learns_what_we_know() {
+fn a_spdy_client_without_a_known_version_gets_the_accepted_ones() {
     let refused = negotiate(&Method::POST, &spdy_with(&["v9.channel.k8s.io"]), &exec()).unwrap_err();
     assert_eq!(refused.status, StatusCode::FORBIDDEN);
     assert_eq!(refused.headers.get_all(ACCEPTED_VERSIONS).iter().count(), 4);
@@ -66,7 +66,7 @@ fn a_spdy_client_without_a_version_of_ours_learns_what_we_know() {
 }
 
 #[test]
-fn the_first_protocol_that_a_websocket_client_offers_and_we_know_is_taken() {
+fn the_first_known_protocol_that_a_websocket_client_offers_is_chosen() {
     let plain = |close_signal| Framing::Channels { close_signal };
     for (request, offered, framing, version) in [
         (exec(), Some("v5.channel.k8s.io, v4.channel.k8s.io"), plain(true), Version::V5),
@@ -84,7 +84,7 @@ fn the_first_protocol_that_a_websocket_client_offers_and_we_know_is_taken() {
 }
 
 #[test]
-fn what_cannot_be_upgraded_is_refused_with_a_reason() {
+fn requests_that_cannot_be_upgraded_are_refused_with_a_reason() {
     let without = |name: HeaderName| {
         let mut headers = websocket_with(None);
         headers.remove(name);

@@ -27,8 +27,8 @@ use crate::sessions::Sessions;
 use crate::spdy::{Spdy, SpdyEnd};
 use crate::ws::{self, Framing, Ws};
 
-/// Connections that did not become a session yet. Each lives for moments; whoever has more of them, be it any user of this machine,
-/// says nothing on most, and the oldest has to go.
+/// Connections that have not become a session yet. Each exists for moments. Any local user can open more and send
+/// nothing, so beyond the limit the oldest is closed.
 const MAX_CONNECTIONS: usize = 256;
 
 /// How long a client may take to send its request. It is small, and comes from an API server or an agent nearby.
@@ -37,17 +37,28 @@ const REQUEST: Duration = Duration::from_secs(5);
 /// How long to wait before accepting again when there are no more file descriptors.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
-/// Times of a session.
+/// Time limits of a session.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// A connection on which nothing was sent or received for so long is closed. Pings count.
+    /// A connection that is idle for this long is closed. Pings count as activity.
     pub idle: Duration,
     /// How long a SPDY client may take to open the streams of its session, or both streams of a forwarded connection.
     pub stream_creation: Duration,
 }
 
-/// Accepts connections on `listener` and runs the sessions that their requests name. Returns when the listener fails for
-/// good.
+/// Why the ports of a port-forward over WebSocket cannot be used. The client gets the text.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+enum BadPorts {
+    #[error("port-forward over WebSocket needs at least one port, as ?port=80")]
+    None,
+    #[error("port-forward over WebSocket takes at most {most} ports, not {0}", most = forward::MAX_PORTS)]
+    TooMany(usize),
+    #[error("invalid port={0:?}: must be a number from 1 to 65535")]
+    Invalid(String),
+}
+
+/// Accepts connections on `listener` and runs the sessions that their requests name. Returns when the listener fails
+/// permanently.
 pub async fn serve(
     listener: TcpListener,
     sessions: Arc<Sessions>,
@@ -59,13 +70,13 @@ pub async fn serve(
         let socket = match listener.accept().await {
             Ok((socket, _)) => socket,
             Err(error) if is_passing(&error) => {
-                tracing::warn!(%error, "cannot accept a streaming connection");
+                tracing::warn!(%error, "accepting a streaming connection failed");
                 tokio::time::sleep(ACCEPT_AGAIN).await;
                 continue;
             }
             Err(error) => return Err(error),
         };
-        // Keystrokes are small and should not wait for more.
+        // Keystrokes are small and should be sent at once.
         let _ = socket.set_nodelay(true);
         waiting.retain(|connection| !connection.is_finished());
         if waiting.len() >= MAX_CONNECTIONS
@@ -85,7 +96,7 @@ pub async fn serve(
                 .serve_connection(TokioIo::new(socket), service)
                 .with_upgrades();
             if let Err(error) = connection.await {
-                tracing::debug!(%error, "a streaming request failed");
+                tracing::debug!(%error, "streaming request failed");
             }
         });
         waiting.push_back(connection.abort_handle());
@@ -97,8 +108,8 @@ fn is_passing(error: &io::Error) -> bool {
     !matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::NotConnected | io::ErrorKind::Unsupported)
 }
 
-/// Answers a request that asks for an upgrade. If that is possible, a session for `what` runs by itself after the answer
-/// was sent; else the answer says why not. Has to be called within a tokio runtime.
+/// Responds to a request for an upgrade. If the upgrade is possible, a session for `what` runs in its own task after
+/// the response; otherwise the response says why not. Has to be called within a tokio runtime.
 pub fn upgrade<B>(
     mut request: http::Request<B>,
     what: Request,
@@ -111,7 +122,7 @@ pub fn upgrade<B>(
     };
     let what = match with_ports(what, agreed.transport, request.uri().query()) {
         Ok(what) => what,
-        Err(message) => return answer(StatusCode::BAD_REQUEST, message),
+        Err(error) => return answer(StatusCode::BAD_REQUEST, error.to_string()),
     };
     let upgraded = hyper::upgrade::on(&mut request);
     let (transport, version, config) = (agreed.transport, agreed.version, config.clone());
@@ -121,13 +132,13 @@ pub fn upgrade<B>(
             Err(error) => Err(error.into()),
         };
         if let Err(error) = ended {
-            tracing::debug!(%error, "a streaming session failed");
+            tracing::debug!(%error, "streaming session failed");
         }
     });
     with_headers(answer(StatusCode::SWITCHING_PROTOCOLS, Bytes::new()), agreed.headers)
 }
 
-/// A plain answer. After one that is no upgrade the connection has served its purpose.
+/// A plain response. After a response other than an upgrade the connection is closed.
 pub(crate) fn answer(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(body.into()));
     *response.status_mut() = status;
@@ -142,8 +153,8 @@ fn with_headers(mut response: Response<Full<Bytes>>, headers: HeaderMap) -> Resp
     response
 }
 
-/// Over WebSocket v4 a client has to say beforehand which ports it wants.
-fn with_ports(what: Request, transport: Transport, query: Option<&str>) -> Result<Request, String> {
+/// Over WebSocket v4 a client has to name its ports in the request.
+fn with_ports(what: Request, transport: Transport, query: Option<&str>) -> Result<Request, BadPorts> {
     let (Request::PortForward(mut wanted), Transport::WebSocket(framing)) = (what.clone(), transport) else {
         return Ok(what);
     };
@@ -154,20 +165,20 @@ fn with_ports(what: Request, transport: Transport, query: Option<&str>) -> Resul
         wanted.ports = query_ports(query.unwrap_or_default())?;
     }
     match wanted.ports.len() {
-        0 => Err("port-forward over WebSocket needs at least one port, as ?port=80".to_owned()),
+        0 => Err(BadPorts::None),
         1..=forward::MAX_PORTS => Ok(Request::PortForward(wanted)),
-        count => Err(format!("port-forward over WebSocket takes at most {} ports, not {count}", forward::MAX_PORTS)),
+        count => Err(BadPorts::TooMany(count)),
     }
 }
 
-fn query_ports(query: &str) -> Result<Vec<u16>, String> {
+fn query_ports(query: &str) -> Result<Vec<u16>, BadPorts> {
     let values = query.split('&').filter_map(|pair| pair.strip_prefix("port="));
     // Go writes the comma of a list as %2C.
     let texts = values.flat_map(|value| value.split(',')).flat_map(|text| text.split("%2C"));
     texts
         .map(|text| match text.parse() {
             Ok(port @ 1..) => Ok(port),
-            _ => Err(format!("port={text:?} is no port: it has to be a number from 1 to 65535")),
+            _ => Err(BadPorts::Invalid(text.to_owned())),
         })
         .collect()
 }
@@ -263,7 +274,7 @@ async fn command_over_websocket(mut ws: Ws, version: Version, command: Command, 
 // === impl Config ===
 
 impl Default for Config {
-    /// What the kubelet uses: four hours, thirty seconds.
+    /// The kubelet's values: four hours, thirty seconds.
     fn default() -> Self {
         Self { idle: Duration::from_secs(4 * 60 * 60), stream_creation: Duration::from_secs(30) }
     }
@@ -274,7 +285,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ports_come_from_the_query_if_nobody_named_them() {
+    fn ports_come_from_the_query_if_the_request_has_none() {
         assert_eq!(query_ports("port=80&x=y&port=443"), Ok(vec![80, 443]));
         assert_eq!(query_ports("port=80,443"), Ok(vec![80, 443]));
         assert_eq!(query_ports("port=80%2C443"), Ok(vec![80, 443]));

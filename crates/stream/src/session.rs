@@ -15,7 +15,7 @@ use crate::spdy::Spdy;
 use crate::status::{self, ExitStatus, Outcome};
 use crate::ws::{Ws, WsFrame};
 
-/// The numbers of the channels over WebSocket.
+/// The channels over WebSocket.
 pub(crate) mod channel {
     pub(crate) const STDIN: u8 = 0;
     pub(crate) const STDOUT: u8 = 1;
@@ -24,13 +24,13 @@ pub(crate) mod channel {
     pub(crate) const RESIZE: u8 = 4;
 }
 
-/// The header that says what a SPDY stream is for.
+/// The header that names the purpose of a SPDY stream.
 pub(crate) const STREAM_TYPE: &str = "streamtype";
 
-/// A size is `{"Width":80,"Height":24}`. What is much longer is none.
+/// A size is `{"Width":80,"Height":24}`. A much longer text is not a size.
 const MAX_RESIZE: usize = 1024;
 
-/// What runs.
+/// The work of a session.
 pub(crate) enum Command {
     Exec(Exec),
     Attach(Attach),
@@ -58,8 +58,8 @@ pub(crate) async fn spdy_lines(
         while !lines.are_complete(streams, version) {
             let incoming = spdy.accept().await.ok_or(StreamError::Hangup)?;
             let kind = incoming.headers.get(STREAM_TYPE).cloned().unwrap_or_default();
-            // A stream that nobody asked for is taken and closed: refusing it would end the session of a client that is
-            // merely generous.
+            // An unrequested stream is accepted and closed: refusing it would end the session of a client that opens
+            // more streams than it needs.
             match lines.slot(&kind) {
                 Some(slot) if slot.is_none() => *slot = Some(incoming.accept().await?),
                 Some(_) => incoming.refuse().await,
@@ -84,8 +84,7 @@ pub(crate) fn websocket_channels(streams: Streams) -> Vec<u8> {
     wanted.into_iter().filter(|(_, wanted)| *wanted).map(|(name, _)| name).collect()
 }
 
-/// Takes the channels of a WebSocket session, and tells the client that it is there: with an empty message, for which
-/// some clients wait.
+/// Takes the channels of a WebSocket session, and sends the client an empty message, for which some clients wait.
 pub(crate) async fn websocket_lines(ws: &mut Ws) -> Lines {
     let mut take = |name| ws.channels.remove(&name);
     let lines = Lines {
@@ -101,12 +100,12 @@ pub(crate) async fn websocket_lines(ws: &mut Ws) -> Lines {
         (None, None) => channel::ERROR,
     };
     let hello = WsFrame::Message { channel: Some(first), payload: bytes::Bytes::new() };
-    // If the client is gone already, the session finds out.
+    // If the client has disconnected already, the session notices.
     let _ = ws.link.frames.send(hello).await;
     lines
 }
 
-/// Runs the session up to the last byte of its status.
+/// Runs the session, including the last byte of its status.
 pub(crate) async fn run(lines: Lines, hangup: Hangup, version: Version, command: Command, backend: Arc<dyn Backend>) {
     let (sizes, resize) = watch::channel(None);
     if let Some(channel) = lines.resize {
@@ -115,7 +114,7 @@ pub(crate) async fn run(lines: Lines, hangup: Hangup, version: Version, command:
     let (stdout, stdout_sent) = output(lines.stdout);
     let (stderr, stderr_sent) = output(lines.stderr);
     let stdin = lines.stdin.map(|channel| -> crate::Input {
-        // Kept together: the client learns from the end of the outbound side that nobody reads any more.
+        // Kept together: the end of the outbound side tells the client that its input is no longer read.
         Box::new(tokio::io::join(channel.inbound, channel.outbound))
     });
     let mut gone = hangup.clone();
@@ -157,7 +156,7 @@ fn output(channel: Option<Channel>) -> (Option<Output>, Option<oneshot::Receiver
     }
 }
 
-/// Reads sizes, one JSON object after the other, until there are no more. What is no size is skipped.
+/// Reads sizes, one JSON object after the other, until the stream ends. Invalid ones are skipped.
 async fn follow_sizes(mut stream: DuplexStream, sizes: watch::Sender<Option<Size>>) {
     let mut text = Vec::new();
     while let Ok(1..) = stream.read_buf(&mut text).await {

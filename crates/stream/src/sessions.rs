@@ -1,4 +1,4 @@
-//! Sessions that were prepared and not yet begun: a token for each, good once and for a minute.
+//! Prepared sessions that have not begun: each has a token, valid once and for a minute.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::backend::{Attach, Backend, Exec, PortForward, Request, Streams};
 use crate::server::{Config, answer, upgrade};
 
-/// A client that got a URL uses it at once. The same minute as everywhere else in Kubernetes.
+/// A client uses its URL at once. One minute is the value of other CRI servers.
 const LIFETIME: Duration = Duration::from_secs(60);
 
 /// Sixteen per second for a minute, far more than people and probes need.
@@ -36,19 +36,19 @@ struct Pending {
 /// Why a session cannot be prepared.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum SessionError {
-    /// What was asked for makes no sense.
+    /// The request is invalid.
     #[error("{field}: {why}")]
     Invalid {
         /// The field that is wrong.
         field: &'static str,
-        /// What is wrong with it.
+        /// The error in it.
         why: &'static str,
     },
     /// Too many sessions wait for their clients.
-    #[error("{MAX_PENDING} sessions wait for their clients already; the next can be prepared within a minute")]
+    #[error("too many pending sessions: {MAX_PENDING} wait for their clients; retry within a minute")]
     TooMany,
-    /// The kernel gave no random bytes.
-    #[error("no random bytes for a token: {0}")]
+    /// The kernel returned no random bytes.
+    #[error("cannot read random bytes for a token: {0}")]
     Random(String),
 }
 
@@ -85,8 +85,8 @@ impl Sessions {
         self.prepare("portforward", Request::PortForward(forward))
     }
 
-    /// Answers a request for one of the URLs: with an upgrade, after which the session runs by itself, or with an error.
-    /// Has to be called within a tokio runtime.
+    /// Responds to a request for one of the URLs: with an upgrade, after which the session runs in its own task, or
+    /// with an error. Has to be called within a tokio runtime.
     pub fn respond<B>(
         &self,
         request: http::Request<B>,
@@ -97,7 +97,7 @@ impl Sessions {
         let path = request.uri().path();
         match path.strip_prefix(prefix.unwrap_or_default()).and_then(|path| self.take(path)) {
             Some(prepared) => upgrade(request, prepared, backend, config),
-            None => answer(StatusCode::NOT_FOUND, "no such session: its token was used already, or is too old"),
+            None => answer(StatusCode::NOT_FOUND, "session not found: its token was already used or has expired"),
         }
     }
 
@@ -133,7 +133,7 @@ fn check(container: &str, streams: Streams) -> Result<(), SessionError> {
     }
 }
 
-/// 128 random bits: whoever has them may run a command, so they cannot be guessed within a minute.
+/// 128 random bits. A token allows running a command, so it must not be guessable within a minute.
 fn token() -> Result<String, SessionError> {
     let mut random = [0; 16];
     getrandom::fill(&mut random).map_err(|error| SessionError::Random(error.to_string()))?;
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_token_is_good_once() {
+    async fn a_token_is_valid_once() {
         let sessions = Sessions::new("http://127.0.0.1:1/");
         let url = sessions.port_forward(forward()).unwrap();
         assert_eq!(path(&url).len(), "/portforward/".len() + 32, "{url}");
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_token_is_good_for_a_minute_and_for_its_own_verb() {
+    async fn a_token_is_valid_for_a_minute_and_for_its_own_verb() {
         let sessions = Sessions::new("http://127.0.0.1:1");
         let url = sessions.port_forward(forward()).unwrap();
         assert_eq!(sessions.take(&path(&url).replace("portforward", "exec")), None);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_make_no_sense_are_refused_by_field() {
+    fn invalid_requests_are_refused_by_field() {
         let sessions = Sessions::new("http://127.0.0.1:1");
         let exec = |container: &str, cmd: &[&str], stdout, stderr, tty| {
             let streams = Streams { stdin: false, stdout, stderr, tty };
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_may_stand_below_a_path() {
+    fn urls_may_be_below_a_path() {
         for base in ["http://127.0.0.1:1", "http://127.0.0.1:1/stream/"] {
             let sessions = Sessions::new(base);
             let status = |uri: &str| {
@@ -231,7 +231,7 @@ mod tests {
                 sessions.respond(request, Arc::new(Nobody), &Config::default()).status()
             };
             let url = sessions.port_forward(forward()).unwrap();
-            assert_eq!(status(&url), StatusCode::BAD_REQUEST, "{url} is there, but this is no upgrade");
+            assert_eq!(status(&url), StatusCode::BAD_REQUEST, "{url} exists, but the request is not an upgrade");
             assert_eq!(status(&url), StatusCode::NOT_FOUND, "{url} was used");
             assert_eq!(status("http://127.0.0.1:1/stream"), StatusCode::NOT_FOUND);
         }

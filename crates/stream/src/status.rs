@@ -1,4 +1,4 @@
-//! How the work ended, as it is written on the error stream: JSON since version 4, plain text before.
+//! The result of the work, as it is written on the error stream: JSON since version 4, plain text before.
 
 use serde::{Deserialize, Serialize};
 
@@ -56,7 +56,7 @@ struct Cause {
     message: String,
 }
 
-/// What is written on the error stream. Nothing, if an old client would take it for an error.
+/// The text for the error stream. Nothing, if an old client would take it for an error.
 pub(crate) fn encode(outcome: &Outcome, version: Version) -> Vec<u8> {
     match (outcome, version) {
         (outcome, Version::V4 | Version::V5) => serde_json::to_vec(&status(outcome)).unwrap_or_default(),
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_status_is_an_error() {
+    fn an_invalid_status_is_an_error() {
         for text in [
             "",
             "{}",

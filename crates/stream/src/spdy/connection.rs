@@ -1,4 +1,4 @@
-//! A SPDY connection: frames are read and handed to their streams, streams are opened by either side.
+//! A SPDY connection: frames are read and passed to their streams, streams are opened by either side.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,14 +15,14 @@ use super::headers::Headers;
 use crate::StreamError;
 use crate::link::{self, Activity, CHUNK, Channel, Encode, Hangup, Link, PIPE, QUEUE, Role};
 
-/// Streams that exist at the same time: a forwarded connection takes two, and a browser opens tens of them. With both
-/// pipes full this is 32 MiB, from a client that was let in.
+/// Concurrent streams: a forwarded connection takes two, and a browser opens tens of them. With both pipes full this is
+/// 32 MiB, from an authorised client.
 const MAX_STREAMS: usize = 512;
 
-/// Streams that were opened and not yet looked at.
+/// Streams that were opened and not yet accepted.
 const BACKLOG: usize = 16;
 
-/// How long the other side may take to answer a new stream.
+/// How long the peer may take to answer a new stream.
 const REPLY: Duration = Duration::from_secs(30);
 
 /// The queue and the end of a SPDY connection.
@@ -36,7 +36,7 @@ pub(crate) struct Spdy {
     next: tokio::sync::Mutex<u32>,
 }
 
-/// A stream that the other side wants to open.
+/// A stream that the peer wants to open.
 pub(crate) struct Incoming {
     pub(crate) id: u32,
     pub(crate) headers: Headers,
@@ -48,13 +48,13 @@ pub(crate) struct Incoming {
 /// How a connection says goodbye.
 pub(crate) struct SpdyEnd;
 
-/// The streams that exist. The reader and the pumps share it; nobody waits while holding it.
+/// The open streams. The reader and the pumps share it; no task awaits while holding the lock.
 #[derive(Clone, Default)]
 struct Table(Arc<Mutex<BTreeMap<u32, Stream>>>);
 
 #[derive(Default)]
 struct Stream {
-    /// Where payload goes. `None` once the other side finished, or nobody here reads any more.
+    /// Where payload goes. `None` once the peer finished, or the local side stopped reading.
     inbound: Option<DuplexStream>,
     /// Whether more may be sent.
     outbound_open: bool,
@@ -104,17 +104,17 @@ impl Spdy {
         Ok(Self { link, incoming, table, next: tokio::sync::Mutex::new(first) })
     }
 
-    /// The next stream that the other side opens; `None` when it is gone.
+    /// The next stream that the peer opens; `None` when it disconnected.
     pub(crate) async fn accept(&mut self) -> Option<Incoming> {
         self.incoming.recv().await
     }
 
-    /// Opens a stream and waits until the other side took it.
+    /// Opens a stream and waits until the peer accepts it.
     pub(crate) async fn open(&self, headers: Headers) -> Result<(u32, Channel), StreamError> {
         let (inbound, far) = tokio::io::duplex(PIPE);
         let (replied, reply) = oneshot::channel();
         let id = {
-            // Held until the frame is queued: numbers have to grow on the wire too.
+            // Held until the frame is queued: stream IDs have to grow on the wire too.
             let mut next = self.next.lock().await;
             let id = *next;
             *next += 2;
@@ -139,12 +139,12 @@ impl Spdy {
         }
     }
 
-    /// Takes the connection apart: its end, which outlives the streams.
+    /// Splits off the end of the connection, which outlives the streams.
     pub(crate) fn into_link(self) -> SpdyLink {
         self.link
     }
 
-    /// When the other side is gone.
+    /// Resolves when the peer disconnects.
     pub(crate) fn hangup(&self) -> Hangup {
         self.link.hangup.clone()
     }
@@ -153,7 +153,7 @@ impl Spdy {
 // === impl SpdyEnd ===
 
 impl SpdyEnd {
-    /// The last frame of a connection on which all went well.
+    /// The last frame of a connection without errors.
     pub(crate) fn goodbye() -> Frame {
         Frame::GoAway { last: 0, status: goaway::OK }
     }
@@ -162,7 +162,7 @@ impl SpdyEnd {
 // === impl Incoming ===
 
 impl Incoming {
-    /// Takes the stream; the other side learns it before anything that is sent.
+    /// Accepts the stream; the peer gets the reply before any data.
     pub(crate) async fn accept(self) -> Result<Channel, StreamError> {
         let reply = Frame::SynReply { id: self.id, fin: false, headers: Headers::new() };
         self.frames.send(reply).await.map_err(|_| StreamError::Hangup)?;
@@ -170,7 +170,7 @@ impl Incoming {
         Ok(Channel { inbound: self.inbound, outbound, sent })
     }
 
-    /// Does not take the stream.
+    /// Refuses the stream.
     pub(crate) async fn refuse(self) {
         self.table.remove(self.id);
         let _ = self.frames.send(Frame::RstStream { id: self.id, status: reset::REFUSED }).await;
@@ -184,7 +184,7 @@ impl Table {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends a stream; whether there was one.
+    /// Removes a stream; returns whether it existed.
     fn remove(&self, id: u32) -> bool {
         let removed = self.lock().remove(&id);
         let existed = removed.is_some();
@@ -205,13 +205,13 @@ impl Table {
         );
         match self.lock().get_mut(&id) {
             Some(stream) => stream.pump = Some(pump),
-            // It was reset in the meantime.
+            // The peer reset it in the meantime.
             None => pump.abort(),
         }
         (outbound, sent)
     }
 
-    /// Changes a stream, and forgets it if nothing goes either way any more.
+    /// Changes a stream, and removes it once both directions have ended.
     fn update(&self, id: u32, change: impl FnOnce(&mut Stream)) {
         let mut streams = self.lock();
         if let Some(stream) = streams.get_mut(&id) {
@@ -226,7 +226,7 @@ impl Table {
 // === impl Reader ===
 
 impl<R: AsyncRead + Send + Unpin> Reader<R> {
-    /// Reads until the other side closes or breaks the protocol.
+    /// Reads until the peer closes or violates the protocol.
     async fn run(mut self) -> Result<(), StreamError> {
         loop {
             if self.socket.fill_buf().await.map_err(StreamError::Read)?.is_empty() {
@@ -247,7 +247,7 @@ impl<R: AsyncRead + Send + Unpin> Reader<R> {
         }
     }
 
-    /// Hands the payload of a frame on as it comes. What nobody reads any more is thrown away.
+    /// Passes the payload of a frame on as it arrives. Payload for a stream that is no longer read is discarded.
     async fn data(&mut self, id: u32, fin: bool, length: usize) -> Result<(), StreamError> {
         let mut pipe = self.table.lock().get_mut(&id).and_then(|stream| stream.inbound.take());
         let mut left = length;
@@ -282,7 +282,7 @@ impl<R: AsyncRead + Send + Unpin> Reader<R> {
             Frame::Headers { id, fin: true, .. } => self.table.update(id, |stream| stream.inbound = None),
             Frame::RstStream { id, .. } => _ = self.table.remove(id),
             Frame::Ping(id) if id % 2 == self.peer_parity() => self.send(Frame::Ping(id)).await,
-            // After a GOAWAY the other side opens nothing new; what is open goes on until it closes.
+            // After a GOAWAY the peer opens no new stream; open ones continue until it closes.
             Frame::GoAway { .. } | Frame::Ping(_) | Frame::Headers { .. } | Frame::Data { .. } | Frame::Ignored => {}
         }
         Ok(())
@@ -310,7 +310,7 @@ impl<R: AsyncRead + Send + Unpin> Reader<R> {
         let frames = self.frames.clone();
         let incoming = Incoming { id, headers, inbound, frames, table: self.table.clone() };
         if self.incoming.send(incoming).await.is_err() {
-            // Whoever took streams wants no more of them.
+            // The acceptor of streams is gone, so new ones are refused.
             self.table.remove(id);
             self.send(Frame::RstStream { id, status: reset::CANCEL }).await;
         }
@@ -324,13 +324,13 @@ impl<R: AsyncRead + Send + Unpin> Reader<R> {
         }
     }
 
-    /// After our goodbye nothing is sent any more, but reading goes on for a while.
+    /// After the closing frame nothing is sent, but reading continues for a while.
     async fn send(&mut self, frame: Frame) {
         let _ = self.frames.send(frame).await;
     }
 }
 
-/// However reading ended, all streams end with it.
+/// All streams end with the reader, for whatever reason it ended.
 impl<R> Drop for Reader<R> {
     fn drop(&mut self) {
         let streams = std::mem::take(&mut *self.table.lock());

@@ -1,4 +1,4 @@
-//! A server and a peer that writes frames by hand.
+//! A server and a peer that writes raw frames.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::time::timeout;
@@ -113,7 +113,7 @@ async fn streams_that_ended_are_forgotten() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn more_streams_than_allowed_are_refused_and_the_others_live() {
+async fn streams_beyond_the_limit_are_refused_and_the_others_continue() {
     let (mut spdy, mut peer) = start();
     let opened = tokio::spawn(async move {
         let mut channels = Vec::new();
@@ -135,7 +135,7 @@ async fn more_streams_than_allowed_are_refused_and_the_others_live() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_nobody_reads_stops_its_peer_and_fills_no_memory() {
+async fn an_unread_stream_blocks_its_peer_and_fills_no_memory() {
     let (mut spdy, mut peer) = start();
     peer.open(1).await;
     let channel = spdy.accept().await.unwrap().accept().await.unwrap();
@@ -149,7 +149,7 @@ async fn a_stream_that_nobody_reads_stops_its_peer_and_fills_no_memory() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_nobody_wants_any_more_does_not_stop_its_peer() {
+async fn a_dropped_stream_does_not_block_its_peer() {
     let (mut spdy, mut peer) = start();
     peer.open(1).await;
     drop(spdy.accept().await.unwrap().accept().await.unwrap());
@@ -161,7 +161,7 @@ async fn a_stream_that_nobody_wants_any_more_does_not_stop_its_peer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn numbers_that_are_not_the_peers_to_give_end_the_connection() {
+async fn invalid_stream_ids_end_the_connection() {
     for ids in [&[2][..], &[3, 1], &[1, 1]] {
         let (mut spdy, mut peer) = start();
         for id in ids {
@@ -203,7 +203,7 @@ async fn bombs_and_garbage_end_the_connection_and_its_streams() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_on_which_nothing_happens_is_closed_and_its_streams_end() {
+async fn an_idle_connection_is_closed_and_its_streams_end() {
     let (mut spdy, mut peer) = start();
     peer.open(1).await;
     let mut channel = spdy.accept().await.unwrap().accept().await.unwrap();
@@ -238,7 +238,7 @@ async fn after_a_goodbye_the_peer_may_write_until_it_closes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_peer_that_never_closes_is_left_after_a_while() {
+async fn a_peer_that_never_closes_is_disconnected_after_a_while() {
     let (spdy, _peer) = start();
     timeout(Duration::from_secs(60), spdy.into_link().end(SpdyEnd::goodbye())).await.expect("it ends");
 }

@@ -71,15 +71,15 @@ pub(crate) enum Frame {
         fin: bool,
         payload: Bytes,
     },
-    /// Settings, window updates and kinds of frames that nobody knows.
+    /// Settings, window updates and unknown kinds of frames.
     Ignored,
 }
 
 /// Why a stream is reset.
 pub(crate) mod reset {
-    /// The stream was not taken.
+    /// The stream was refused.
     pub(crate) const REFUSED: u32 = 3;
-    /// Nobody wants the stream any more.
+    /// The stream is no longer read.
     pub(crate) const CANCEL: u32 = 5;
 }
 
@@ -87,7 +87,7 @@ pub(crate) mod reset {
 pub(crate) mod goaway {
     /// Everything was done.
     pub(crate) const OK: u32 = 0;
-    /// The other side broke the protocol.
+    /// The peer violated the protocol.
     pub(crate) const PROTOCOL_ERROR: u32 = 1;
 }
 

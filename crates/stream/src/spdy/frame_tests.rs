@@ -1,4 +1,4 @@
-//! Frames there and back, frames of another implementation, and bytes that are no frames.
+//! Frames there and back, frames of another implementation, and invalid bytes.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Header blocks of SPDY/3: names and values with their lengths, compressed by one zlib stream per direction that lives
+//! Header blocks of SPDY/3: names and values with their lengths, compressed by one zlib stream per direction that lasts
 //! as long as the connection.
 //!
 //! A peer can make a few bytes inflate to megabytes, so the output is bounded while it grows, not afterwards.
@@ -81,7 +81,7 @@ fn take_text(block: &mut &[u8]) -> Result<String, SpdyError> {
 impl Deflater {
     pub(crate) fn new() -> Result<Self, SpdyError> {
         let mut zlib = Compress::new(Compression::default(), true);
-        zlib.set_dictionary(&dictionary()).map_err(|_| SpdyError::Zlib("the dictionary was not taken"))?;
+        zlib.set_dictionary(&dictionary()).map_err(|_| SpdyError::Zlib("zlib refused the dictionary"))?;
         Ok(Self { zlib })
     }
 
@@ -130,10 +130,10 @@ impl Inflater {
                 Err(error) if error.needs_dictionary().is_some() => {
                     self.zlib
                         .set_dictionary(&dictionary())
-                        .map_err(|_| SpdyError::Zlib("the peer compresses with another dictionary"))?;
+                        .map_err(|_| SpdyError::Zlib("the peer uses another dictionary"))?;
                     continue;
                 }
-                Err(_) => return Err(SpdyError::Zlib("a header block is not what zlib writes")),
+                Err(_) => return Err(SpdyError::Zlib("invalid zlib data")),
             }
             if output.len() > MAX_INFLATED {
                 return Err(SpdyError::HeadersTooLarge { allowed: MAX_INFLATED });
@@ -143,7 +143,7 @@ impl Inflater {
                 return if input.is_empty() {
                     Ok(output)
                 } else {
-                    Err(SpdyError::Zlib("a header block goes on after the end of the zlib stream"))
+                    Err(SpdyError::Zlib("data after the end of the zlib stream"))
                 };
             }
         }

@@ -1,5 +1,5 @@
 //! SPDY/3.1 as Kubernetes speaks it: many streams over one connection, each opened with a few headers, each half closed
-//! by a flag. No windows, no priorities, no push.
+//! by a flag. No flow control, no priorities, no push.
 
 use thiserror::Error;
 
@@ -11,21 +11,21 @@ mod headers;
 pub(crate) use connection::{Incoming, Spdy, SpdyEnd};
 pub(crate) use headers::Headers;
 
-/// What a peer did that SPDY, or a limit, does not allow.
+/// A violation of SPDY, or of a limit.
 #[derive(Debug, Error)]
 pub enum SpdyError {
     /// Another version of the protocol.
-    #[error("a frame is of SPDY version {found}, only version 3 is spoken here")]
+    #[error("a frame has SPDY version {found}, only version 3 is supported")]
     Version {
-        /// What the frame says.
+        /// The version in the frame.
         found: u16,
     },
     /// A control frame is too large.
     #[error("a control frame has {length} bytes, at most {allowed} are allowed")]
     ControlTooLarge {
-        /// What the frame says.
+        /// The length in the frame.
         length: usize,
-        /// What is allowed.
+        /// The limit.
         allowed: usize,
     },
     /// A control frame ends too early.
@@ -33,14 +33,14 @@ pub enum SpdyError {
     Short {
         /// The kind of the frame.
         kind: u16,
-        /// How long it is.
+        /// Its length.
         length: usize,
     },
-    /// A frame for the stream with the number 0, which cannot exist.
+    /// A frame for stream 0, which cannot exist.
     #[error("a frame is for stream 0, which cannot exist")]
     StreamZero,
-    /// A stream was opened with a number that is not the peer's to give, or not the next.
-    #[error("stream {id} was opened after stream {last}: numbers grow, and a client's are odd")]
+    /// The peer opened a stream with an ID of the other side, or out of order.
+    #[error("stream {id} was opened after stream {last}: IDs must grow, and a client's must be odd")]
     StreamOrder {
         /// The new stream.
         id: u32,
@@ -50,15 +50,15 @@ pub enum SpdyError {
     /// Headers inflate to more than is allowed.
     #[error("a header block inflates to more than {allowed} bytes")]
     HeadersTooLarge {
-        /// What is allowed.
+        /// The limit.
         allowed: usize,
     },
     /// There are more headers than allowed.
     #[error("a header block has {count} headers, at most {allowed} are allowed")]
     TooManyHeaders {
-        /// What the block says.
+        /// The count in the block.
         count: u32,
-        /// What is allowed.
+        /// The limit.
         allowed: u32,
     },
     /// A header twice.
@@ -70,7 +70,7 @@ pub enum SpdyError {
     /// A header block is damaged.
     #[error("a header block is damaged: {0}")]
     HeaderBlock(&'static str),
-    /// zlib does not like it.
+    /// zlib refuses it.
     #[error("a header block cannot be inflated: {0}")]
     Zlib(&'static str),
 }

@@ -16,7 +16,7 @@ use super::reader::{Event, WsReader};
 use crate::StreamError;
 use crate::link::{self, Activity, Channel, Link, PIPE, QUEUE, Role};
 
-/// Clients pad, or do not.
+/// Some clients pad base64, some do not.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
@@ -47,9 +47,9 @@ struct Demux<R> {
     activity: Activity,
 }
 
-/// Where the rest of a message goes.
+/// The destination of the rest of a message.
 enum Target {
-    /// The first byte did not come yet.
+    /// The first byte has not arrived yet.
     Unknown,
     Channel(u8),
     /// The next byte names the channel to close.
@@ -93,8 +93,8 @@ where
     Ws { link, channels }
 }
 
-/// What stands before the messages of a channel, and what is sent when all of it was written. Only clients say that a
-/// channel ended: theirs do not expect to hear it.
+/// What precedes the messages of a channel, and what is sent at its end. Only clients signal the end of a channel: they
+/// do not expect the signal from a server.
 fn endings(framing: Framing, role: Role, name: u8) -> (Option<u8>, Option<WsFrame>) {
     match (framing, role) {
         (Framing::Tunnel, _) => (None, Some(WsFrame::Close(CLOSE_NORMAL))),
@@ -109,7 +109,7 @@ fn endings(framing: Framing, role: Role, name: u8) -> (Option<u8>, Option<WsFram
 // === impl Ws ===
 
 impl Ws {
-    /// The last frame of a connection on which all went well.
+    /// The last frame of a connection without errors.
     pub(crate) fn goodbye() -> WsFrame {
         WsFrame::Close(CLOSE_NORMAL)
     }
@@ -144,10 +144,10 @@ impl Framing {
 // === impl Demux ===
 
 impl<R: AsyncRead + Send + Unpin> Demux<R> {
-    /// Reads until the other side closes or breaks the protocol.
+    /// Reads until the peer closes or violates the protocol.
     async fn run(mut self) -> Result<(), StreamError> {
         let mut target = Target::Unknown;
-        // Of a base64 message: what is left of a group of four.
+        // The incomplete group of four characters of a base64 message.
         let mut carry = Vec::new();
         loop {
             let event = self.reader.next().await?;
@@ -157,7 +157,7 @@ impl<R: AsyncRead + Send + Unpin> Demux<R> {
                 Event::Pong => {}
                 Event::Ping(payload) => self.send(WsFrame::Pong(payload)).await,
                 Event::Close => {
-                    // No more comes in; what is still to go out is not wanted.
+                    // The peer sends no more; the outbound rest is discarded.
                     self.pipes.clear();
                     self.send(WsFrame::Close(CLOSE_NORMAL)).await;
                 }
@@ -207,7 +207,7 @@ impl<R: AsyncRead + Send + Unpin> Demux<R> {
         Ok(())
     }
 
-    /// Hands payload to its channel. What nobody reads, and what is for no channel, is thrown away.
+    /// Passes payload to its channel. Payload for a channel that is unknown or no longer read is discarded.
     async fn deliver(&mut self, channel: u8, payload: &[u8]) {
         if let Some(pipe) = self.pipes.get_mut(&channel)
             && pipe.write_all(payload).await.is_err()
@@ -216,13 +216,13 @@ impl<R: AsyncRead + Send + Unpin> Demux<R> {
         }
     }
 
-    /// After our goodbye nothing is sent any more, but reading goes on for a while.
+    /// After the closing frame nothing is sent, but reading continues for a while.
     async fn send(&mut self, frame: WsFrame) {
         let _ = self.frames.send(frame).await;
     }
 }
 
-/// Decodes what is complete of a base64 message; all of it at its end.
+/// Decodes the complete part of a base64 message; all of it at its end.
 fn decode(carry: &mut Vec<u8>, piece: &[u8], end: bool) -> Result<Vec<u8>, WsError> {
     carry.extend_from_slice(piece);
     let whole = if end { carry.len() } else { carry.len() / 4 * 4 };

@@ -1,4 +1,4 @@
-//! WebSocket frames: their heads in, whole frames out. Pure, but for the masks that a client has to make up.
+//! WebSocket frames: their heads in, whole frames out. Pure, except for the random masks of a client.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -14,10 +14,10 @@ pub(crate) const MAX_HEAD: usize = 14;
 /// Pings, pongs and closes are never longer.
 pub(crate) const MAX_CONTROL: u64 = 125;
 
-/// All went well.
+/// Normal closure.
 pub(crate) const CLOSE_NORMAL: u16 = 1000;
 
-/// The other side broke the protocol.
+/// Protocol error.
 pub(crate) const CLOSE_PROTOCOL_ERROR: u16 = 1002;
 
 /// The message that closes a channel begins with this byte.
@@ -81,7 +81,7 @@ pub(crate) fn head_length(start: [u8; 2]) -> usize {
     2 + length + if start[1] & MASKED == 0 { 0 } else { 4 }
 }
 
-/// Reads a head that is complete; `from` says who sent it.
+/// Reads a complete head; `from` is its sender.
 pub(crate) fn parse(head: &[u8], from: Role) -> Result<FrameHead, WsError> {
     let [first, second, rest @ ..] = head else { return Err(WsError::Order) };
     if first & 0x70 != 0 {

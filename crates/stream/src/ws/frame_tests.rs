@@ -1,4 +1,4 @@
-//! Frames there and back, and heads that nobody may send.
+//! Frames there and back, and heads that no peer may send.
 
 use proptest::prelude::*;
 
@@ -49,17 +49,17 @@ async fn a_ping_may_come_between_the_pieces_of_a_message() {
 }
 
 #[tokio::test]
-async fn what_nobody_may_send_is_refused() {
+async fn invalid_frames_are_refused() {
     for (from, bytes, what) in [
         (Role::Server, &b"\xc1\x00"[..], "a reserved bit"),
-        (Role::Server, b"\x83\x00", "a kind that does not exist"),
-        (Role::Server, b"\x8b\x00", "a control frame that does not exist"),
-        (Role::Server, b"\x09\x00", "a ping in pieces"),
+        (Role::Server, b"\x83\x00", "an unknown opcode"),
+        (Role::Server, b"\x8b\x00", "an unknown control opcode"),
+        (Role::Server, b"\x09\x00", "a fragmented ping"),
         (Role::Server, b"\x89\x7e\x00\x7e", "a ping of 126 bytes"),
-        (Role::Server, b"\x82\x7f\xff\xff\xff\xff\xff\xff\xff\xff", "more bytes than there can be"),
+        (Role::Server, b"\x82\x7f\xff\xff\xff\xff\xff\xff\xff\xff", "a length beyond the maximum"),
         (Role::Server, b"\x82\x80\x00\x00\x00\x00", "a server that masks"),
         (Role::Client, b"\x82\x00", "a client that does not mask"),
-        (Role::Server, b"\x80\x00", "the rest of nothing"),
+        (Role::Server, b"\x80\x00", "a continuation without a beginning"),
         (Role::Server, b"\x02\x00\x82\x00", "a message within a message"),
         (Role::Server, b"\x82\x05abc", "an end within a frame"),
         (Role::Server, b"\x82", "an end within a head"),

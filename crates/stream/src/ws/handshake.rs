@@ -6,7 +6,7 @@ use sha1::{Digest, Sha1};
 
 use crate::StreamError;
 
-/// The constant that RFC 6455 has both sides hash, so that nobody answers by accident.
+/// The constant that RFC 6455 has both sides hash, so that no server accepts by accident.
 const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 /// `Sec-WebSocket-Accept` for a `Sec-WebSocket-Key`.

@@ -8,16 +8,16 @@ use super::frame::{FrameHead, MAX_HEAD, Opcode, apply_mask, head_length, parse};
 use crate::StreamError;
 use crate::link::{CHUNK, Role};
 
-/// What comes next.
+/// One thing that the peer sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// A piece of a message, perhaps empty; `end` if it is the last.
     Payload { start: bool, end: bool, piece: Bytes },
-    /// To be answered with the same bytes.
+    /// A ping, to be answered with the same bytes.
     Ping(Bytes),
     /// An answer to a ping.
     Pong,
-    /// The other side says goodbye.
+    /// A close frame.
     Close,
     /// The socket was closed.
     Gone,
@@ -26,9 +26,9 @@ pub(crate) enum Event {
 /// Reads events.
 pub(crate) struct WsReader<R> {
     socket: BufReader<R>,
-    /// Who writes what is read.
+    /// The sender of the frames.
     from: Role,
-    /// Where reading is.
+    /// The position of the reader.
     place: Place,
 }
 

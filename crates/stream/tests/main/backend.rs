@@ -1,4 +1,4 @@
-//! A backend that runs nothing: its commands are a few words, its ports a few numbers.
+//! A backend that runs no processes: its commands and ports are simulated.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use tokio::sync::Notify;
 /// Echoes until the client shuts down, then says how many bytes there were.
 pub(crate) const ECHO_PORT: u16 = 7;
 
-/// Says a word and closes.
+/// Sends a word and closes.
 pub(crate) const GREETING_PORT: u16 = 13;
 
-/// Says letters for ever.
+/// Sends letters for ever.
 pub(crate) const ENDLESS_PORT: u16 = 19;
 
 /// Fails.
@@ -25,9 +25,9 @@ pub(crate) const CLOSED_PORT: u16 = 9;
 /// Understands the commands below.
 #[derive(Default)]
 pub(crate) struct Words {
-    /// Told when a `hang` began.
+    /// Notified when a `hang` begins.
     pub(crate) started: Notify,
-    /// Told when a `hang` learned that its client is gone.
+    /// Notified when a `hang` sees its client disconnect.
     pub(crate) hung_up: Notify,
 }
 
@@ -106,7 +106,7 @@ impl Backend for Words {
                     tokio::io::copy(&mut tokio::io::repeat(b'x'), &mut stream).await?;
                     Ok(())
                 }
-                _ => Err(format!("nobody listens on {port}").into()),
+                _ => Err(format!("connection refused on port {port}").into()),
             }
         })
     }
@@ -122,15 +122,15 @@ impl Words {
                 tokio::io::copy(&mut stdin, &mut stdout).await?;
                 Ok(ExitStatus(0))
             }
-            // Ends with a code, whatever is on stdin.
+            // Exits with a code, whatever is on stdin.
             ["exit", code] => Ok(ExitStatus(code.parse()?)),
-            // Says one thing here and another there.
+            // Writes to stdout and to stderr.
             ["both"] => {
                 io.stdout.take().ok_or("no stdout")?.write_all(b"for stdout").await?;
                 io.stderr.take().ok_or("no stderr")?.write_all(b"for stderr").await?;
                 Ok(ExitStatus(0))
             }
-            // Says sizes until it is 50 high.
+            // Prints sizes until the height is 50.
             ["sizes"] => {
                 let mut stdout = io.stdout.take().ok_or("no stdout")?;
                 while let Some(size) = io.resize.next().await {
@@ -141,14 +141,14 @@ impl Words {
                 }
                 Err("the sizes ended".into())
             }
-            // Says so many bytes.
+            // Writes that many bytes.
             ["flood", count] => {
                 let mut stdout = io.stdout.take().ok_or("no stdout")?;
                 let mut bytes = tokio::io::repeat(b'x').take(count.parse()?);
                 tokio::io::copy(&mut bytes, &mut stdout).await?;
                 Ok(ExitStatus(0))
             }
-            // Waits for the client to go.
+            // Waits for the client to disconnect.
             ["hang"] => {
                 self.started.notify_one();
                 io.hangup.wait().await;

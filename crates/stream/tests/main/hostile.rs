@@ -1,4 +1,4 @@
-//! Clients that mean harm, or are broken: they are told so where possible, closed, and harm no other session.
+//! Hostile and broken clients: they get an error where possible, are closed, and do not affect other sessions.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ async fn spdy(server: &Server, url: &str) -> TcpStream {
     socket
 }
 
-/// Everything that comes until the server closes.
+/// Everything the server sends until it closes.
 async fn until_closed(mut socket: TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     // How it is closed does not matter.
@@ -26,13 +26,13 @@ async fn until_closed(mut socket: TcpStream) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn broken_websocket_frames_are_told_so_and_closed() {
+async fn broken_websocket_frames_get_an_error_and_are_closed() {
     let server = start(Config::default()).await;
     for (bytes, what) in [
         (&b"\x82\x00"[..], "no mask"),
         (&frame(0xf2, b"x"), "reserved bits"),
-        (&frame(0x83, b"x"), "a kind that does not exist"),
-        (&frame(0x80, b"x"), "the rest of nothing"),
+        (&frame(0x83, b"x"), "an unknown opcode"),
+        (&frame(0x80, b"x"), "a continuation without a beginning"),
         (&[&frame(0x02, b"\0x")[..], &frame(0x02, b"\0y")].concat(), "a message within a message"),
         (b"\x89\xfe\xff\xff\0\0\0\0", "a ping of 64 KiB"),
         (b"\x82\xff\xff\xff\xff\xff\xff\xff\xff\xff\0\0\0\0", "2^64 bytes"),
@@ -41,7 +41,7 @@ async fn broken_websocket_frames_are_told_so_and_closed() {
     ] {
         let mut socket = websocket(&server, &server.exec(&["cat"], STREAMS), Some("v5.channel.k8s.io")).await;
         assert_eq!(next(&mut socket).await, Some((0x82, vec![1])));
-        // Whoever broke it may still be read from.
+        // A client that violated the protocol may still be sending.
         socket.write_all(bytes).await.unwrap();
         let mut frames = Vec::new();
         while let Some(frame) = next(&mut socket).await {
@@ -79,7 +79,7 @@ async fn a_client_that_opens_no_streams_is_closed() {
 
 #[tokio::test]
 async fn an_idle_session_is_closed() {
-    // Longer than a busy machine takes from the server's answer to the client's first look at it.
+    // Longer than a busy machine takes from the server's response to the client's first read.
     let config = Config { idle: Duration::from_secs(2), ..Config::default() };
     let server = start(config).await;
     let socket = websocket(&server, &server.exec(&["cat"], STREAMS), Some("v5.channel.k8s.io")).await;
@@ -91,13 +91,13 @@ async fn a_message_of_a_gigabyte_goes_through_without_being_kept() {
     let server = start(Config::default()).await;
     let mut socket = websocket(&server, &server.exec(&["cat"], STREAMS), Some("v5.channel.k8s.io")).await;
     next(&mut socket).await.unwrap();
-    // Its beginning comes back long before its end is there.
+    // Its beginning comes back long before its end is sent.
     socket.write_all(b"\x82\xff\0\0\0\0\x40\0\0\0\0\0\0\0\0begin").await.unwrap();
     assert_eq!(next(&mut socket).await, Some((0x82, b"\x01begin".to_vec())));
 }
 
 #[tokio::test]
-async fn requests_that_are_no_upgrade_get_an_answer() {
+async fn requests_other_than_upgrades_get_a_response() {
     let server = start(Config::default()).await;
     for (url, headers, status) in [
         (server.exec(&["cat"], STREAMS), &["Upgrade: h2c"][..], "400"),
@@ -113,7 +113,7 @@ async fn requests_that_are_no_upgrade_get_an_answer() {
 
 /// Any user of the machine can connect.
 #[tokio::test]
-async fn connections_that_say_nothing_keep_nobody_out() {
+async fn silent_connections_do_not_block_other_clients() {
     let server = start(Config::default()).await;
     let mut silent = Vec::new();
     for _ in 0..300 {
@@ -125,7 +125,7 @@ async fn connections_that_say_nothing_keep_nobody_out() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_in_the_middle_harms_no_other() {
+async fn a_client_that_disconnects_does_not_affect_others() {
     let server = start(Config::default()).await;
     for _ in 0..20 {
         let mut socket = websocket(&server, &server.exec(&["flood", "100000000"], STREAMS), None).await;

@@ -1,4 +1,4 @@
-//! Whole sessions over loopback: with our own client, and with clients that mean harm.
+//! Whole sessions over loopback: with keelet's client, and with hostile clients.
 
 mod backend;
 mod hostile;

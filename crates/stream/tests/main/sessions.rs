@@ -1,4 +1,4 @@
-//! Sessions with our own client.
+//! Sessions with keelet's client.
 
 use std::io;
 use std::pin::Pin;
@@ -105,19 +105,19 @@ async fn a_terminal_changes_its_size() {
     sizes.send(Size { width: 80, height: 24 }).await.unwrap();
     sizes.send(Size { width: 132, height: 50 }).await.unwrap();
     assert_eq!(client::run(socket, &url, terminal).await.unwrap(), ExitStatus(0));
-    // The first may be left out, the last may not.
+    // The first size may be skipped, the last must not be.
     assert!(stdout.bytes().ends_with(b"132x50\n"), "{:?}", String::from_utf8(stdout.bytes()));
 }
 
 #[tokio::test]
-async fn what_went_wrong_is_said_in_words() {
+async fn the_client_gets_the_error_message() {
     let server = start(Config::default()).await;
     let failed = exec(&server, &["nonsense"], Terminal::default()).await.unwrap_err();
     assert_eq!(failed.to_string(), "error executing command in container: nonsense: no such file");
 }
 
 #[tokio::test]
-async fn a_url_is_good_once() {
+async fn a_url_is_valid_once() {
     let server = start(Config::default()).await;
     let url = server.exec(&["exit", "0"], STREAMS);
     client::run(connect(&server).await, &url, Terminal::default()).await.unwrap();
@@ -126,7 +126,7 @@ async fn a_url_is_good_once() {
 }
 
 #[tokio::test]
-async fn a_backend_learns_that_its_client_is_gone() {
+async fn a_backend_notices_that_its_client_disconnected() {
     let server = start(Config::default()).await;
     let url = server.exec(&["hang"], STREAMS);
     let socket = connect(&server).await;
@@ -134,7 +134,7 @@ async fn a_backend_learns_that_its_client_is_gone() {
     in_time("the command to begin", server.words.started.notified()).await;
     client.abort();
     let _ = client.await;
-    in_time("the command to learn that its client is gone", server.words.hung_up.notified()).await;
+    in_time("the command to notice that its client disconnected", server.words.hung_up.notified()).await;
 }
 
 #[tokio::test]
@@ -178,13 +178,13 @@ async fn connections_are_carried_side_by_side_and_half_closed() {
 }
 
 #[tokio::test]
-async fn a_connection_that_fails_says_why_and_harms_no_other() {
+async fn a_connection_that_fails_reports_why_and_does_not_affect_others() {
     let server = start(Config::default()).await;
     let url = server.port_forward(&[]);
     let forwarder = Forwarder::connect(connect(&server).await, &url).await.unwrap();
     let (_near, far) = tokio::io::duplex(1024);
     let failed = forwarder.forward(far, CLOSED_PORT).await.unwrap_err();
-    assert_eq!(failed.to_string(), "error forwarding port 9 to sandbox s1: nobody listens on 9");
+    assert_eq!(failed.to_string(), "error forwarding port 9 to sandbox s1: connection refused on port 9");
     let (mut near, far) = tokio::io::duplex(1024);
     forwarder.forward(far, GREETING_PORT).await.unwrap();
     let mut greeting = String::new();
@@ -192,9 +192,9 @@ async fn a_connection_that_fails_says_why_and_harms_no_other() {
     assert_eq!(greeting, "hello from s1");
 }
 
-/// A browser closes a tab in the middle of an answer.
+/// A browser closes a tab in the middle of a response.
 #[tokio::test]
-async fn a_connection_that_is_given_up_is_no_fault_and_harms_no_other() {
+async fn a_connection_that_the_client_resets_is_not_an_error_and_does_not_affect_others() {
     let server = start(Config::default()).await;
     let url = server.port_forward(&[]);
     let forwarder = Arc::new(Forwarder::connect(connect(&server).await, &url).await.unwrap());

@@ -1,4 +1,4 @@
-//! Clients that speak by hand: the protocols that our own client does not use, byte for byte.
+//! Clients that write raw bytes: for the protocols that keelet's client does not use.
 
 use keelet_stream::{Config, Streams};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -6,7 +6,7 @@ use tokio::net::TcpStream;
 
 use crate::backend::{CLOSED_PORT, GREETING_PORT, STREAMS, Server, in_time, start};
 
-/// The head of an answer, and the connection behind it.
+/// The head of a response, and the connection behind it.
 pub(crate) async fn request(server: &Server, url: &str, headers: &[&str]) -> (String, TcpStream) {
     let mut socket = TcpStream::connect(server.address).await.expect("the server listens");
     let path = url.splitn(4, '/').nth(3).expect("a path");
@@ -30,7 +30,7 @@ pub(crate) async fn websocket(server: &Server, url: &str, protocol: Option<&str>
     headers.extend(protocol.map(|protocol| format!("Sec-WebSocket-Protocol: {protocol}")));
     let headers: Vec<&str> = headers.iter().map(String::as_str).collect();
     let (head, socket) = request(server, url, &headers).await;
-    // Clients take nothing else for an upgrade.
+    // Clients accept nothing else as an upgrade.
     assert!(head.starts_with("http/1.1 101 ") && head.contains("\r\nconnection: upgrade\r\n"), "{head}");
     if let Some(protocol) = protocol {
         assert!(head.contains(&format!("sec-websocket-protocol: {}", protocol.to_ascii_lowercase())), "{head}");
@@ -69,7 +69,7 @@ const NORMAL: &[u8] = &[0x03, 0xe8];
 async fn a_session_of_version_5_frame_by_frame() {
     let server = start(Config::default()).await;
     let mut socket = websocket(&server, &server.exec(&["cat"], STREAMS), Some("v5.channel.k8s.io")).await;
-    assert_eq!(next(&mut socket).await, Some((BINARY, vec![1])), "the client is told that the session is there");
+    assert_eq!(next(&mut socket).await, Some((BINARY, vec![1])), "the session announces itself");
     // In two pieces, with a ping between them.
     socket.write_all(&frame(0x02, b"\0he")).await.unwrap();
     assert_eq!(next(&mut socket).await, Some((BINARY, b"\x01he".to_vec())));
@@ -89,11 +89,11 @@ async fn version_4_has_no_close_signal() {
     let server = start(Config::default()).await;
     let mut socket = websocket(&server, &server.exec(&["cat"], STREAMS), Some("v4.channel.k8s.io")).await;
     next(&mut socket).await.unwrap();
-    // To a server of version 4 this is a message for a channel that does not exist.
+    // To a server of version 4 this is a message for an unknown channel.
     socket.write_all(&frame(BINARY, &[255, 0])).await.unwrap();
     socket.write_all(&frame(BINARY, b"\0still open")).await.unwrap();
     assert_eq!(next(&mut socket).await, Some((BINARY, b"\x01still open".to_vec())));
-    // What closes stdin is the end of the connection.
+    // The end of the connection closes stdin.
     socket.write_all(&frame(CLOSE, NORMAL)).await.unwrap();
     while let Some((first, _)) = next(&mut socket).await {
         assert!([BINARY, CLOSE].contains(&first));
@@ -105,14 +105,14 @@ async fn base64_is_decoded_and_encoded() {
     let server = start(Config::default()).await;
     let mut socket = websocket(&server, &server.exec(&["cat"], STREAMS), Some("v4.base64.channel.k8s.io")).await;
     assert_eq!(next(&mut socket).await, Some((TEXT, b"1".to_vec())));
-    // "foo\n" in two pieces that are no groups of four.
+    // "foo\n" in two pieces that are not groups of four.
     socket.write_all(&frame(0x01, b"0Zm9v")).await.unwrap();
     assert_eq!(next(&mut socket).await, Some((TEXT, b"1Zm9v".to_vec())));
     socket.write_all(&frame(0x00, b"C")).await.unwrap();
     socket.write_all(&frame(0x80, b"g==")).await.unwrap();
     assert_eq!(next(&mut socket).await, Some((TEXT, b"1Cg==".to_vec())));
     socket.write_all(&frame(TEXT, b"0!!!!")).await.unwrap();
-    assert_eq!(next(&mut socket).await, Some((CLOSE, vec![0x03, 0xea])), "what is not base64 breaks the protocol");
+    assert_eq!(next(&mut socket).await, Some((CLOSE, vec![0x03, 0xea])), "invalid base64 is a protocol error");
 }
 
 #[tokio::test]
@@ -132,7 +132,7 @@ async fn ports_over_websocket_have_two_channels_each() {
     let mut socket = websocket(&server, &url, Some("v4.channel.k8s.io")).await;
     let mut channels = vec![Vec::new(); 4];
     loop {
-        match next(&mut socket).await.expect("a goodbye comes first") {
+        match next(&mut socket).await.expect("a close frame comes first") {
             (CLOSE, code) => break assert_eq!(code, NORMAL),
             (_, payload) => channels[usize::from(payload[0])].extend_from_slice(&payload[1..]),
         }
@@ -140,11 +140,11 @@ async fn ports_over_websocket_have_two_channels_each() {
     assert_eq!(channels[0], b"\x0d\0hello from s1");
     assert_eq!(channels[1], b"\x0d\0");
     assert_eq!(channels[2], b"\x09\0");
-    assert_eq!(channels[3], b"\x09\0error forwarding port 9 to sandbox s1: nobody listens on 9");
+    assert_eq!(channels[3], b"\x09\0error forwarding port 9 to sandbox s1: connection refused on port 9");
 }
 
 #[tokio::test]
-async fn ports_may_stand_in_the_query() {
+async fn ports_may_be_in_the_query() {
     let server = start(Config::default()).await;
     let url = format!("{}?port={GREETING_PORT}", server.port_forward(&[]));
     let mut socket = websocket(&server, &url, Some("v4.channel.k8s.io")).await;
@@ -155,7 +155,7 @@ async fn ports_may_stand_in_the_query() {
 }
 
 #[tokio::test]
-async fn a_session_without_stdout_says_hello_where_it_can() {
+async fn a_session_without_stdout_announces_itself_on_another_channel() {
     let server = start(Config::default()).await;
     let streams = Streams { stdin: true, ..Streams::default() };
     let mut socket = websocket(&server, &server.exec(&["exit", "7"], streams), Some("v5.channel.k8s.io")).await;

@@ -11,7 +11,7 @@ use keelet_stream::{Config, Streams};
 use tokio::process::Command;
 
 #[path = "../main/backend.rs"]
-#[expect(dead_code, reason = "the other tests use more of it")]
+#[expect(dead_code, reason = "other tests use the rest")]
 mod backend;
 
 use backend::{STREAMS, Server};
@@ -42,7 +42,7 @@ async fn has_go() -> bool {
     Command::new("go").arg("version").output().await.is_ok_and(|output| output.status.success())
 }
 
-/// The URL that a scenario needs.
+/// The URL for a scenario.
 fn url(server: &Server, scenario: &str) -> String {
     let tty = Streams { stdin: true, stdout: true, stderr: false, tty: true };
     match scenario {
@@ -57,17 +57,17 @@ fn url(server: &Server, scenario: &str) -> String {
     }
 }
 
-#[expect(clippy::print_stdout, reason = "whoever runs it wants to see what ran")]
+#[expect(clippy::print_stdout, reason = "the output lists the scenarios that ran")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "builds client-go, which takes minutes when nothing is cached: cargo test -p keelet-stream --test peer -- --ignored"]
 async fn client_go_is_content_with_every_transport() {
     if !has_go().await {
-        return keelet_report::skipped("go is not installed, so there is no client-go to talk to");
+        return keelet_report::skipped("go is not installed, so client-go cannot be built");
     }
     let binary = build().await;
     let server = backend::start(Config::default()).await;
     let all = ["echo", "exit", "unread", "half-closed", "stderr", "failure", "flood", "resize"];
-    // What version 4 cannot say over WebSocket: that stdin ended.
+    // Version 4 over WebSocket cannot signal the end of stdin.
     let without_half_close = ["exit", "unread", "stderr", "failure", "flood", "resize"];
     let old = ["echo", "exit", "half-closed", "stderr", "failure", "flood"];
     let plan: [(&str, &[&str]); 7] = [
