@@ -1,19 +1,19 @@
-//! How long a call may take.
+//! Deadlines of calls.
 
 use std::time::Duration;
 
-/// How long the client waits for an answer, by what the call does. A runtime that hangs must not hang the agent.
+/// How long the client waits for a response, by the kind of call. A runtime that hangs must not hang the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadlines {
-    /// Calls that only look: versions, lists, statuses, usage. Ten seconds.
+    /// Calls that only read: versions, lists, statuses, usage. Ten seconds.
     pub look: Duration,
-    /// Calls that change something: sandboxes and containers made, started, removed; sandboxes stopped. Two minutes,
-    /// the time a kubelet gives them.
+    /// Calls that change something: create, start and remove sandboxes and containers; stop sandboxes. Two minutes, as
+    /// in the kubelet.
     pub change: Duration,
     /// Pulling an image. Thirty minutes: large images over slow lines are normal.
     pub pull: Duration,
-    /// What the runtime gets on top of the time that the call itself names: the grace of a stop, the timeout of a
-    /// command. Ten seconds.
+    /// The margin on top of the time that the call itself names: the grace period of a stop, the timeout of a command.
+    /// Ten seconds.
     pub margin: Duration,
 }
 
@@ -30,13 +30,13 @@ impl Default for Deadlines {
     }
 }
 
-/// Whole seconds, rounded up: all that CRI can say. A grace of 1.2 s must not become 1 s.
+/// Whole seconds, rounded up, because CRI has no fractions. A grace period of 1.2 s must not become 1 s.
 pub(crate) fn whole_seconds(duration: Duration) -> Duration {
     let more = u64::from(duration.subsec_nanos() > 0);
     Duration::from_secs(duration.as_secs().saturating_add(more))
 }
 
-/// The same as CRI's number.
+/// The same in CRI's integer type.
 pub(crate) fn on_the_wire(whole: Duration) -> i64 {
     i64::try_from(whole.as_secs()).unwrap_or(i64::MAX)
 }

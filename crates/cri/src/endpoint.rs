@@ -1,8 +1,8 @@
-//! Where the runtime listens.
+//! The endpoint of the runtime.
 
 use std::path::PathBuf;
 
-/// An endpoint that cannot be used.
+/// An invalid endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the runtime endpoint {given:?} {why}: it must be a unix socket, as unix:///run/containerd/containerd.sock or as an absolute path"
@@ -17,15 +17,15 @@ pub(crate) fn socket_path(endpoint: &str) -> Result<PathBuf, EndpointError> {
     let refuse = |why| Err(EndpointError { given: endpoint.to_owned(), why });
     let path = match endpoint.split_once("://") {
         Some(("unix", path)) => path,
-        Some(_) => return refuse("has another scheme than unix"),
+        Some(_) => return refuse("has a scheme other than unix"),
         None => endpoint,
     };
     match path {
         "" => refuse("names no path"),
-        _ if path.contains('\0') => refuse("contains a zero byte"),
+        _ if path.contains('\0') => refuse("contains a NUL byte"),
         _ if path.ends_with('/') => refuse("names a directory"),
         _ if path.starts_with('/') => Ok(PathBuf::from(path)),
-        _ => refuse("has a path that is not absolute"),
+        _ => refuse("has a relative path"),
     }
 }
 
@@ -46,13 +46,13 @@ mod tests {
         for (endpoint, why) in [
             ("", "names no path"),
             ("unix://", "names no path"),
-            ("unix://run/x.sock", "has a path that is not absolute"),
-            ("run/x.sock", "has a path that is not absolute"),
-            ("unix:/run/x.sock", "has a path that is not absolute"),
-            ("tcp://127.0.0.1:1234", "has another scheme than unix"),
-            ("npipe:////./pipe/containerd", "has another scheme than unix"),
+            ("unix://run/x.sock", "has a relative path"),
+            ("run/x.sock", "has a relative path"),
+            ("unix:/run/x.sock", "has a relative path"),
+            ("tcp://127.0.0.1:1234", "has a scheme other than unix"),
+            ("npipe:////./pipe/containerd", "has a scheme other than unix"),
             ("/run/containerd/", "names a directory"),
-            ("/run/\0", "contains a zero byte"),
+            ("/run/\0", "contains a NUL byte"),
         ] {
             let message = socket_path(endpoint).expect_err(endpoint).to_string();
             assert!(message.starts_with(&format!("the runtime endpoint {endpoint:?} {why}: ")), "{message}");

@@ -4,59 +4,59 @@ use std::time::Duration;
 
 use tonic::{Code, Status};
 
-/// A call that did not succeed.
+/// A failed call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{call}: {message}")]
 pub struct Error {
     /// The call, as CRI names it.
     pub call: &'static str,
-    /// What a caller may decide by.
+    /// The kind of failure, by which a caller decides.
     pub kind: ErrorKind,
     /// What happened, for people.
     pub message: String,
 }
 
-/// What a caller may decide by.
+/// The kinds of failures, by which a caller decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ErrorKind {
-    /// There was no answer in time, or the runtime itself ran out of the time it was given. It may have acted.
+    /// The runtime did not answer in time, or exceeded the time limit of the call. It may have acted.
     Deadline,
-    /// The runtime cannot be reached, or the connection was lost before it answered. It may have acted.
+    /// The runtime is unreachable, or the connection was lost before it answered. It may have acted.
     Unavailable,
-    /// What the call is about does not exist.
+    /// The object of the call does not exist.
     NotFound,
-    /// The runtime does not know the call.
+    /// The runtime does not implement the call.
     Unimplemented,
-    /// What was to be made exists.
+    /// The object to be created exists already.
     AlreadyExists,
-    /// The runtime lacked something (descriptors, memory) before it began, or this process had no descriptor for a
+    /// The runtime was out of a resource (descriptors, memory) before it began, or this process had no descriptor for a
     /// connection to it. The runtime has not acted.
     Exhausted,
-    /// The message or its answer exceeds what one of the two sides reads.
+    /// The request or the response exceeds the size limit of one side.
     TooLarge,
-    /// Anything else that the runtime said.
+    /// Any other error of the runtime.
     Rejected,
 }
 
 // === impl Error ===
 
 impl Error {
-    /// No answer in time.
+    /// The deadline passed without a response.
     pub(crate) fn late(call: &'static str, deadline: Duration) -> Self {
-        Self { call, kind: ErrorKind::Deadline, message: format!("no answer within {deadline:?}") }
+        Self { call, kind: ErrorKind::Deadline, message: format!("timed out after {deadline:?}") }
     }
 
-    /// An answer that lacks what it has to have.
+    /// A response without a required field.
     pub(crate) fn without(call: &'static str, what: &str) -> Self {
-        Self { call, kind: ErrorKind::Rejected, message: format!("the runtime's answer has no {what}") }
+        Self { call, kind: ErrorKind::Rejected, message: format!("the runtime's response has no {what}") }
     }
 
-    /// What came back instead of an answer.
+    /// The error status of a response.
     pub(crate) fn answered(call: &'static str, endpoint: &str, status: &Status) -> Self {
         let kind = ErrorKind::of(status);
         let message = match (kind, status.code()) {
             (ErrorKind::Exhausted, _) => cause(status),
-            (ErrorKind::Unavailable, _) => format!("the runtime ({endpoint}) cannot be reached: {}", cause(status)),
+            (ErrorKind::Unavailable, _) => format!("cannot connect to the runtime at {endpoint}: {}", cause(status)),
             (ErrorKind::Rejected, code) if code != Code::Unknown => format!("{} ({code:?})", status.message()),
             _ => status.message().to_owned(),
         };
@@ -72,7 +72,8 @@ impl ErrorKind {
             _ if no_descriptor(status) => Self::Exhausted,
             Code::DeadlineExceeded => Self::Deadline,
             Code::Unavailable => Self::Unavailable,
-            // A status that was sent has no source; one that has was made here, because the connection failed.
+            // A status that the runtime sent has no source. One with a source was made here, because the connection
+            // failed.
             _ if std::error::Error::source(status).is_some() => Self::Unavailable,
             Code::NotFound => Self::NotFound,
             Code::Unimplemented => Self::Unimplemented,
@@ -85,7 +86,7 @@ impl ErrorKind {
     }
 }
 
-/// Whether there was no descriptor left for a connection: an established one needs none, so nothing was asked.
+/// Whether this process had no descriptor for a connection. An established connection needs none, so no call was sent.
 fn no_descriptor(status: &Status) -> bool {
     /// Too many open files, of this process and of the machine.
     const MFILE: i32 = 24;
@@ -131,16 +132,16 @@ mod tests {
                 ErrorKind::TooLarge,
                 "X: grpc: received message larger than max (2 vs. 1)",
             ),
-            (Status::unavailable("bye"), ErrorKind::Unavailable, "X: the runtime (unix:///x) cannot be reached: bye"),
+            (Status::unavailable("bye"), ErrorKind::Unavailable, "X: cannot connect to the runtime at unix:///x: bye"),
         ] {
             let error = Error::answered("X", "unix:///x", &status);
             assert_eq!((error.kind, error.to_string().as_str()), (kind, shown));
         }
     }
 
-    /// PROBE-47: nothing was asked, so nobody has to wonder whether the runtime has acted.
+    /// PROBE-47: no call was sent, so the runtime has not acted.
     #[test]
-    fn a_connection_for_which_there_is_no_descriptor_is_told_apart() {
+    fn a_connection_without_a_free_descriptor_is_exhausted() {
         for (errno, kind) in [(24, ErrorKind::Exhausted), (23, ErrorKind::Exhausted), (111, ErrorKind::Unavailable)] {
             let status = Status::from_error(Box::new(std::io::Error::from_raw_os_error(errno)));
             let error = Error::answered("X", "unix:///x", &status);
@@ -151,10 +152,10 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_connection_is_told_by_its_innermost_reason() {
+    fn a_failed_connection_is_reported_with_its_innermost_cause() {
         let status = Status::from_error(Box::new(std::io::Error::other("pipe broke")));
         let error = Error::answered("X", "unix:///x", &status);
         assert_eq!(error.kind, ErrorKind::Unavailable);
-        assert_eq!(error.message, "the runtime (unix:///x) cannot be reached: pipe broke");
+        assert_eq!(error.message, "cannot connect to the runtime at unix:///x: pipe broke");
     }
 }

@@ -1,8 +1,8 @@
-//! What the runtime tells by itself.
+//! Event streams of the runtime.
 //!
-//! A Go server sends the head of its answer together with the first message, so a stream without events looks like a
-//! call without an answer. That must not hold up whoever subscribes: once the runtime has answered another call and
-//! was given a moment to refuse, the subscription counts as taken, and the head is awaited with the first event.
+//! A Go server sends the head of its response together with the first message, so a stream without events looks like a
+//! call without a response. Subscribing must not wait for that. Once the runtime has answered another call and had a
+//! moment to refuse, the subscription counts as accepted, and the head is awaited with the first event.
 
 use std::{fmt, future::Future, pin::Pin, time::Duration};
 
@@ -15,33 +15,33 @@ use crate::{
     v1::ContainerEventResponse,
 };
 
-/// How long a runtime that does not know a stream may take to say so, after it answered something else. It refuses
-/// without looking at anything, so this is mostly scheduling.
+/// How long a runtime without the stream may take to refuse it, after it answered another call. Refusing needs no work,
+/// so this is mostly scheduling.
 pub(crate) const SETTLE: Duration = Duration::from_millis(250);
 
 pub(crate) const EXIT_TOPIC: &str = "/tasks/exit";
 pub(crate) const OOM_TOPIC: &str = "/tasks/oom";
 
-/// CRI's container events, as they happen.
+/// CRI's container events.
 #[derive(Debug)]
 pub struct Events(pub(crate) Feed<ContainerEventResponse>);
 
-/// containerd's own events about the tasks of its CRI containers and sandboxes, as they happen.
+/// containerd's own events about the tasks of its CRI containers and sandboxes.
 #[derive(Debug)]
 pub struct Exits(pub(crate) Feed<Envelope>);
 
 /// Something that happened to the processes of a container or sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TaskEvent {
-    /// A process ended: the first one of the container if `exec_id` equals `container_id`, else that of an exec.
+    /// A process exited: the init process of the container if `exec_id` equals `container_id`, else that of an exec.
     Exited {
         /// The ID of the container or sandbox, as in CRI.
         container_id: String,
-        /// Which of its processes.
+        /// The process within the container.
         exec_id: String,
-        /// The process on the node.
+        /// The PID on the node.
         pid: u32,
-        /// The exit code; 128 and the signal's number if it was killed.
+        /// The exit code; 128 plus the signal if a signal killed it.
         exit_status: u32,
     },
     /// The kernel killed a process because the container was out of memory.
@@ -51,7 +51,7 @@ pub enum TaskEvent {
     },
 }
 
-/// A stream whose head may still be on its way.
+/// A stream whose response head may not have arrived yet.
 pub(crate) struct Feed<T> {
     call: &'static str,
     endpoint: String,
@@ -59,7 +59,7 @@ pub(crate) struct Feed<T> {
 }
 
 enum State<T> {
-    /// Asked for; nothing has come back yet.
+    /// The call was sent; no response has arrived yet.
     Opening(Opening<T>),
     Open(Box<Streaming<T>>),
     /// It ended or failed; nothing will follow.
@@ -88,7 +88,7 @@ impl Exits {
     /// A runtime that refuses late fails here with [`crate::ErrorKind::Unimplemented`].
     pub async fn next(&mut self) -> Result<Option<TaskEvent>, Error> {
         while let Some(envelope) = self.0.next().await? {
-            // Whatever cannot be read is no news that somebody could act on; the audit sees what it was about.
+            // An event that cannot be decoded is skipped; the audit sees its effect.
             if let Some(event) = TaskEvent::read(&envelope) {
                 return Ok(Some(event));
             }
@@ -123,7 +123,7 @@ impl<T> Feed<T> {
         Self { call, endpoint: endpoint.to_owned(), state: State::Opening(opening) }
     }
 
-    /// Waits for the head of the answer.
+    /// Waits for the head of the response.
     pub(crate) async fn open(&mut self) -> Result<(), Error> {
         if let State::Opening(opening) = &mut self.state {
             match opening.await {

@@ -1,9 +1,9 @@
 //! The door to the container runtime: CRI v1, as types, as a client and as a server.
 //!
-//! The agent holds one [`Runtime`] and cannot tell what is behind it: containerd or CRI-O on a unix socket
-//! ([`Runtime::connect`]), or a runtime in this process ([`Runtime::in_process`]), embedded or simulated. Both ways go
-//! through the same generated client; in process the generated server takes the place of the connection, so messages
-//! are encoded and limited alike and only HTTP/2 is missing.
+//! The agent holds one [`Runtime`] and does not know the implementation behind it: containerd or CRI-O on a unix socket
+//! ([`Runtime::connect`]), or a runtime in this process ([`Runtime::in_process`]), embedded or simulated. Both use the
+//! same generated client. In process the generated server takes the place of the connection, so messages are encoded
+//! and limited alike and only HTTP/2 is missing.
 //!
 //! ```text
 //! agent -> Runtime -> generated client -> Transport --> channel over a unix socket --> containerd, CRI-O
@@ -39,14 +39,14 @@ pub use self::{
     transport::Server,
 };
 
-/// The annotation by which the embedded runtime says what is missing of a sandbox that is not ready.
+/// The annotation in which the embedded runtime names what a sandbox that is not ready lacks.
 pub const LOST: &str = "keelet.dev/sandbox-lost";
 
 /// The largest message that is read, by the client and by a server: 16 MiB, what containerd and CRI-O allow.
 pub const MAX_MESSAGE: usize = 16 * 1024 * 1024;
 
-/// Metadata of an ExecSync call: how many bytes of each stream of output its answer needs. The embedded runtime keeps no
-/// more than that; other runtimes do not know it, and keep up to 16 MiB.
+/// Metadata of an ExecSync call: how many bytes of each output stream the response needs. The embedded runtime keeps no
+/// more than that; other runtimes ignore it and keep up to 16 MiB.
 pub const OUTPUT_LIMIT: &str = "keelet-output-limit";
 
 /// CRI v1, generated from `proto/cri.proto`, which says what the fields mean.

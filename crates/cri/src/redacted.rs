@@ -1,4 +1,4 @@
-//! How messages that carry secrets are shown.
+//! Debug output of messages that contain secrets.
 
 use std::fmt;
 

@@ -17,7 +17,7 @@ use crate::{
     },
 };
 
-/// What the agent says about itself; every runtime gives it back and none looks at it.
+/// The version that the agent sends; every runtime returns it and none interprets it.
 const OUR_VERSION: &str = "0.1.0";
 
 /// Where containerd's CRI keeps its containers.
@@ -35,12 +35,12 @@ pub struct Runtime {
 
 // === impl Runtime ===
 
-/// How to get one.
+/// Constructors.
 impl Runtime {
     /// The runtime that listens on a unix socket: `unix:///run/containerd/containerd.sock`, or an absolute path.
     ///
-    /// Connects with the first call and again whenever the connection was lost, so the runtime need not be there yet.
-    /// Has to be called inside a tokio runtime.
+    /// Connects with the first call and again after a lost connection, so the runtime need not run yet. Has to be
+    /// called inside a tokio runtime.
     pub fn connect(endpoint: &str) -> Result<Self, EndpointError> {
         let path = endpoint::socket_path(endpoint)?;
         let endpoint = format!("unix://{}", path.display());
@@ -57,7 +57,7 @@ impl Runtime {
         Self { deadlines, ..self }
     }
 
-    /// Where the runtime is, for messages.
+    /// The endpoint of the runtime, for messages.
     pub fn endpoint(&self) -> &str {
         &self.endpoint
     }
@@ -106,7 +106,7 @@ impl Runtime {
 
 /// The runtime itself.
 impl Runtime {
-    /// Who the runtime is.
+    /// Name and version of the runtime.
     pub async fn version(&self) -> Result<v1::VersionResponse, Error> {
         let request = v1::VersionRequest { version: OUR_VERSION.to_owned() };
         self.look("Version", self.runtime().version(request)).await
@@ -119,8 +119,8 @@ impl Runtime {
         answer.status.ok_or_else(|| Error::without("Status", "status"))
     }
 
-    /// What pods can have with one of the runtime's handlers; the usual one has no name. One that is not known offers
-    /// nothing.
+    /// The features of one of the runtime's handlers; the default handler has no name. An unknown handler has no
+    /// features.
     pub async fn handler_features(&self, handler: &str) -> Result<v1::RuntimeHandlerFeatures, Error> {
         let request = v1::StatusRequest { verbose: false };
         let answer = self.look("Status", self.runtime().status(request)).await?;
@@ -128,13 +128,13 @@ impl Runtime {
         Ok(found.and_then(|one| one.features).unwrap_or_default())
     }
 
-    /// How the runtime is set up; `None` if it does not tell.
+    /// The configuration of the runtime; `None` if it does not report one.
     pub async fn runtime_config(&self) -> Result<Option<v1::RuntimeConfigResponse>, Error> {
         let request = v1::RuntimeConfigRequest {};
         optional(self.look("RuntimeConfig", self.runtime().runtime_config(request)).await)
     }
 
-    /// Tells the runtime the range of this node's pod addresses.
+    /// Sets the range of this node's pod addresses.
     pub async fn update_runtime_config(&self, pod_cidr: &str) -> Result<(), Error> {
         let network_config = Some(v1::NetworkConfig { pod_cidr: pod_cidr.to_owned() });
         let request = v1::UpdateRuntimeConfigRequest { runtime_config: Some(v1::RuntimeConfig { network_config }) };
@@ -145,21 +145,21 @@ impl Runtime {
 
 /// Sandboxes.
 impl Runtime {
-    /// Makes a sandbox and starts it; its ID. An empty handler is the default one.
+    /// Creates and starts a sandbox; returns its ID. An empty handler is the default one.
     pub async fn run_pod_sandbox(&self, config: v1::PodSandboxConfig, runtime_handler: &str) -> Result<String, Error> {
         let request = v1::RunPodSandboxRequest { config: Some(config), runtime_handler: runtime_handler.to_owned() };
         let answer = self.change("RunPodSandbox", self.runtime().run_pod_sandbox(request)).await?;
         named(answer.pod_sandbox_id, "RunPodSandbox", "sandbox ID")
     }
 
-    /// Stops the sandbox and whatever runs inside. Stopping a stopped one is fine.
+    /// Stops the sandbox and everything in it. Succeeds if it is stopped already.
     pub async fn stop_pod_sandbox(&self, id: &str) -> Result<(), Error> {
         let request = v1::StopPodSandboxRequest { pod_sandbox_id: id.to_owned() };
         self.change("StopPodSandbox", self.runtime().stop_pod_sandbox(request)).await?;
         Ok(())
     }
 
-    /// Removes the sandbox and its containers. Removing one that is gone is fine.
+    /// Removes the sandbox and its containers. Succeeds if it is removed already.
     pub async fn remove_pod_sandbox(&self, id: &str) -> Result<(), Error> {
         let request = v1::RemovePodSandboxRequest { pod_sandbox_id: id.to_owned() };
         self.change("RemovePodSandbox", self.runtime().remove_pod_sandbox(request)).await?;
@@ -173,20 +173,20 @@ impl Runtime {
         answer.status.ok_or_else(|| Error::without("PodSandboxStatus", "status"))
     }
 
-    /// The sandboxes that pass the filter, or all.
+    /// The sandboxes that match the filter, or all.
     pub async fn list_pod_sandbox(&self, filter: Option<v1::PodSandboxFilter>) -> Result<Vec<v1::PodSandbox>, Error> {
         let request = v1::ListPodSandboxRequest { filter };
         Ok(self.look("ListPodSandbox", self.runtime().list_pod_sandbox(request)).await?.items)
     }
 
-    /// What a sandbox uses.
+    /// The resource usage of a sandbox.
     pub async fn pod_sandbox_stats(&self, id: &str) -> Result<v1::PodSandboxStats, Error> {
         let request = v1::PodSandboxStatsRequest { pod_sandbox_id: id.to_owned() };
         let answer = self.look("PodSandboxStats", self.runtime().pod_sandbox_stats(request)).await?;
         answer.stats.ok_or_else(|| Error::without("PodSandboxStats", "stats"))
     }
 
-    /// What the sandboxes use that pass the filter, or all.
+    /// The resource usage of the sandboxes that match the filter, or of all.
     pub async fn list_pod_sandbox_stats(
         &self,
         filter: Option<v1::PodSandboxStatsFilter>,
@@ -198,7 +198,7 @@ impl Runtime {
 
 /// Containers.
 impl Runtime {
-    /// Makes a container without starting it; its ID. `sandbox_config` is the one the sandbox was made with.
+    /// Creates a container without starting it; returns its ID. `sandbox_config` is the configuration of the sandbox.
     pub async fn create_container(
         &self,
         sandbox: &str,
@@ -214,15 +214,15 @@ impl Runtime {
         named(answer.container_id, "CreateContainer", "container ID")
     }
 
-    /// Starts a container that was made and never started.
+    /// Starts a container that was created and never started.
     pub async fn start_container(&self, id: &str) -> Result<(), Error> {
         let request = v1::StartContainerRequest { container_id: id.to_owned() };
         self.change("StartContainer", self.runtime().start_container(request)).await?;
         Ok(())
     }
 
-    /// Asks the container to stop and kills it after `grace`, which CRI counts in whole seconds: a fraction is rounded
-    /// up. No grace kills at once. Stopping a stopped one is fine.
+    /// Stops the container and kills it after `grace`, which CRI counts in whole seconds: a fraction is rounded up. A
+    /// grace of zero kills at once. Succeeds if the container is stopped already.
     pub async fn stop_container(&self, id: &str, grace: Duration) -> Result<(), Error> {
         let grace = whole_seconds(grace);
         let request = v1::StopContainerRequest { container_id: id.to_owned(), timeout: on_the_wire(grace) };
@@ -231,20 +231,20 @@ impl Runtime {
         Ok(())
     }
 
-    /// Removes the container. Removing one that is gone is fine.
+    /// Removes the container. Succeeds if it is removed already.
     pub async fn remove_container(&self, id: &str) -> Result<(), Error> {
         let request = v1::RemoveContainerRequest { container_id: id.to_owned() };
         self.change("RemoveContainer", self.runtime().remove_container(request)).await?;
         Ok(())
     }
 
-    /// The containers that pass the filter, or all.
+    /// The containers that match the filter, or all.
     pub async fn list_containers(&self, filter: Option<v1::ContainerFilter>) -> Result<Vec<v1::Container>, Error> {
         let request = v1::ListContainersRequest { filter };
         Ok(self.look("ListContainers", self.runtime().list_containers(request)).await?.containers)
     }
 
-    /// One container in detail; if `verbose`, with what the runtime tells people who debug, else with nothing.
+    /// One container in detail; if `verbose`, with the runtime's information for debugging.
     pub async fn container_status(
         &self,
         id: &str,
@@ -256,7 +256,7 @@ impl Runtime {
         Ok((status, answer.info))
     }
 
-    /// Changes what a running container may use.
+    /// Changes the resource limits of a running container.
     pub async fn update_container_resources(&self, id: &str, linux: v1::LinuxContainerResources) -> Result<(), Error> {
         let request = v1::UpdateContainerResourcesRequest {
             container_id: id.to_owned(),
@@ -267,21 +267,21 @@ impl Runtime {
         Ok(())
     }
 
-    /// The log file was moved away: makes the runtime open a new one.
+    /// Makes the runtime reopen the log file, after it was rotated.
     pub async fn reopen_container_log(&self, id: &str) -> Result<(), Error> {
         let request = v1::ReopenContainerLogRequest { container_id: id.to_owned() };
         self.change("ReopenContainerLog", self.runtime().reopen_container_log(request)).await?;
         Ok(())
     }
 
-    /// What a container uses.
+    /// The resource usage of a container.
     pub async fn container_stats(&self, id: &str) -> Result<v1::ContainerStats, Error> {
         let request = v1::ContainerStatsRequest { container_id: id.to_owned() };
         let answer = self.look("ContainerStats", self.runtime().container_stats(request)).await?;
         answer.stats.ok_or_else(|| Error::without("ContainerStats", "stats"))
     }
 
-    /// What the containers use that pass the filter, or all.
+    /// The resource usage of the containers that match the filter, or of all.
     pub async fn list_container_stats(
         &self,
         filter: Option<v1::ContainerStatsFilter>,
@@ -293,8 +293,8 @@ impl Runtime {
 
 /// Commands and sessions.
 impl Runtime {
-    /// Runs a command in a container and waits for its end. The runtime kills it after `timeout`, which CRI counts in
-    /// whole seconds: a fraction is rounded up, and so is zero, which over there means for ever.
+    /// Runs a command in a container and waits until it exits. The runtime kills it after `timeout`, which CRI counts
+    /// in whole seconds: a fraction is rounded up, and so is zero, which CRI takes as no limit.
     pub async fn exec_sync(
         &self,
         id: &str,
@@ -308,7 +308,7 @@ impl Runtime {
         self.within(deadline, "ExecSync", self.runtime().exec_sync(request)).await
     }
 
-    /// The same for a command of whose output only the beginning matters, so many bytes of each stream: see
+    /// The same for a command of whose output the caller needs only the first bytes of each stream: see
     /// [`OUTPUT_LIMIT`].
     pub async fn exec_sync_keeping(
         &self,
@@ -328,19 +328,19 @@ impl Runtime {
         self.within(deadline, "ExecSync", self.runtime().exec_sync(request)).await
     }
 
-    /// Prepares a command with its streams; where to reach it.
+    /// Prepares an exec session; returns its URL.
     pub async fn exec(&self, request: v1::ExecRequest) -> Result<String, Error> {
         let answer = self.look("Exec", self.runtime().exec(request)).await?;
         named(answer.url, "Exec", "address")
     }
 
-    /// Prepares the streams of the container's first process; where to reach them.
+    /// Prepares an attach session with the container's init process; returns its URL.
     pub async fn attach(&self, request: v1::AttachRequest) -> Result<String, Error> {
         let answer = self.look("Attach", self.runtime().attach(request)).await?;
         named(answer.url, "Attach", "address")
     }
 
-    /// Prepares a way to the sandbox's ports; where to reach it.
+    /// Prepares a port-forward session with a sandbox; returns its URL.
     pub async fn port_forward(&self, sandbox: &str, ports: &[i32]) -> Result<String, Error> {
         let request = v1::PortForwardRequest { pod_sandbox_id: sandbox.to_owned(), port: ports.to_vec() };
         let answer = self.look("PortForward", self.runtime().port_forward(request)).await?;
@@ -350,7 +350,7 @@ impl Runtime {
 
 /// Events.
 impl Runtime {
-    /// CRI's own container events; `None` if the runtime has none. Only what happens from now on is told.
+    /// CRI's container events; `None` if the runtime has none. The stream begins with the next event.
     pub async fn container_events(&self) -> Result<Option<Events>, Error> {
         const CALL: &str = "GetContainerEvents";
         let mut client = self.runtime();
@@ -358,8 +358,8 @@ impl Runtime {
         Ok(self.subscribed(Feed::opening(CALL, &self.endpoint, opening)).await?.map(Events))
     }
 
-    /// containerd's own events on the same socket; `None` if the runtime is not containerd. Only what happens from now
-    /// on is told.
+    /// containerd's own events on the same socket; `None` if the runtime is not containerd. The stream begins with the
+    /// next event.
     pub async fn containerd_exits(&self) -> Result<Option<Exits>, Error> {
         const CALL: &str = "containerd's Subscribe";
         let filters = [EXIT_TOPIC, OOM_TOPIC]
@@ -372,10 +372,10 @@ impl Runtime {
         Ok(self.subscribed(Feed::opening(CALL, &self.endpoint, opening)).await?.map(Exits))
     }
 
-    /// Waits until the stream is there, is refused, or is likely to be there (see `events`).
+    /// Waits until the stream is accepted, refused, or likely to be accepted (see `events`).
     async fn subscribed<T>(&self, mut feed: Feed<T>) -> Result<Option<Feed<T>>, Error> {
         let settled = async {
-            // Any answer shows that the connection works; this one decides nothing about the stream.
+            // Any response shows that the connection works; this one decides nothing about the stream.
             match self.version().await {
                 Err(error) if error.kind != ErrorKind::Unimplemented => return Err(error),
                 Ok(_) | Err(_) => tokio::time::sleep(SETTLE).await,
@@ -399,7 +399,7 @@ impl Runtime {
         Ok(self.look("ImageStatus", self.images().image_status(request)).await?.image)
     }
 
-    /// Fetches an image; the reference the runtime knows it by.
+    /// Pulls an image; returns the runtime's reference of it.
     pub async fn pull_image(
         &self,
         image: &str,
@@ -417,14 +417,14 @@ impl Runtime {
         Ok(self.look("ListImages", self.images().list_images(request)).await?.images)
     }
 
-    /// Removes an image. Removing one that is gone is fine.
+    /// Removes an image. Succeeds if it is removed already.
     pub async fn remove_image(&self, image: &str) -> Result<(), Error> {
         let request = v1::RemoveImageRequest { image: Some(spec(image)) };
         self.change("RemoveImage", self.images().remove_image(request)).await?;
         Ok(())
     }
 
-    /// The room that images and containers take.
+    /// The disk usage of images and containers.
     pub async fn image_fs_info(&self) -> Result<v1::ImageFsInfoResponse, Error> {
         self.look("ImageFsInfo", self.images().image_fs_info(v1::ImageFsInfoRequest {})).await
     }
@@ -436,7 +436,7 @@ impl fmt::Debug for Runtime {
     }
 }
 
-/// A call that a runtime need not have.
+/// A call that a runtime may lack.
 fn optional<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
@@ -445,7 +445,7 @@ fn optional<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
     }
 }
 
-/// A name the answer must have: an empty one would select everything in the next call.
+/// A required name in a response: an empty one would select everything in the next call.
 fn named(name: String, call: &'static str, what: &str) -> Result<String, Error> {
     if name.is_empty() { Err(Error::without(call, what)) } else { Ok(name) }
 }

@@ -12,15 +12,15 @@ use crate::{
     v1::{self, image_service_server::ImageService, runtime_service_server::RuntimeService},
 };
 
-/// A runtime that has only what the tests ask for.
+/// A runtime that implements only what the tests call.
 #[derive(Clone, Default)]
 struct Small {
-    /// Told when a hanging call was entered, and when it was dropped.
+    /// Notified when a hanging call begins, and when it is dropped.
     entered: Arc<Notify>,
     dropped: Arc<Notify>,
 }
 
-/// A runtime with events that sends the head of its answer with the first one, as Go servers do.
+/// A runtime with events that sends the head of its response with the first one, as Go servers do.
 #[derive(Clone, Default)]
 struct Late {
     happens: Arc<Notify>,
@@ -29,7 +29,7 @@ struct Late {
 /// A runtime with events that sends the head at once, and ends the stream after one.
 struct Prompt;
 
-/// containerd's event service, which records what it was asked for.
+/// containerd's event service, which records its requests.
 struct Tasks;
 
 struct TellDropped(Arc<Notify>);
@@ -168,7 +168,7 @@ impl containerd::events_server::Events for Tasks {
     }
 }
 
-/// A server with its connections in threads of its own: dropping it is the end of the process.
+/// A server that runs its connections in its own threads: dropping it is like killing the process.
 struct Process(Option<tokio::runtime::Runtime>);
 
 impl Drop for Process {
@@ -179,7 +179,7 @@ impl Drop for Process {
     }
 }
 
-/// Serves on a socket, in place of whatever was there.
+/// Serves on a socket, and replaces a server that was there.
 fn serve<S>(socket: &Path, service: S) -> Process
 where
     S: Service<http::Request<tonic::body::Body>, Response = http::Response<tonic::body::Body>> + Clone + Send + 'static,
@@ -196,7 +196,7 @@ where
     Process(Some(threads))
 }
 
-/// One runtime over a socket and one in process, with what keeps them alive.
+/// One runtime over a socket and one in process, with what keeps them running.
 struct Both {
     runtimes: [Runtime; 2],
     _process: Process,
@@ -249,7 +249,7 @@ async fn a_call_gets_its_answer_either_way() {
 }
 
 #[tokio::test]
-async fn a_runtime_says_where_it_is() {
+async fn a_runtime_has_an_endpoint() {
     let [remote, local] = both(&Small::default()).runtimes;
     assert!(remote.endpoint().starts_with("unix:///"), "{}", remote.endpoint());
     assert_eq!(local.endpoint(), "in process");
@@ -257,7 +257,7 @@ async fn a_runtime_says_where_it_is() {
 }
 
 #[tokio::test]
-async fn what_a_runtime_need_not_have_is_none() {
+async fn calls_that_a_runtime_may_lack_return_none() {
     for runtime in &both(&Small::default()).runtimes {
         assert!(spawnable(runtime.runtime_config()).await.unwrap().is_none());
         assert!(spawnable(runtime.container_events()).await.unwrap().is_none());
@@ -267,7 +267,7 @@ async fn what_a_runtime_need_not_have_is_none() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_not_found() {
+async fn a_missing_container_is_not_found() {
     for runtime in &both(&Small::default()).runtimes {
         let error = runtime.container_status("gone", false).await.unwrap_err();
         assert_eq!(error.kind, ErrorKind::NotFound);
@@ -279,12 +279,12 @@ async fn what_is_not_there_is_not_found() {
 async fn an_answer_without_its_content_is_an_error() {
     for runtime in &both(&Small::default()).runtimes {
         let error = runtime.status().await.unwrap_err();
-        assert_eq!(error.to_string(), "Status: the runtime's answer has no status");
+        assert_eq!(error.to_string(), "Status: the runtime's response has no status");
     }
 }
 
 #[tokio::test]
-async fn a_command_gets_whole_seconds_and_never_for_ever() {
+async fn a_command_gets_whole_seconds_and_always_a_limit() {
     for runtime in &both(&Small::default()).runtimes {
         for (millis, seconds) in [(0, "1"), (1, "1"), (1000, "1"), (1001, "2"), (30_000, "30")] {
             let answer = runtime.exec_sync("c1", &[], Duration::from_millis(millis)).await.unwrap();
@@ -294,7 +294,7 @@ async fn a_command_gets_whole_seconds_and_never_for_ever() {
 }
 
 #[tokio::test]
-async fn large_messages_pass_and_too_large_ones_are_told() {
+async fn large_messages_pass_and_too_large_ones_are_errors() {
     const MIB: usize = 1024 * 1024;
     for runtime in &both(&Small::default()).runtimes {
         for size in [5 * MIB, MAX_MESSAGE - 1000] {
@@ -311,18 +311,18 @@ async fn large_messages_pass_and_too_large_ones_are_told() {
 async fn a_call_without_an_answer_ends_with_its_deadline() {
     for runtime in both(&Small::default()).runtimes {
         let error = runtime.with_deadlines(short()).stop_container("c1", Duration::ZERO).await.unwrap_err();
-        assert_eq!(error.to_string(), "StopContainer: no answer within 50ms");
+        assert_eq!(error.to_string(), "StopContainer: timed out after 50ms");
         assert_eq!(error.kind, ErrorKind::Deadline);
     }
 }
 
-/// The margin comes on top of the grace, and nothing is said before both are over.
+/// The margin is added to the grace period, and the error comes after both.
 #[tokio::test(start_paused = true)]
 async fn a_stop_may_take_its_grace_and_a_margin() {
     let runtime = Runtime::in_process(Small::default(), Small::default());
     let began = tokio::time::Instant::now();
     let error = runtime.stop_container("c1", Duration::from_millis(29_500)).await.unwrap_err();
-    assert_eq!(error.message, "no answer within 40s");
+    assert_eq!(error.message, "timed out after 40s");
     assert_eq!(began.elapsed().as_secs(), 40);
 }
 
@@ -350,7 +350,7 @@ async fn a_missing_socket_is_unavailable_and_says_why() {
     let runtime = Runtime::connect(&format!("unix://{}", socket.display())).unwrap();
     let error = runtime.version().await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Unavailable);
-    let expected = format!("Version: the runtime (unix://{}) cannot be reached: No such file", socket.display());
+    let expected = format!("Version: cannot connect to the runtime at unix://{}: No such file", socket.display());
     assert!(error.to_string().starts_with(&expected), "{error}");
     assert_eq!(kind(runtime.container_events().await), ErrorKind::Unavailable);
     assert_eq!(kind(runtime.containerd_exits().await), ErrorKind::Unavailable);
@@ -367,7 +367,7 @@ async fn a_runtime_that_accepts_and_says_nothing_runs_into_the_deadline() {
 }
 
 #[tokio::test]
-async fn a_runtime_that_died_is_unavailable_and_found_again_when_it_is_back() {
+async fn a_runtime_that_died_is_unavailable_until_it_is_back() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("runtime.sock");
     let small = Small::default();
@@ -398,7 +398,7 @@ async fn events_come_and_end() {
     assert_eq!(events.next().await.unwrap(), None);
 }
 
-/// Nothing happens for a long time, and subscribing does not wait for it.
+/// Subscribing does not wait for an event.
 #[tokio::test]
 async fn a_subscription_does_not_wait_for_the_first_event() {
     let late = Late::default();
@@ -425,9 +425,9 @@ async fn a_subscription_fails_with_its_connection() {
     assert_eq!(events.next().await.unwrap(), None);
 }
 
-/// What cannot be read and what was not asked for is passed over.
+/// Events that cannot be decoded, and events of other kinds, are skipped.
 #[tokio::test]
-async fn containerd_tells_exits_and_lack_of_memory() {
+async fn containerd_events_report_exits_and_oom_kills() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("containerd.sock");
     let _process = serve(&socket, containerd::events_server::EventsServer::new(Tasks));

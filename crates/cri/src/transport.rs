@@ -30,7 +30,7 @@ use crate::{
 
 /// Both services of CRI as one tower service: for [`crate::Runtime::in_process`], or to be served on a socket.
 ///
-/// A call that neither service has answers Unimplemented, as with any gRPC server.
+/// An unknown call returns Unimplemented, as in any gRPC server.
 #[derive(Clone)]
 pub struct Server {
     runtime: BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>,
@@ -42,8 +42,8 @@ pub struct Server {
 pub(crate) enum Transport {
     /// A unix socket. Connects with the first call, and again after the connection was lost.
     Socket(Channel),
-    /// A server in this process. A call runs inside the caller's future and is dropped with it, as a real server
-    /// drops the call of a client that went away.
+    /// A server in this process. A call runs inside the caller's future and is dropped with it, as a real server drops
+    /// the call of a client that disconnects.
     InProcess(Server),
 }
 
@@ -65,7 +65,7 @@ impl Service<Request<Body>> for Server {
     type Error = Infallible;
     type Future = Answer<Infallible>;
 
-    /// Always: the generated servers have no queue.
+    /// Always ready: the generated servers have no queue.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
@@ -92,14 +92,14 @@ impl fmt::Debug for Server {
 // === impl Transport ===
 
 impl Transport {
-    /// A connection that is made when it is needed. Has to be called inside a tokio runtime, which keeps it.
+    /// A connection that is opened by the first call. Has to be called inside a tokio runtime, which drives it.
     pub(crate) fn socket(path: PathBuf) -> Self {
         let path: Arc<PathBuf> = Arc::new(path);
         let connect = service_fn(move |_| {
             let path = Arc::clone(&path);
             async move { UnixStream::connect(path.as_path()).await.map(TokioIo::new) }
         });
-        // A unix socket has no host; gRPC wants the header all the same.
+        // A unix socket has no host, but gRPC requires the header.
         Self::Socket(Endpoint::from_static("http://localhost").connect_with_connector_lazy(connect))
     }
 }
