@@ -203,7 +203,7 @@ fn a_ledger_that_is_not_there_or_not_readable_is_named() {
     fs::write(node.settings().durable_root.join("pods"), "").unwrap();
     let (code, _, err) = node.keelet(&["why", "web"]);
     assert!(
-        code == 1 && err.contains("cannot be read:\n") && err.contains("/lib/ledger/pods: it cannot be read"),
+        code == 1 && err.contains("cannot be read:\n") && err.contains("/lib/ledger/pods: cannot be read"),
         "{err}"
     );
 }

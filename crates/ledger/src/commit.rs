@@ -17,7 +17,7 @@ use crate::{
     write::{Draft, Outcome, WriteError, WriteStep},
 };
 
-/// What is to be remembered of a pod.
+/// What the ledger has to record of a pod.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
     /// The pod.
@@ -30,29 +30,29 @@ pub struct Entry<'a> {
     pub why: Option<(u64, &'a [Why])>,
 }
 
-/// What became of a commit. Memory has the newest values in any case.
+/// The result of a commit. Memory has the newest values in any case.
 #[derive(Debug)]
 #[must_use]
 pub struct Committed {
     /// The generation of the pod's page.
     pub generation: u64,
-    /// Survives the death of the agent, not of the node.
+    /// The volatile file: survives the death of the agent, not of the node.
     pub volatile: Outcome,
-    /// Survives the death of the node.
+    /// The durable file: survives the death of the node.
     pub durable: Outcome,
-    /// What changed, for people. Nothing rests on it, so its failure is none of the commit.
+    /// The journal, for people. No decision depends on it, so its failure is not a failure of the commit.
     pub journal: Outcome,
 }
 
 // === impl Ledger ===
 
 impl<D: Disk> Ledger<D> {
-    /// Records what a plan returned. To be called before the plan is acted upon.
+    /// Records the output of a plan. To be called before the plan is acted upon.
     pub fn commit(&mut self, entry: &Entry<'_>, now: Moment) -> Result<Committed, BadUid> {
         self.commit_many(&[*entry], now).pop().unwrap_or(Err(BadUid::Empty))
     }
 
-    /// Records what the plans of several pods returned; the results are in the order of the entries.
+    /// Records the outputs of the plans of several pods; the results are in the order of the entries.
     ///
     /// It makes as many calls as single commits would, less one sync of the common directory for each new pod beyond
     /// the first. What it saves lies in their order: all files are written, then all synced, then all renamed, then
@@ -76,8 +76,8 @@ impl<D: Disk> Ledger<D> {
         committed
     }
 
-    /// Writes what was deferred and is due by now, and tries again what failed. To be called on a slow timer if pods
-    /// may stay without a commit for long; commits do the same for their own pod.
+    /// Writes deferred changes that are due, and retries failed writes. To be called on a slow timer if pods may stay
+    /// without a commit for long; commits do the same for their own pod.
     pub fn flush(&mut self, now: Moment) -> Vec<WriteError> {
         self.flush_if(now, |page, interval| match page.volatile_verdict(interval, now) {
             Verdict::Now(extent) => Some(extent),
@@ -85,7 +85,7 @@ impl<D: Disk> Ledger<D> {
         })
     }
 
-    /// Writes everything that was deferred.
+    /// Writes all deferred changes.
     pub(crate) fn flush_all(&mut self, now: Moment) -> Vec<WriteError> {
         self.flush_if(now, |page, interval| match page.volatile_verdict(interval, now) {
             Verdict::Now(_) | Verdict::Later(_) => Some(Extent::All),
@@ -145,7 +145,7 @@ impl<D: Disk> Ledger<D> {
         })
     }
 
-    /// Brings the durable files of these pods up to date, step by step for all of them together.
+    /// Writes the durable files of these pods, step by step for all of them together.
     fn write_durable(&mut self, uids: &[String], now: Moment) -> Vec<Outcome> {
         let interval = self.settings.quiet_interval;
         let mut jobs: Vec<Job> = Vec::with_capacity(uids.len());
@@ -161,7 +161,7 @@ impl<D: Disk> Ledger<D> {
                 },
             });
         }
-        // Most commits of a node's life end here: nothing durable has changed.
+        // Most commits end here, because nothing durable has changed.
         if jobs.iter().all(|job| matches!(job, Job::Settled(_))) {
             return jobs.into_iter().map(|job| job.settle()).collect();
         }
@@ -174,7 +174,7 @@ impl<D: Disk> Ledger<D> {
         for job in &mut jobs {
             job.advance(|draft| draft.publish(&self.disk).map(|()| Job::Renamed));
         }
-        // A new directory needs its own name on the medium too.
+        // The name of a new directory has to be synced too.
         let pods = self.settings.durable_root.join(names::PODS);
         let above = if made_directory {
             self.disk.sync_dir(&pods).map_err(|error| (error.kind(), error.to_string()))
@@ -246,7 +246,7 @@ fn failed(outcome: Outcome) -> Option<WriteError> {
     }
 }
 
-/// How far the durable write of a pod is.
+/// The progress of the durable write of a pod.
 enum Job {
     /// There is nothing to write.
     Settled(Outcome),
@@ -254,7 +254,7 @@ enum Job {
     Written(Box<Draft>),
     /// Under its name.
     Renamed,
-    /// It went wrong.
+    /// The write failed.
     Failed(WriteError),
 }
 

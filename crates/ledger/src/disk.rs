@@ -1,7 +1,7 @@
 //! The door to the file system.
 //!
 //! Everything the ledger does to a disk is one of these calls, so a test can count them, make any of them fail, and
-//! stop the world between any two.
+//! simulate a crash between any two.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -22,25 +22,25 @@ pub trait Disk {
     fn read(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>>;
     /// What is in a directory, sorted by name.
     fn list(&self, directory: &Path) -> io::Result<Vec<Entry>>;
-    /// Makes a directory and the missing ones above it, for the owner's eyes only.
+    /// Creates a directory and its missing parents, with access for the owner only.
     fn make_dir(&self, directory: &Path) -> io::Result<()>;
-    /// An empty file to be written, for the owner's eyes only. What was there under that name is gone.
+    /// Creates an empty file to be written, with access for the owner only. Truncates an existing one.
     fn create(&self, path: &Path) -> io::Result<Box<dyn Sheet>>;
-    /// Gives a file its final name. Whatever had that name is replaced in one step.
+    /// Renames a file to its final name, which it replaces atomically.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Like `rename`, but fails if the new name is taken.
     fn rename_aside(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Returns once the names in a directory will survive a power cut.
     fn sync_dir(&self, directory: &Path) -> io::Result<()>;
-    /// Removes a file, or a directory with everything in it. It is no error if there is none.
+    /// Removes a file, or a directory with everything in it. Succeeds if it does not exist.
     fn remove(&self, path: &Path) -> io::Result<()>;
-    /// Locks a directory for as long as the returned value lives; `None` if somebody else has it.
+    /// Locks a directory until the returned value is dropped; `None` if another process holds the lock.
     fn lock(&self, directory: &Path) -> io::Result<Option<Lock>>;
 }
 
 /// A file that is being written.
 pub trait Sheet {
-    /// Writes some of the bytes and tells how many.
+    /// Writes some of the bytes and returns how many.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
     /// Returns once the file's contents will survive a power cut.
     fn sync(&mut self) -> io::Result<()>;
@@ -49,7 +49,7 @@ pub trait Sheet {
 /// An entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
-    /// Its name. Bytes that are not UTF-8 are replaced, so such a name never matches one of ours.
+    /// Its name. Bytes that are not UTF-8 are replaced, so such a name never matches one of the ledger's.
     pub name: String,
     /// What it is.
     pub kind: EntryKind,
@@ -66,16 +66,16 @@ pub enum EntryKind {
     Other,
 }
 
-/// Held for as long as the process works with a directory. The kernel lets go of it when the process dies.
+/// Held as long as the process uses a directory. The kernel releases it when the process dies.
 #[derive(Debug)]
 pub struct Lock(#[allow(dead_code, reason = "held for its drop")] Option<File>);
 
-/// A process that is being started has the locks of the one that starts it, until it is a program of its own. If that one
-/// dies meanwhile, the next has to wait for a moment, which may be long on a busy machine: two seconds, with the pauses between
-/// attempts.
+/// How long to wait for a lock. Between fork and exec a child holds the locks of its parent. If the parent dies
+/// meanwhile, the next process has to wait for the exec, which may take long on a busy machine: two seconds, with the
+/// pauses between attempts.
 const ATTEMPTS_TO_LOCK: usize = 200;
 
-#[expect(clippy::disallowed_methods, reason = "nothing runs yet: whoever locks a ledger is about to open it")]
+#[expect(clippy::disallowed_methods, reason = "no task runs yet: the caller is about to open the ledger")]
 fn pause() {
     std::thread::sleep(std::time::Duration::from_millis(10));
 }
@@ -84,7 +84,7 @@ fn pause() {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OsDisk;
 
-/// The error that says nothing about what was asked for, if it is one: the node has no more files or memory to give.
+/// The error, if it is a shortage of the node (open files, memory), which says nothing about the file.
 pub(crate) fn shortage(error: &io::Error) -> Option<Errno> {
     Errno::from_io_error(error).filter(|errno| matches!(*errno, Errno::MFILE | Errno::NFILE | Errno::NOMEM))
 }
@@ -92,7 +92,7 @@ pub(crate) fn shortage(error: &io::Error) -> Option<Errno> {
 // === impl Lock ===
 
 impl Lock {
-    /// For disks that only pretend: nothing is locked.
+    /// For simulated disks: nothing is locked.
     pub fn pretended() -> Self {
         Self(None)
     }
@@ -116,11 +116,11 @@ impl Disk for OsDisk {
             };
             return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is {what}")));
         }
-        // One byte more than allowed shows that there is more, also for a file that grows meanwhile.
+        // Reading one byte more than allowed detects a larger file, even one that grows meanwhile.
         let mut bytes = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or(limit).min(limit) + 1);
         file.take(limit as u64 + 1).read_to_end(&mut bytes)?;
         if bytes.len() > limit {
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it is larger than {limit} bytes")));
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("larger than {limit} bytes")));
         }
         Ok(bytes)
     }
@@ -145,7 +145,7 @@ impl Disk for OsDisk {
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn Sheet>> {
-        // A pod's environment may hold what others on the node must not read.
+        // A pod's environment may contain secrets that other users of the node must not read.
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = OpenOptions::new()
             .write(true)
@@ -163,7 +163,8 @@ impl Disk for OsDisk {
 
     fn rename_aside(&self, from: &Path, to: &Path) -> io::Result<()> {
         match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-            // Some file systems do not know the flag. The lock keeps others away between the look and the rename.
+            // Some file systems do not know the flag. The lock excludes other processes between the check and the
+            // rename.
             Err(Errno::INVAL | Errno::NOSYS) => match fs::symlink_metadata(to) {
                 Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
                 Err(_) => fs::rename(from, to),

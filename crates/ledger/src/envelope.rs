@@ -1,4 +1,4 @@
-//! What every file of the ledger has in common: what it is, of which version, about whom, and whether it is whole.
+//! The envelope of every file of the ledger: its format, version, pod and checksum.
 //!
 //! ```text
 //! {
@@ -12,8 +12,8 @@
 //! }
 //! ```
 //!
-//! The last line but one covers every byte before it, so a flipped bit is found also where the JSON stays valid: a
-//! restart count that was never written is worse than none.
+//! The checksum covers every byte before it, so a flipped bit is found even if the JSON stays valid: a wrong restart
+//! count is worse than none.
 
 use std::io;
 
@@ -29,12 +29,11 @@ use crate::{
     migrate::{self, Migration},
 };
 
-/// No file of the ledger is larger. A pod is at most 1.5 MiB at an API server; the rest is bounded by us, and is
-/// smaller.
+/// The size limit of every file. A pod has at most 1.5 MiB at an API server; the ledger bounds everything else to less.
 pub const LARGEST_FILE: usize = 8 << 20;
 
-/// No generation is larger. A commit every microsecond takes ten thousand years to get there, so a larger one was made
-/// up; and there is always one after it.
+/// The largest valid generation. A commit every microsecond takes ten thousand years to get there, so a larger one is
+/// damage; and there is always a next one.
 pub(crate) const LARGEST_GENERATION: u64 = 1 << 58;
 
 /// The pod that a file is about.
@@ -48,7 +47,7 @@ pub struct PodRef {
     pub name: String,
 }
 
-/// What is in a file.
+/// The content of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// Evidence that survives a reboot.
@@ -57,102 +56,104 @@ pub enum Kind {
     Volatile,
     /// A copy of the pod.
     Pod,
-    /// What changed when.
+    /// The journal of changes.
     Journal,
     /// Probe results.
     History,
     /// The reasons of the newest plan.
     Why,
-    /// When the agent was last seen alive.
+    /// When the agent was last alive.
     Heartbeat,
     /// The newest events of the node.
     Events,
-    /// A pod that is gone.
+    /// A removed pod.
     Gone,
 }
 
 /// Why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Damage {
-    /// The disk or its permissions forbid it, or it is no regular file, or too large.
-    #[error("it cannot be read: {0}")]
+    /// The disk or its permissions forbid it, or it is not a regular file, or too large.
+    #[error("cannot be read: {0}")]
     Unreadable(io::Error),
     /// It has no contents.
     #[error("it is empty")]
     Empty,
-    /// It is cut off, or no JSON, or lacks what every file of ours has.
-    #[error("it is cut off or was not written by keelet: {0}")]
+    /// It is truncated, or not JSON, or lacks a field of the envelope.
+    #[error("truncated, or not written by keelet: {0}")]
     Malformed(serde_json::Error),
-    /// Some byte is not what was written.
-    #[error("its contents do not match its checksum: damaged, or edited by hand")]
+    /// Some bytes differ from what was written.
+    #[error("checksum mismatch: the file is damaged or was edited by hand")]
     Checksum,
-    /// It is something else.
-    #[error("it holds {found:?} where {expected:?} belongs")]
+    /// It has another format.
+    #[error("it has the format {found:?}, expected {expected:?}")]
     WrongFormat {
-        /// What it says it is.
+        /// Its format.
         found: String,
-        /// What belongs there.
+        /// The expected format.
         expected: &'static str,
     },
     /// A newer keelet wrote it.
-    #[error("a newer keelet wrote it (format version {found}, this one knows up to {known}); that keelet can read it")]
+    #[error(
+        "written by a newer keelet (format version {found}; this version reads up to {known}): use that keelet to read it"
+    )]
     Newer {
         /// Its version.
         found: u64,
         /// The newest known version.
         known: u64,
     },
-    /// No way leads from its version to ours.
-    #[error("its format version {found} is older than any that this keelet can read")]
+    /// No migration leads from its version to the present one.
+    #[error("its format version {found} is older than any that this keelet reads")]
     TooOld {
         /// Its version.
         found: u64,
     },
-    /// It could not be brought to the present version.
-    #[error("its format version {found} could not be brought up to date: {message}")]
+    /// Its migration failed.
+    #[error("cannot migrate format version {found}: {message}")]
     Migration {
         /// Its version.
         found: u64,
-        /// What went wrong.
+        /// The error.
         message: String,
     },
     /// It belongs to another pod.
     #[error("it belongs to the pod with UID {found:?}")]
     WrongPod {
-        /// Which one.
+        /// The UID.
         found: String,
     },
-    /// It is whole, but its fields are not those of its version.
-    #[error("a field is missing or has a wrong type: {0}")]
+    /// Its checksum is right, but its fields are not those of its version.
+    #[error("invalid fields: {0}")]
     Fields(serde_json::Error),
-    /// It is older than it was: a backup came back, or the disk lost a write that it had confirmed.
-    #[error("it went back in time: generation {found} is there, generation {confirmed} had been written")]
+    /// It is older than before: a backup was restored, or the disk lost a write that it had confirmed.
+    #[error("outdated: it has generation {found}, but generation {confirmed} was written before")]
     WentBack {
-        /// The generation that is there.
+        /// The generation in the file.
         found: u64,
-        /// The generation that had been written.
+        /// The generation that was written.
         confirmed: u64,
     },
-    /// It was there and is not any more.
-    #[error("it is gone: generation {confirmed} had been written")]
+    /// It existed and is missing now.
+    #[error("missing: generation {confirmed} was written before")]
     Missing {
-        /// The generation that had been written.
+        /// The generation that was written.
         confirmed: u64,
     },
-    /// Its generation is one that nobody can have reached.
-    #[error("its generation {found} is larger than {largest}, which it cannot be")]
+    /// Its generation is beyond the limit.
+    #[error("invalid generation {found}: the limit is {largest}")]
     Generation {
-        /// What it says.
+        /// The generation in the file.
         found: u64,
-        /// What it could say at most.
+        /// The limit.
         largest: u64,
     },
-    /// It was not put there by keelet.
-    #[error("no file or directory of keelet's has such a name or place")]
+    /// keelet did not create it.
+    #[error("unknown file: keelet creates no file or directory of this name here")]
     Foreign,
 }
 
-/// What a file says.
+/// The parsed file.
 #[derive(Debug)]
 pub(crate) struct Decoded<B> {
     pub(crate) generation: u64,
@@ -161,7 +162,7 @@ pub(crate) struct Decoded<B> {
     pub(crate) body: B,
 }
 
-/// The part of a file that tells whose it is.
+/// The part of a file that identifies its pod.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Label<'a> {
     pub(crate) generation: u64,
@@ -182,7 +183,7 @@ struct Written<'a, B> {
     body: &'a B,
 }
 
-/// Never to be changed: every version of every file has these two.
+/// Must never change: every version of every file has these two fields.
 #[derive(Deserialize)]
 struct Peek {
     format: String,
@@ -201,13 +202,13 @@ struct Read<'a> {
     body: &'a RawValue,
 }
 
-/// How a file ends: these bytes around eight hexadecimal digits.
+/// The end of a file: these bytes around eight hexadecimal digits.
 const SEAL: (&str, &str) = (",\n  \"crc32\": \"", "\"\n}\n");
 
 // === impl Kind ===
 
 impl Kind {
-    /// The name of the format, as the files say it.
+    /// The name of the format in the files.
     pub fn format(self) -> &'static str {
         match self {
             Self::Durable => "keelet.evidence.durable",
@@ -222,35 +223,35 @@ impl Kind {
         }
     }
 
-    /// The version that this keelet writes. Raised when an older keelet would misread the file; a field with a
-    /// default is no reason.
+    /// The version that this keelet writes. To be raised when an older keelet would misread the file; a new field with
+    /// a default does not need that.
     pub fn version(self) -> u64 {
         1
     }
 
-    /// What is in it, for people.
+    /// A description of the content, for people.
     pub fn title(self) -> &'static str {
         match self {
             Self::Durable => "restart counts, backoff, exits and last status",
             Self::Volatile => "started and ready of running containers",
             Self::Pod => "the copy of the pod",
-            Self::Journal => "the journal of what changed when",
+            Self::Journal => "the journal of changes",
             Self::History => "the probe history",
             Self::Why => "the reasons of the last status",
             Self::Heartbeat => "the agent's heartbeat",
             Self::Events => "the newest events of the node",
-            Self::Gone => "a pod that is gone",
+            Self::Gone => "a removed pod",
         }
     }
 
-    /// How deep a file goes before a thought fits on one line: a probe of a container, an exit, a result, a reason.
+    /// The depth at which an item fits on one line: a probe of a container, an exit, a result, a reason.
     fn lines(self) -> usize {
         match self {
             Self::Heartbeat => 2,
             Self::Why | Self::Journal | Self::Events => 3,
             Self::Durable | Self::History => 4,
             Self::Volatile | Self::Gone => 5,
-            // People know their pods as kubectl shows them.
+            // Namespace and name, as kubectl shows pods.
             Self::Pod => 16,
         }
     }
@@ -260,7 +261,7 @@ impl Kind {
         let envelope = Written { format: self.format(), version: self.version(), generation, pod, boot_id, body };
         let mut bytes = Vec::with_capacity(4096);
         envelope.serialize(&mut serde_json::Serializer::with_formatter(&mut bytes, Lines::down_to(self.lines())))?;
-        // The closing bracket and the line break before it come back with the seal.
+        // The checksum line restores the closing bracket and the line break before it.
         bytes.truncate(bytes.len() - 2);
         let crc = crc32(&bytes);
         bytes.extend_from_slice(format!("{}{crc:08x}{}", SEAL.0, SEAL.1).as_bytes());
@@ -280,7 +281,7 @@ impl Kind {
             return Err(Damage::Empty);
         }
         let peek: Peek = serde_json::from_slice(bytes).map_err(Damage::Malformed)?;
-        // Before the seal is looked at: a newer keelet may seal differently.
+        // Before the checksum is verified, because a newer keelet may compute it differently.
         if peek.format == self.format() && peek.version > self.version() {
             return Err(Damage::Newer { found: peek.version, known: self.version() });
         }
@@ -306,7 +307,7 @@ impl Kind {
 // === impl Decoded ===
 
 impl<B> Decoded<B> {
-    /// Only the pod whose directory it is in may be the one it is about.
+    /// Checks that the file is about the pod of its directory.
     pub(crate) fn about(self, uid: &str) -> Result<Self, Damage> {
         match &self.pod {
             Some(pod) if pod.uid == uid => Ok(self),
@@ -319,7 +320,7 @@ impl<B> Decoded<B> {
 // === impl Damage ===
 
 impl Damage {
-    /// The error that says nothing about the file, if it is one: the node has no more of something.
+    /// The error, if it is a shortage of the node, which says nothing about the file.
     pub(crate) fn shortage(&self) -> Option<Errno> {
         match self {
             Self::Unreadable(error) => shortage(error),
@@ -328,7 +329,7 @@ impl Damage {
     }
 }
 
-/// Whether a generation can be one.
+/// Whether a generation is valid.
 pub(crate) fn check_generation(found: u64, largest: u64) -> Result<(), Damage> {
     if found <= largest { Ok(()) } else { Err(Damage::Generation { found, largest }) }
 }
@@ -354,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_reads_as_people_want_it() {
+    fn a_file_is_readable() {
         let text = String::from_utf8(sample()).unwrap();
         assert_eq!(
             text,
@@ -415,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_version_is_told_from_damage_even_if_it_seals_differently() {
+    fn a_newer_version_is_not_damage_even_if_its_checksum_differs() {
         let newer = br#"{"format": "keelet.why", "version": 2, "strange": true}"#;
         assert!(matches!(Kind::Why.decode::<Value>(newer), Err(Damage::Newer { found: 2, known: 1 })));
     }
@@ -425,7 +426,7 @@ mod tests {
         let damage = Kind::Durable.decode::<Value>(&sample()).unwrap_err();
         assert_eq!(
             damage.to_string(),
-            r#"it holds "keelet.evidence.volatile" where "keelet.evidence.durable" belongs"#
+            r#"it has the format "keelet.evidence.volatile", expected "keelet.evidence.durable""#
         );
     }
 
@@ -436,12 +437,12 @@ mod tests {
     }
 
     #[test]
-    fn an_older_version_without_a_way_up_is_a_loss() {
+    fn an_older_version_without_a_migration_is_a_loss() {
         assert!(matches!(Kind::Volatile.decode::<Value>(&as_version(0)), Err(Damage::TooOld { found: 0 })));
     }
 
     #[test]
-    fn an_older_version_is_brought_up_to_date() {
+    fn an_older_version_is_migrated() {
         let steps = [Migration {
             kind: Kind::Volatile,
             from: 0,
@@ -457,8 +458,8 @@ mod tests {
 
     #[test]
     fn a_migration_that_fails_is_a_loss() {
-        let steps = [Migration { kind: Kind::Volatile, from: 0, apply: |_| Err("no lives".to_owned()) }];
+        let steps = [Migration { kind: Kind::Volatile, from: 0, apply: |_| Err(migrate::MissingField("lives")) }];
         let damage = Kind::Volatile.decode_with::<Value>(&as_version(0), &steps).unwrap_err();
-        assert_eq!(damage.to_string(), "its format version 0 could not be brought up to date: no lives");
+        assert_eq!(damage.to_string(), "cannot migrate format version 0: field \"lives\" is missing");
     }
 }

@@ -1,8 +1,8 @@
-//! The newest events of the node, as readers were told them: so that `keelet events` knows what an earlier agent told.
+//! The newest events of the node, so that `keelet events` shows those of earlier agents too.
 //!
-//! What an event looks like is the agent's business; here they are one piece of JSON. It is written when there is something
-//! new: to tmpfs at once, which costs a copy of some hundred kilobytes at most, and to the durable disk once a minute and at a
-//! clean stop, without a sync. A probe that passes makes no event, so nothing of this happens while all is well.
+//! The agent defines what an event looks like; here they are one piece of JSON. It is written when there is a new
+//! event: to tmpfs at once, which costs a copy of some hundred kilobytes at most, and to the durable disk once a minute
+//! and at a clean stop, without a sync. A probe that passes emits no event, so nothing is written while all is well.
 
 use std::{path::Path, time::Duration};
 
@@ -23,7 +23,7 @@ use crate::{
     write::{self, Failures, Outcome, WriteError},
 };
 
-/// How long the durable disk may be behind: what a reboot without a clean stop costs.
+/// How old the copy on the durable disk may be: what a reboot without a clean stop loses.
 const DURABLE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The newest events, and how much of them is on disk.
@@ -32,7 +32,7 @@ pub(crate) struct Events {
     newest: Option<Box<RawValue>>,
     generation: u64,
     failures: Failures,
-    /// Whether the durable disk is behind, and when it was last tried.
+    /// Whether the durable copy is outdated, and when it was last tried.
     behind: bool,
     tried: Option<Moment>,
 }
@@ -50,7 +50,7 @@ struct Body {
 // === impl Events ===
 
 impl Events {
-    /// The newest that there are, in whichever tier.
+    /// The newest events found in either tier.
     pub(crate) fn load<D: Disk>(loader: &mut Loader<'_, D>) -> (Self, Vec<Value>) {
         let (mut generation, mut newest) = (0, Vec::new());
         for root in [loader.volatile_root, loader.durable_root] {
@@ -69,7 +69,7 @@ impl Events {
         events: &impl Serialize,
         now: Moment,
     ) -> Outcome {
-        // What was made by the agent can be written.
+        // The agent's own JSON can always be serialised.
         let Ok(events) = to_raw_value(events) else { return Outcome::Unchanged };
         self.newest = Some(events);
         self.generation += 1;
@@ -78,13 +78,13 @@ impl Events {
         self.failures.record(written, now)
     }
 
-    /// Brings the durable disk up to date, if it is time to.
+    /// Writes the durable copy if it is due.
     pub(crate) fn flush(&mut self, disk: &impl Disk, settings: &Settings, now: Moment) -> Result<(), WriteError> {
         let early = self.tried.is_some_and(|tried| !now.has_reached(&tried.plus(DURABLE_INTERVAL)));
         if early { Ok(()) } else { self.catch_up(disk, settings, now) }
     }
 
-    /// Brings the durable disk up to date.
+    /// Writes the durable copy.
     pub(crate) fn catch_up(&mut self, disk: &impl Disk, settings: &Settings, now: Moment) -> Result<(), WriteError> {
         if !self.behind {
             return Ok(());

@@ -1,8 +1,8 @@
-//! Pods that are gone: the newest ones, for `keelet why`, `keelet timeline` and `keelet describe`.
+//! Removed pods: the newest ones, for `keelet why`, `keelet timeline` and `keelet describe`.
 //!
-//! Each is one file, written from memory when the pod is forgotten, in one of [`KEPT`] places that are used in turn: there are
-//! never more, and nothing has to be cleared away. Nothing is decided from them, so they are written without a sync, and a
-//! disk that does not take one costs the memory of a pod and nothing else.
+//! Each is one file, written from memory when the pod is removed, in one of [`KEPT`] slots that are reused in order:
+//! there are never more, and nothing has to be cleaned up. No decision depends on them, so they are written without a
+//! sync, and a failed write loses the record of one pod and nothing else.
 
 use std::path::Path;
 
@@ -24,19 +24,19 @@ use crate::{
 /// How many are kept: those of a bad hour on a small node, or of one rollout.
 const KEPT: u64 = 20;
 
-/// A pod that is gone.
+/// A removed pod.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gone {
-    /// Since when.
+    /// When it was removed.
     pub at: Moment,
-    /// What was known of it when it went.
+    /// What was known of it at that time.
     pub pod: Recovered,
 }
 
-/// Where the next one goes.
+/// The slot of the next one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Places {
-    /// The newest that was used, counted from the first pod that ever went.
+    /// The sequence number of the newest, counted from the first pod that was ever removed.
     last: u64,
 }
 
@@ -62,10 +62,10 @@ struct Body {
     journal: Vec<Note>,
 }
 
-/// All that are there, the newest last.
+/// All removed pods on disk, the newest last.
 pub(crate) fn load<D: Disk>(loader: &mut Loader<'_, D>) -> (Places, Vec<Gone>) {
     let directory = loader.durable_root.join(names::GONE_PODS);
-    // Without a directory no pod ever went.
+    // Without the directory no pod was ever removed.
     let entries = loader.disk.list(&directory).unwrap_or_default();
     let mut found = Vec::new();
     for entry in entries {
@@ -103,7 +103,7 @@ fn read<D: Disk>(loader: &mut Loader<'_, D>, path: &Path) -> Option<(u64, Gone)>
 // === impl Places ===
 
 impl Places {
-    /// Keeps a page of which nothing else is left.
+    /// Writes the record of a removed pod.
     pub(crate) fn keep(
         &mut self,
         disk: &impl Disk,

@@ -1,7 +1,7 @@
-//! When the agent was last known to be alive.
+//! When the agent was last alive.
 //!
-//! A standalone node has nobody who notices that its agent is away, so the next agent has to know since when. Two
-//! files answer that:
+//! A standalone node has no control plane that notices the absence of its agent, so the next agent has to know how long
+//! it was. Two files record it:
 //!
 //! - On tmpfs, written every two seconds. An agent restart within a boot reads it and compares by boot time, so the
 //!   answer is off by two seconds at most, whatever the wall clock did.
@@ -27,7 +27,7 @@ use crate::{
 const VOLATILE_INTERVAL: Duration = Duration::from_secs(2);
 const DURABLE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// What became of a heartbeat.
+/// The result of a heartbeat.
 #[derive(Debug)]
 #[must_use]
 pub struct Beat {
@@ -37,7 +37,7 @@ pub struct Beat {
     pub durable: Outcome,
 }
 
-/// When the agent was last known to be alive, and what is written of it.
+/// When the agent was last alive, and what of it is on disk.
 #[derive(Debug, Default)]
 pub(crate) struct Heartbeat {
     found: Option<Moment>,

@@ -13,12 +13,12 @@ use keelet_pod::ProbeKind;
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 
-/// How much is kept.
+/// The limits of the history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// Records for each probe of each container. Sixteen show a flapping probe's last minutes at the usual period.
     pub records: usize,
-    /// Bytes of a probe's output. Enough for a status line and the beginning of an answer.
+    /// Bytes of a probe's output. Enough for a status line and the beginning of a response.
     pub output_bytes: usize,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct History {
 /// By container and probe, oldest record first.
 type Rings = BTreeMap<String, BTreeMap<ProbeKind, VecDeque<Box<RawValue>>>>;
 
-/// What a file holds of one result. Container and probe are where it is found, and the boot is in the label.
+/// One result in a file. Container and probe are its keys, and the boot is in the envelope.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Line {
@@ -55,7 +55,7 @@ impl Default for Bounds {
 // === impl History ===
 
 impl History {
-    /// Adds results, and drops what is too old for the bounds.
+    /// Adds results, and drops the oldest beyond the limits.
     pub(crate) fn add(&mut self, results: &[ProbeRecord], bounds: Bounds) {
         for record in results {
             let line = Line {
@@ -76,12 +76,12 @@ impl History {
         }
     }
 
-    /// What a file holds of it.
+    /// The body of the file.
     pub(crate) fn body(&self) -> &impl Serialize {
         &self.rings
     }
 
-    /// What a file's body says. A body that says something else is an error, not a shorter history.
+    /// Parses a file's body. An invalid body is an error, not a shorter history.
     pub(crate) fn parse(body: &RawValue, bounds: Bounds) -> Result<Self, serde_json::Error> {
         let mut rings: Rings = serde_json::from_str(body.get())?;
         for ring in rings.values_mut().flat_map(BTreeMap::values_mut) {
@@ -95,7 +95,7 @@ impl History {
         Ok(Self { rings })
     }
 
-    /// The results again, by container and probe, oldest first.
+    /// All results, by container and probe, oldest first.
     pub(crate) fn records(&self, boot_id: BootId) -> Vec<ProbeRecord> {
         let mut records = Vec::new();
         for (container, probes) in &self.rings {

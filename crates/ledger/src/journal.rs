@@ -1,9 +1,9 @@
-//! The journal of a pod: what changed when, the newest changes only.
+//! The journal of a pod: the newest changes with their times.
 //!
-//! It is there for `keelet why` and `keelet timeline`. Nothing is decided from it, so it is the one file on the durable
-//! disk that is written without a sync: after a power cut it may be older than the evidence, or empty. It is written
-//! after the evidence it was derived from, and only when there is something new; a probe that passes again is not.
-//! What is new travels with that evidence, so that an agent that dies in between takes nothing along.
+//! It is for `keelet why` and `keelet timeline`. No decision depends on it, so it is the one file on the durable disk
+//! that is written without a sync: after a power cut it may be older than the evidence, or empty. It is written after
+//! the evidence it was derived from, and only when there are new changes; a probe that passes again is not one. New
+//! changes are also part of that evidence, so an agent that dies in between loses none.
 
 use keelet_lifecycle::{Evidence, Moment, Why, journal};
 use serde::{Deserialize, Serialize};
@@ -29,7 +29,7 @@ pub(crate) struct Journal {
     failures: Failures,
 }
 
-/// What the file holds.
+/// The body of the file.
 #[derive(Deserialize)]
 pub(crate) struct Body {
     notes: Vec<journal::Note>,
@@ -43,14 +43,14 @@ struct WrittenBody<'a> {
 // === impl Journal ===
 
 impl Journal {
-    /// What a file said.
+    /// The journal of a file.
     pub(crate) fn found(body: Body) -> Self {
         let mut journal = Self { notes: body.notes, ..Self::default() };
         journal.bound();
         journal
     }
 
-    /// Notes what changed.
+    /// Adds changes.
     pub(crate) fn add(
         &mut self,
         before: &Evidence,
@@ -62,7 +62,7 @@ impl Journal {
         self.append(journal::between(before, after, why, last_seen, now));
     }
 
-    /// Takes notes that the file does not have.
+    /// Adds changes that the file does not have.
     pub(crate) fn append(&mut self, notes: Vec<journal::Note>) {
         if !notes.is_empty() {
             self.unwritten += notes.len();
@@ -92,7 +92,7 @@ impl Journal {
 // === impl Page ===
 
 impl Page {
-    /// Writes the journal if it is behind. What became of it never changes what became of the evidence.
+    /// Writes the journal if the file is outdated. A failure never affects the result for the evidence.
     pub(crate) fn write_journal(&mut self, disk: &impl Disk, settings: &Settings, now: Moment) -> Outcome {
         if self.journal.unwritten == 0 {
             return Outcome::Unchanged;
@@ -112,7 +112,7 @@ impl Page {
     fn try_write_journal(&mut self, disk: &impl Disk, settings: &Settings) -> Result<(), WriteError> {
         let directory = names::pod_dir(&settings.durable_root, &self.directory);
         if !self.durable.has_directory {
-            // It counts as made once its name is synced, which is for the evidence to do.
+            // The directory counts as created once its name is synced, which the write of the evidence does.
             disk.make_dir(&directory).map_err(WriteError::at(WriteStep::MakeDirectory, &directory))?;
         }
         let path = directory.join(names::JOURNAL);

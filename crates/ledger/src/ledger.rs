@@ -20,7 +20,7 @@ use crate::{
     write::{self, Outcome, WriteError, WriteStep},
 };
 
-/// Where the ledger is, and how much it keeps.
+/// The directories of the ledger, and its limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// On a disk: survives a reboot.
@@ -31,11 +31,11 @@ pub struct Settings {
     pub boot_id: BootId,
     /// How much probe history is kept.
     pub history: Bounds,
-    /// How long a change that no decision rests on may wait, and how soon a failed write is tried again.
+    /// How long a change without influence on decisions may wait, and the interval between retries of failed writes.
     pub quiet_interval: Duration,
 }
 
-/// Evidence on disk, and its newest values in memory. One process at a time has it.
+/// Evidence on disk, and its newest values in memory. Only one process at a time can open it.
 #[derive(Debug)]
 pub struct Ledger<D = OsDisk> {
     pub(crate) disk: D,
@@ -44,52 +44,52 @@ pub struct Ledger<D = OsDisk> {
     pub(crate) heartbeat: Heartbeat,
     events: Events,
     gone: Places,
-    /// Dropped last, with everything else written.
+    /// Dropped last, after everything is written.
     _locks: Vec<Lock>,
 }
 
-/// An open ledger and what was found in it.
+/// An open ledger and what it contained.
 #[derive(Debug)]
 pub struct Opened<D = OsDisk> {
     /// The ledger.
     pub ledger: Ledger<D>,
     /// The pods, by UID.
     pub pods: Vec<Recovered>,
-    /// The newest pods that are gone, the newest last.
+    /// The newest removed pods, the newest last.
     pub gone: Vec<Gone>,
-    /// The newest events that were kept, as they were given.
+    /// The newest events, as the agent gave them.
     pub events: Vec<Value>,
-    /// What cannot be used. To be said loudly.
+    /// Files that cannot be used. The agent must log them.
     pub losses: Vec<Loss>,
-    /// What keeps a tier from being written, such as a read-only disk. The ledger goes on from memory.
+    /// Why a tier cannot be written, such as a read-only disk. The ledger continues in memory.
     pub troubles: Vec<WriteError>,
 }
 
 /// Why a ledger cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Another agent has it.
-    #[error("another keelet agent{} works with {}; two agents must not share a ledger", pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default(), root.display())]
+    /// Another agent holds the lock.
+    #[error("another keelet agent{} is using {}; two agents must not share a ledger", pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default(), root.display())]
     Locked {
-        /// Which directory.
+        /// The directory.
         root: PathBuf,
-        /// The other agent's process, if it left its number.
+        /// The PID of the other agent, if it is known.
         pid: Option<u32>,
     },
-    /// The node has no more open files or no more memory. That says nothing about what is in the ledger.
-    #[error("cannot read {}: {error}; nothing of it was taken for lost{}", path.display(), others.iter().map(|loss| format!("; beside it: {loss}")).collect::<String>())]
+    /// The node has no more open files or no more memory. That says nothing about the content of the ledger.
+    #[error("cannot read {}: {error}; no evidence is lost{}", path.display(), others.iter().map(|loss| format!("; another problem: {loss}")).collect::<String>())]
     Shortage {
-        /// What could not be read.
+        /// The file that could not be read.
         path: PathBuf,
-        /// What there is no more of.
+        /// The shortage.
         error: io::Error,
-        /// What cannot be used for another reason, and has been set aside by now.
+        /// Files that cannot be used for other reasons, already set aside.
         others: Vec<Loss>,
     },
-    /// One directory cannot be both.
+    /// One directory cannot be both tiers.
     #[error("the durable and the volatile ledger must not be the same directory, {}", root.display())]
     SameRoot {
-        /// Which directory.
+        /// The directory.
         root: PathBuf,
     },
 }
@@ -97,7 +97,7 @@ pub enum OpenError {
 // === impl Settings ===
 
 impl Settings {
-    /// With the usual bounds.
+    /// The default limits.
     pub fn new(durable_root: impl Into<PathBuf>, volatile_root: impl Into<PathBuf>, boot_id: BootId) -> Self {
         Self {
             durable_root: durable_root.into(),
@@ -119,7 +119,7 @@ impl Ledger<OsDisk> {
 }
 
 impl<D: Disk> Ledger<D> {
-    /// Opens the ledger: takes its lock, loads every pod, sets aside what cannot be used, tidies up.
+    /// Opens the ledger: takes its lock, loads every pod, sets aside files that cannot be used, and removes leftovers.
     pub fn open_on(disk: D, settings: Settings) -> Result<Opened<D>, OpenError> {
         if settings.durable_root == settings.volatile_root {
             return Err(OpenError::SameRoot { root: settings.durable_root });
@@ -131,7 +131,7 @@ impl<D: Disk> Ledger<D> {
             if let Err(error) = disk.make_dir(&pods) {
                 troubles.push(WriteError::at(WriteStep::MakeDirectory, &pods)(error));
             }
-            // The directory itself is locked, not a file in it: that works on a read-only disk too.
+            // The directory itself is locked, not a file in it, because that works on a read-only disk too.
             match disk.lock(root) {
                 Ok(Some(lock)) => locks.push(lock),
                 Ok(None) => {
@@ -139,17 +139,17 @@ impl<D: Disk> Ledger<D> {
                     let pid = pid.and_then(|text| String::from_utf8(text).ok()?.trim().parse().ok());
                     return Err(OpenError::Locked { root: root.clone(), pid });
                 }
-                // Without a directory there is nothing to share.
+                // A directory that does not exist cannot be shared.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) if shortage(&error).is_some() => {
                     return Err(OpenError::Shortage { path: root.clone(), error, others: Vec::new() });
                 }
                 Err(error) => troubles.push(WriteError::at(WriteStep::MakeDirectory, root)(error)),
             }
-            // For the message above, so worth a try and no more.
+            // The PID is only for the message above, so a failure is ignored.
             let _ = write::replace(&disk, &root.join(names::PID), format!("{}\n", std::process::id()).as_bytes());
         }
-        // The roots may be new themselves.
+        // The roots may have been created just now.
         for path in [settings.durable_root.join(names::PODS), settings.durable_root.clone()] {
             if let Err(error) = write::sync_parent(&disk, &path) {
                 troubles.push(error);
@@ -183,14 +183,13 @@ impl<D: Disk> Ledger<D> {
         Ok(Opened { ledger, pods, gone, events, losses, troubles })
     }
 
-    /// Keeps a copy of the pod, in the API's form, as it is given. Written when it changes.
+    /// Keeps a copy of the pod, in the API's form. It is written when it changes.
     ///
-    /// A pod whose copy could not be written is still known in memory; calling this again with the same copy tries
-    /// again.
+    /// If the write fails, the pod is still known in memory; calling this again with the same copy retries.
     pub fn keep_pod(&mut self, pod: &PodRef, copy: &Value, now: Moment) -> Result<Outcome, BadUid> {
         let page = page_of(&mut self.pages, pod)?;
         page.pod.clone_from(pod);
-        // A value that was parsed can be written.
+        // A value that was parsed can be serialised.
         let Ok(json) = to_raw_value(copy) else { return Ok(Outcome::Unchanged) };
         if page.copy.json.as_ref().is_none_or(|known| known.get() != json.get()) {
             page.copy.json = Some(json);
@@ -213,59 +212,58 @@ impl<D: Disk> Ledger<D> {
         Ok(page.copy.failures.record(result, now))
     }
 
-    /// Keeps the newest events of the node. Written at once to tmpfs; to the durable disk when it is time to, or at a stop.
+    /// Keeps the newest events of the node. Written to tmpfs at once; to the durable disk when due, or at a stop.
     pub fn keep_events(&mut self, events: &impl Serialize, now: Moment) -> Outcome {
         self.events.keep(&self.disk, &self.settings, events, now)
     }
 
-    /// Forgets a pod for good. Once this returns without an error, no restart and no reboot brings it back.
+    /// Removes a pod permanently. Once this returns without an error, no restart and no reboot brings it back.
     ///
-    /// Its durable directory changes its name first, and one name cannot half disappear: a crash in the middle never
-    /// leaves a pod without its evidence, which would look like a new one. What was known of it is kept among the pods that are
-    /// gone, for people.
+    /// Its durable directory is renamed first, and a rename is atomic: a crash never leaves a pod without its evidence,
+    /// which would look like a new pod. A record of it is kept among the removed pods, for people.
     pub fn remove(&mut self, uid: &str, now: Moment) -> Result<(), WriteError> {
-        // A UID that no directory can be named after was never written.
+        // A UID that is not valid as a directory name was never written.
         let Ok(directory) = names::directory_name(uid) else { return Ok(()) };
         let volatile = names::pod_dir(&self.settings.volatile_root, &directory);
         let durable = names::pod_dir(&self.settings.durable_root, &directory);
         self.disk.remove(&volatile).map_err(WriteError::at(WriteStep::Remove, &volatile))?;
         let gone = names::gone(&durable);
-        // Left by a removal that was cut short.
+        // Left by an interrupted removal.
         self.disk.remove(&gone).map_err(WriteError::at(WriteStep::Remove, &gone))?;
         match self.disk.rename(&durable, &gone) {
             Ok(()) => {
                 write::sync_parent(&self.disk, &durable)?;
-                // What stays of it is tidied up at the next start.
+                // The next start removes the rest.
                 let _ = self.disk.remove(&gone);
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(WriteError::at(WriteStep::Remove, &durable)(error)),
         }
         if let Some(page) = self.pages.remove(uid) {
-            // A disk that is full is no reason to keep a pod.
+            // A full disk must not prevent the removal of a pod.
             let _ = self.gone.keep(&self.disk, &self.settings, &page, now);
         }
         Ok(())
     }
 
-    /// Says that the agent is alive. May be called as often as one likes: it writes when it is time to.
+    /// Records that the agent is alive. May be called at any rate: it writes when a write is due.
     pub fn beat(&mut self, now: Moment) -> Beat {
-        // Said again by the heartbeat, which goes to the same disk.
+        // The durable heartbeat reports the same failure, because it goes to the same disk.
         let _ = self.events.flush(&self.disk, &self.settings, now);
         self.heartbeat.beat(&self.disk, &self.settings, now)
     }
 
-    /// When the agent before this one was last known to be alive; `None` if there was none, or nobody knows.
+    /// When the previous agent was last alive; `None` if there was none, or it is unknown.
     pub fn last_seen(&self) -> Option<Moment> {
         self.heartbeat.found()
     }
 
-    /// How long no agent was there before this one; `None` if there was none, or nobody knows.
+    /// How long no agent was running before this one; `None` if there was none, or it is unknown.
     pub fn absence(&self, now: Moment) -> Option<Duration> {
         self.last_seen().map(|seen| now.since(&seen))
     }
 
-    /// Writes everything that was deferred, and the heartbeat to the durable disk. Returns what could not be written.
+    /// Writes all deferred changes, and the heartbeat to the durable disk. Returns the writes that failed.
     pub fn stop(&mut self, now: Moment) -> Vec<WriteError> {
         let mut errors = self.flush_all(now);
         errors.extend(self.events.catch_up(&self.disk, &self.settings, now).err());
@@ -273,7 +271,7 @@ impl<D: Disk> Ledger<D> {
         errors
     }
 
-    /// The UIDs of the pods that the ledger knows.
+    /// The UIDs of all pods in the ledger.
     pub fn uids(&self) -> impl Iterator<Item = &str> {
         self.pages.keys().map(String::as_str)
     }

@@ -1,8 +1,8 @@
-//! Evidence on disk: what the agent remembers of its pods, so that the next agent decides as this one would have.
+//! Evidence on disk: the agent's memory of its pods, so that the next agent decides as this one would have.
 //!
-//! The agent hands in what a plan returned ([`Ledger::commit`]) before it acts on the plan. The next agent gets it
-//! back ([`Ledger::open`]). The ledger decides nothing about pods and reads no clock; it owns two directories and the
-//! newest value of everything in them. Its calls block, so the agent makes them off its async threads.
+//! The agent records the output of a plan ([`Ledger::commit`]) before it acts on the plan. The next agent loads it
+//! ([`Ledger::open`]). The ledger decides nothing about pods and reads no clock; it owns two directories and the newest
+//! value of everything in them. Its calls block, so the agent makes them off its async threads.
 //!
 //! # Two tiers
 //!
@@ -13,7 +13,8 @@
 //! | holds | restart counts, backoff, restart-all, exits, last status, a copy of the pod, the journal of what changed when | started and ready per container ID, streaks, operations, probe history, the reasons of the last status |
 //! | written | on transitions: temporary file, sync, rename, sync of the directory (the journal: without the syncs, because nothing is decided from it) | at once where a decision could rest on the change, else once a second (history: every ten); temporary file, rename |
 //!
-//! Beside the pods there are the newest events of the node (`events`) and the newest pods that are gone (`gone`), for people.
+//! Beside the pods the ledger keeps the newest events of the node (`events`) and the newest removed pods (`gone`), for
+//! people.
 //!
 //! A passing probe changes nothing durable, and `quiet` says which volatile changes may wait. Both tiers are JSON that
 //! `cat` shows; `names` says where, `envelope` what every file has in common.
@@ -29,20 +30,21 @@
 //!                       '--> durable/pods/<uid>/journal.json     follows if there is something new to tell
 //! ```
 //!
-//! The volatile file carries the durable evidence too, with the generation in which it last changed. So a commit is
-//! whole or not there at all, although it fills two files on two file systems: after a crash in between, the newer
-//! generation wins. The same makes evidence outlive the agent while the durable disk is full or read-only.
+//! The volatile file contains the durable evidence too, with the generation in which it last changed. So a commit is
+//! atomic although it writes two files on two file systems: after a crash in between, the newer generation wins. For
+//! the same reason evidence outlives the agent while the durable disk is full or read-only.
 //!
-//! # When things go wrong
+//! # Failures
 //!
 //! - A write that fails is an [`Outcome::Failed`], nothing worse. Memory has the newest value, the old file is whole,
-//!   and the next commits try again; [`Outcome::Written`] tells when it works again.
+//!   and the next commits retry; [`Outcome::Written`] reports when it works again.
 //! - A file that cannot be used is set aside and reported as a [`Loss`] (`load`, `set_aside`). Everything else is
-//!   loaded, and nothing is made up. The same goes for files of a newer keelet.
-//! - Older versions are brought up to date (`migrate`); every released version stays under test.
-//! - Two agents cannot have one ledger. [`Snapshot`] reads beside a running agent without disturbing it.
+//!   loaded, and nothing is invented in its place. The same goes for files of a newer keelet.
+//! - Older versions are migrated (`migrate`); every released version stays under test.
+//! - Two agents cannot open one ledger. [`Snapshot`] reads beside a running agent without disturbing it.
 //!
-//! Everything the ledger does to a file system goes through [`Disk`], so tests stop the world between any two calls.
+//! Everything the ledger does to a file system goes through [`Disk`], so tests can simulate a crash between any two
+//! calls.
 
 mod commit;
 mod crc;

@@ -1,7 +1,7 @@
-//! Finding what an earlier agent left behind.
+//! Loading what an earlier agent wrote.
 //!
-//! Each file is read for itself. One that cannot be used is set aside and reported; the others still count, and
-//! nothing is made up in its place.
+//! Each file is read on its own. A file that cannot be used is set aside and reported; the others are loaded, and
+//! nothing is invented in its place.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,42 +27,42 @@ use crate::{
     set_aside::set_aside,
 };
 
-/// What is left of a pod.
+/// The recovered state of a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recovered {
     /// Its UID, after which its directory is named.
     pub uid: String,
-    /// Who it is; `None` if every file that would tell is lost.
+    /// Namespace and name; `None` if every file that contains them is lost.
     pub pod: Option<PodRef>,
-    /// The copy of the pod, as it was given; `None` if there is none or it is lost.
+    /// The copy of the pod; `None` if there is none or it is lost.
     pub copy: Option<Value>,
-    /// What is remembered. A part that was not kept is empty.
+    /// The evidence. A part that was not kept is empty.
     pub evidence: Evidence,
-    /// What became of the durable part.
+    /// The state of the durable part.
     pub durable: Fate,
-    /// What became of the volatile part.
+    /// The state of the volatile part.
     pub volatile: Fate,
     /// The newest probe results, by container and probe, oldest first.
     pub history: Vec<ProbeRecord>,
-    /// Why the newest status was as it was.
+    /// The reasons of the newest status.
     pub explanation: Option<Explanation>,
-    /// What changed when: the newest changes, oldest first.
+    /// The newest changes, oldest first.
     pub journal: Vec<Note>,
 }
 
-/// What became of a part of the evidence.
+/// The state of a part of the evidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It is as it was committed, in this generation.
+    /// It is as committed in this generation.
     Kept {
-        /// Which one.
+        /// The generation.
         generation: u64,
     },
     /// There was none.
     Absent,
-    /// It is from before the last reboot, and worth nothing any more.
+    /// It is from before the last reboot, and no longer valid.
     OtherBoot,
-    /// It was there, and cannot be used. A [`Loss`] tells why.
+    /// It existed and cannot be used. A [`Loss`] has the reason.
     Lost,
 }
 
@@ -71,33 +71,33 @@ pub enum Fate {
 pub struct Loss {
     /// The pod it was about.
     pub uid: Option<String>,
-    /// Which one.
+    /// Its path.
     pub file: PathBuf,
-    /// What was in it; `None` if it is none of ours.
+    /// Its kind; `None` for an unknown file.
     pub kind: Option<Kind>,
     /// Why it cannot be used.
     pub why: Damage,
-    /// Where it is now.
+    /// What happened to it.
     pub place: Place,
 }
 
-/// Where a file is that cannot be used.
+/// What happened to a file that cannot be used.
 #[derive(Debug)]
 pub enum Place {
     /// It was moved there.
     SetAside(PathBuf),
     /// It was left where it is.
     Left,
-    /// It is still where it was, because it could not be moved. Nothing is written over it.
+    /// It is still in its place, because it could not be moved. It is never overwritten.
     Stuck(io::Error),
 }
 
-/// Whether finding something may change it.
+/// Whether loading may change files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Sets aside, tidies up. For the one who holds the lock.
+    /// Sets files aside and removes leftovers. For the holder of the lock.
     Repair,
-    /// Only looks.
+    /// Reads only.
     Look,
 }
 
@@ -112,7 +112,7 @@ pub(crate) struct Loader<'a, D> {
     pub(crate) losses: Vec<Loss>,
 }
 
-/// What a file turned out to be.
+/// The result of reading a file.
 enum Found<B> {
     Good(Decoded<B>),
     Absent,
@@ -137,7 +137,7 @@ impl<D: Disk> Loader<'_, D> {
         self.uids().into_iter().filter_map(|uid| self.pod(&uid).map(|found| (uid, found))).collect()
     }
 
-    /// One pod; `None` if nothing is left of it.
+    /// One pod; `None` if no file of it exists.
     pub(crate) fn pod(&mut self, uid: &str) -> Option<(Page, Recovered)> {
         let directory = names::directory_name(uid).ok()?;
         let volatile_dir = names::pod_dir(self.volatile_root, &directory);
@@ -148,8 +148,8 @@ impl<D: Disk> Loader<'_, D> {
             return None;
         }
         let mut blocked = BTreeSet::new();
-        // The volatile file before the durable one, as they are written: a reader beside a running agent then never
-        // takes the older durable file for one that went back in time.
+        // The volatile file before the durable one, in the order of writing: so a reader beside a running agent never
+        // mistakes an older durable file for one that lost a write.
         let mut volatile: Found<ReadVolatileBody> = self.file(uid, &volatile_dir, Kind::Volatile, &mut blocked);
         if let Found::Good(found) = &volatile
             && let Err(damage) = found.body.check(found.generation)
@@ -218,7 +218,7 @@ impl<D: Disk> Loader<'_, D> {
         if let Found::Good(journal) = journal {
             page.journal = Journal::found(journal.body);
         }
-        // A journal that was written later than the evidence has these notes already.
+        // A journal that was written after the evidence has these changes already.
         if let Some((_, notes)) = news.filter(|(generation, _)| *generation > journal_generation) {
             page.journal.append(notes);
         }
@@ -245,7 +245,7 @@ impl<D: Disk> Loader<'_, D> {
     pub(crate) fn node_file<B: DeserializeOwned>(&mut self, path: &Path, kind: Kind) -> Option<Decoded<B>> {
         match self.read(path, kind) {
             Ok(decoded) => decoded,
-            // It is written without a sync, so this is what a power cut leaves of it.
+            // It is written without a sync, so a power cut may leave it empty.
             Err(Damage::Empty) if matches!(kind, Kind::Events | Kind::Gone) => None,
             Err(damage) => {
                 let place = self.move_away(path, &damage);
@@ -268,20 +268,20 @@ impl<D: Disk> Loader<'_, D> {
             Kind::Journal => names::JOURNAL,
             Kind::History => names::HISTORY,
             Kind::Why => names::WHY,
-            Kind::Heartbeat | Kind::Events | Kind::Gone => unreachable!("no file of a pod that is here"),
+            Kind::Heartbeat | Kind::Events | Kind::Gone => unreachable!("not a file in a pod's directory"),
         });
         let is_volatile = matches!(kind, Kind::Volatile | Kind::History | Kind::Why);
         match self.read(&path, kind).and_then(|found| found.map(|decoded| decoded.about(uid)).transpose()) {
             Ok(None) => Found::Absent,
             Ok(Some(decoded)) if is_volatile && decoded.boot_id != Some(self.boot_id) => {
                 if self.mode == Mode::Repair {
-                    // If it stays, the next write replaces it.
+                    // If the removal fails, the next write replaces it.
                     let _ = self.disk.remove(&path);
                 }
                 Found::OtherBoot
             }
             Ok(Some(decoded)) => Found::Good(decoded),
-            // It is written without a sync, so this is what a power cut leaves of it.
+            // It is written without a sync, so a power cut may leave it empty.
             Err(Damage::Empty) if kind == Kind::Journal => Found::Absent,
             Err(damage) => {
                 self.set_aside(uid, &path, kind, damage, blocked);
@@ -298,7 +298,7 @@ impl<D: Disk> Loader<'_, D> {
         }
     }
 
-    /// The durable file must not be older than the volatile one has seen it.
+    /// Checks that the durable file is not older than the volatile one recorded.
     fn notice_step_back(&mut self, uid: &str, directory: &Path, durable: &Fate, seen: &ReadVolatileBody) {
         let confirmed = seen.durable_on_disk;
         let why = match durable {
@@ -336,7 +336,7 @@ impl<D: Disk> Loader<'_, D> {
         }
     }
 
-    /// Whether there is anything in a pod's directory, leftovers aside.
+    /// Whether a pod's directory contains anything but leftovers.
     fn has_entries(&mut self, uid: &str, directory: &Path) -> bool {
         match self.disk.list(directory) {
             Ok(entries) => {
@@ -346,7 +346,7 @@ impl<D: Disk> Loader<'_, D> {
                     self.tidy(&directory.join(leftover.name));
                 }
                 if others.is_empty() {
-                    // A commit was about to write its first file here.
+                    // A commit was interrupted before its first file.
                     self.tidy(directory);
                 }
                 !others.is_empty()
@@ -362,7 +362,7 @@ impl<D: Disk> Loader<'_, D> {
 
     pub(crate) fn tidy(&self, path: &Path) {
         if self.mode == Mode::Repair {
-            // What stays is tidied up another time, and is never read.
+            // What stays is removed another time, and is never read.
             let _ = self.disk.remove(path);
         }
     }
@@ -431,7 +431,7 @@ impl fmt::Display for Loss {
             Place::SetAside(to) => write!(f, "; set aside as {}", to.display()),
             Place::Left => Ok(()),
             Place::Stuck(error) => {
-                write!(f, "; it could not be set aside ({error}), so nothing is written in its place")
+                write!(f, "; cannot be set aside ({error}), so it is not overwritten")
             }
         }
     }

@@ -1,7 +1,7 @@
-//! From old format versions to the present one.
+//! Migrations from old format versions to the present one.
 //!
-//! A version that was ever released has a frozen file under `fixtures/` that a test loads for ever. A new version
-//! comes with one [`Migration`] from the version before it; older ones take several steps.
+//! Every released version has a frozen file under `fixtures/` that a test loads for ever. A new version comes with one
+//! [`Migration`] from the version before it; older ones take several steps.
 
 use serde_json::Value;
 
@@ -13,9 +13,14 @@ pub(crate) struct Migration {
     pub(crate) kind: Kind,
     /// The version it starts from.
     pub(crate) from: u64,
-    /// Turns the old body into the new one, or says what stands in the way.
-    pub(crate) apply: fn(Value) -> Result<Value, String>,
+    /// Converts the old body into the new one.
+    pub(crate) apply: fn(Value) -> Result<Value, MissingField>,
 }
+
+/// A field that a migration needs and an old body does not have.
+#[derive(Debug, thiserror::Error)]
+#[error("field {0:?} is missing")]
+pub(crate) struct MissingField(pub(crate) &'static str);
 
 /// All steps there are. Version 1 is the first of every format, so there is none yet.
 pub(crate) const KNOWN: &[Migration] = &[];
@@ -26,7 +31,7 @@ pub(crate) fn bring_up_to_date(steps: &[Migration], kind: Kind, found: u64, mut 
         let Some(step) = steps.iter().find(|step| step.kind == kind && step.from == version) else {
             return Err(Damage::TooOld { found });
         };
-        body = (step.apply)(body).map_err(|message| Damage::Migration { found, message })?;
+        body = (step.apply)(body).map_err(|error| Damage::Migration { found, message: error.to_string() })?;
     }
     Ok(body)
 }

@@ -26,28 +26,28 @@ pub(crate) const POD: &str = "pod.json";
 pub(crate) const JOURNAL: &str = "journal.json";
 /// Probe results.
 pub(crate) const HISTORY: &str = "history.json";
-/// The reasons of the newest plan, as they were kept before they went into the evidence: still read, not written.
+/// The reasons of the newest plan in their old place, before they went into the evidence: still read, not written.
 pub(crate) const WHY: &str = "why.json";
-/// When the agent was last seen alive.
+/// When the agent was last alive.
 pub(crate) const HEARTBEAT: &str = "heartbeat.json";
 /// The newest events of the node, in both tiers.
 pub(crate) const EVENTS: &str = "events.json";
-/// Pods that are gone live in here.
+/// The directory of removed pods.
 pub(crate) const GONE_PODS: &str = "gone";
 /// Names the process that holds the lock.
 pub(crate) const PID: &str = "agent.pid";
 
-/// A file on its way to its name starts so. No name of ours starts with a dot otherwise.
+/// The prefix of a temporary file. No other name of the ledger starts with a dot.
 const TEMPORARY: &str = ".new-";
-/// A pod directory on its way out starts so.
+/// The prefix of a pod directory that is being removed.
 const GONE: &str = ".gone-";
-/// What was set aside has this before its number.
+/// The infix of a file that was set aside, before its number.
 const ASIDE: &str = ".corrupt-";
 
-/// A file name may have 255 bytes; this leaves room for whatever we put before or behind it.
+/// A file name may have 255 bytes; this leaves room for prefixes and suffixes.
 const LONGEST_NAME: usize = 200;
 
-/// A pod UID that no directory can be named after.
+/// A pod UID that is not valid as a directory name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadUid {
     /// There is none.
@@ -55,7 +55,7 @@ pub enum BadUid {
     Empty,
     /// It does not fit into a file name.
     #[error(
-        "the pod UID starting with {start:?} is too long: {bytes} bytes as a file name, at most {LONGEST_NAME} fit"
+        "the pod UID starting with {start:?} is too long: {bytes} bytes as a file name, the limit is {LONGEST_NAME}"
     )]
     TooLong {
         /// Its beginning.
@@ -86,7 +86,7 @@ pub(crate) fn directory_name(uid: &str) -> Result<String, BadUid> {
     Ok(name)
 }
 
-/// The UID that a directory is named after; `None` for names that we would not have given.
+/// The UID of a directory name; `None` for a name that the ledger would not create.
 pub(crate) fn uid_of(name: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(name.len());
     let mut rest = name.bytes();
@@ -103,28 +103,28 @@ pub(crate) fn uid_of(name: &str) -> Option<String> {
     (directory_name(&uid).as_deref() == Ok(name)).then_some(uid)
 }
 
-/// Where the pod directory of that name lives.
+/// The path of a pod directory.
 pub(crate) fn pod_dir(root: &Path, directory: &str) -> PathBuf {
     root.join(PODS).join(directory)
 }
 
-/// The file of a pod that is gone.
+/// The file of a removed pod.
 pub(crate) fn gone_pod(place: u64) -> String {
     format!("{place:02}.json")
 }
 
-/// The place of the file of that name; `None` for names that we would not have given.
+/// The slot of a file name; `None` for a name that the ledger would not create.
 pub(crate) fn place_of_gone(name: &str) -> Option<u64> {
     let place = name.strip_suffix(".json")?.parse().ok()?;
     (gone_pod(place) == name).then_some(place)
 }
 
-/// Where a file lives until it is complete.
+/// The temporary path of a file that is being written.
 pub(crate) fn temporary(path: &Path) -> PathBuf {
     prefixed(path, TEMPORARY)
 }
 
-/// Where a pod directory lives until it is removed.
+/// The temporary path of a pod directory that is being removed.
 pub(crate) fn gone(path: &Path) -> PathBuf {
     prefixed(path, GONE)
 }
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_we_would_not_give_are_nobodys() {
+    fn names_that_the_ledger_would_not_create_have_no_uid() {
         for name in ["", "=4", "=zz", "=41", "=2E", "a.b", "lost+found", "=ff"] {
             assert_eq!(uid_of(name), None, "{name}");
         }

@@ -1,7 +1,7 @@
-//! A pod's page: what is known of it in memory, and how much of that is on disk.
+//! A pod's page: its newest state in memory, and how much of that is on disk.
 //!
-//! A page holds the newest value of everything. Files follow it. A write that fails changes nothing here, so the next
-//! commit finds the same difference and tries again.
+//! A page has the newest value of everything. Files follow it. A write that fails changes nothing here, so the next
+//! commit finds the same difference and retries.
 
 use std::{
     collections::BTreeSet,
@@ -34,7 +34,7 @@ use crate::{
     write::{self, Failures, Outcome, WriteError, WriteStep},
 };
 
-/// What is known of a pod, and how much of it is on disk.
+/// The newest state of a pod, and how much of it is on disk.
 #[derive(Debug)]
 pub(crate) struct Page {
     pub(crate) pod: PodRef,
@@ -42,34 +42,34 @@ pub(crate) struct Page {
     pub(crate) directory: String,
     /// Rises with every commit that writes.
     pub(crate) generation: u64,
-    /// Shared with the agent: both remember the same, and there is one of it.
+    /// Shared with the agent, so that there is one copy.
     pub(crate) evidence: Arc<Evidence>,
     pub(crate) durable: DurablePart,
     pub(crate) volatile: VolatilePart,
     pub(crate) copy: PodCopy,
     pub(crate) journal: Journal,
-    /// Files that cannot be read and could not be moved away. Nothing is written over them.
+    /// Files that cannot be read and could not be moved. They are never overwritten.
     pub(crate) in_the_way: BTreeSet<PathBuf>,
 }
 
-/// How the durable evidence stands.
+/// The state of the durable evidence.
 #[derive(Debug, Default)]
 pub(crate) struct DurablePart {
-    /// As JSON, on one line: goes into the volatile file as it is.
+    /// As JSON, on one line: the volatile file contains it unchanged.
     pub(crate) json: Box<RawValue>,
-    /// The generation in which the value became what it is; 0 before the first commit.
+    /// The generation in which the value last changed; 0 before the first commit.
     pub(crate) generation: u64,
     /// The newest generation known to be on the durable disk; 0 if none is.
     pub(crate) on_disk: u64,
-    /// Whether the pod's directory is there.
+    /// Whether the pod's directory exists.
     pub(crate) has_directory: bool,
     pub(crate) failures: Failures,
 }
 
-/// How the volatile evidence stands, and what lives beside it.
+/// The state of the volatile evidence, and of what is kept beside it.
 #[derive(Debug, Default)]
 pub(crate) struct VolatilePart {
-    /// What the file says, and which durable evidence it carries; `None` if there is no file that we can use.
+    /// The content of the file, and the durable evidence in it; `None` if there is no usable file.
     pub(crate) written: Option<(Arc<Evidence>, u64)>,
     pub(crate) written_at: Option<Moment>,
     pub(crate) history: History,
@@ -89,17 +89,17 @@ pub(crate) struct PodCopy {
     pub(crate) failures: Failures,
 }
 
-/// Why the newest status is as it is.
+/// The reasons of the newest status.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
-    /// The number of the status: [`keelet_lifecycle::Plan::version`].
+    /// The version of the status: [`keelet_lifecycle::Plan::version`].
     pub status_version: u64,
     /// Its reasons: [`keelet_lifecycle::Plan::why`].
     pub why: Vec<Why>,
 }
 
-/// The body of the volatile evidence file. It carries the durable evidence too: one rename commits both, whatever
+/// The body of the volatile evidence file. It contains the durable evidence too: one rename commits both, whatever
 /// happens to the durable file afterwards.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -108,15 +108,15 @@ pub(crate) struct VolatileBody<'a> {
     pub(crate) durable_generation: u64,
     pub(crate) durable_on_disk: u64,
     pub(crate) durable: &'a RawValue,
-    /// The reasons that go with this evidence and no other.
+    /// The reasons that belong to this evidence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) explanation: Option<&'a Explanation>,
-    /// What led here and is not in the journal's file yet.
+    /// Changes that are not in the journal's file yet.
     #[serde(skip_serializing_if = "<[Note]>::is_empty")]
     pub(crate) notes: &'a [Note],
 }
 
-/// The same, read.
+/// The same, as read.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ReadVolatileBody {
@@ -133,7 +133,7 @@ pub(crate) struct ReadVolatileBody {
 // === impl ReadVolatileBody ===
 
 impl ReadVolatileBody {
-    /// Whether its generations can be those of a file of this generation: durable evidence is put into it with the
+    /// Whether its generations are consistent with the generation of the file: durable evidence is put into it by the
     /// commit that changes it, and is on disk only afterwards.
     pub(crate) fn check(&self, generation: u64) -> Result<(), Damage> {
         check_generation(self.durable_generation, generation)?;
@@ -141,22 +141,22 @@ impl ReadVolatileBody {
     }
 }
 
-/// What a commit means for the volatile files.
+/// The effect of a commit on the volatile files.
 pub(crate) enum Verdict {
-    /// They say it already.
+    /// They are up to date.
     Nothing,
-    /// Not before then.
+    /// To be written from then on.
     Later(Moment),
-    /// At once.
+    /// To be written at once.
     Now(Extent),
 }
 
-/// How much of the volatile tier a write brings up to date.
+/// How much of the volatile tier a write updates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
-    /// Everything that is behind.
+    /// Everything that is outdated.
     All,
-    /// The probe history may stay behind.
+    /// All but the probe history.
     WithoutHistory,
 }
 
@@ -181,7 +181,7 @@ impl Page {
         }
     }
 
-    /// Takes durable evidence that was found on disk.
+    /// Adds durable evidence that was found on disk.
     pub(crate) fn take_found(&mut self, durable: Durable, generation: u64, on_disk: u64) {
         self.durable.json = to_raw_value(&durable).unwrap_or_default();
         self.durable.generation = generation;
@@ -189,8 +189,8 @@ impl Page {
         Arc::make_mut(&mut self.evidence).durable = durable;
     }
 
-    /// Takes the newest values, and says what is to be done about the volatile files. `last_seen` is when the agent
-    /// before this one was last known to be alive.
+    /// Adds the newest values, and returns when the volatile files have to be written. `last_seen` is when the previous
+    /// agent was last alive.
     pub(crate) fn take(
         &mut self,
         entry: &Entry<'_>,
@@ -204,7 +204,7 @@ impl Page {
         self.journal.add(&before, entry.evidence, entry.why.map_or(&[], |(_, why)| why), last_seen, now);
         let mut decisive = false;
         if self.durable.generation == 0 || before.durable != entry.evidence.durable {
-            // A map with strings as keys and numbers that are numbers: nothing in it can fail to be JSON.
+            // A map with string keys and finite numbers can always be serialised.
             if let Ok(json) = to_raw_value(&entry.evidence.durable) {
                 self.durable.json = json;
                 self.durable.generation = self.generation + 1;
@@ -212,7 +212,7 @@ impl Page {
             }
             decisive = true;
         }
-        // Against the last commit: a file that could not be written does not make every later change decisive.
+        // Compared with the last commit: a file that could not be written does not make every later change decisive.
         decisive |= quiet::change(&before.volatile, &entry.evidence.volatile) == Change::Decisive;
         let volatile = &mut self.volatile;
         if !entry.results.is_empty() {
@@ -228,7 +228,7 @@ impl Page {
         if decisive { Verdict::Now(Extent::All) } else { self.volatile_verdict(interval, now) }
     }
 
-    /// Whether the volatile files are behind, and whether it is time to write them.
+    /// Whether the volatile files are outdated, and whether a write is due.
     pub(crate) fn volatile_verdict(&self, interval: Duration, now: Moment) -> Verdict {
         let volatile = &self.volatile;
         let change = match &volatile.written {
@@ -258,7 +258,7 @@ impl Page {
         }
     }
 
-    /// Whether the durable file is behind, and whether it is time to write it.
+    /// Whether the durable file is outdated, and whether a write is due.
     pub(crate) fn durable_verdict(&self, interval: Duration, now: Moment) -> Verdict {
         if self.durable.on_disk == self.durable.generation {
             return Verdict::Nothing;
@@ -269,7 +269,7 @@ impl Page {
         }
     }
 
-    /// Writes the volatile files that are behind.
+    /// Writes the outdated volatile files.
     pub(crate) fn write_volatile(
         &mut self,
         disk: &impl Disk,
@@ -281,7 +281,7 @@ impl Page {
         let result = self.try_write_volatile(disk, &directory, settings.boot_id, extent, now);
         match &result {
             Ok(()) => self.volatile.written_at = Some(now),
-            // Perhaps somebody tidied up under /run.
+            // Another program may have cleaned up /run.
             Err(_) => self.volatile.has_directory = false,
         }
         self.volatile.failures.record(result, now)
@@ -337,7 +337,7 @@ impl Page {
     pub(crate) fn copy_file(&mut self, disk: &impl Disk, path: &Path) -> Result<Vec<u8>, WriteError> {
         clear_the_way(disk, &mut self.in_the_way, path)?;
         let label = Label { generation: self.generation, pod: Some(&self.pod), boot_id: None };
-        // Parsed once more for its line breaks; a pod seldom changes.
+        // Parsed again for its line breaks; a pod seldom changes.
         let copy = self.copy.json.as_ref().and_then(|json| serde_json::from_str::<Value>(json.get()).ok());
         encoded(path, Kind::Pod.encode(label, &copy))
     }
@@ -347,7 +347,7 @@ pub(crate) fn encoded(path: &Path, bytes: Result<Vec<u8>, serde_json::Error>) ->
     bytes.map_err(|error| WriteError::at(WriteStep::Encode, path)(error.into()))
 }
 
-/// What could not be moved away at the start is moved away before something takes its place.
+/// Sets aside files that could not be moved at the start, before they are replaced.
 pub(crate) fn clear_the_way(disk: &impl Disk, blocked: &mut BTreeSet<PathBuf>, path: &Path) -> Result<(), WriteError> {
     if blocked.contains(path) {
         set_aside(disk, path).map_err(WriteError::at(WriteStep::SetAside, path))?;

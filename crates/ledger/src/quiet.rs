@@ -1,15 +1,14 @@
 //! Which changes of volatile evidence may wait.
 //!
-//! Evidence is recorded before it is acted upon, so a change that a decision could rest on is written at once. Most
-//! changes are not of that kind: a probe that passes again, as it did before, decides nothing. Such a change may wait
-//! for up to a second, so a pod with many probes rewrites its file once a second at most. Dying within that second
-//! loses nothing but the knowledge that passing probes went on passing, which is what dying one second earlier would
-//! have lost.
+//! Evidence is recorded before it is acted upon, so a change that could influence a decision is written at once. Most
+//! changes are not of that kind: a probe that passes again decides nothing. Such a change may wait for up to a second,
+//! so a pod with many probes rewrites its file once a second at most. An agent that dies within that second loses only
+//! the knowledge that passing probes kept passing, as if it had died one second earlier.
 //!
-//! The rule names what may wait. Everything else, fields of a later version included, is decisive:
+//! The rule lists what may wait. Everything else, including fields of a later version, is decisive:
 //!
-//! - a probe that is being tried: it dies with the agent, and its number is of no use to the next one; not worth a
-//!   write at all;
+//! - a probe attempt in progress: it dies with the agent, and its sequence number is of no use to the next one; it is
+//!   never written on its own;
 //! - when a probe was last tried, with what outcome, and when it is due again;
 //! - the run of passing results of a probe whose verdict is "passed" already.
 //!
@@ -22,18 +21,18 @@ use keelet_lifecycle::{
     probe::ProbeMemory,
 };
 
-/// What a change of volatile evidence is worth.
+/// The urgency of a change of volatile evidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Change {
-    /// There is none worth a write.
+    /// Nothing to write.
     None,
-    /// Passing probes went on passing: it may wait.
+    /// Passing probes kept passing: it may wait.
     Quiet,
-    /// A decision could rest on it.
+    /// A decision could depend on it.
     Decisive,
 }
 
-/// What the change from `before` to `after` is worth.
+/// The urgency of the change from `before` to `after`.
 pub(crate) fn change(before: &Volatile, after: &Volatile) -> Change {
     if before == after {
         return Change::None;
@@ -51,7 +50,7 @@ pub(crate) fn change(before: &Volatile, after: &Volatile) -> Change {
 fn without_tries(volatile: &Volatile) -> Volatile {
     let mut volatile = volatile.clone();
     volatile.pending.retain(|pending| !matches!(pending.operation, Operation::Probe { .. }));
-    // An operation of another kind takes a number too, but is itself among the pending ones.
+    // An operation of another kind takes a sequence number too, but is itself among the pending ones.
     volatile.next_operation = 0;
     volatile
 }

@@ -11,15 +11,15 @@ use crate::{
     load::{Loader, Loss, Mode, Recovered},
 };
 
-/// What is on disk, for `keelet why` and for people.
+/// The content of a ledger on disk, for `keelet why` and for people.
 ///
-/// Files are replaced in one step, so each is whole. Those of one pod are read until two readings agree, so they are
-/// of one moment as well, unless an agent writes and writes meanwhile.
+/// Files are replaced atomically, so each is whole. The files of one pod are read until two readings agree, so they are
+/// consistent with each other, unless an agent keeps writing meanwhile.
 #[derive(Debug)]
 pub struct Snapshot {
     /// The pods, by UID.
     pub pods: Vec<Recovered>,
-    /// What cannot be used. It is left where it is.
+    /// Files that cannot be used. They are not moved.
     pub losses: Vec<Loss>,
 }
 
@@ -29,19 +29,19 @@ const READINGS: usize = 8;
 // === impl Snapshot ===
 
 impl Snapshot {
-    /// Looks at all pods.
+    /// Reads all pods.
     pub fn take(durable_root: &Path, volatile_root: &Path, boot_id: BootId) -> Self {
         Self::take_on(&OsDisk, durable_root, volatile_root, boot_id)
     }
 
-    /// Looks at one pod.
+    /// Reads one pod.
     pub fn of_pod(durable_root: &Path, volatile_root: &Path, boot_id: BootId, uid: &str) -> Self {
         let mut loader = looking(&OsDisk, durable_root, volatile_root, boot_id);
         let pods = at_rest(&mut loader, uid).into_iter().collect();
         Self { pods, losses: loader.losses }
     }
 
-    /// Looks at the newest pods that are gone, the newest last.
+    /// Reads the newest removed pods, the newest last.
     pub fn of_gone(durable_root: &Path, volatile_root: &Path) -> (Vec<Gone>, Vec<Loss>) {
         Self::of_gone_on(&OsDisk, durable_root, volatile_root)
     }
@@ -53,7 +53,7 @@ impl Snapshot {
         (gone, loader.losses)
     }
 
-    /// Looks at all pods on another kind of disk.
+    /// Reads all pods on another kind of disk.
     pub fn take_on(disk: &impl Disk, durable_root: &Path, volatile_root: &Path, boot_id: BootId) -> Self {
         let mut loader = looking(disk, durable_root, volatile_root, boot_id);
         let pods = loader.uids().iter().filter_map(|uid| at_rest(&mut loader, uid)).collect();

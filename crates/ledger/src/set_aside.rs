@@ -1,4 +1,4 @@
-//! Moving away what cannot be read, so that a person can look at it and nothing is written over it.
+//! Sets aside files that cannot be read, so that a person can inspect them and nothing overwrites them.
 
 use std::{
     io,
@@ -7,15 +7,15 @@ use std::{
 
 use crate::{disk::Disk, names};
 
-/// How many are kept of each file. A disk that spoils a file at every start must not fill up with the spoils.
+/// How many are kept of each file, so that a disk that damages a file at every start does not fill up.
 const KEPT: usize = 4;
 
-/// Moves it to the next free number and drops the oldest ones beyond the bound. Numbers are not used again while a
-/// higher one is there.
+/// Renames the file with the next free number and removes the oldest ones beyond the limit. A number is not reused
+/// while a higher one exists.
 pub(crate) fn set_aside(disk: &impl Disk, path: &Path) -> io::Result<PathBuf> {
     let directory = path.parent().unwrap_or(path);
     let file = names::file_name(path);
-    // A directory that cannot be listed may still let go of a name.
+    // A rename may work even if the directory cannot be listed.
     let entries = disk.list(directory).unwrap_or_default();
     let mut numbers: Vec<u64> = entries.iter().filter_map(|entry| names::aside_number(&entry.name, &file)).collect();
     numbers.sort_unstable();
@@ -29,7 +29,7 @@ pub(crate) fn set_aside(disk: &impl Disk, path: &Path) -> io::Result<PathBuf> {
     };
     let too_many = (numbers.len() + 1).saturating_sub(KEPT);
     for oldest in &numbers[..too_many.min(numbers.len())] {
-        // One too many is no reason to fail.
+        // One too many is not an error.
         let _ = disk.remove(&names::aside(path, *oldest));
     }
     Ok(moved)

@@ -1,4 +1,4 @@
-//! Writing a file so that its name always stands for a whole one, the old or the new.
+//! Atomic writes: the name of a file always stands for a whole one, the old or the new.
 
 use std::{
     fmt, io,
@@ -13,23 +13,23 @@ use crate::{
     names,
 };
 
-/// What became of one tier of a commit.
+/// The result of one tier of a commit.
 #[derive(Debug)]
 #[must_use]
 pub enum Outcome {
-    /// What is on disk is what it should be.
+    /// The file is up to date.
     Unchanged,
-    /// Written. `after_failures` counts the attempts before it that failed, so a disk that works again can be told.
+    /// Written. `after_failures` counts the failed attempts before it, so that a recovered disk can be reported.
     Written {
         /// Attempts in a row that failed before.
         after_failures: u32,
     },
     /// Kept in memory for now. The next commit from that moment on writes it, or [`crate::Ledger::flush`].
     Deferred {
-        /// From when.
+        /// The earliest time.
         until: Moment,
     },
-    /// Not written. The newest value is in memory, and a later commit tries again; what was on disk is still there.
+    /// Not written. The newest value is in memory, and a later commit retries; the old file is still there.
     Failed(WriteError),
 }
 
@@ -48,27 +48,27 @@ pub struct WriteError {
 /// The steps of a write, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WriteStep {
-    /// Turn it into JSON of an acceptable size.
+    /// Serialise it as JSON of an acceptable size.
     Encode,
     /// Make its directory.
     MakeDirectory,
-    /// Move away what is in its place and cannot be read.
+    /// Set aside an unreadable file in its place.
     SetAside,
     /// Create a temporary file.
     Create,
     /// Write it.
     Write,
-    /// Have its contents on the medium.
+    /// Sync its contents.
     SyncFile,
-    /// Give it its name.
+    /// Rename it.
     Rename,
-    /// Have its name on the medium.
+    /// Sync its directory.
     SyncDirectory,
     /// Remove it.
     Remove,
 }
 
-/// A complete file that does not have its name yet.
+/// A complete file under its temporary name.
 pub(crate) struct Draft {
     temporary: PathBuf,
     target: PathBuf,
@@ -114,7 +114,7 @@ impl fmt::Display for WriteStep {
         f.write_str(match self {
             Self::Encode => "encode",
             Self::MakeDirectory => "make the directory",
-            Self::SetAside => "move away the unreadable",
+            Self::SetAside => "set aside the unreadable",
             Self::Create => "create",
             Self::Write => "write",
             Self::SyncFile => "sync",
@@ -128,12 +128,12 @@ impl fmt::Display for WriteStep {
 // === impl Draft ===
 
 impl Draft {
-    /// Writes all of it under a temporary name in the same directory. A failure leaves nothing behind if the disk
-    /// lets it.
+    /// Writes the content under a temporary name in the same directory. A failure leaves nothing behind if the disk
+    /// allows it.
     pub(crate) fn write(disk: &impl Disk, target: &Path, bytes: &[u8]) -> Result<Self, WriteError> {
         let temporary = names::temporary(target);
         if bytes.len() > LARGEST_FILE {
-            let error = io::Error::new(io::ErrorKind::FileTooLarge, format!("it would have {} bytes", bytes.len()));
+            let error = io::Error::new(io::ErrorKind::FileTooLarge, format!("{} bytes are too many", bytes.len()));
             return Err(WriteError::at(WriteStep::Encode, target)(error));
         }
         let mut sheet = disk.create(&temporary).map_err(WriteError::at(WriteStep::Create, &temporary))?;
@@ -148,7 +148,7 @@ impl Draft {
                 Ok(count) => rest = &rest[count..],
                 Err(error) => {
                     drop(sheet);
-                    // The write has failed already; what cannot be removed now is removed at the next start.
+                    // The write has failed already; the next start removes the temporary file.
                     let _ = disk.remove(&temporary);
                     return Err(WriteError::at(WriteStep::Write, &temporary)(error));
                 }
@@ -164,7 +164,7 @@ impl Draft {
         })
     }
 
-    /// Gives it its name.
+    /// Renames it to its final name.
     pub(crate) fn publish(self, disk: &impl Disk) -> Result<(), WriteError> {
         drop(self.sheet);
         disk.rename(&self.temporary, &self.target).map_err(|error| {
@@ -179,8 +179,8 @@ pub(crate) fn replace(disk: &impl Disk, target: &Path, bytes: &[u8]) -> Result<(
     Draft::write(disk, target, bytes)?.publish(disk)
 }
 
-/// Writes a file that must survive a power cut. An error from the last step leaves the new file in place, whole, but
-/// perhaps not for ever.
+/// Writes a file that must survive a power cut. After an error in the last step the new file is in place, whole, but
+/// may not survive a power cut.
 pub(crate) fn replace_durably(disk: &impl Disk, target: &Path, bytes: &[u8]) -> Result<(), WriteError> {
     let mut draft = Draft::write(disk, target, bytes)?;
     draft.sync(disk)?;
@@ -196,12 +196,12 @@ pub(crate) fn sync_parent(disk: &impl Disk, path: &Path) -> Result<(), WriteErro
 // === impl Failures ===
 
 impl Failures {
-    /// Not before then is another attempt at the same value worth it.
+    /// The same value is not retried before then.
     pub(crate) fn retry_at(&self, interval: std::time::Duration) -> Option<Moment> {
         self.last.map(|last| last.plus(interval))
     }
 
-    /// There is a new value, which is worth an attempt at once.
+    /// There is a new value, which is tried at once.
     pub(crate) fn allow_retry(&mut self) {
         self.last = None;
     }

@@ -27,7 +27,7 @@ spec:
     livenessProbe: {httpGet: {port: 80}, periodSeconds: 1}
 "#;
 
-/// A runtime in which everything works at once.
+/// A runtime in which every operation succeeds at once.
 #[derive(Default)]
 struct Runtime {
     sandboxes: Vec<Sandbox>,
@@ -76,7 +76,7 @@ impl Runtime {
                     output: "200 OK".into(),
                 });
             }
-            Operation::Stop { .. } | Operation::Remove { .. } => panic!("nobody asked for {operation:?}"),
+            Operation::Stop { .. } | Operation::Remove { .. } => panic!("unexpected operation {operation:?}"),
             _ => {}
         }
         OpResult::Done
@@ -117,7 +117,7 @@ impl Agent {
     }
 }
 
-/// KEEP-20: probes that cost next to nothing, with the real rules.
+/// KEEP-20: the cost of passing probes, under the real rules.
 #[test]
 fn a_thousand_passing_probes_of_a_running_pod_cause_no_durable_write() {
     let disk = SimDisk::default();
@@ -132,7 +132,7 @@ fn a_thousand_passing_probes_of_a_running_pod_cause_no_durable_write() {
     let renames = disk.count(crate::disk::Op::Rename, "/run");
     assert!(renames <= 2 * seconds, "{renames} volatile files in {seconds} seconds");
     drop(ledger);
-    // What the next agent finds is what this one knew, but for the probes of the last second.
+    // The next agent finds what this one knew, except for the probes of the last second.
     let opened = open_well(&disk);
     let found = &opened.pods[0];
     assert_eq!(found.evidence.durable, agent.evidence.durable);
@@ -144,7 +144,7 @@ fn a_thousand_passing_probes_of_a_running_pod_cause_no_durable_write() {
 }
 
 #[test]
-fn a_commit_without_news_is_free() {
+fn a_commit_without_changes_writes_nothing() {
     let disk = SimDisk::default();
     let mut ledger = open_well(&disk).ledger;
     let evidence = Arc::default();

@@ -10,7 +10,7 @@ use crate::{
     sample::{DURABLE, UID, VOLATILE, at, commit, commit_with, container_id, evidence, open_well, pass, record},
 };
 
-/// The evidence with something in the life of `app` changed.
+/// The evidence with a change in the current instance of `app`.
 fn with(evidence: &Evidence, change: impl FnOnce(&mut Value)) -> Evidence {
     let mut volatile = serde_json::to_value(&evidence.volatile).unwrap();
     change(&mut volatile);
@@ -55,7 +55,7 @@ fn a_thousand_passing_results_cause_no_durable_write_and_one_volatile_write_a_se
 }
 
 #[test]
-fn a_probe_that_is_being_tried_is_not_worth_a_write() {
+fn a_probe_attempt_in_progress_is_not_written() {
     let disk = SimDisk::default();
     let mut ledger = open_well(&disk).ledger;
     let _ = commit(&mut ledger, UID, &evidence(0), 0);
@@ -88,9 +88,9 @@ fn a_deferred_change_is_written_by_the_next_commit_or_flush_when_it_is_due() {
     assert!(disk.calls().is_empty());
 }
 
-/// CON-8: whatever a kill, a restart or a status could rest on is on disk before anybody acts on it.
+/// CON-8: every change that a kill, a restart or a status could depend on is on disk before it is acted upon.
 #[test]
-fn every_change_that_a_decision_could_rest_on_is_written_at_once() {
+fn every_change_that_a_decision_could_depend_on_is_written_at_once() {
     let readiness =
         |change: fn(&mut Value)| move |volatile: &mut Value| change(&mut volatile["lives"]["app"]["readiness"]);
     let failing = json!({"passed": false, "length": 1, "last": at(10)});
@@ -108,7 +108,7 @@ fn every_change_that_a_decision_could_rest_on_is_written_at_once() {
                 volatile["lives"]["app"]["kill"] = kill;
             }),
         ),
-        ("a life that ended", Box::new(|volatile| drop(volatile["lives"].as_object_mut().unwrap().remove("db")))),
+        ("an instance that ended", Box::new(|volatile| drop(volatile["lives"].as_object_mut().unwrap().remove("db")))),
         ("a hook", Box::new(|volatile| volatile["lives"]["app"]["postStart"] = json!("failed"))),
         (
             "an operation",
@@ -133,7 +133,7 @@ fn every_change_that_a_decision_could_rest_on_is_written_at_once() {
 
 /// With a success threshold above one, passing results count up to a verdict.
 #[test]
-fn a_passing_run_on_its_way_to_a_verdict_is_written_at_once() {
+fn a_passing_streak_before_its_verdict_is_written_at_once() {
     let disk = SimDisk::default();
     let mut ledger = open_well(&disk).ledger;
     let before = with(&evidence(0), |volatile| volatile["lives"]["app"]["readiness"]["verdict"] = json!("neverProbed"));

@@ -11,10 +11,10 @@ use crate::{
     sample::{DURABLE, OTHER_BOOT, VOLATILE, at, evidence, open, pass, pod, settings},
 };
 
-/// What a pod may be found as: gone, or with evidence as committed at some time.
+/// The states in which a pod may be found: removed, or with evidence as committed at some time.
 type States = BTreeMap<&'static str, Vec<Option<Evidence>>>;
 
-/// A day in the life of two pods. Before each step, `before` hears what the step is about to make of them.
+/// A sequence of commits and removals of two pods. Before each step, `before` gets the states that the step leads to.
 fn day(ledger: &mut Ledger<SimDisk>, mut before: impl FnMut(&[(&'static str, Option<Evidence>)])) {
     let mut a = evidence(0);
     let mut b = evidence(0);
@@ -46,7 +46,8 @@ fn entry(uid: &str, evidence: &Evidence) -> Entry<'static> {
     Entry { pod: Box::leak(Box::new(pod(uid))), evidence, results: &[], why: None }
 }
 
-/// Lives the day until the call of that number, and tells what each pod may be found as. `None` if the day was over.
+/// Runs the sequence until the call of that number, and returns the states in which each pod may be found. `None` if
+/// the sequence was over.
 fn live_until(call: usize) -> Option<(SimDisk, States)> {
     let disk = SimDisk::default();
     let mut ledger = open(&disk).ledger;
@@ -87,7 +88,7 @@ fn an_agent_that_dies_at_any_call_leaves_the_old_or_the_new_state() {
                     pod.volatile == Fate::Absent
                         && possible.iter().flatten().any(|old| old.durable == pod.evidence.durable)
                 });
-            // Its copy may be there already, or still, without any evidence.
+            // Its copy may exist already, or still, without any evidence.
             let copy_only = found.is_some_and(|pod| pod.durable == Fate::Absent && pod.volatile == Fate::Absent);
             let expected = possible.contains(&known) || being_removed || (copy_only && possible.contains(&None));
             assert!(expected, "call {crashes}: pod {uid} is neither old nor new: {known:#?}");
@@ -97,7 +98,7 @@ fn an_agent_that_dies_at_any_call_leaves_the_old_or_the_new_state() {
         assert!(leftovers.is_empty(), "{leftovers:?}");
         crashes += 1;
     }
-    assert!(crashes > 50, "only {crashes} calls in a day");
+    assert!(crashes > 50, "only {crashes} calls in the sequence");
 }
 
 /// BACK-5, DEF-12: what was acknowledged survives the node, and nothing half-written does.
@@ -123,7 +124,7 @@ fn a_node_that_dies_at_any_call_keeps_old_or_new_durable_evidence() {
 }
 
 #[test]
-fn a_ledger_that_crashed_is_tidied_up_and_takes_the_next_commit_as_any_other() {
+fn after_a_crash_leftovers_are_removed_and_the_next_commit_succeeds() {
     let mut crashes = 0;
     while let Some((disk, _)) = live_until(crashes) {
         let disk = disk.after_crash();

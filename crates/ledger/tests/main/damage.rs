@@ -1,4 +1,4 @@
-//! Files that cannot be used: set aside, reported, and nothing made up in their place.
+//! Files that cannot be used: set aside, reported, and nothing invented in their place.
 
 use std::{fs, os::unix::fs::symlink, path::PathBuf, sync::Arc};
 
@@ -133,7 +133,7 @@ fn within_a_boot_a_damaged_durable_file_loses_nothing() {
     the_loss(&opened);
     assert!(matches!(opened.pods[0].durable, Fate::Kept { .. }));
     assert_eq!(opened.pods[0].evidence, evidence(2));
-    // And the next commit writes it again, although nothing has changed.
+    // The next commit writes it again, although nothing has changed.
     let entry = Entry { pod: &pod(UID), evidence: &Arc::new(evidence(2)), results: &[], why: None };
     assert!(opened.ledger.commit(&entry, at(1)).unwrap().durable.is_written());
     drop(opened);
@@ -156,7 +156,7 @@ fn a_damaged_volatile_file_leaves_the_durable_evidence() {
 }
 
 #[test]
-fn a_file_of_a_newer_keelet_is_set_aside_whole_and_said_loudly() {
+fn a_file_of_a_newer_keelet_is_set_aside_whole_and_reported() {
     let node = Node::new();
     let newer = br#"{"format": "keelet.evidence.durable", "version": 2, "body": {"wonders": true}}"#;
     fs::write(node.durable("evidence.json"), newer).unwrap();
@@ -168,15 +168,15 @@ fn a_file_of_a_newer_keelet_is_set_aside_whole_and_said_loudly() {
     assert_eq!(
         loss.to_string(),
         format!(
-            "{0} (restart counts, backoff, exits and last status): a newer keelet wrote it (format version 2, this one \
-             knows up to 1); that keelet can read it; set aside as {0}.corrupt-1",
+            "{0} (restart counts, backoff, exits and last status): written by a newer keelet (format version 2; this \
+             version reads up to 1): use that keelet to read it; set aside as {0}.corrupt-1",
             loss.file.display()
         )
     );
 }
 
 #[test]
-fn things_that_are_no_files_are_set_aside() {
+fn directories_and_links_in_place_of_files_are_set_aside() {
     let node = Node::new();
     let path = node.durable("evidence.json");
     for what in ["directory", "symlink", "dangling symlink", "pipe", "huge"] {
@@ -210,7 +210,7 @@ fn the_evidence_of_another_pod_is_not_taken() {
 }
 
 #[test]
-fn strangers_among_the_pods_are_reported_and_left_alone() {
+fn unknown_files_among_the_pods_are_reported_and_not_moved() {
     let node = Node::new();
     let pods = node.directory.path().join("durable/pods");
     fs::create_dir(pods.join("lost+found")).unwrap();
@@ -224,7 +224,7 @@ fn strangers_among_the_pods_are_reported_and_left_alone() {
     assert_eq!(opened.pods.len(), 1);
 }
 
-/// As root no permission bit keeps anybody out, so the disk says no by itself.
+/// Root ignores permission bits, so the simulated disk refuses by itself.
 #[test]
 fn a_file_that_the_disk_refuses_to_read_is_set_aside() {
     for errno in [EACCES, EIO] {
@@ -239,7 +239,7 @@ fn a_file_that_the_disk_refuses_to_read_is_set_aside() {
     }
 }
 
-/// Wherever a start meets a node without open files, it takes nothing for lost, and the next one finds everything.
+/// A start on a node without open files loses nothing at any call, and the next start finds everything.
 #[test]
 fn a_node_without_open_files_has_lost_nothing() {
     for errno in [EMFILE, ENFILE, ENOMEM] {
@@ -271,9 +271,9 @@ fn a_node_without_open_files_has_lost_nothing() {
     }
 }
 
-/// What is damaged besides is told even so: the next start finds it set aside and says nothing.
+/// Damage is reported even then, because the next start finds the file set aside already and reports nothing.
 #[test]
-fn a_start_without_open_files_tells_what_it_set_aside() {
+fn a_start_without_open_files_reports_what_it_set_aside() {
     let disk = SimDisk::default();
     let _ = sample::commit(&mut sample::open_well(&disk).ledger, UID, &evidence(1), 0);
     disk.put(&format!("{DURABLE}/pods/{UID}/evidence.json"), b"garbage".to_vec());
@@ -282,11 +282,11 @@ fn a_start_without_open_files_tells_what_it_set_aside() {
         Err(error) => error.to_string(),
         Ok(_) => panic!("opened without files"),
     };
-    assert!(error.contains("beside it: ") && error.contains("evidence.json.corrupt-1"), "{error}");
+    assert!(error.contains("another problem: ") && error.contains("evidence.json.corrupt-1"), "{error}");
 }
 
 #[test]
-fn what_cannot_be_set_aside_is_never_written_over() {
+fn a_file_that_cannot_be_set_aside_is_never_overwritten() {
     let disk = SimDisk::default();
     let _ = sample::commit(&mut sample::open_well(&disk).ledger, UID, &evidence(1), 0);
     let path = format!("{DURABLE}/pods/{UID}/evidence.json");
@@ -306,7 +306,7 @@ fn what_cannot_be_set_aside_is_never_written_over() {
 }
 
 #[test]
-fn a_durable_file_that_went_back_in_time_is_noticed_and_the_newer_evidence_wins() {
+fn an_outdated_durable_file_is_noticed_and_the_newer_evidence_wins() {
     let disk = SimDisk::default();
     let path = format!("{DURABLE}/pods/{UID}/evidence.json");
     let mut ledger = sample::open_well(&disk).ledger;
@@ -321,7 +321,7 @@ fn a_durable_file_that_went_back_in_time_is_noticed_and_the_newer_evidence_wins(
     assert_eq!(opened.pods[0].evidence, evidence(3));
 }
 
-/// A file with other words in it and the checksum that goes with them.
+/// A file with other content and the right checksum.
 fn resealed(file: &[u8], word: &str, other: &str) -> Vec<u8> {
     const SEAL: &str = ",\n  \"crc32\": \"";
     let text = std::str::from_utf8(file).unwrap();
@@ -334,9 +334,9 @@ fn resealed(file: &[u8], word: &str, other: &str) -> Vec<u8> {
     format!("{contents}{SEAL}{:08x}\"\n}}\n", !crc).into_bytes()
 }
 
-/// The next commit would have no number, or one that looks older than what is there.
+/// The next commit would overflow the generation, or look older than the file.
 #[test]
-fn generations_that_cannot_be_are_a_loss_and_the_next_commit_holds() {
+fn invalid_generations_are_a_loss_and_the_next_commit_succeeds() {
     let largest = format!("\"generation\": {}", u64::MAX);
     for (file, word, other) in [
         (format!("{DURABLE}/pods/{UID}/evidence.json"), "\"generation\": 1", largest.as_str()),
@@ -371,9 +371,9 @@ fn a_durable_directory_that_vanished_is_noticed() {
     assert_eq!(opened.pods[0].evidence, evidence(2));
 }
 
-/// KEEP-13: containers do not survive a reboot, so neither does what is known of them.
+/// KEEP-13: containers do not survive a reboot, so their volatile evidence is invalid after it.
 #[test]
-fn volatile_evidence_of_another_boot_is_forgotten_without_a_fuss() {
+fn volatile_evidence_of_another_boot_is_dropped_without_a_loss() {
     let disk = SimDisk::default();
     let _ = sample::commit(&mut sample::open_well(&disk).ledger, UID, &evidence(1), 0);
     let settings = Settings { boot_id: OTHER_BOOT, ..sample::settings() };
@@ -390,7 +390,7 @@ fn looking_changes_nothing() {
     fs::write(node.durable("evidence.json"), b"garbage").unwrap();
     fs::write(node.volatile(".new-evidence.json"), b"half").unwrap();
     let settings = node.settings();
-    // An agent that runs is no obstacle.
+    // A running agent does not prevent reading.
     let snapshot = Snapshot::take(&settings.durable_root, &settings.volatile_root, BOOT);
     assert_eq!(snapshot.losses.len(), 1);
     assert!(matches!(snapshot.losses[0].place, Place::Left));

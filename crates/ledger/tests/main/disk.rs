@@ -1,4 +1,4 @@
-//! A disk in memory that counts its calls, fails on demand, and can lose its power.
+//! A disk in memory that counts its calls, fails on demand, and can lose power.
 
 use std::{
     cell::RefCell,
@@ -29,7 +29,7 @@ struct World {
     calls: Vec<Call>,
     crash_at: Option<usize>,
     fault: Option<Fault>,
-    /// What somebody else does once so many reads are over.
+    /// An action of another process, run after that many reads.
     meanwhile: Option<(usize, Box<dyn FnOnce()>)>,
 }
 
@@ -124,7 +124,7 @@ impl SimDisk {
         self.0.borrow_mut().calls.clear();
     }
 
-    /// No call has an effect from the one of that number on; a write has half of it.
+    /// From the call of that number on no call has an effect; a write has half of it.
     pub(crate) fn crash_at(&self, call: usize) {
         self.0.borrow_mut().crash_at = Some(call);
     }
@@ -138,12 +138,12 @@ impl SimDisk {
         self.0.borrow_mut().fault = fault;
     }
 
-    /// Lets somebody else do something before the read of that number.
+    /// Runs an action of another process before the read of that number.
     pub(crate) fn before_read(&self, read: usize, act: impl FnOnce() + 'static) {
         self.0.borrow_mut().meanwhile = Some((read, Box::new(act)));
     }
 
-    /// Whether there were not as many reads.
+    /// Whether there were fewer reads than that.
     pub(crate) fn was_not_read(&self) -> bool {
         self.0.borrow().meanwhile.is_some()
     }
@@ -189,7 +189,7 @@ impl SimDisk {
         self.0.borrow_mut().live.insert(path.into(), Node::File(Rc::new(RefCell::new(inode))));
     }
 
-    /// Counts a call and says whether it fails; `Some(n)` bytes of a write are still taken.
+    /// Counts a call and returns whether it fails; `Some(n)` bytes of a write still succeed.
     fn enter(&self, op: Op, path: &Path, len: usize) -> Result<(), (io::Error, usize)> {
         let mut world = self.0.borrow_mut();
         let number = world.calls.len();
@@ -237,7 +237,7 @@ impl SimDisk {
     }
 }
 
-/// The same names and contents, shared with nobody.
+/// A deep copy of names and contents.
 fn deep(names: &BTreeMap<PathBuf, Node>) -> BTreeMap<PathBuf, Node> {
     let copy = |node: &Node| match node {
         Node::Dir => Node::Dir,
@@ -289,7 +289,7 @@ impl Disk for SimDisk {
         for path in directory.ancestors() {
             world.live.entry(path.to_owned()).or_insert(Node::Dir);
         }
-        // The root of the simulated machine is always there.
+        // The root of the simulated machine always exists.
         world.stable.insert("/".into(), Node::Dir);
         Ok(())
     }
@@ -348,7 +348,7 @@ struct SimSheet {
 
 impl Sheet for SimSheet {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // Never all at once, so that nobody relies on it.
+        // Always a short write, so that no caller relies on complete ones.
         let some = bytes.len().min(4000);
         let (taken, result) = match self.disk.enter(Op::Write, &self.path, some) {
             Ok(()) => (some, Ok(some)),

@@ -1,4 +1,4 @@
-//! Disks that are full, read-only or broken: the ledger goes on from memory, says so, and catches up.
+//! Full, read-only and broken disks: the ledger continues in memory, reports it, and catches up.
 
 use std::{io, sync::Arc};
 
@@ -31,7 +31,7 @@ fn a_full_or_read_only_disk_keeps_the_old_file_and_the_evidence_outlives_the_age
         assert!(opened.losses.is_empty());
         assert!(!opened.troubles.is_empty());
         assert_eq!(opened.pods[0].evidence, evidence(2));
-        // The disk works again: the next commit brings it up to date, although nothing changed.
+        // The disk works again: the next commit writes the file, although nothing changed.
         disk.fail(None);
         assert!(commit(&mut opened.ledger, UID, &evidence(2), 9000).durable.is_written());
         drop(opened);
@@ -106,7 +106,7 @@ fn a_full_tmpfs_leaves_durable_commits_as_they_are() {
 }
 
 #[test]
-fn a_directory_that_somebody_tidied_away_comes_back() {
+fn a_directory_that_another_program_removed_is_created_again() {
     let disk = SimDisk::default();
     let mut ledger = open_well(&disk).ledger;
     let _ = commit(&mut ledger, UID, &evidence(1), 0);
@@ -146,7 +146,7 @@ fn a_pod_that_would_not_be_readable_again_is_not_written() {
 }
 
 #[test]
-fn one_pod_that_fails_in_a_batch_does_not_hold_up_the_others() {
+fn one_pod_that_fails_in_a_batch_does_not_delay_the_others() {
     let disk = SimDisk::default();
     let mut ledger = open_well(&disk).ledger;
     disk.fail(Some(Fault::every_write(&format!("{DURABLE}/pods/b"), EIO)));
@@ -172,8 +172,8 @@ fn two_entries_of_one_pod_in_a_batch_are_two_commits() {
     assert_eq!(open_well(&disk).pods[0].evidence, *second);
 }
 
-/// KEEP-20, BACK-5: the volatile tier refuses a commit that the durable one takes, and the agent is restarted: the durable
-/// evidence is the newer one, and the volatile file does not bring the older one back.
+/// KEEP-20, BACK-5: the volatile tier fails a commit that the durable one accepts, and the agent restarts: the durable
+/// evidence is newer, and the volatile file does not replace it with the older one.
 #[test]
 fn durable_evidence_that_is_newer_than_what_the_volatile_file_carries_wins() {
     let disk = SimDisk::default();
@@ -186,9 +186,9 @@ fn durable_evidence_that_is_newer_than_what_the_volatile_file_carries_wins() {
     disk.fail(None);
     let mut opened = open_well(&disk);
     let found = opened.pods[0].evidence.clone();
-    assert_eq!(found.durable.version, evidence(2).durable.version, "an older state was taken for the present one");
+    assert_eq!(found.durable.version, evidence(2).durable.version, "an older state was loaded");
     assert_eq!(found.durable, evidence(2).durable);
-    assert_eq!(found.volatile, evidence(1).volatile, "what was lost with the volatile tier cannot be newer");
+    assert_eq!(found.volatile, evidence(1).volatile, "the volatile evidence cannot be newer than its file");
     // The next commit brings both tiers to the same state, although nothing changed.
     let committed = commit(&mut opened.ledger, UID, &found, 2000);
     assert!(committed.volatile.is_written(), "{committed:?}");

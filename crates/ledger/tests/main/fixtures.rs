@@ -1,5 +1,5 @@
-//! Every format version that was ever written, frozen. These files are never changed; a new version gets a new
-//! directory and a migration.
+//! Every format version that was ever written, frozen. These files never change; a new version gets a new directory and
+//! a migration.
 
 use std::{fs, path::Path, sync::Arc};
 
@@ -23,7 +23,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Evidence in which every part says something: a restart of all containers is under way.
+/// Evidence with a value in every part, during a restart of all containers.
 fn rich() -> Evidence {
     let mut evidence = serde_json::to_value(evidence(2)).unwrap();
     let durable = &mut evidence["durable"];

@@ -60,7 +60,7 @@ fn passing_results_are_written_every_ten_seconds_and_at_once_with_whatever_is_de
     failing.run.as_mut().unwrap().passed = false;
     let _ = commit_with(&mut ledger, UID, &evidence, &[record("app", ProbeKind::Readiness, 11_000, "503")], 11_000);
     assert_eq!(on_disk(&disk), 12);
-    // Results alone, of a probe that nothing is remembered of, wait for their turn or for the end.
+    // Results alone, of a probe without other changes, wait for the next write or for the end.
     let late = [record("app", ProbeKind::Startup, 11_100, "late")];
     let waits = commit_with(&mut ledger, UID, &evidence, &late, 11_100).volatile;
     assert!(matches!(waits, Outcome::Deferred { until } if until == at(21_000)), "{waits:?}");

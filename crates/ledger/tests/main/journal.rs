@@ -1,4 +1,4 @@
-//! The journal: bounded, written only when there is news, and never in the way of the evidence.
+//! The journal: bounded, written only when there are changes, and never a reason for evidence to fail.
 
 use std::{cell::RefCell, collections::BTreeSet, fs, path::Path, rc::Rc, sync::Arc};
 
@@ -12,7 +12,7 @@ use crate::{
 
 const JOURNAL: &str = "/var/keelet/ledger/pods/0d4d5b6e-7a50-4a8e-9d2c-0b7a2f1e6c11/journal.json";
 
-/// The counts that the journal of the one pod tells of.
+/// The restart counts in the journal of the one pod.
 fn counts(opened: &Opened<SimDisk>) -> Vec<u32> {
     counted(&opened.pods[0])
 }
@@ -26,7 +26,7 @@ fn counted(pod: &Recovered) -> Vec<u32> {
 }
 
 #[test]
-fn what_changed_outlives_the_agent_and_the_node() {
+fn changes_outlive_the_agent_and_the_node() {
     let disk = SimDisk::default();
     let mut ledger = open_well(&disk).ledger;
     let _ = commit(&mut ledger, UID, &evidence(0), 0);
@@ -57,7 +57,8 @@ fn the_newest_two_hundred_changes_are_kept() {
     assert!(counts(&opened).len() > 30);
 }
 
-/// Wherever the agent dies, evidence, the reasons of its status and what led there are found together, and no note twice.
+/// Wherever the agent dies, evidence, the reasons of its status and its changes are found together, and no change
+/// twice.
 #[test]
 fn the_journal_and_the_reasons_go_with_the_evidence() {
     let mut found = BTreeSet::new();
@@ -86,9 +87,9 @@ fn the_journal_and_the_reasons_go_with_the_evidence() {
     assert_eq!(found, BTreeSet::from([0, 1, 2, 3]));
 }
 
-/// KEEP-20: a passing probe is no news.
+/// KEEP-20: a passing probe is not a change.
 #[test]
-fn without_news_the_journal_is_not_written() {
+fn without_changes_the_journal_is_not_written() {
     let disk = SimDisk::default();
     let mut ledger = open_well(&disk).ledger;
     let mut evidence = evidence(0);
@@ -104,14 +105,14 @@ fn without_news_the_journal_is_not_written() {
 }
 
 #[test]
-fn a_journal_that_cannot_be_written_holds_nothing_up_and_catches_up() {
+fn a_journal_that_cannot_be_written_delays_nothing_and_catches_up() {
     let disk = SimDisk::default();
     let mut ledger = open_well(&disk).ledger;
     disk.fail(Some(Fault::every_write(&JOURNAL.replace("journal.json", ".new-journal.json"), ENOSPC)));
     let committed = commit(&mut ledger, UID, &evidence(1), 0);
     assert!(committed.durable.is_written() && committed.volatile.is_written());
     assert_eq!(committed.journal.error().unwrap().step, WriteStep::Create);
-    // The same news are not tried more than once a second; the next ones are tried at once.
+    // The same changes are not retried more than once a second; new ones are tried at once.
     assert!(
         matches!(commit(&mut ledger, UID, &evidence(1), 500).journal, Outcome::Deferred { until } if until == at(1000))
     );
@@ -151,14 +152,14 @@ fn a_damaged_journal_is_set_aside_and_the_evidence_stays() {
     assert_eq!(loss.kind, Some(Kind::Journal));
     assert!(matches!((&loss.why, &loss.place), (Damage::Malformed(_), Place::SetAside(_))), "{loss}");
     assert_eq!(opened.pods[0].evidence, evidence(1));
-    assert!(opened.pods[0].journal.iter().all(|note| note.what != What::Seen), "what came before is lost");
-    // What went with the newest evidence and the next news begin a new one.
+    assert!(opened.pods[0].journal.iter().all(|note| note.what != What::Seen), "earlier changes are lost");
+    // The changes of the newest evidence and later ones begin a new journal.
     assert!(commit(&mut opened.ledger, UID, &evidence(2), 1000).journal.is_written());
     drop(opened);
     assert_eq!(counts(&open_well(&disk)), [1, 2]);
 }
 
-/// Without a sync a power cut may leave a name and nothing behind it. That is no reason to worry anybody.
+/// Without a sync a power cut may leave an empty file. That is not reported.
 #[test]
 fn an_empty_journal_is_as_good_as_none() {
     let disk = SimDisk::default();
@@ -168,9 +169,9 @@ fn an_empty_journal_is_as_good_as_none() {
     assert!(opened.losses.is_empty() && opened.pods[0].journal.is_empty());
 }
 
-/// KEEP-19: the heartbeat dates the absence of the agent.
+/// KEEP-19: the heartbeat gives the length of the agent's absence.
 #[test]
-fn an_agent_that_starts_again_notes_since_when_none_was_there() {
+fn a_restarted_agent_records_how_long_none_was_running() {
     let disk = SimDisk::default();
     let mut ledger = open_well(&disk).ledger;
     let _ = commit(&mut ledger, UID, &evidence(0), 0);
@@ -214,9 +215,9 @@ fn kind(what: &serde_json::Value) -> String {
     key.map_or_else(|| what.to_string(), ToString::to_string)
 }
 
-/// Wherever in a reading an agent commits, whoever reads beside it sees evidence and journal of one moment.
+/// Wherever in a reading an agent commits, a reader beside it sees evidence and journal of one moment.
 #[test]
-fn who_reads_beside_an_agent_sees_one_moment() {
+fn a_reader_beside_an_agent_sees_one_moment() {
     let mut found = BTreeSet::new();
     for read in 0.. {
         let disk = SimDisk::default();

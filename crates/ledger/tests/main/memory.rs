@@ -1,4 +1,4 @@
-//! What is kept for people and not for decisions: events of the node, pods that are gone.
+//! Records for people, not for decisions: events of the node, removed pods.
 
 use std::{fs, path::Path};
 
@@ -18,9 +18,10 @@ fn uids(disk: &SimDisk) -> Vec<String> {
     open(disk).gone.into_iter().map(|gone| gone.pod.uid).collect()
 }
 
-/// EVT-13: all that was known of a pod is known when it is gone, to the next agent, after a reboot, and beside an agent.
+/// EVT-13: the record of a removed pod is complete, for the next agent, after a reboot, and for a reader beside an
+/// agent.
 #[test]
-fn a_pod_that_is_gone_is_remembered_as_it_was() {
+fn a_removed_pod_is_recorded_as_it_was() {
     let disk = SimDisk::default();
     let mut ledger = open_well(&disk).ledger;
     let results = [record("app", ProbeKind::Readiness, 40, "200 OK")];
@@ -37,12 +38,12 @@ fn a_pod_that_is_gone_is_remembered_as_it_was() {
     assert_eq!((gone.at, gone.pod.uid.as_str(), gone.pod.pod.as_ref()), (at(900), UID, Some(&pod(UID))));
     assert_eq!((gone.pod.evidence, gone.pod.copy), (evidence(3), Some(json!({"kind": "Pod"}))));
     assert_eq!(gone.pod.history, results);
-    assert!(!gone.pod.journal.is_empty(), "what changed when is kept too");
+    assert!(!gone.pod.journal.is_empty(), "the journal is kept too");
 }
 
-/// EVT-13: the newest twenty, in their order, whichever agent they went under, and never more files than that.
+/// EVT-13: the newest twenty, in the order of removal, over several agents, and never more files than that.
 #[test]
-fn twenty_pods_that_are_gone_are_kept() {
+fn twenty_removed_pods_are_kept() {
     let disk = SimDisk::default();
     for round in 0..3 {
         let mut ledger = open_well(&disk).ledger;
@@ -58,9 +59,10 @@ fn twenty_pods_that_are_gone_are_kept() {
     assert_eq!(files.len(), 20, "{files:?}");
 }
 
-/// EVT-13: one that is damaged is set aside and told, the others are read; one that a power cut left empty is none.
+/// EVT-13: a damaged record is set aside and reported, the others are read; an empty one, after a power cut, is
+/// ignored.
 #[test]
-fn a_damaged_memory_of_a_pod_costs_no_other() {
+fn a_damaged_record_of_a_pod_does_not_affect_others() {
     let disk = SimDisk::default();
     let mut ledger = open_well(&disk).ledger;
     for uid in ["a", "b", "c"] {
@@ -77,9 +79,9 @@ fn a_damaged_memory_of_a_pod_costs_no_other() {
     assert_eq!(opened.gone.iter().map(|gone| gone.pod.uid.as_str()).collect::<Vec<_>>(), ["a"]);
 }
 
-/// EVT-13: a disk that is full costs the memory and not the removal.
+/// EVT-13: on a full disk the record is lost, but the pod is removed.
 #[test]
-fn a_pod_goes_also_if_it_cannot_be_remembered() {
+fn a_pod_is_removed_even_if_it_cannot_be_recorded() {
     let disk = SimDisk::default();
     let mut ledger = open_well(&disk).ledger;
     let _ = commit(&mut ledger, UID, &evidence(0), 0);
@@ -95,8 +97,8 @@ fn events(numbers: std::ops::Range<u32>) -> Vec<Value> {
     numbers.map(|number| json!({"reason": "Killing", "count": number})).collect()
 }
 
-/// EVT-12: an agent that is killed leaves its events to the next one; after a reboot there are those of a minute ago, or all if
-/// it was stopped.
+/// EVT-12: a killed agent leaves its events to the next one; after a reboot there are those of a minute ago, or all if
+/// the agent was stopped.
 #[test]
 fn events_are_kept_for_the_next_agent() {
     let disk = SimDisk::default();
@@ -119,9 +121,10 @@ fn events_are_kept_for_the_next_agent() {
     assert_eq!(rebooted(), events(0..7), "after a stop and a reboot");
 }
 
-/// EVT-12: damaged events are set aside, and the older ones of the other disk are taken. Nothing happened: nothing is written.
+/// EVT-12: damaged events are set aside, and the older ones of the other disk are used. Without new events nothing is
+/// written.
 #[test]
-fn damaged_events_cost_nothing_else() {
+fn damaged_events_do_not_affect_anything_else() {
     let disk = SimDisk::default();
     let mut ledger = open_well(&disk).ledger;
     let _ = commit(&mut ledger, UID, &evidence(1), 0);

@@ -1,4 +1,4 @@
-//! What only a real file system can show: locks, permissions, links, a disk that is really full or read-only.
+//! What only a real file system can show: locks, permissions, links, full and read-only disks.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, sync::Arc};
 
@@ -18,19 +18,19 @@ fn open(root: &Path) -> Opened {
 }
 
 #[test]
-fn two_agents_cannot_have_one_ledger() {
+fn two_agents_cannot_open_one_ledger() {
     let directory = tempfile::tempdir().unwrap();
     let first = open(directory.path());
     let error = Ledger::open(settings(directory.path())).unwrap_err();
     assert_eq!(
         error.to_string(),
         format!(
-            "another keelet agent (pid {}) works with {}; two agents must not share a ledger",
+            "another keelet agent (pid {}) is using {}; two agents must not share a ledger",
             std::process::id(),
             directory.path().join("durable").display()
         )
     );
-    // Nor one that shares only one of the two directories.
+    // Nor an agent that shares only one of the two directories.
     let half = Settings { volatile_root: directory.path().join("elsewhere"), ..settings(directory.path()) };
     assert!(matches!(Ledger::open(half), Err(OpenError::Locked { .. })));
     let half = Settings { durable_root: directory.path().join("elsewhere"), ..settings(directory.path()) };
@@ -39,9 +39,9 @@ fn two_agents_cannot_have_one_ledger() {
     drop(open(directory.path()));
 }
 
-/// Who was just started by an agent that died has its lock for a moment, and the next agent waits for that.
+/// A child of an agent that died holds its lock for a moment, and the next agent waits for that.
 #[test]
-fn a_lock_that_is_let_go_soon_is_waited_for() {
+fn an_agent_waits_for_a_lock_that_is_released_soon() {
     let directory = tempfile::tempdir().unwrap();
     let first = open(directory.path());
     let holder = std::thread::spawn(move || {
@@ -65,10 +65,10 @@ fn a_ledger_may_move_to_the_thread_that_writes() {
     };
     let opened = std::thread::spawn(write).join().unwrap();
     let second = Ledger::open(settings(directory.path()));
-    assert!(matches!(second, Err(OpenError::Locked { .. })), "it is no longer locked: {second:?}");
+    assert!(matches!(second, Err(OpenError::Locked { .. })), "the lock was lost: {second:?}");
     drop(opened);
     let found = open(directory.path()).pods;
-    assert_eq!(found.len(), 1, "what the other thread wrote is not found");
+    assert_eq!(found.len(), 1, "the other thread's commit is missing");
     assert_eq!(found[0].evidence, evidence(1));
 }
 
@@ -132,7 +132,7 @@ fn a_removed_pod_does_not_come_back() {
     for tier in ["durable", "run"] {
         assert_eq!(fs::read_dir(directory.path().join(tier).join("pods")).unwrap().count(), 0);
     }
-    // A pod of the same UID starts anew.
+    // A pod with the same UID starts without evidence.
     let mut opened = open(directory.path());
     assert!(opened.pods.is_empty());
     let _ = opened.ledger.commit(&entry, at(0)).unwrap();
@@ -141,7 +141,7 @@ fn a_removed_pod_does_not_come_back() {
 }
 
 #[test]
-fn the_heartbeat_tells_how_long_nobody_was_there() {
+fn the_heartbeat_gives_the_length_of_the_agents_absence() {
     let directory = tempfile::tempdir().unwrap();
     let mut ledger = open(directory.path()).ledger;
     assert_eq!(ledger.absence(at(0)), None);
@@ -239,7 +239,7 @@ fn a_disk_that_is_really_full_keeps_the_old_file_and_recovers() {
 }
 
 #[test]
-fn a_disk_that_is_really_read_only_is_read_and_locked_and_lived_with() {
+fn a_disk_that_is_really_read_only_is_read_and_locked() {
     let Some(disk) = TinyDisk::mount() else { return skipped() };
     let elsewhere = tempfile::tempdir().unwrap();
     let settings = Settings::new(disk.path().join("ledger"), elsewhere.path(), BOOT);

@@ -94,7 +94,7 @@ pub(crate) fn open(disk: &SimDisk) -> Opened<SimDisk> {
     Ledger::open_on(disk.clone(), settings()).unwrap()
 }
 
-/// Opens a ledger in which nothing was lost.
+/// Opens a ledger without losses.
 pub(crate) fn open_well(disk: &SimDisk) -> Opened<SimDisk> {
     let opened = open(disk);
     assert!(opened.losses.is_empty(), "{:?}", opened.losses);
