@@ -18,7 +18,7 @@ use std::{
 use anyhow::{Context, Result, anyhow, bail};
 use keelet_agent::{clock::OsClock, doors::Clock};
 use keelet_runtime::runs_in;
-use keelet_shim::living::SANDBOXES;
+use keelet_shim::running::SANDBOXES;
 use rustix::{
     fs::{FlockOperation, flock},
     io::Errno,

@@ -1,8 +1,8 @@
 //! Files in directories that a hostile pod may write to.
 //!
-//! A pod with a volume on `/var/log` can put anything in the place of a log, of its directory and of the pod's directory: a link to
-//! a file of the node, a FIFO that blocks its reader. Whatever is opened here is found from a descriptor, without a link on the way,
-//! and is a regular file. The way to the directory above the pod's is the administrator's and may have links.
+//! A pod with a volume on `/var/log` can replace a log, its directory and the pod's directory by anything: a link to a file of the node, a
+//! FIFO that blocks its reader. Everything opened here is resolved from a descriptor without following links, and is a regular file. The
+//! path above the pod's directory belongs to the administrator and may have links.
 //!
 //! ```text
 //! /var/log/pods / ns_pod_uid / container / 0.log
@@ -19,7 +19,7 @@ use std::{
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, mkdirat, openat2};
 
-/// How many components at the end of a path have no link: the pod's directory, the container's, and the file.
+/// How many trailing components of a path must not be links: the pod's directory, the container's, and the file.
 const GUARDED: usize = 3;
 
 const RESOLVE: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
@@ -40,7 +40,7 @@ pub fn read(path: &Path) -> io::Result<File> {
     Directory::open(directory)?.read(name)
 }
 
-/// Opens a regular file for appending. Makes it, with its directories, if it is not there.
+/// Opens a regular file for appending. Creates it, with its directories, if it is missing.
 ///
 /// # Errors
 ///
@@ -53,10 +53,10 @@ pub fn append(path: &Path, mode: u32) -> io::Result<File> {
 
 fn parent(path: &Path) -> io::Result<(&Path, &OsStr)> {
     let whole = path.parent().zip(path.file_name());
-    whole.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path does not name a file"))
+    whole.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path has no file name"))
 }
 
-/// The part of a directory's path that is the administrator's, and the rest.
+/// The part of a directory's path that belongs to the administrator, and the rest.
 fn split(directory: &Path) -> (&Path, &Path) {
     let guarded = directory.components().rev().take(GUARDED - 1);
     let guarded = guarded.take_while(|part| matches!(part, Component::Normal(_))).count();
@@ -82,7 +82,7 @@ impl Directory {
         Ok(Self { descriptor: openat2(&trusted, rest, flags, Mode::empty(), RESOLVE)? })
     }
 
-    /// The same, and makes what is missing of the path, for all to read.
+    /// Opens a directory and creates missing components, readable for all.
     ///
     /// # Errors
     ///
@@ -115,7 +115,7 @@ impl Directory {
         self.file(name.as_ref(), OFlags::RDONLY, Mode::empty())
     }
 
-    /// Opens a new regular file for writing, in the place of one that is there. A link in its place is refused.
+    /// Creates or truncates a regular file for writing. A link in its place is an error.
     ///
     /// # Errors
     ///
@@ -126,31 +126,29 @@ impl Directory {
     }
 
     fn file(&self, name: &OsStr, flags: OFlags, mode: Mode) -> io::Result<File> {
-        // A FIFO that no process reads is an error then, and one that no process writes opens at once.
+        // Non-blocking: opening a FIFO without a reader fails, and one without a writer does not wait.
         let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let descriptor = openat2(&self.descriptor, name, flags, mode, RESOLVE)?;
         match FileType::from_raw_mode(fstat(&descriptor)?.st_mode) {
             FileType::RegularFile => Ok(File::from(descriptor)),
-            other => {
-                Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is not a regular file but a {other:?}")))
-            }
+            other => Err(io::Error::new(io::ErrorKind::InvalidInput, format!("not a regular file but a {other:?}"))),
         }
     }
 
-    /// What is there under a name, without following a link.
+    /// The metadata of a file, without following a link.
     ///
     /// # Errors
     ///
-    /// If nothing is.
+    /// If it is missing.
     pub fn stat(&self, name: impl AsRef<OsStr>) -> io::Result<Stat> {
         Ok(rustix::fs::statat(&self.descriptor, name.as_ref(), AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
-    /// The names in it that are text, in no order.
+    /// The names in it that are UTF-8, unordered.
     ///
     /// # Errors
     ///
-    /// If it cannot be read.
+    /// If the directory cannot be read.
     pub fn names(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in Dir::read_from(self.descriptor.as_fd())? {
@@ -164,11 +162,11 @@ impl Directory {
         Ok(names)
     }
 
-    /// Gives one of its files another name.
+    /// Renames one of its files.
     ///
     /// # Errors
     ///
-    /// If it cannot.
+    /// As for rename(2).
     pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         Ok(rustix::fs::renameat(&self.descriptor, from, &self.descriptor, to)?)
     }
@@ -177,7 +175,7 @@ impl Directory {
     ///
     /// # Errors
     ///
-    /// If it cannot.
+    /// As for unlink(2).
     pub fn remove(&self, name: &str) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(&self.descriptor, name, AtFlags::empty())?)
     }
@@ -195,7 +193,7 @@ mod tests {
 
     use super::*;
 
-    /// What a pod may have put where a log is expected; the path is that of the log.
+    /// What a pod may have put in the place of a log.
     const HOSTILE: [&str; 6] =
         ["link to a file", "dangling link", "FIFO", "directory", "linked directory", "linked pod"];
 
@@ -238,8 +236,8 @@ mod tests {
         found
     }
 
-    /// Runs what may block for ever on a thread of its own.
-    fn ends<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
+    /// Runs work that may block for ever on a thread of its own.
+    fn returns<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
         let (done, wait) = mpsc::sync_channel(1);
         std::thread::spawn(move || done.send(work()));
         wait.recv_timeout(Duration::from_secs(60)).unwrap_or_else(|_| panic!("{what}: blocks"))
@@ -256,7 +254,7 @@ mod tests {
             put(what, &pods, &outside);
             let before = contents(&outside);
             let log = pods.join("pod/main/0.log");
-            let opened = ends(what, {
+            let opened = returns(what, {
                 let log = log.clone();
                 move || (read(&log).err().map(|error| error.to_string()), append(&log, 0o640).is_ok())
             });
@@ -280,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_is_made_with_its_directories_and_the_way_there_may_have_links() {
+    fn a_log_is_created_with_its_directories_and_the_path_to_them_may_have_links() {
         let place = tempfile::tempdir().unwrap();
         fs::create_dir(place.path().join("disk")).unwrap();
         symlink("disk", place.path().join("log")).unwrap();
@@ -299,7 +297,7 @@ mod tests {
         let path = place.path().join("pod/main");
         fs::create_dir_all(&path).unwrap();
         let directory = Directory::open(&path).unwrap();
-        // The name leads elsewhere from now on; the descriptor does not.
+        // The path leads elsewhere from now on; the descriptor does not.
         fs::rename(&path, place.path().join("pod/kept")).unwrap();
         symlink("/nonexistent", &path).unwrap();
         directory.create("0.log.tmp", 0o600).unwrap().write_all(b"x").unwrap();

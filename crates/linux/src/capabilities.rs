@@ -1,7 +1,7 @@
-//! Linux capabilities: their names and numbers, which of them a container gets, and how a process takes them on.
+//! Linux capabilities: their names and numbers, which of them a container gets, and how a process gets them.
 //!
-//! Deciding is pure ([`effective_set`], [`cap_to`], [`to_oci`]). Acting is [`apply`] and [`become_user`], both for a
-//! process with a single thread, because capabilities and ids belong to a thread.
+//! [`effective_set`], [`cap_to`] and [`to_oci`] are pure. [`apply`] and [`become_user`] change the calling process, which must have a single
+//! thread, because capabilities and IDs belong to a thread.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,15 +11,15 @@ use oci_spec::runtime::{Capability, LinuxCapabilities, LinuxCapabilitiesBuilder}
 use rustix::io::Errno;
 use rustix::thread::{self, CapabilitySet};
 
-mod take_on;
+mod apply;
 
-pub use take_on::{apply, become_user};
+pub use apply::{apply, become_user};
 
-/// One capability, by its number. The order is the kernel's.
+/// A capability, by its number; ordered as in the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cap(u8);
 
-/// A name that is no capability.
+/// A name that is not a capability.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown capability {name:?}; known are {}, with or without CAP_, and ALL", known_names())]
 pub struct UnknownCapability {
@@ -27,12 +27,12 @@ pub struct UnknownCapability {
     pub name: String,
 }
 
-/// What remains of a wish after the node's own limit.
+/// The requested capabilities, split by the bounding set of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Granted {
-    /// Asked for, and the node has it.
+    /// Requested, and in the bounding set of the node.
     pub granted: BTreeSet<Cap>,
-    /// Asked for, but the node itself does not have it and cannot pass it on.
+    /// Requested, but not in the bounding set of the node, so that no process of the node can have it.
     pub left_out: BTreeSet<Cap>,
 }
 
@@ -45,7 +45,7 @@ macro_rules! capabilities {
             )*
         }
 
-        /// Names without prefix; the position is the number, which a test holds to be true.
+        /// Names without prefix; the position is the number (checked by a test).
         const NAMES: &[&str] = &[$(stringify!($name)),*];
     };
 }
@@ -62,8 +62,7 @@ capabilities! {
     40 CHECKPOINT_RESTORE
 }
 
-/// What a container has when nothing is added or dropped. The same set as containerd's, so that an image behaves the
-/// same on both.
+/// The capabilities of a container that adds and drops none. The same set as containerd's, so that an image behaves the same on both.
 pub const DEFAULT: [Cap; 14] = [
     Cap::CHOWN,
     Cap::DAC_OVERRIDE,
@@ -83,12 +82,12 @@ pub const DEFAULT: [Cap; 14] = [
 
 /// Which capabilities a container asks for, by CRI's rules.
 ///
-/// `ALL` is taken first, whatever its place: all are added, then all are dropped, then the named ones are added, then
-/// the named ones are dropped. So "drop ALL, add X" is X alone, and "add ALL, drop X" is everything but X. A
-/// privileged container has all, and its lists only have to be spelt right.
+/// `ALL` applies first, wherever it is listed: all are added, then all are dropped, then the named ones are added, then the named ones
+/// are dropped. So "drop ALL, add X" is X alone, and "add ALL, drop X" is everything but X. A privileged container has all; its lists are
+/// only validated.
 pub fn effective_set(add: &[String], drop: &[String], privileged: bool) -> Result<BTreeSet<Cap>, UnknownCapability> {
-    let add = Wish::read(add)?;
-    let drop = Wish::read(drop)?;
+    let add = Named::parse(add)?;
+    let drop = Named::parse(drop)?;
     if privileged {
         return Ok(Cap::all().collect());
     }
@@ -101,21 +100,21 @@ pub fn effective_set(add: &[String], drop: &[String], privileged: bool) -> Resul
     Ok(&set - &drop.named)
 }
 
-/// Splits a wish by what the node has itself: nobody can pass on what is outside its own bounding set.
+/// Splits requested capabilities by a bounding set: a process cannot give a child what is outside its own.
 pub fn cap_to(wanted: &BTreeSet<Cap>, bounding: &BTreeSet<Cap>) -> Granted {
     Granted { granted: wanted & bounding, left_out: wanted - bounding }
 }
 
-/// The bounding set of this process, which is the limit for everything it starts.
+/// The bounding set of this process, which limits all its descendants.
 pub fn node_bounding() -> io::Result<BTreeSet<Cap>> {
     bounding_mask().map(from_mask)
 }
 
 /// A container's capabilities in OCI form.
 ///
-/// Bounding, effective and permitted are `set`. Ambient is what of `ambient` is in `set`. Inheritable is the ambient set
-/// and nothing more: the kernel raises no ambient capability that is not inheritable, and any further inheritable one
-/// would be regained through file capabilities by a process that had dropped it.
+/// Bounding, effective and permitted are `set`. Ambient is the intersection of `ambient` and `set`. Inheritable equals ambient: the kernel
+/// raises no ambient capability that is not inheritable, and a process that dropped any other inheritable one could regain it through
+/// file capabilities.
 pub fn to_oci(set: &BTreeSet<Cap>, ambient: &BTreeSet<Cap>) -> LinuxCapabilities {
     let ambient = set & ambient;
     let oci =
@@ -130,8 +129,8 @@ pub fn to_oci(set: &BTreeSet<Cap>, ambient: &BTreeSet<Cap>) -> LinuxCapabilities
         .unwrap_or_default()
 }
 
-/// A list of names as CRI has it.
-struct Wish {
+/// A list of names as in CRI.
+struct Named {
     all: bool,
     named: BTreeSet<Cap>,
 }
@@ -151,11 +150,11 @@ impl Cap {
 
     /// The name without its prefix, as CRI and pod manifests write it.
     pub fn short_name(self) -> &'static str {
-        // A `Cap` is only ever made from an entry of the table.
+        // Every `Cap` comes from an entry of the table.
         NAMES.get(usize::from(self.0)).copied().unwrap_or("?")
     }
 
-    /// Reads a name in any case, with or without `CAP_`.
+    /// Parses a name in any case, with or without `CAP_`.
     pub fn parse(name: &str) -> Result<Cap, UnknownCapability> {
         let upper = name.trim().to_ascii_uppercase();
         let short = upper.strip_prefix("CAP_").unwrap_or(&upper);
@@ -183,10 +182,10 @@ impl fmt::Debug for Cap {
     }
 }
 
-// === impl Wish ===
+// === impl Named ===
 
-impl Wish {
-    fn read(names: &[String]) -> Result<Self, UnknownCapability> {
+impl Named {
+    fn parse(names: &[String]) -> Result<Self, UnknownCapability> {
         let is_all = |name: &&String| {
             let name = name.trim();
             name.eq_ignore_ascii_case("ALL") || name.eq_ignore_ascii_case("CAP_ALL")
@@ -204,16 +203,16 @@ fn from_mask(mask: u64) -> BTreeSet<Cap> {
     Cap::all().filter(|cap| mask & cap.bit() != 0).collect()
 }
 
-/// The bounding set as the kernel tells it, including capabilities that are newer than this table.
+/// The bounding set of the calling thread, including capabilities that are newer than this table.
 ///
-/// Not read from `/proc`: inside a container that directory belongs to the container, and may lie.
+/// Not read from `/proc`: inside a container the image controls that directory.
 fn bounding_mask() -> io::Result<u64> {
     let mut mask = 0;
     for bit in (0..u64::BITS).map(|shift| 1 << shift) {
         match thread::capability_is_in_bounding_set(CapabilitySet::from_bits_retain(bit)) {
             Ok(true) => mask |= bit,
             Ok(false) => {}
-            // Above the last one that the kernel knows.
+            // Above the last capability of this kernel.
             Err(Errno::INVAL) => break,
             Err(error) => return Err(error.into()),
         }

@@ -1,6 +1,6 @@
-//! Cgroups, both generations: finding them, joining them, reading them, removing them.
+//! Cgroups of both versions: finding, joining, reading and removing them.
 //!
-//! libcontainer makes a container's cgroups and sets their limits. What happens to them afterwards is done here.
+//! libcontainer creates a container's cgroups and sets their limits; all that follows is done here.
 
 use std::{
     collections::BTreeMap,
@@ -14,13 +14,13 @@ mod kill;
 /// Where cgroups are mounted on this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mounts {
-    /// One hierarchy for each controller, by the controller's name.
+    /// cgroup v1: one hierarchy per controller, by the controller's name.
     V1(BTreeMap<String, PathBuf>),
-    /// One for all.
+    /// cgroup v2: one hierarchy for all controllers.
     V2(PathBuf),
 }
 
-/// The controllers of the first generation that libcontainer knows, so that every container has a cgroup in each.
+/// The v1 controllers that libcontainer knows: every container has a cgroup in each.
 pub const CONTROLLERS: [&str; 12] = [
     "blkio",
     "cpu",
@@ -36,20 +36,20 @@ pub const CONTROLLERS: [&str; 12] = [
     "pids",
 ];
 
-/// How long processes may take to be gone after they were killed: the kernel's time to close files and free memory.
-const CLEARED_WITHIN: Duration = Duration::from_secs(10);
-const CLEARED_AGAIN: Duration = Duration::from_millis(10);
-/// Whoever writes it means itself.
+/// How long killed processes may take to disappear: the kernel closes their files and frees their memory first.
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(10);
+const REMOVAL_RETRY: Duration = Duration::from_millis(10);
+/// In `cgroup.procs`: the process that writes it.
 pub const SELF: i32 = 0;
-/// The name here of the second generation where it is mounted beside the first.
+/// The name here of the v2 hierarchy where it is mounted beside v1.
 const UNIFIED: &str = "unified";
-/// The way to them that everybody takes.
+/// Where systemd and every distribution mount them.
 const ROOT: &str = "/sys/fs/cgroup";
 
 // === impl Mounts ===
 
 impl Mounts {
-    /// What this node has.
+    /// Finds the mounts of this node.
     pub fn find() -> io::Result<Self> {
         Self::parse(&fs::read_to_string("/proc/self/mountinfo")?).ok_or_else(|| {
             io::Error::new(io::ErrorKind::NotFound, format!("no cgroup file system is mounted below {ROOT}"))
@@ -66,7 +66,7 @@ impl Mounts {
             let (kind, options) = (back.next(), back.nth(1).unwrap_or_default());
             match kind {
                 Some("cgroup2") if point == ROOT => unified = Some(PathBuf::from(point)),
-                // Beside the others it has no controllers, but processes are somewhere in it too.
+                // Beside v1 it has no controllers, but every process is in one of its cgroups.
                 Some("cgroup2") => {
                     controllers.insert(UNIFIED.to_owned(), PathBuf::from(point));
                 }
@@ -86,7 +86,7 @@ impl Mounts {
         }
     }
 
-    /// The directories of a cgroup, each once.
+    /// The directories of a cgroup in all hierarchies, without duplicates.
     pub fn directories(&self, cgroup: &str) -> Vec<PathBuf> {
         let below = cgroup.trim_start_matches('/');
         match self {
@@ -100,7 +100,7 @@ impl Mounts {
         }
     }
 
-    /// The directory of a cgroup where this controller's files are.
+    /// The directory of a cgroup that has this controller's files.
     pub fn directory(&self, controller: &str, cgroup: &str) -> Option<PathBuf> {
         let below = cgroup.trim_start_matches('/');
         match self {
@@ -109,7 +109,7 @@ impl Mounts {
         }
     }
 
-    /// Whether this node has such a controller.
+    /// Whether this node has the controller.
     pub fn has(&self, controller: &str) -> bool {
         match self {
             Self::V1(controllers) => controllers.contains_key(controller),
@@ -118,10 +118,10 @@ impl Mounts {
         }
     }
 
-    /// Moves the calling process into a cgroup that exists. In one hierarchy it goes to a part of it, if one is named, which
-    /// holds the processes together that it starts.
+    /// Moves the calling process into an existing cgroup, and in one hierarchy into the child cgroup `part`, so that the process can be
+    /// killed together with its descendants.
     pub fn join(&self, cgroup: &str, part: Option<&str>) -> io::Result<()> {
-        // Where there is one hierarchy for all, a container may have made cgroups below its own, and nobody can join that then.
+        // On v2 a container may have created cgroups below its own; then no process can join the container's own cgroup.
         if let (Self::V2(_), Some(part)) = (self, part) {
             return self.join_part(cgroup, part);
         }
@@ -131,13 +131,13 @@ impl Mounts {
         part.map_or(Ok(()), |part| self.join_part(cgroup, part))
     }
 
-    /// Makes the directories of a cgroup where each controller has its own.
-    pub fn make(&self, cgroup: &str) -> io::Result<()> {
+    /// Creates the directories of a cgroup on v1.
+    pub fn create(&self, cgroup: &str) -> io::Result<()> {
         let Self::V1(_) = self else { return Ok(()) };
         self.directories(cgroup).iter().try_for_each(fs::create_dir_all)
     }
 
-    /// Moves a process into a cgroup in those hierarchies that libcontainer knows nothing of, so that a container is in its own in
+    /// Moves a process into a cgroup in the hierarchies that libcontainer does not know, so that a container is in its own cgroup in
     /// each.
     pub fn join_others(&self, cgroup: &str, pid: i32) -> io::Result<()> {
         self.others(cgroup).iter().try_for_each(|directory| join_at(directory, pid))
@@ -154,25 +154,25 @@ impl Mounts {
         others.map(|(_, point)| point.join(cgroup.trim_start_matches('/'))).collect()
     }
 
-    /// Makes a cgroup below another, just to hold processes together, and moves the calling process into it. One hierarchy is enough.
+    /// Creates a child cgroup and moves the calling process into it. One hierarchy is enough to find and kill the processes.
     fn join_part(&self, cgroup: &str, part: &str) -> io::Result<()> {
-        let Some(directory) = self.holder(cgroup) else { return Ok(()) };
+        let Some(directory) = self.tracking(cgroup) else { return Ok(()) };
         let part = directory.join(part);
         fs::create_dir_all(&part)?;
         join_at(&part, SELF)
     }
 
-    /// The hierarchy that parts are made in. They take no resources away: the limits of those above hold. What can be frozen can be
-    /// killed without a race, so that one comes first.
-    fn holder(&self, cgroup: &str) -> Option<PathBuf> {
-        let usual = ["freezer", "pids", "devices", "memory", "cpu"].into_iter();
-        usual.filter_map(|controller| self.directory(controller, cgroup)).find(|directory| directory.is_dir())
+    /// The directory of a cgroup in the hierarchy that child cgroups are created in. They set no limits; those of the parent apply. The
+    /// freezer comes first, because processes that are frozen can be killed without a race.
+    fn tracking(&self, cgroup: &str) -> Option<PathBuf> {
+        let preferred = ["freezer", "pids", "devices", "memory", "cpu"].into_iter();
+        preferred.filter_map(|controller| self.directory(controller, cgroup)).find(|directory| directory.is_dir())
     }
 
-    /// The processes of a cgroup and of those below it.
+    /// The PIDs in a cgroup and its descendants.
     pub fn processes(&self, cgroup: &str) -> Vec<u32> {
         let mut found = Vec::new();
-        if let Some(directory) = self.holder(cgroup) {
+        if let Some(directory) = self.tracking(cgroup) {
             collect(&directory, &mut found);
         }
         found.sort_unstable();
@@ -180,28 +180,28 @@ impl Mounts {
         found
     }
 
-    /// Removes a cgroup and those below it. It must be empty; one that is not there is fine.
+    /// Removes a cgroup and its descendants, which must have no processes. A missing cgroup is not an error.
     pub fn remove(&self, cgroup: &str) -> io::Result<()> {
         if cgroup.trim_matches('/').is_empty() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the root of all cgroups is not removed"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the root cgroup cannot be removed"));
         }
         self.directories(cgroup).iter().try_for_each(|directory| remove(directory))
     }
 
-    /// Removes a cgroup with all that runs in it. What is killed is still there for a moment, so this may wait.
+    /// Kills all processes of a cgroup and removes it. Blocks until the killed processes have disappeared.
     pub fn clear(&self, cgroup: &str) -> io::Result<()> {
-        let mut tries = CLEARED_WITHIN.as_millis() / CLEARED_AGAIN.as_millis();
+        let mut retries = REMOVAL_TIMEOUT.as_millis() / REMOVAL_RETRY.as_millis();
         loop {
             self.kill(cgroup);
             match self.remove(cgroup) {
-                Err(error) if error.kind() == io::ErrorKind::ResourceBusy && tries > 0 => tries -= 1,
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy && retries > 0 => retries -= 1,
                 removed => return removed,
             }
-            std::thread::sleep(CLEARED_AGAIN);
+            std::thread::sleep(REMOVAL_RETRY);
         }
     }
 
-    /// Makes a cgroup that has these controllers, if it is not there, and writes into its files: controller, name, text.
+    /// Creates a cgroup with these controllers if it is missing, and writes its files: controller, name, text.
     pub fn limit(&self, cgroup: &str, files: &[(&str, String, String)]) -> io::Result<()> {
         let at = |path: &Path| {
             let path = path.display().to_string();
@@ -213,12 +213,12 @@ impl Mounts {
             })?;
             fs::create_dir_all(&directory).map_err(at(&directory))?;
             if let Self::V2(point) = self {
-                // A cgroup has a controller where all above hand it down.
-                let mut above = point.clone();
+                // A cgroup has a controller only if every ancestor delegates it.
+                let mut ancestor = point.clone();
                 for part in cgroup.trim_matches('/').split('/') {
-                    let control = above.join("cgroup.subtree_control");
+                    let control = ancestor.join("cgroup.subtree_control");
                     fs::write(&control, format!("+{controller}")).map_err(at(&control))?;
-                    above.push(part);
+                    ancestor.push(part);
                 }
             }
             let file = directory.join(name);
@@ -227,7 +227,7 @@ impl Mounts {
         Ok(())
     }
 
-    /// How often the kernel killed something in a cgroup for its memory.
+    /// How many processes of a cgroup the OOM killer has killed.
     pub fn oom_kills(&self, cgroup: &str) -> u64 {
         let Some(directory) = self.directory("memory", cgroup) else { return 0 };
         let file = match self {
@@ -238,33 +238,36 @@ impl Mounts {
     }
 }
 
-/// The number behind a name, in a file of lines `name number`.
+/// The value of a key in a flat keyed file: lines of `key value`.
 pub fn field(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
 }
 
 fn join_at(directory: &Path, pid: i32) -> io::Result<()> {
     fs::write(directory.join("cgroup.procs"), pid.to_string()).map_err(|error| {
-        io::Error::new(error.kind(), format!("cannot join the cgroup {}: {error}", directory.display()))
+        io::Error::new(
+            error.kind(),
+            format!("cannot move process {pid} to the cgroup {}: {error}", directory.display()),
+        )
     })
 }
 
 fn collect(directory: &Path, found: &mut Vec<u32>) {
     let text = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
     found.extend(text.lines().filter_map(|line| line.parse::<u32>().ok()));
-    for below in below(directory) {
-        collect(&below, found);
+    for child in children(directory) {
+        collect(&child, found);
     }
 }
 
-fn below(directory: &Path) -> Vec<PathBuf> {
+fn children(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()).collect()
 }
 
 fn remove(directory: &Path) -> io::Result<()> {
-    for below in below(directory) {
-        remove(&below)?;
+    for child in children(directory) {
+        remove(&child)?;
     }
     match fs::remove_dir(directory) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {

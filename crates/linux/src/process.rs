@@ -1,6 +1,6 @@
-//! Small things that a forked process does.
+//! Forking, reaping, and what a process inherits from its parent.
 
-use std::{fs, io};
+use std::io;
 
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use rustix::{
@@ -8,60 +8,28 @@ use rustix::{
     process::{WaitOptions, umask, wait},
 };
 
-/// How the killer of processes is told to spare a shim and what holds the pod together, as far as that is allowed.
-pub const OOM_SCORE: i32 = -998;
-const OOM_SCORE_FILE: &str = "/proc/self/oom_score_adj";
+use crate::sys;
 
-/// What everybody else's containers start with.
-const USUAL_UMASK: u32 = 0o022;
+/// What other container runtimes start containers with.
+const DEFAULT_UMASK: u32 = 0o022;
 
-/// Lets go of what a container must not inherit: signals that are blocked or ignored, the mask for new files, and keys.
+/// Forks a process that runs `child` and exits with its code. The answer is the PID of that process.
 ///
-/// The shim blocks some signals, Rust ignores SIGPIPE, and whoever started the server may have ignored more. The kernel's keys of a
-/// session are the node's, and anybody in the session may read them.
-pub fn start_afresh() -> io::Result<()> {
-    // The kernel's own structure: handler, flags, restorer, mask. All zero is the usual action.
-    const USUAL: [u64; 4] = [0; 4];
-    for signal in 1..=64 {
-        // The C library would refuse those that it keeps for itself; and two cannot be changed, which is as good.
-        #[expect(unsafe_code, reason = "the usual action runs no code of ours")]
-        unsafe {
-            libc::syscall(libc::SYS_rt_sigaction, signal, USUAL.as_ptr(), std::ptr::null::<u64>(), size_of::<u64>());
+/// # Errors
+///
+/// When the kernel refuses, or when this process has more than one thread: the child would have only one, and could wait for ever for a
+/// lock that another thread held.
+pub fn fork(child: impl FnOnce() -> i32) -> io::Result<u32> {
+    match sys::process::fork()? {
+        Some(pid) => Ok(pid),
+        None => {
+            let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child)).unwrap_or(101);
+            sys::process::exit(code)
         }
     }
-    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
-    umask(Mode::from_raw_mode(USUAL_UMASK));
-    const JOIN_SESSION_KEYRING: libc::c_long = 1;
-    #[expect(unsafe_code, reason = "no name is given, so the kernel reads nothing")]
-    let joined = unsafe { libc::syscall(libc::SYS_keyctl, JOIN_SESSION_KEYRING, std::ptr::null::<u8>()) };
-    match io::Error::last_os_error() {
-        // A kernel without keys has none to share.
-        error if joined < 0 && error.raw_os_error() != Some(libc::ENOSYS) => {
-            Err(io::Error::new(error.kind(), format!("no keyring for a new session: {error}")))
-        }
-        _ => Ok(()),
-    }
 }
 
-/// Who is killed first when memory is short. Root without CAP_SYS_RESOURCE may only raise its own, so what cannot be
-/// lowered stays as it is.
-pub fn set_oom_score(score: i32) -> io::Result<()> {
-    match fs::write(OOM_SCORE_FILE, score.to_string()) {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
-        other => other,
-    }
-}
-
-/// Why a process of ours cannot be spared when memory is short; none if it can. What it takes is not one's own to know: in
-/// a user namespace everybody has the capability, and it counts for nothing. So it is tried, and taken back.
-pub fn not_spared() -> Option<io::Error> {
-    let before = fs::read_to_string(OOM_SCORE_FILE).ok()?;
-    let tried = fs::write(OOM_SCORE_FILE, OOM_SCORE.to_string());
-    let restored = fs::write(OOM_SCORE_FILE, before.trim());
-    tried.and(restored).err()
-}
-
-/// A child that has ended, and its wait status.
+/// A child that has exited, and its wait status; none if no child has exited that was not reaped before.
 pub fn reap() -> Option<(u32, i32)> {
     loop {
         match wait(WaitOptions::NOHANG) {
@@ -72,24 +40,36 @@ pub fn reap() -> Option<(u32, i32)> {
     }
 }
 
-/// Forks. Only for a process with one thread: the child may then do whatever the parent could.
+/// Resets what a container must not inherit: ignored and blocked signals, the umask, and the session keyring.
 ///
-/// `child` must not return; if it does the process ends with its code.
-pub fn fork(child: impl FnOnce() -> i32) -> io::Result<u32> {
-    #[expect(unsafe_code, reason = "the shim has one thread, so the child is as whole as the parent")]
-    match unsafe { nix::unistd::fork() }? {
-        nix::unistd::ForkResult::Parent { child } => Ok(child.as_raw().unsigned_abs()),
-        nix::unistd::ForkResult::Child => {
-            let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child)).unwrap_or(101);
-            exit(code)
-        }
-    }
+/// The shim blocks some signals, Rust ignores SIGPIPE, and the parent of the agent may have ignored more. The keys of a session are the
+/// node's, and every process in the session may read them.
+pub fn reset_inherited_state() -> io::Result<()> {
+    sys::process::reset_signal_actions();
+    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
+    umask(Mode::from_raw_mode(DEFAULT_UMASK));
+    sys::process::new_session_keyring()
+        .map_err(|error| io::Error::new(error.kind(), format!("cannot join a new session keyring: {error}")))
 }
 
-/// Ends this process without running anything on the way out: that is its parent's business.
-pub fn exit(code: i32) -> ! {
-    #[expect(unsafe_code, reason = "_exit runs no code of ours")]
-    unsafe {
-        libc::_exit(code)
+/// Marks every descriptor after standard error to be closed when the process executes a program.
+pub fn close_on_exec_after_stderr() {
+    sys::process::close_on_exec_after_stderr();
+}
+
+/// Closes every descriptor and waits to be killed. Children, and orphans that this process inherits, are reaped by the kernel.
+pub fn close_all_and_wait() -> ! {
+    sys::process::close_all_and_wait()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fork;
+
+    /// The test harness runs tests on threads.
+    #[test]
+    fn a_process_with_threads_is_not_forked() {
+        let error = std::thread::spawn(|| fork(|| 0)).join().expect("no panic").expect_err("this process has threads");
+        assert!(error.to_string().contains("several threads"), "{error}");
     }
 }

@@ -1,17 +1,16 @@
-//! User namespaces: users of a pod that are nobody on the node.
+//! User namespaces: IDs inside that have no privileges on the node.
 //!
-//! A pod's holder makes one ([`make`]) and enters it; containers and commands join it there. Files keep the owners they
-//! have on disk: what a container sees of them goes through mounts that translate ([`translated`]).
+//! The pause process of a pod creates one ([`create`]) and enters it; containers and commands join it there. Files keep the owners they
+//! have on disk: a container sees them through mounts that map owners ([`mapped`]).
 
 use std::{
-    fs,
-    fs::File,
+    fs::{self, File},
     io::{self, Read, Write},
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::net::UnixStream,
     },
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use nix::{
@@ -25,107 +24,130 @@ use rustix::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{mount, process::fork};
+use crate::{kernel, mount, process::fork};
 
-/// Who the users of a pod are on the node: they count from zero, their ranges start elsewhere.
+/// The first Linux that takes ID-mapped detached mounts as layers of an overlay.
+const FIRST_LINUX: (u32, u32) = (6, 15);
+
+/// How the IDs of a user namespace are mapped: from 0 on, to these ranges of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Users {
-    /// Users.
+    /// User IDs.
     pub uids: IdRange,
-    /// Groups.
+    /// Group IDs.
     pub gids: IdRange,
 }
 
 /// IDs of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdRange {
-    /// What is zero in the pod.
+    /// The ID that 0 is mapped to.
     pub first: u32,
-    /// How many there are.
+    /// How many IDs are mapped.
     pub length: u32,
 }
 
-/// The first Linux that takes translated trees as layers of an overlay without a place for them in between.
-const FIRST_LINUX: (u32, u32) = (6, 15);
+/// Why a user namespace was not created.
+#[derive(Debug, thiserror::Error)]
+pub enum CreateError {
+    /// The process that is to create it cannot be forked, or exited early.
+    #[error("cannot create a user namespace: no process to create it: {0}")]
+    Process(#[source] io::Error),
+    /// The kernel refuses the namespace.
+    #[error("cannot create a user namespace: {0}")]
+    Unshare(#[source] io::Error),
+    /// The kernel refuses a mapping.
+    #[error("cannot create a user namespace: cannot write {mapping:?} to {}: {source}", path.display())]
+    Mapping {
+        /// `uid_map` or `gid_map`.
+        path: PathBuf,
+        /// What was written to it.
+        mapping: String,
+        /// What the kernel answered.
+        source: io::Error,
+    },
+    /// The namespace cannot be opened.
+    #[error("cannot create a user namespace: cannot open {}: {source}", path.display())]
+    Open {
+        /// The namespace.
+        path: PathBuf,
+        /// What the kernel answered.
+        source: io::Error,
+    },
+}
 
-/// Why pods cannot have users of their own on this kernel; none if they can.
-pub fn missing() -> Option<String> {
-    let release = rustix::system::uname().release().to_string_lossy().into_owned();
-    if !is_new_enough(&release) {
+/// Why pods cannot have a user namespace on this kernel; none if they can.
+pub fn unsupported() -> Option<String> {
+    if kernel::version().is_none_or(|version| version < FIRST_LINUX) {
         let (major, minor) = FIRST_LINUX;
-        return Some(format!("user namespaces need Linux {major}.{minor}, this is {release}"));
+        return Some(format!("user namespaces need Linux {major}.{minor}, this is {}", kernel::release()));
     }
     let most = fs::read_to_string("/proc/sys/user/max_user_namespaces").unwrap_or_default();
     match (most.trim(), Path::new("/proc/self/ns/user").exists()) {
         (_, false) => Some("this kernel has no user namespaces".to_owned()),
-        ("0", _) => Some("user namespaces are switched off by user.max_user_namespaces".to_owned()),
+        ("0", _) => Some("user namespaces are disabled by the sysctl user.max_user_namespaces".to_owned()),
         _ => None,
     }
 }
 
-fn is_new_enough(release: &str) -> bool {
-    let mut numbers = release.split(|letter: char| !letter.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
-    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= FIRST_LINUX
-}
-
-/// A directory or file as a mount of its own, in no place yet, where everybody is who he is in that user namespace:
-/// what belongs to root on disk belongs to its root.
-pub fn translated(path: &Path, users: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+/// A directory or file as a detached mount whose owners are mapped by a user namespace: files of root on disk belong to its root.
+pub fn mapped(path: &Path, user_namespace: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let tree = mount::detached(path, false)?;
-    translate(tree.as_fd(), users)?;
+    map_owners(tree.as_fd(), user_namespace)?;
     Ok(tree)
 }
 
-/// The same for a tree that is open already: its top, not what is mounted below.
-pub fn translate(tree: BorrowedFd<'_>, users: BorrowedFd<'_>) -> io::Result<()> {
-    mount::set_users(tree, users).map_err(|error| match error.raw_os_error() {
+/// Maps the owners of a detached mount, not those of mounts below it.
+pub fn map_owners(tree: BorrowedFd<'_>, user_namespace: BorrowedFd<'_>) -> io::Result<()> {
+    mount::map_owners(tree, user_namespace).map_err(|error| match error.raw_os_error() {
         Some(libc::EINVAL) => io::Error::new(
             io::ErrorKind::Unsupported,
-            "its file system cannot be used with a user namespace (no idmapped mounts)",
+            "its file system does not support user namespaces (no ID-mapped mounts)",
         ),
         _ => error,
     })
 }
 
-/// Makes a user namespace. Only for a process with one thread.
-pub fn make(users: &Users) -> Result<OwnedFd, String> {
-    let fail = |error: io::Error| format!("cannot make a user namespace: {error}");
-    let (mut ours, mut theirs) = UnixStream::pair().map_err(fail)?;
-    // Only somebody outside may say who is who inside. So a child makes it, and goes when that is done.
+/// Creates a user namespace. Only for a process with a single thread.
+pub fn create(users: &Users) -> Result<OwnedFd, CreateError> {
+    let (mut ours, mut theirs) = UnixStream::pair().map_err(CreateError::Process)?;
+    // Only a process outside the namespace may write its mappings. So a child creates it, and exits when they are written.
     let child = fork(|| {
-        let made = unshare(CloneFlags::CLONE_NEWUSER).err().map_or(0, |error| error as i32);
-        let told = theirs.write_all(&made.to_ne_bytes());
-        let _ = told.and_then(|()| theirs.read(&mut [0]));
+        let created = unshare(CloneFlags::CLONE_NEWUSER).err().map_or(0, |error| error as i32);
+        let reported = theirs.write_all(&created.to_ne_bytes());
+        let _ = reported.and_then(|()| theirs.read(&mut [0]));
         0
     })
-    .map_err(fail)?;
-    let found = describe(child, &mut ours, users).map_err(fail);
+    .map_err(CreateError::Process)?;
+    let opened = write_mappings(child, &mut ours, users);
     let _ = ours.shutdown(std::net::Shutdown::Both);
     let _ = waitpid(Pid::from_raw(child.cast_signed()), None);
-    found
+    opened
 }
 
-fn describe(child: u32, told: &mut UnixStream, users: &Users) -> io::Result<OwnedFd> {
-    let mut made = [0; size_of::<i32>()];
-    told.read_exact(&mut made)?;
-    match i32::from_ne_bytes(made) {
+fn write_mappings(child: u32, report: &mut UnixStream, users: &Users) -> Result<OwnedFd, CreateError> {
+    let mut created = [0; size_of::<i32>()];
+    report.read_exact(&mut created).map_err(CreateError::Process)?;
+    match i32::from_ne_bytes(created) {
         0 => {}
-        error => return Err(io::Error::from_raw_os_error(error)),
+        errno => return Err(CreateError::Unshare(io::Error::from_raw_os_error(errno))),
     }
+    let process = Path::new("/proc").join(child.to_string());
     for (file, IdRange { first, length }) in [("uid_map", users.uids), ("gid_map", users.gids)] {
-        fs::write(format!("/proc/{child}/{file}"), format!("0 {first} {length}\n"))
-            .map_err(|error| io::Error::new(error.kind(), format!("{file} 0 {first} {length}: {error}")))?;
+        let (path, mapping) = (process.join(file), format!("0 {first} {length}"));
+        fs::write(&path, format!("{mapping}\n")).map_err(|source| CreateError::Mapping { path, mapping, source })?;
     }
-    Ok(File::open(format!("/proc/{child}/ns/user"))?.into())
+    let path = process.join("ns/user");
+    Ok(File::open(&path).map_err(|source| CreateError::Open { path, source })?.into())
 }
 
-/// Enters a user namespace as its root. Only for a process with one thread.
-pub fn enter(users: BorrowedFd<'_>) -> io::Result<()> {
-    setns(users, CloneFlags::CLONE_NEWUSER)?;
+/// Enters a user namespace as its root. Only for a process with a single thread.
+pub fn enter(user_namespace: BorrowedFd<'_>) -> io::Result<()> {
+    setns(user_namespace, CloneFlags::CLONE_NEWUSER)?;
     become_root()
 }
 
-/// In a user namespace that was just entered: until then this process is still the node's root, who is nobody in there.
+/// Becomes root of the user namespace that this process has just entered. Until then it has the node's root ID, which is not mapped.
 pub fn become_root() -> io::Result<()> {
     thread::set_thread_groups(&[])?;
     thread::set_thread_res_gid(Gid::ROOT, Gid::ROOT, Gid::ROOT)?;
@@ -135,28 +157,13 @@ pub fn become_root() -> io::Result<()> {
 // === impl IdRange ===
 
 impl IdRange {
-    /// Whether the pod has such an ID.
+    /// Whether an ID of the namespace is mapped.
     pub fn has(self, inside: u32) -> bool {
         inside < self.length
     }
 
-    /// What an ID of the pod is on the node. Ranges end before the numbers do, so this is always one.
+    /// The node's ID for an ID of the namespace. Ranges end below the largest ID, so this does not overflow.
     pub fn on_node(self, inside: u32) -> u32 {
         self.first.saturating_add(inside)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_new_enough;
-
-    #[test]
-    fn releases_are_compared_by_their_numbers() {
-        for (release, enough) in [("6.15.0", true), ("6.18.44-fc", true), ("10.0", true), ("7", true)] {
-            assert_eq!(is_new_enough(release), enough, "{release}");
-        }
-        for release in ["6.14.9-generic", "6.9", "5.19.0", "6", "", "linux"] {
-            assert!(!is_new_enough(release), "{release}");
-        }
     }
 }

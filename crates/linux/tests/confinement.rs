@@ -1,8 +1,8 @@
 //! Confinement against the real kernel: filters are loaded, users changed, device rules attached.
 //!
-//! None of that can be undone, and none of it is allowed in a process with threads. So this test has no harness: each
-//! case starts the test binary once more, as a process with a role to play (`confinement as ROLE ARGS`), and looks at what
-//! that process prints and how it ends. What the machine cannot show is printed as skipped.
+//! None of that can be undone, and none of it is allowed in a process with threads. So this test has no harness: each case starts the test
+//! binary once more in a role (`confinement as ROLE ARGS`) and checks the output and exit status of that process. Cases that this machine
+//! cannot run are printed as skipped.
 
 #![expect(clippy::print_stdout, reason = "the output of a test")]
 #![expect(clippy::disallowed_methods, reason = "a test waits for the processes it starts")]
@@ -20,7 +20,7 @@ mod devices;
 #[path = "confinement/seccomp.rs"]
 mod seccomp;
 
-/// How a case ends that does not fail.
+/// The outcome of a case that does not fail.
 enum Shown {
     Yes,
     Skipped(String),
@@ -56,7 +56,7 @@ fn run(case: fn() -> Shown) -> Ended {
     match panic::catch_unwind(case) {
         Ok(Shown::Yes) => Ended::Passed,
         Ok(Shown::Skipped(reason)) => Ended::Skipped(reason),
-        // The panic has said why.
+        // The panic has printed the reason.
         Err(_) => Ended::Failed(String::new()),
     }
 }
@@ -66,16 +66,16 @@ fn play(role: &str, args: &[String]) {
     assert!(known, "no role {role:?}");
 }
 
-/// Starts a process that plays a role, and waits for its end.
+/// Starts a process in a role, and waits for its exit.
 fn child(role: &str, args: &[&str]) -> Output {
     Command::new(env::current_exe().unwrap()).arg("as").arg(role).args(args).output().unwrap()
 }
 
-/// What such a process prints, if it ends well.
-fn told_by(role: &str, args: &[&str]) -> String {
+/// The output of such a process, which must succeed.
+fn output_of(role: &str, args: &[&str]) -> String {
     let output = child(role, args);
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{role} {args:?} ended with {}: {out}{err}", output.status);
+    assert!(output.status.success(), "{role} {args:?} failed with {}: {out}{err}", output.status);
     out.into_owned()
 }
 

@@ -13,7 +13,7 @@ use std::{
 };
 
 use keelet_cri::v1::{self, ContainerState};
-use keelet_linux::pidfd::{self, ProcessRef};
+use keelet_linux::{ProcessRef, pidfd};
 use keelet_shim::protocol::{self, Exit, STATE, State};
 use tokio::sync::watch;
 

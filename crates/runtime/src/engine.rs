@@ -13,8 +13,8 @@ use futures::StreamExt;
 use keelet_cri::{Runtime, Server};
 use keelet_linux::cgroup::Mounts;
 use keelet_shim::{
-    living::{Living, living},
     protocol::CONTAINERS,
+    running::{RunningShim, running_shims},
 };
 use tokio::task::{JoinHandle, JoinSet};
 use tonic::Status;
@@ -145,7 +145,7 @@ impl Engine {
             _beside: beside,
             settings,
         };
-        if let Some(error) = keelet_linux::process::not_spared() {
+        if let Some(error) = keelet_linux::oom::cannot_lower_score() {
             tracing::info!(
                 %error,
                 "oom_score_adj cannot be lowered here, which takes CAP_SYS_RESOURCE: shims and containers have a higher one than they should"
@@ -179,7 +179,7 @@ impl Engine {
 
     /// Everything that an earlier server left: sandboxes it finished are kept, others removed. What belongs to the shims of others
     /// is left alone, whatever our own directories say of it.
-    async fn take_up(&self, shims: &[Living]) -> Result<(), OpenError> {
+    async fn take_up(&self, shims: &[RunningShim]) -> Result<(), OpenError> {
         let (mut finished, mut unfinished) = (Vec::new(), Vec::new());
         for dir in subdirectories(&self.parts.settings.sandboxes())? {
             let id = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -210,7 +210,9 @@ impl Engine {
             self.remove_unfinished(&id, &dir).await;
         }
         let mut live: BTreeSet<_> = self.tables().sandboxes.keys().cloned().collect();
-        live.extend(shims.iter().filter(|shim| !shim.is_in(&self.parts.settings.sandboxes())).map(Living::sandbox));
+        live.extend(
+            shims.iter().filter(|shim| !shim.is_in(&self.parts.settings.sandboxes())).map(RunningShim::sandbox),
+        );
         if let Err(error) = self.parts.network.sweep(&live).await {
             tracing::warn!(%error, "what earlier pods left of their network cannot be removed");
         }
@@ -323,15 +325,15 @@ impl std::fmt::Debug for Engine {
 }
 
 /// The shims that run on this machine, unless one of this directory has no records there.
-async fn shims_beside(sandboxes: &Path) -> Result<Vec<Living>, OpenError> {
+async fn shims_beside(sandboxes: &Path) -> Result<Vec<RunningShim>, OpenError> {
     let unknown = |error| OpenError::Io { what: "the processes of this machine".to_owned(), error };
     let mut looks = 0;
     loop {
         let dir = sandboxes.to_owned();
-        let look = move || -> io::Result<(Vec<Living>, Vec<String>)> {
-            let shims = living()?;
+        let look = move || -> io::Result<(Vec<RunningShim>, Vec<String>)> {
+            let shims = running_shims()?;
             let without = shims.iter().filter(|shim| shim.is_in(&dir) && !records::is_sandbox(&shim.dir));
-            let sandboxes = without.map(Living::sandbox).collect();
+            let sandboxes = without.map(RunningShim::sandbox).collect();
             Ok((shims, sandboxes))
         };
         let (shims, without) = outcome(tokio::task::spawn_blocking(look)).await.map_err(unknown)?;

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use keelet_linux::pidfd::{self, is_shortage};
+use keelet_linux::{is_resource_shortage, pidfd};
 use keelet_shim::{
     protocol::{Answer, Request},
     wire::MOST_FDS,
@@ -80,7 +80,7 @@ async fn listen(engine: &Engine, sandbox: &Arc<Sandbox>) -> Option<Connection> {
     match watched(engine, sandbox).await {
         Ok(connection) => connection,
         // It may well be there.
-        Err(ShimError::Gone(error)) if is_shortage(&error) => {
+        Err(ShimError::Gone(error)) if is_resource_shortage(&error) => {
             tracing::warn!(sandbox = sandbox.id, %error, "the shim of a pod cannot be asked; it is tried again");
             None
         }
@@ -100,7 +100,7 @@ async fn watched(engine: &Engine, sandbox: &Arc<Sandbox>) -> Result<Option<Conne
     // Asked for before the shim is: what was gone by then it knows, or nobody does.
     let gone: Vec<_> = engine.containers_of(&sandbox.id).into_iter().filter(|container| container.is_gone()).collect();
     let (connection, ended) = match shim.watch().await {
-        Err(ShimError::Gone(error)) if is_shortage(&error) => return Err(error.into()),
+        Err(ShimError::Gone(error)) if is_resource_shortage(&error) => return Err(error.into()),
         // It lives. Two shims of one pod would be one too many.
         Err(error @ (ShimError::Late | ShimError::Exhausted)) => return Err(error),
         Err(_) => match replace(engine, sandbox).await? {
@@ -123,7 +123,7 @@ async fn replace(engine: &Engine, sandbox: &Arc<Sandbox>) -> Result<Option<(Conn
     if !records::is_sandbox(&sandbox.dir) {
         for container in engine.containers_of(&sandbox.id) {
             let handle = container.handle_without_shim()?;
-            if handle.is_none_or(pidfd::has_ended) {
+            if handle.is_none_or(pidfd::has_exited) {
                 give_up(engine, &container).await?;
             }
         }

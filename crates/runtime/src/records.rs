@@ -16,7 +16,7 @@ use std::{
 };
 
 use keelet_cri::v1;
-use keelet_linux::pidfd::ProcessRef;
+use keelet_linux::ProcessRef;
 use keelet_shim::protocol;
 use prost::Message;
 use serde::{Deserialize, Serialize};

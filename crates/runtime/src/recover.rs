@@ -14,7 +14,7 @@
 use std::{collections::BTreeSet, fs, io, os::unix::fs::MetadataExt, path::Path, sync::Arc};
 
 use keelet_cri::v1::{self, NamespaceMode};
-use keelet_linux::pidfd::ProcessRef;
+use keelet_linux::ProcessRef;
 use keelet_shim::protocol::{self, CONFIG, CONTAINERS, PAUSE, STATE};
 use oci_spec::runtime::Spec;
 use tonic::Status;

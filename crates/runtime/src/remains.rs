@@ -3,7 +3,7 @@
 use std::{env, fs, io, path::Path};
 
 use keelet_linux::cgroup::Mounts;
-use keelet_shim::living::{Living, living};
+use keelet_shim::running::{RunningShim, running_shims};
 
 use crate::{files, records, settings::Settings};
 
@@ -14,7 +14,7 @@ pub fn has_records(dir: &Path) -> bool {
 
 /// Whether pods run whose sandboxes are or were in that directory. What cannot be asked runs.
 pub fn runs_in(sandboxes: &Path) -> bool {
-    living().map_or(true, |shims| shims.iter().any(|shim| shim.is_in(sandboxes))) || has_processes(sandboxes)
+    running_shims().map_or(true, |shims| shims.iter().any(|shim| shim.is_in(sandboxes))) || has_processes(sandboxes)
 }
 
 /// Containers run on without their shim.
@@ -43,7 +43,7 @@ pub fn pods_in(sandboxes: &Path) -> Vec<String> {
 /// # Errors
 ///
 /// The first failure; the others are still ended.
-pub async fn end_without_records(shims: &[Living], bridge: Option<&str>) -> io::Result<()> {
+pub async fn end_without_records(shims: &[RunningShim], bridge: Option<&str>) -> io::Result<()> {
     let books = env::temp_dir().join(format!("keelet-clean-{}", std::process::id()));
     let mut settings = keelet_net::Settings::new(&books);
     if let Some(bridge) = bridge {

@@ -18,8 +18,8 @@ use keelet_linux::{
 };
 use keelet_net::{PodNetwork, PortMapping, Protocol};
 use keelet_shim::{
-    living::living,
     protocol::{self, CONTAINERS, PAUSE, Request},
+    running::running_shims,
 };
 use tonic::Status;
 
@@ -76,7 +76,7 @@ impl Sandbox {
     pub(crate) fn is_ready(&self) -> bool {
         !self.is_stopped()
             && self.lost.get().is_none()
-            && self.pause.as_ref().is_some_and(|pause| !pidfd::has_ended(pause))
+            && self.pause.as_ref().is_some_and(|pause| !pidfd::has_exited(pause))
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
@@ -216,7 +216,7 @@ impl Engine {
     /// Why pods cannot have users of their own here; none if they can.
     pub(crate) fn no_users(&self) -> Option<String> {
         match &self.parts.oci_runtime {
-            None => userns::missing(),
+            None => userns::unsupported(),
             Some(program) => Some(format!("no user namespaces where {} makes the containers", program.display())),
         }
     }
@@ -350,7 +350,7 @@ impl Engine {
         self.kill_unknown_containers(sandbox).await.map_err(|error| internal("the pod's containers", &error))?;
         if sandbox.namespaces().network != NamespaceMode::Node as i32 {
             let netns =
-                sandbox.pause.as_ref().filter(|pause| !pidfd::has_ended(pause)).map(|_| netns(record.pause.pid));
+                sandbox.pause.as_ref().filter(|pause| !pidfd::has_exited(pause)).map(|_| netns(record.pause.pid));
             let detached = self.parts.network.detach(&sandbox.id, netns.as_deref()).await;
             detached.map_err(|error| Status::internal(format!("the pod's network: {error}")))?;
         }
@@ -514,7 +514,7 @@ fn prepare(dir: &Path, files: &Path, config: &v1::PodSandboxConfig, users: Optio
 
 /// Ends a shim that cannot be told to go, because its socket is gone.
 fn kill_shim(dir: &Path) {
-    for shim in living().unwrap_or_default().iter().filter(|shim| shim.dir == dir) {
+    for shim in running_shims().unwrap_or_default().iter().filter(|shim| shim.dir == dir) {
         shim.kill();
     }
 }

@@ -150,7 +150,7 @@ impl Settings {
             pull,
             network: keelet_net::Settings::new(root.join("network")),
             executable: None,
-            shim: vec![keelet_shim::living::ARGUMENT.to_owned()],
+            shim: vec![keelet_shim::running::ARGUMENT.to_owned()],
             cgroup: Self::CGROUP.to_owned(),
             pids_limit: PidsLimit::Usual,
             oci_runtime: OciRuntime::default(),
@@ -159,7 +159,7 @@ impl Settings {
     }
 
     pub(crate) fn sandboxes(&self) -> PathBuf {
-        self.state.join(keelet_shim::living::SANDBOXES)
+        self.state.join(keelet_shim::running::SANDBOXES)
     }
 
     /// All directories that the runtime makes for root alone.

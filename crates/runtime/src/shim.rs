@@ -52,7 +52,7 @@ pub(crate) struct Connection {
 impl Launcher {
     /// Shims that run from this program or another, sealed.
     pub(crate) fn new(executable: Option<&Path>, arguments: &[String]) -> io::Result<Self> {
-        let executable = keelet_linux::mount::sealed(executable.unwrap_or(Path::new("/proc/self/exe")))?;
+        let executable = keelet_linux::seal::sealed(executable.unwrap_or(Path::new("/proc/self/exe")))?;
         Ok(Self { executable: Arc::new(executable), arguments: arguments.into(), open_files: take_all_files() })
     }
 

@@ -1,34 +1,37 @@
-//! The process that stays with a pod.
+//! The shim: the process that is the parent of a pod's containers.
 //!
-//! The runtime's server may be killed at any time; containers must not notice. So each pod has a shim: a small
-//! single-threaded process that makes the pod's containers, is their parent, writes what they say into log files and
-//! records how they ended before it tells anybody.
+//! The agent may be killed at any time, and containers must not notice. So each pod has a shim: a small single-threaded process that
+//! creates the pod's containers, is their parent, writes their output to log files and records their exits before it reports them.
 //!
 //! ```text
-//! server --socket--> shim ---fork---> maker: libcontainer makes a container, then goes; the container falls to the shim
-//!    ^                |  ---fork---> exec:  joins a container and becomes a command
-//!    |                |  ---fork---> pause: holds the pod's namespaces, reaps where they share processes
-//!    '--- events -----'
+//! runtime --socket--> shim ---fork---> creator: libcontainer creates a container and exits; the shim inherits the container
+//!    ^                 |   ---fork---> exec:    joins a container and executes a command
+//!    |                 |   ---fork---> pause:   holds the pod's namespaces, reaps where containers share a PID namespace
+//!    '---- events -----'
 //! ```
 //!
-//! - libcontainer runs only in a maker, which forks off a process with one thread, so nothing of it stays in memory and
-//!   a crash of it costs one start.
-//! - The shim is the authority on a container: `state.json` in the container's directory is written when it runs and
-//!   again when it has ended, each time in one step. libcontainer's own state file is not read.
-//! - It runs from a sealed executable ([`keelet_linux::mount::sealed`]), because a container can reach the file that its maker ran from.
-//! - If a shim is killed its containers run on. The server starts another on the same directory, which adopts them by
-//!   their pidfds; since Linux 6.15 those tell an exit code to somebody who is not the parent.
+//! - libcontainer runs only in a creator, which is forked from a process with a single thread, so none of its state stays in memory and
+//!   a crash of libcontainer costs one start.
+//! - The shim is the authority on a container: it writes `state.json` in the container's directory when the container runs and again when
+//!   it has exited, atomically each time. libcontainer's own state file is not read.
+//! - The shim runs from a sealed executable ([`keelet_linux::seal`]), because a container can open the executable of its creator.
+//! - If a shim is killed, its containers keep running. The runtime starts another shim on the same directory, which adopts them by their
+//!   pidfds; since Linux 6.15 a pidfd gives the exit status to processes that are not the parent.
+//!
+//! The runtime uses [`protocol`] and [`wire`] to talk to a shim, and [`running`] to find shims.
 
+mod command;
+mod confinement;
+mod create;
+mod error;
 mod exec;
-mod finish;
-pub mod living;
 mod logfile;
-mod maker;
-mod on_node;
+mod node_ids;
 mod pause;
 pub mod protocol;
+mod report;
+pub mod running;
 mod shim;
-mod text;
 pub mod wire;
 
 pub use self::shim::run;

@@ -1,4 +1,4 @@
-//! A container's log file, in the format of CRI: `time stream tag text`, one line each.
+//! A container's log file in the format of CRI: lines of `time stream tag text`.
 
 use std::{
     fs::File,
@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Text of one line at most. A longer one is written in parts, tagged P, and its last part F. containerd's number.
+/// The longest text of one line, as in containerd. A longer one is written in parts, tagged P, the last part F.
 const LONGEST: usize = 16 * 1024;
 
 /// The log of one container.
@@ -14,20 +14,20 @@ const LONGEST: usize = 16 * 1024;
 pub(crate) struct LogFile {
     path: PathBuf,
     file: Option<File>,
-    /// What has been read of a line that is not complete, for each stream.
+    /// The beginning of an incomplete line, for each stream.
     open_lines: [Vec<u8>; 2],
     buffer: Vec<u8>,
     stamp: Stamp,
 }
 
-/// Which of the two.
+/// Standard output or standard error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
     Out,
     Err,
 }
 
-/// Writes times, remembering the day.
+/// Formats timestamps; keeps the text of the last second.
 #[derive(Debug, Default)]
 struct Stamp {
     second: i64,
@@ -37,19 +37,19 @@ struct Stamp {
 // === impl LogFile ===
 
 impl LogFile {
-    /// Opens the file, or makes it.
+    /// Opens the file, and creates it if it is missing.
     pub(crate) fn open(path: PathBuf) -> io::Result<Self> {
         let file = Some(open(&path)?);
         Ok(Self { path, file, open_lines: Default::default(), buffer: Vec::new(), stamp: Stamp::default() })
     }
 
-    /// Goes on in a new file with the same name.
+    /// Continues in a new file with the same name.
     pub(crate) fn reopen(&mut self) -> io::Result<()> {
         self.file = Some(open(&self.path)?);
         Ok(())
     }
 
-    /// Takes what a container said. What cannot be written is lost: a full disk must not stop the container.
+    /// Writes output of a container. Output that cannot be written is lost: a full disk must not stop the container.
     pub(crate) fn write(&mut self, stream: Stream, mut text: &[u8], now: i64) {
         let mut open = std::mem::take(&mut self.open_lines[stream as usize]);
         while let Some(end) = text.iter().position(|byte| *byte == b'\n') {
@@ -68,7 +68,7 @@ impl LogFile {
         self.flush();
     }
 
-    /// The container has ended: a line without an end is still a line.
+    /// Writes incomplete lines after the container has exited.
     pub(crate) fn finish(&mut self, now: i64) {
         for stream in [Stream::Out, Stream::Err] {
             let open = std::mem::take(&mut self.open_lines[stream as usize]);
@@ -79,7 +79,7 @@ impl LogFile {
         self.flush();
     }
 
-    /// A complete line, in parts if it has to be.
+    /// Writes a complete line, in parts if it is long.
     fn lines(&mut self, stream: Stream, mut text: &[u8], now: i64) {
         while text.len() > LONGEST {
             let (part, rest) = text.split_at(LONGEST);
@@ -102,14 +102,14 @@ impl LogFile {
 
     fn flush(&mut self) {
         if let Some(file) = &mut self.file {
-            // Lost, see `write`.
+            // Lost on error, see `write`.
             let _ = file.write_all(&self.buffer);
         }
         self.buffer.clear();
     }
 }
 
-/// The directory may be one that pods can write to.
+/// Pods may be able to write to the directory.
 fn open(path: &Path) -> io::Result<File> {
     keelet_linux::beneath::append(path, 0o640)
 }
@@ -121,7 +121,7 @@ impl Stamp {
         let (second, nanosecond) = (now.div_euclid(1_000_000_000), now.rem_euclid(1_000_000_000));
         if self.text.is_empty() || self.second != second {
             self.second = second;
-            self.text = in_words(second);
+            self.text = date_time(second);
         }
         to.extend_from_slice(self.text.as_bytes());
         // Always nine digits, so that lines sort as text.
@@ -129,10 +129,10 @@ impl Stamp {
     }
 }
 
-/// A second as `2026-11-16T08:00:00`, by the civil calendar.
-fn in_words(second: i64) -> String {
+/// A second since the Unix epoch as `2026-11-16T08:00:00`.
+fn date_time(second: i64) -> String {
     let (day, within) = (second.div_euclid(86_400), second.rem_euclid(86_400));
-    // Days are counted from the first of March of the year 0, in eras of 400 years.
+    // Days are counted from 1 March of the year 0, in eras of 400 years.
     let day = day + 719_468;
     let (era, day_of_era) = (day.div_euclid(146_097), day.rem_euclid(146_097));
     let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
@@ -149,15 +149,15 @@ fn in_words(second: i64) -> String {
 mod tests {
     use std::fs;
 
-    use super::{LONGEST, LogFile, Stream, in_words};
+    use super::{LONGEST, LogFile, Stream, date_time};
 
     #[test]
-    fn seconds_are_written_as_everybody_does() {
-        assert_eq!(in_words(0), "1970-01-01T00:00:00");
-        assert_eq!(in_words(951_782_399), "2000-02-28T23:59:59");
-        assert_eq!(in_words(951_782_400), "2000-02-29T00:00:00");
-        assert_eq!(in_words(1_794_816_000), "2026-11-16T08:00:00");
-        assert_eq!(in_words(4_107_542_400), "2100-03-01T00:00:00");
+    fn timestamps_are_rfc_3339() {
+        assert_eq!(date_time(0), "1970-01-01T00:00:00");
+        assert_eq!(date_time(951_782_399), "2000-02-28T23:59:59");
+        assert_eq!(date_time(951_782_400), "2000-02-29T00:00:00");
+        assert_eq!(date_time(1_794_816_000), "2026-11-16T08:00:00");
+        assert_eq!(date_time(4_107_542_400), "2100-03-01T00:00:00");
     }
 
     fn written(pieces: &[(Stream, &[u8])]) -> String {
@@ -180,13 +180,13 @@ mod tests {
         let mut log = LogFile::open(path.clone()).expect("opened");
         fs::remove_file(&path).unwrap();
         std::os::unix::fs::symlink(&node, &path).unwrap();
-        log.reopen().expect_err("it is a link");
+        log.reopen().expect_err("a link");
         log.write(Stream::Out, b"hello\n", 0);
         assert_eq!(fs::read_to_string(&node).unwrap(), "of the node");
     }
 
     #[test]
-    fn lines_are_whole_however_they_arrive() {
+    fn lines_are_complete_whatever_the_chunks() {
         let text =
             written(&[(Stream::Out, b"a"), (Stream::Err, b"x\ny"), (Stream::Out, b"b\n\nc\n"), (Stream::Out, b"d")]);
         assert_eq!(text, "stderr F x\nstdout F ab\nstdout F \nstdout F c\nstdout F d\nstderr F y\n");
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moved_file_is_followed_by_a_new_one() {
+    fn after_reopen_output_goes_to_a_new_file() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("0.log");
         let mut log = LogFile::open(path.clone()).expect("made");

@@ -1,18 +1,18 @@
-//! The process that holds a pod's namespaces.
+//! The pause process, which holds a pod's namespaces.
 //!
-//! It has nothing: no files, no privileges, no program of its own. Where containers share their processes it is the first of
-//! them and reaps; what they can see of it leads nowhere.
+//! It has no files, no privileges and no program of its own. Where containers share a PID namespace it is the first process in it and
+//! reaps; what containers can see of it leads nowhere.
 
 use std::{
     fs::File,
     io::{self, Write},
-    os::fd::{AsFd, OwnedFd},
+    os::fd::AsFd,
     path::Path,
 };
 
 use keelet_linux::{
     capabilities,
-    process::{fork, start_afresh},
+    process::{close_all_and_wait, fork, reset_inherited_state},
     userns::{self, IdRange},
 };
 use nix::{
@@ -23,37 +23,48 @@ use nix::{
 use rustix::fs::{Mode, OFlags, openat};
 
 use crate::{
-    finish::none,
-    maker::{PID, tell_failure},
+    confinement::no_capabilities,
+    error::{StepError, step},
     protocol::Sandbox,
-    wire,
+    report::Report,
 };
 
-/// Who it runs as: nobody in particular, as in everybody's pause image.
-const NOBODY: u32 = 65_535;
+/// The user and group ID it runs as, the same as in the pause image of Kubernetes.
+const PAUSE_ID: u32 = 65_535;
 
-/// Makes the namespaces and holds them, in a process of its own. `dir` is any directory to start from.
-pub(crate) fn hold(dir: &Path, sandbox: &Sandbox, report: OwnedFd) -> i32 {
+/// Why a pod's namespaces were not created.
+#[derive(Debug, thiserror::Error)]
+enum PauseError {
+    #[error(transparent)]
+    Step(#[from] StepError),
+    #[error(transparent)]
+    UserNamespace(#[from] userns::CreateError),
+    #[error("cannot set sysctl {name}={value}: {source}")]
+    Sysctl { name: String, value: String, source: io::Error },
+}
+
+/// Creates the namespaces and holds them, in a process of its own. `dir` is any directory to mount on.
+pub(crate) fn hold(dir: &Path, sandbox: &Sandbox, report: Report) -> i32 {
     std::panic::set_hook(Box::new(|_| {}));
     match try_hold(dir, sandbox, &report) {
         Ok(code) => code,
         Err(error) => {
-            tell_failure(&report, &error);
+            report.failed(error);
             1
         }
     }
 }
 
-fn try_hold(dir: &Path, sandbox: &Sandbox, report: &OwnedFd) -> Result<i32, String> {
-    start_afresh().map_err(|error| format!("a new start: {error}"))?;
-    // Through this directory, kernel parameters can be reached when nothing else of the node can.
-    let parameters = File::open("/proc/sys").map_err(|error| format!("/proc/sys: {error}"))?;
-    let users = sandbox.users.as_ref().map(userns::make).transpose()?;
-    unshare(CloneFlags::CLONE_NEWNS).map_err(|error| format!("cannot make a mount namespace: {error}"))?;
-    leave_files(dir)?;
-    // Before the other namespaces, which are then theirs to administer.
-    if let Some(users) = users {
-        userns::enter(users.as_fd()).map_err(|error| format!("cannot enter the user namespace: {error}"))?;
+fn try_hold(dir: &Path, sandbox: &Sandbox, report: &Report) -> Result<i32, PauseError> {
+    reset_inherited_state().map_err(step("reset signals, umask and keyring"))?;
+    // Sysctls are set through this descriptor, when no file of the node is reachable any more.
+    let sysctls = File::open("/proc/sys").map_err(step("open /proc/sys"))?;
+    let user_namespace = sandbox.users.as_ref().map(userns::create).transpose()?;
+    unshare(CloneFlags::CLONE_NEWNS).map_err(step("create a mount namespace"))?;
+    enter_empty_root(dir)?;
+    // Before the other namespaces are created, so that the user namespace owns them.
+    if let Some(user_namespace) = user_namespace {
+        userns::enter(user_namespace.as_fd()).map_err(step("enter the user namespace"))?;
     }
     let mut flags = CloneFlags::empty();
     for (wanted, flag) in [
@@ -64,48 +75,50 @@ fn try_hold(dir: &Path, sandbox: &Sandbox, report: &OwnedFd) -> Result<i32, Stri
     ] {
         flags.set(flag, wanted);
     }
-    unshare(flags).map_err(|error| format!("cannot make the pod's namespaces: {error}"))?;
-    // Without a name of its own it keeps the node's.
+    unshare(flags).map_err(step("create the pod's namespaces"))?;
+    // An empty name keeps the node's.
     if let Some(name) = sandbox.hostname.as_ref().filter(|name| !name.is_empty()) {
-        sethostname(name).map_err(|error| format!("cannot set the host name {name:?}: {error}"))?;
+        sethostname(name).map_err(step(format!("set the host name {name:?}")))?;
     }
     for (name, value) in &sandbox.sysctls {
-        set_sysctl(&parameters, name, value).map_err(|error| format!("sysctl {name}={value}: {error}"))?;
+        set_sysctl(&sysctls, name, value).map_err(|source| PauseError::Sysctl {
+            name: name.clone(),
+            value: value.clone(),
+            source,
+        })?;
     }
-    drop(parameters);
+    drop(sysctls);
     if !sandbox.processes {
-        give_up_privileges(sandbox)?;
-        tell(report, std::process::id())?;
-        wait_for_ever(report);
+        drop_privileges(sandbox)?;
+        report_pid(report, std::process::id())?;
+        wait_to_be_killed();
     }
-    // The first process that is made from here is the first one in there. It waits until its number is known out here.
-    let pid = fork(|| match give_up_privileges(sandbox) {
-        Ok(()) => wait_for_ever(report),
+    // The first child is the first process of the new PID namespace. This process reports its PID on the node and exits.
+    let pid = fork(|| match drop_privileges(sandbox) {
+        Ok(()) => wait_to_be_killed(),
         Err(error) => {
-            tell_failure(report, &error);
+            report.failed(error);
             1
         }
     })
-    .map_err(|error| format!("fork: {error}"))?;
-    tell(report, pid)?;
+    .map_err(step("fork"))?;
+    report_pid(report, pid)?;
     Ok(0)
 }
 
-fn tell(report: &OwnedFd, pid: u32) -> Result<(), String> {
-    wire::send(report, format!("{PID}{pid}\n").as_bytes(), &[]).map_err(|error| format!("report: {error}"))
+fn report_pid(report: &Report, pid: u32) -> Result<(), StepError> {
+    report.pid(pid, &[]).map_err(step("report the PID to the shim"))
 }
 
-/// Kernel parameters below `net`, `kernel` and `fs.mqueue` belong to namespaces; the server has seen that it is one of those.
-fn set_sysctl(parameters: &File, name: &str, value: &str) -> io::Result<()> {
-    let path = path_of(name)
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not the name of a kernel parameter"))?;
-    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-    let file = openat(parameters, path, flags, Mode::empty())?;
+/// Sysctls below `net`, `kernel` and `fs.mqueue` belong to namespaces; the runtime has checked that this is one of them.
+fn set_sysctl(sysctls: &File, name: &str, value: &str) -> io::Result<()> {
+    let path = path_of(name).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "invalid name of a sysctl"))?;
+    let file = openat(sysctls, path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
     File::from(file).write_all(value.as_bytes())
 }
 
-/// Where a kernel parameter is. The first of `.` and `/` in its name is what separates there, as with sysctl(8); the other is
-/// then a dot that belongs to a name, such as that of an interface for a VLAN.
+/// The path of a sysctl below `/proc/sys`. As in sysctl(8), the first of `.` and `/` in the name is the separator; the other one is then a
+/// dot within a component, such as the name of a VLAN interface.
 fn path_of(name: &str) -> Option<String> {
     let swapped = |letter| match letter {
         '.' => '/',
@@ -116,48 +129,35 @@ fn path_of(name: &str) -> Option<String> {
         Some(b'.') => name.chars().map(swapped).collect(),
         _ => name.to_owned(),
     };
-    let is_name = |part: &str| !matches!(part, "" | "." | "..");
-    path.split('/').all(is_name).then_some(path)
+    let is_component = |part: &str| !matches!(part, "" | "." | "..");
+    path.split('/').all(is_component).then_some(path)
 }
 
-/// An empty root directory that cannot be written: who follows `/proc/1/root` sees nothing of the node.
-fn leave_files(dir: &Path) -> Result<(), String> {
-    let fail = |what: &str, error: nix::Error| format!("{what}: {error}");
+/// Makes an empty read-only tmpfs the root, so that `/proc/1/root` shows nothing of the node.
+fn enter_empty_root(dir: &Path) -> Result<(), StepError> {
     let none = None::<&str>;
-    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
-        .map_err(|error| fail("private mounts", error))?;
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).map_err(step("make all mounts private"))?;
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     mount(Some("none"), dir, Some("tmpfs"), flags, Some("size=4k,nr_inodes=1"))
-        .map_err(|error| fail("empty root", error))?;
-    chdir(dir).map_err(|error| fail("empty root", error))?;
-    pivot_root(".", ".").map_err(|error| fail("pivot_root", error))?;
-    umount2(".", MntFlags::MNT_DETACH).map_err(|error| fail("old root", error))?;
+        .map_err(step(format!("mount a tmpfs on {}", dir.display())))?;
+    chdir(dir).map_err(step(format!("enter {}", dir.display())))?;
+    pivot_root(".", ".").map_err(step("pivot_root to an empty root"))?;
+    umount2(".", MntFlags::MNT_DETACH).map_err(step("unmount the old root"))?;
     let read_only = flags | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
-    mount(none, "/", none, read_only, none).map_err(|error| fail("read-only root", error))?;
-    chdir("/").map_err(|error| fail("empty root", error))
+    mount(none, "/", none, read_only, none).map_err(step("make the empty root read-only"))?;
+    chdir("/").map_err(step("enter the empty root"))
 }
 
-fn give_up_privileges(sandbox: &Sandbox) -> Result<(), String> {
-    let last = |range: IdRange| range.length.saturating_sub(1).min(NOBODY);
-    let (uid, gid) = sandbox.users.map_or((NOBODY, NOBODY), |users| (last(users.uids), last(users.gids)));
-    capabilities::become_user(uid, gid, &[], &none(), true)
-        .map_err(|error| format!("cannot give up privileges: {error}"))
+fn drop_privileges(sandbox: &Sandbox) -> Result<(), StepError> {
+    let last = |range: IdRange| range.length.saturating_sub(1).min(PAUSE_ID);
+    let (uid, gid) = sandbox.users.map_or((PAUSE_ID, PAUSE_ID), |users| (last(users.uids), last(users.gids)));
+    capabilities::become_user(uid, gid, &[], &no_capabilities(), true).map_err(step("drop privileges"))
 }
 
-/// Lets go of everything and waits to be killed.
-fn wait_for_ever(report: &OwnedFd) -> ! {
+/// Closes all descriptors, the report among them, which reports success.
+fn wait_to_be_killed() -> ! {
     let _ = rustix::thread::set_name(c"pause");
-    // The connection ends here, which tells that all went well.
-    let _ = report.as_fd();
-    #[expect(unsafe_code, reason = "nothing in this process uses a descriptor from here on, and no handler runs")]
-    unsafe {
-        // Whoever says so has his children reaped by the kernel, those that others left to him as well.
-        libc::signal(libc::SIGCHLD, libc::SIG_IGN);
-        libc::close_range(0, libc::c_uint::MAX, 0);
-        loop {
-            libc::pause();
-        }
-    }
+    close_all_and_wait()
 }
 
 #[cfg(test)]
@@ -165,7 +165,7 @@ mod tests {
     use super::path_of;
 
     #[test]
-    fn the_first_separator_of_a_parameter_says_what_the_other_is() {
+    fn the_first_separator_in_the_name_of_a_sysctl_decides() {
         let is = |name: &str, path: &str| assert_eq!(path_of(name).as_deref(), Some(path), "{name}");
         is("net.ipv4.ip_forward", "net/ipv4/ip_forward");
         is("net/ipv4/ip_forward", "net/ipv4/ip_forward");

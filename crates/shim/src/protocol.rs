@@ -1,91 +1,99 @@
-//! What the server asks of a shim, and what is written down.
+//! Requests to a shim, its answers, and the files of a sandbox.
 //!
-//! One request goes over one connection: a line of JSON, with file descriptors beside its first byte where the request
-//! has some. Answers are lines too.
+//! Each connection carries one request: a line of JSON, with file descriptors beside its first byte where the request has some. Answers
+//! are lines too.
+//!
+//! # Compatibility
+//!
+//! A shim keeps running over an upgrade of keelet, so the runtime talks to shims of earlier versions, and reads the files that they wrote.
+//! Names of requests, answers and fields therefore never change. A new field has a default ([`Sandbox::users`], [`Plan::runc`]), and
+//! unknown fields are ignored. An error crosses the socket as the text of [`Answer::Failed`] and nothing else: the runtime decides by the
+//! kind of answer (a failure, a closed connection, no answer in time), never by the text, so the error types of each version and their
+//! texts may change.
 
 use std::{
     fs, io,
     path::{Path, PathBuf},
 };
 
-use keelet_linux::{pidfd::ProcessRef, userns::Users};
+use keelet_linux::{ProcessRef, userns::Users};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-/// Where a shim listens, in the sandbox's directory.
+/// The socket of a shim, in the sandbox's directory.
 pub const SOCKET: &str = "shim.sock";
-/// The sandbox's directory of containers.
+/// The directory of containers, in the sandbox's directory.
 pub const CONTAINERS: &str = "containers";
 /// The OCI configuration, in the container's directory.
 pub const CONFIG: &str = "config.json";
-/// How to start a container, besides its configuration.
+/// The [`Plan`], in the container's directory.
 pub const PLAN: &str = "plan.json";
-/// The process that holds a pod's namespaces, in the sandbox's directory.
+/// The [`ProcessRef`] of the pause process, in the sandbox's directory.
 pub const PAUSE: &str = "pause.json";
-/// What became of a container.
+/// The [`State`], in the container's directory.
 pub const STATE: &str = "state.json";
 
-/// What a shim can be asked.
+/// A request to a shim.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "camelCase")]
 pub enum Request {
-    /// Make the pod's namespaces and the process that holds them. Answers [`Answer::Running`].
+    /// Create the pod's namespaces and the pause process that holds them. Answers [`Answer::Running`].
     Sandbox(Sandbox),
-    /// Make and start the container whose directory is there. Answers [`Answer::Running`].
+    /// Create and start the container of a directory that exists. Answers [`Answer::Running`].
     Start {
         /// The container.
         id: String,
     },
-    /// Run a command in a container. With the request come standard input, output and error; with a terminal, none. Answers
-    /// [`Answer::Running`], with the terminal beside it, and then [`Answer::Ended`].
+    /// Execute a command in a container. The request carries standard input, output and error, or none if the command gets a terminal.
+    /// Answers [`Answer::Running`], with the terminal beside it, and then [`Answer::Ended`].
     Exec {
         /// The container.
         id: String,
-        /// The command and its arguments; everything else is as with the container's own process.
+        /// The command and its arguments; everything else is as for the container's own process.
         command: Vec<String>,
         /// Whether it gets a terminal.
         terminal: bool,
-        /// The cgroup below the container's own that takes the command in, so that its whole tree can be killed.
+        /// The child cgroup of the container for the command, so that it can be killed with its descendants.
         cgroup: Option<String>,
     },
-    /// The log file was moved: open a new one. Answers [`Answer::Done`].
+    /// The log file was renamed: open a new one. Answers [`Answer::Done`].
     ReopenLog {
         /// The container.
         id: String,
     },
-    /// Send a copy of what the container says to two descriptors that come with the request. Answers [`Answer::Done`],
-    /// with the container's standard input or terminal beside it if it has one.
+    /// Copy the container's output to two descriptors that the request carries. Answers [`Answer::Done`], with the container's standard
+    /// input or terminal beside it if it has one.
     Attach {
         /// The container.
         id: String,
     },
-    /// The last writer to the container's standard input has gone. Answers [`Answer::Done`].
+    /// Close the container's standard input, because its last writer has gone. Answers [`Answer::Done`].
     CloseStdin {
         /// The container.
         id: String,
     },
-    /// Watch these processes, whose pidfds come with the request: an earlier shim of this pod started them. Those that are
-    /// known stay as they are. Answers [`Answer::Done`], or what was wrong with some of them.
+    /// Adopt containers that an earlier shim of this pod started; the request carries their pidfds. Known containers are left unchanged.
+    /// Answers [`Answer::Done`], or [`Answer::Failed`] with what is missing of some of them.
     Adopt {
         /// The containers, in the order of the pidfds.
         ids: Vec<String>,
     },
-    /// Tell what happens: at once [`Answer::Ended`] for each end that could not be written down yet, and [`Answer::Done`];
-    /// then any number of [`Answer::Started`] and [`Answer::Ended`].
+    /// Subscribe to events: at once [`Answer::Ended`] for each exit that could not be written to disk yet, and [`Answer::Done`]; then any
+    /// number of [`Answer::Started`] and [`Answer::Ended`].
     Watch,
-    /// Go. Answers [`Answer::Done`].
+    /// Exit. Answers [`Answer::Done`].
     Quit {
-        /// End what still runs first.
+        /// Kill all containers and the pause process first.
         kill: bool,
     },
 }
 
-/// What a shim answers.
+/// An answer of a shim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "camelCase")]
 pub enum Answer {
-    /// The process runs.
+    /// The process is running.
     Running {
-        /// Its number.
+        /// Its PID.
         pid: u32,
     },
     /// A container has started.
@@ -93,73 +101,73 @@ pub enum Answer {
         /// The container.
         id: String,
     },
-    /// A container or a command has ended.
+    /// A container, a command or the pause process has exited.
     Ended {
-        /// The container; empty for the pod's own process.
+        /// The container; empty for the pause process and for a command.
         id: String,
-        /// How.
+        /// Its exit status.
         exit: Exit,
     },
-    /// It is done.
+    /// The request is done.
     Done,
-    /// It is not.
+    /// The request failed.
     Failed {
-        /// Why.
+        /// The error, for people.
         message: String,
     },
-    /// The shim has no free descriptors. What was asked for was not begun, and nothing follows from that about the container.
+    /// The shim has no free descriptors. The request was not begun, which says nothing about the container.
     Exhausted,
 }
 
 /// The namespaces of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sandbox {
-    /// The host name, in a UTS namespace of its own; none on the node's network.
+    /// The host name, with a UTS namespace; none on the node's network.
     pub hostname: Option<String>,
-    /// A network of its own.
+    /// Whether it has a network namespace.
     pub network: bool,
-    /// IPC objects of its own.
+    /// Whether it has an IPC namespace.
     pub ipc: bool,
-    /// One process tree for all containers.
+    /// Whether all containers share a PID namespace.
     pub processes: bool,
-    /// Kernel parameters of these namespaces.
+    /// Sysctls of these namespaces.
     pub sysctls: Vec<(String, String)>,
-    /// Users of its own.
+    /// The ID mappings of its user namespace, if it has one.
     #[serde(default)]
     pub users: Option<Users>,
 }
 
-/// How to start a container, besides its OCI configuration.
+/// How to start a container, in addition to its OCI configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// The log file; none keeps nothing.
+    /// The log file; none discards the output.
     pub log: Option<PathBuf>,
-    /// Whether it reads what is written to it.
+    /// Whether it has a standard input.
     pub stdin: bool,
-    /// The program that makes it, called as `runc` is; none is libcontainer.
+    /// The program that creates it, with the command line of `runc`; none is libcontainer.
     #[serde(default)]
     pub runc: Option<PathBuf>,
 }
 
-/// What became of a container.
+/// The state of a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
     /// Its first process.
     pub process: ProcessRef,
-    /// When that was started, in nanoseconds since 1970.
+    /// When that was started, in nanoseconds since the Unix epoch.
     pub started_at: i64,
-    /// How it ended.
+    /// Its exit; none while it runs.
     pub exit: Option<Exit>,
 }
 
-/// How a process ended.
+/// The exit of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
-    /// Its code, or 128 and the signal. None if nobody can know.
+    /// The exit code, or 128 plus the signal. None if the exit status is unknown.
     pub code: Option<i32>,
-    /// When, in nanoseconds since 1970.
+    /// When, in nanoseconds since the Unix epoch.
     pub at: i64,
-    /// Whether the kernel killed something in it for its memory.
+    /// Whether the OOM killer killed one of its processes.
     pub oom: bool,
 }
 
@@ -168,15 +176,15 @@ pub fn container_dir(sandbox: &Path, id: &str) -> PathBuf {
     sandbox.join(CONTAINERS).join(id)
 }
 
-/// Reads a file of JSON.
+/// Reads a JSON file.
 pub fn read<T: DeserializeOwned>(path: &Path) -> io::Result<T> {
     let text = fs::read(path)?;
     serde_json::from_slice(&text).map_err(|error| {
-        io::Error::new(io::ErrorKind::InvalidData, format!("{} cannot be used: {error}", path.display()))
+        io::Error::new(io::ErrorKind::InvalidData, format!("invalid file {}: {error}", path.display()))
     })
 }
 
-/// Writes a file of JSON in one step: whoever reads it sees the old one or the new one.
+/// Writes a JSON file atomically: a reader sees the old one or the new one.
 pub fn write<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
     let new = path.with_extension("new");
     fs::write(&new, serde_json::to_vec(value)?)?;
@@ -185,10 +193,10 @@ pub fn write<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Answer, Exit, ProcessRef, Request, State, read, write};
+    use super::{Answer, Exit, Plan, ProcessRef, Request, State, read, write};
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn a_written_state_is_read_back() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("state.json");
         let state = State {
@@ -200,7 +208,24 @@ mod tests {
         assert_eq!(read::<State>(&path).expect("read"), state);
         std::fs::write(&path, "{\"process\"").expect("cut short");
         let error = read::<State>(&path).expect_err("cut short");
-        assert!(error.to_string().contains("state.json cannot be used"), "{error}");
+        let text = error.to_string();
+        assert!(text.starts_with("invalid file") && text.contains("state.json: "), "{text}");
+    }
+
+    /// A shim of an earlier version keeps running after an upgrade of the agent, and a shim of a later one after a downgrade.
+    #[test]
+    fn lines_and_files_of_other_versions_are_read() {
+        let earlier = r#"{"do":"sandbox","hostname":"a","network":true,"ipc":true,"processes":false,"sysctls":[]}"#;
+        let request: Request = serde_json::from_str(earlier).expect("without users");
+        assert!(matches!(request, Request::Sandbox(sandbox) if sandbox.users.is_none() && sandbox.network));
+        let plan: Plan = serde_json::from_str(r#"{"log":"/l","stdin":true}"#).expect("without runc");
+        assert!(plan.stdin && plan.runc.is_none());
+        let state = r#"{"process":{"pid":7,"ticks":99},"started_at":1,"exit":{"code":3,"at":2,"oom":false}}"#;
+        let state: State = serde_json::from_str(state).expect("without a boot ID");
+        assert_eq!(state.exit.map(|exit| exit.code), Some(Some(3)));
+        let later = r#"{"is":"failed","message":"no","kind":"notRunning"}"#;
+        let answer: Answer = serde_json::from_str(later).expect("with an unknown field");
+        assert_eq!(answer, Answer::Failed { message: "no".to_owned() });
     }
 
     #[test]

@@ -17,7 +17,7 @@ use keelet_cli::{output, paths::Paths};
 use keelet_cri::{Runtime, v1};
 use keelet_host::remove_directory;
 use keelet_runtime::{Engine, end_without_records, has_records, pods_in, runs_in};
-use keelet_shim::living::{Living, living};
+use keelet_shim::running::{RunningShim, running_shims};
 
 use crate::{
     claim::{self, Claim, Extra, Holder, Record},
@@ -34,7 +34,7 @@ struct Leftover {
     state_dir: PathBuf,
     /// What is known of it; none if its records are gone.
     record: Option<Record>,
-    shims: Vec<Living>,
+    shims: Vec<RunningShim>,
 }
 
 /// How the directories of runs begin that were not named.
@@ -77,8 +77,8 @@ pub(super) async fn clear(all: bool) -> Result<bool> {
 }
 
 fn find() -> Result<Vec<Leftover>> {
-    let mut by_state: BTreeMap<PathBuf, Vec<Living>> = BTreeMap::new();
-    for shim in living().context("the processes of this machine cannot be listed")? {
+    let mut by_state: BTreeMap<PathBuf, Vec<RunningShim>> = BTreeMap::new();
+    for shim in running_shims().context("the processes of this machine cannot be listed")? {
         // STATE/runtime/sandboxes/ID
         if let Some(state_dir) = shim.dir.ancestors().nth(3) {
             by_state.entry(state_dir.to_owned()).or_default().push(shim);

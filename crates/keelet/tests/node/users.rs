@@ -52,7 +52,7 @@ fn kept(node: &Node, seen: &Seen, name: &str) -> PathBuf {
 #[test]
 fn a_pods_users_are_its_own_and_stay_the_same() {
     on_a_node(async |node| {
-        if let Some(why) = keelet_linux::userns::missing() {
+        if let Some(why) = keelet_linux::userns::unsupported() {
             return keelet_report::skipped(why);
         }
         node.want("web", &pod("web"));

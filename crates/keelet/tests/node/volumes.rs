@@ -88,7 +88,7 @@ fn parts_of_volumes_follow_their_container_from_start_to_start() {
 #[test]
 fn parts_of_volumes_belong_to_the_users_of_their_pod() {
     on_a_node(async |node| {
-        if let Some(why) = keelet_linux::userns::missing() {
+        if let Some(why) = keelet_linux::userns::unsupported() {
             return keelet_report::skipped(why);
         }
         parts_follow_restarts(node, "hostUsers: false\n").await;

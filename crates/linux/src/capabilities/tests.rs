@@ -1,4 +1,4 @@
-//! Tests of what is decided about capabilities. Taking them on is tested in `tests/confinement.rs`, in a process of its own.
+//! Which capabilities a container gets. Applying them is tested in `tests/confinement.rs`, in a process of its own.
 
 use super::*;
 
@@ -54,13 +54,13 @@ fn add_and_drop_follow_cri() {
     assert_eq!(set(&["ALL"], &["KILL"]), &all - &[Cap::KILL].into(), "add ALL, then drop");
     assert_eq!(set(&["all"], &[]), all);
     assert_eq!(set(&[], &["all"]), BTreeSet::new());
-    assert_eq!(set(&["ALL"], &["ALL"]), BTreeSet::new(), "who drops everything has nothing");
+    assert_eq!(set(&["ALL"], &["ALL"]), BTreeSet::new(), "drop ALL wins");
     assert_eq!(set(&["KILL"], &["KILL"]), &default - &[Cap::KILL].into(), "drop wins");
     assert_eq!(effective_set(&[], &names(&["ALL"]), true).unwrap(), all, "privileged has all");
 }
 
 #[test]
-fn a_misspelt_name_is_an_error_that_says_what_is_known() {
+fn the_error_for_a_misspelt_name_lists_the_known_ones() {
     for privileged in [false, true] {
         let error = effective_set(&names(&["SYS_ADMN"]), &[], privileged).unwrap_err();
         assert_eq!(error.name, "SYS_ADMN");
@@ -70,7 +70,7 @@ fn a_misspelt_name_is_an_error_that_says_what_is_known() {
 }
 
 #[test]
-fn what_the_node_lacks_is_left_out_and_told() {
+fn capabilities_outside_the_bounding_set_are_left_out() {
     let node: BTreeSet<Cap> = [Cap::CHOWN, Cap::KILL].into();
     let granted = cap_to(&[Cap::KILL, Cap::SYS_ADMIN].into(), &node);
     assert_eq!(granted, Granted { granted: [Cap::KILL].into(), left_out: [Cap::SYS_ADMIN].into() });
@@ -85,7 +85,7 @@ fn the_bounding_set_is_what_the_status_file_says() {
     assert_eq!(node_bounding().unwrap(), from_mask(mask));
     let all: BTreeSet<Cap> = Cap::all().collect();
     assert_eq!(from_mask(0x1ff_feff_ffff), &all - &[Cap::SYS_RESOURCE].into());
-    assert_eq!(from_mask(u64::MAX), all, "newer ones have no name here");
+    assert_eq!(from_mask(u64::MAX), all, "newer capabilities have no name here");
 }
 
 #[test]

@@ -1,9 +1,9 @@
-//! Killing all that is in a cgroup.
+//! Killing all processes of a cgroup.
 //!
-//! A list of processes is out of date when it has been read: those in it may have exited and their PIDs may be reused, and they may have
-//! forked others. The kernel kills a whole cgroup at once on the second generation from 5.14 on. Otherwise the cgroup is frozen while its
-//! processes are listed and killed: what is frozen neither forks nor exits, so the list is right. Where it cannot be frozen, processes
-//! are killed through pidfds, and only those that are still listed once their pidfds are open.
+//! A list of PIDs is out of date once it has been read: processes may have exited, their PIDs may be reused, and they may have forked
+//! others. On cgroup v2 the kernel kills a whole cgroup atomically since Linux 5.14. Otherwise the cgroup is frozen while its processes are
+//! listed and killed: a frozen process neither forks nor exits, so the list stays correct. Where a cgroup cannot be frozen, processes are
+//! killed through pidfds, and only those that are still listed after their pidfds were opened.
 
 use std::{
     collections::BTreeSet,
@@ -17,15 +17,15 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::Mounts;
 
-/// Each round catches what the one before could not.
+/// Each round kills the processes that the round before missed.
 const ROUNDS: usize = 100;
-/// How often it is asked whether a cgroup is frozen by now. What waits for a disk that does not answer is never.
-const FROZEN_WITHIN: usize = 100;
-const FROZEN_AGAIN: Duration = Duration::from_millis(1);
-/// Pidfds that are open at once: fewer than any limit of open files.
+/// How often the state is read until a cgroup is frozen. A process that waits for a disk without an answer never freezes.
+const FREEZE_POLLS: usize = 100;
+const FREEZE_POLL_INTERVAL: Duration = Duration::from_millis(1);
+/// Pidfds that are open at once: below any limit of open files.
 const AT_ONCE: usize = 128;
 
-/// A cgroup in which nothing runs until this is dropped.
+/// A frozen cgroup, thawed on drop.
 struct Frozen {
     file: PathBuf,
     thawed: &'static str,
@@ -34,15 +34,15 @@ struct Frozen {
 // === impl Mounts ===
 
 impl Mounts {
-    /// Kills whatever is in a cgroup, and whatever that forks meanwhile.
+    /// Kills all processes of a cgroup, also those that are forked meanwhile.
     pub fn kill(&self, cgroup: &str) {
-        let at_once = self.kill_at_once(cgroup);
+        let killed = self.kill_atomically(cgroup);
         for _ in 0..ROUNDS {
             if self.processes(cgroup).is_empty() {
                 return;
             }
-            if !at_once {
-                // Killed and still frozen, they would stay.
+            if !killed {
+                // Thawed at the end of each round: frozen processes do not exit.
                 let _frozen = self.freeze(cgroup);
                 self.kill_each(cgroup);
             }
@@ -50,14 +50,14 @@ impl Mounts {
         }
     }
 
-    /// Whether the kernel has killed all of them.
-    fn kill_at_once(&self, cgroup: &str) -> bool {
+    /// Kills all of them atomically; false if the kernel cannot.
+    fn kill_atomically(&self, cgroup: &str) -> bool {
         let Self::V2(point) = self else { return false };
         let file = point.join(cgroup.trim_start_matches('/')).join("cgroup.kill");
         fs::OpenOptions::new().write(true).open(file).and_then(|mut file| file.write_all(b"1")).is_ok()
     }
 
-    /// Freezes a cgroup, if that can be done.
+    /// Freezes a cgroup, if it has a freezer.
     fn freeze(&self, cgroup: &str) -> Option<Frozen> {
         let (name, frozen, thawed) = match self {
             Self::V1(_) => ("freezer.state", "FROZEN", "THAWED"),
@@ -72,12 +72,12 @@ impl Mounts {
             Self::V2(_) => fs::read_to_string(directory.join("cgroup.events"))
                 .map(|events| super::field(&events, "frozen") == Some(1)),
         };
-        for _ in 0..FROZEN_WITHIN {
-            // One that is gone needs no freezing.
+        for _ in 0..FREEZE_POLLS {
+            // A cgroup that is gone needs no freezing.
             if is_frozen().unwrap_or(true) {
                 break;
             }
-            std::thread::sleep(FROZEN_AGAIN);
+            std::thread::sleep(FREEZE_POLL_INTERVAL);
         }
         Some(guard)
     }
@@ -92,7 +92,7 @@ impl Mounts {
             let still: BTreeSet<_> = self.processes(cgroup).into_iter().collect();
             for (pid, handle) in handles {
                 if still.contains(&pid.as_raw_nonzero().get().unsigned_abs()) {
-                    // It may have ended, which is as good.
+                    // An error means that it has exited.
                     let _ = pidfd_send_signal(handle, Signal::KILL);
                 }
             }
@@ -107,7 +107,7 @@ impl Drop for Frozen {
         let thaw = || -> io::Result<()> {
             fs::OpenOptions::new().write(true).open(&self.file)?.write_all(self.thawed.as_bytes())
         };
-        // One that is gone has nothing left to thaw.
+        // An error means that the cgroup is gone.
         let _ = thaw();
     }
 }

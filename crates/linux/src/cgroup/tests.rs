@@ -1,4 +1,4 @@
-//! Finding cgroups, and killing what is in them.
+//! Finding cgroups, and killing their processes.
 
 use std::{
     fs,
@@ -16,15 +16,15 @@ const V1: &str = "25 22 0:20 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n\
     29 25 0:24 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
 
 #[test]
-fn controllers_are_found_where_everybody_looks_for_them() {
+fn controllers_are_found_below_sys_fs_cgroup() {
     let mounts = Mounts::parse(V1).expect("some");
     assert_eq!(mounts.directory("cpuacct", "/pod/a"), Some(PathBuf::from("/sys/fs/cgroup/cpu,cpuacct/pod/a")));
-    assert_eq!(mounts.directory("pids", "/pod/a"), None, "elsewhere is not looked at");
+    assert_eq!(mounts.directory("pids", "/pod/a"), None, "mounts elsewhere are ignored");
     assert_eq!(mounts.directories("/a").len(), 3, "cpu and cpuacct are one hierarchy");
 }
 
 #[test]
-fn one_hierarchy_for_all_is_told_from_one_beside_others() {
+fn a_unified_hierarchy_is_distinguished_from_a_hybrid_one() {
     let v2 = "30 22 0:25 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw,nsdelegate\n";
     assert_eq!(Mounts::parse(v2), Some(Mounts::V2("/sys/fs/cgroup".into())));
     assert!(matches!(Mounts::parse(V1), Some(Mounts::V1(_))));
@@ -32,25 +32,26 @@ fn one_hierarchy_for_all_is_told_from_one_beside_others() {
 }
 
 #[test]
-fn a_field_is_found_by_its_whole_name() {
+fn a_value_is_found_by_its_whole_key() {
     assert_eq!(field("oom_kill_disable 1\nunder_oom 0\noom_kill 3\n", "oom_kill"), Some(3));
     assert_eq!(field("oom_kill_disable 1\n", "oom_kill"), None);
 }
 
 #[test]
-fn the_root_is_not_removed() {
+fn the_root_cgroup_is_not_removed() {
     let mounts = Mounts::parse(V1).expect("some");
     assert!(mounts.remove("/").is_err());
     assert!(mounts.remove("").is_err());
 }
 
-/// How long the processes of the next test fork at most, in case they cannot be killed.
-const FORKED_FOR: i64 = 10;
+/// How long the processes of the fork bomb keep forking at most, in case they cannot be killed. Longer than the test waits for them on a
+/// busy machine, where zombies that init has not reaped yet use up the limit.
+const FORKED_FOR: i64 = 120;
 
-/// Processes each of which forks two and exits, as many as the limit allows: a list of them is out of date when it has been read.
+/// Processes that each fork two and exit, as many as the limit allows: a list of their PIDs is out of date once it has been read.
 #[test]
 #[expect(clippy::print_stdout, reason = "a test that is skipped says so")]
-fn a_fork_bomb_is_killed_whole() {
+fn a_fork_bomb_is_killed_completely() {
     let mounts = match Mounts::find() {
         Ok(mounts) if rustix::process::geteuid().is_root() && mounts.has("pids") => mounts,
         _ => return println!("skipped: needs root and the pids controller"),
@@ -77,12 +78,12 @@ fn a_fork_bomb_is_killed_whole() {
         }
         mounts.kill(&cgroup);
         let left = mounts.processes(&cgroup);
-        assert!(left.is_empty(), "round {round}: {} processes outran the kill", left.len());
+        assert!(left.is_empty(), "round {round}: {} processes survived", left.len());
     }
     mounts.clear(&cgroup).expect("removed");
 }
 
-/// The first process of the bomb. Nothing but system calls is allowed in there, because this process has threads.
+/// The first process of the fork bomb. It makes system calls only, because this process has threads.
 fn bomb(lists: &[OwnedFd]) -> i32 {
     let seconds = || {
         let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -93,7 +94,7 @@ fn bomb(lists: &[OwnedFd]) -> i32 {
         now.tv_sec
     };
     let end = seconds() + FORKED_FOR;
-    #[expect(unsafe_code, reason = "system calls only, until the process ends")]
+    #[expect(unsafe_code, reason = "system calls only, until the process exits")]
     unsafe {
         let first = libc::fork();
         if first != 0 {
@@ -103,7 +104,7 @@ fn bomb(lists: &[OwnedFd]) -> i32 {
             libc::write(list.as_raw_fd(), c"0".as_ptr().cast(), 1);
         }
         while seconds() < end {
-            // The first child and the second go on; who has two is gone.
+            // Both children continue; a process with two children exits.
             if libc::fork() > 0 && libc::fork() > 0 {
                 libc::_exit(0);
             }

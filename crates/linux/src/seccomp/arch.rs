@@ -1,8 +1,8 @@
-//! The machines that filters are made for, and the numbers of their system calls.
+//! The architectures that filters are compiled for, and the numbers of their system calls.
 
 use oci_spec::runtime::Arch;
 
-/// A kind of machine.
+/// An architecture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Architecture {
     /// 64-bit x86.
@@ -14,7 +14,7 @@ pub enum Architecture {
 // === impl Architecture ===
 
 impl Architecture {
-    /// The machine that this program was built for; none if filters cannot be made for it.
+    /// The architecture of this build; none if filters cannot be compiled for it.
     pub const fn native() -> Option<Self> {
         if cfg!(target_arch = "x86_64") {
             Some(Self::X86_64)
@@ -25,7 +25,7 @@ impl Architecture {
         }
     }
 
-    /// What the kernel writes into the data of a call: ELF machine, 64 bit, little endian.
+    /// `AUDIT_ARCH_*`: ELF machine, 64 bit, little endian.
     pub(super) fn audit_number(self) -> u32 {
         match self {
             Self::X86_64 => 0xc000_003e,
@@ -33,7 +33,7 @@ impl Architecture {
         }
     }
 
-    /// The first number that belongs to another call table under the same audit number.
+    /// The first number of another call table under the same audit number.
     pub(super) fn first_foreign_call(self) -> Option<u32> {
         match self {
             // The x32 bit.
@@ -49,7 +49,7 @@ impl Architecture {
         }
     }
 
-    /// The name that docker's profiles have for it.
+    /// Its name in docker's profiles.
     pub(super) fn docker_name(self) -> &'static str {
         match self {
             Self::X86_64 => "amd64",
@@ -61,7 +61,7 @@ impl Architecture {
     pub(super) fn syscall(self, name: &str) -> Option<u32> {
         let number = match (self, name) {
             (Self::X86_64, _) => name.parse::<syscalls::x86_64::Sysno>().ok()?.id(),
-            // The kernel's headers and every profile call it newfstatat, the table does not.
+            // newfstatat in the kernel's headers and in profiles, fstatat in this table.
             (Self::Aarch64, "newfstatat") => syscalls::aarch64::Sysno::fstatat.id(),
             (Self::Aarch64, _) => name.parse::<syscalls::aarch64::Sysno>().ok()?.id(),
         };

@@ -1,14 +1,13 @@
-//! Classic BPF: the instructions that are needed, and code made of them.
+//! Classic BPF: the instructions that filters need, and code generation.
 //!
-//! Code is built from the inside out. Every piece is relocatable and ends in a return, so pieces are joined by putting
-//! a jump before them.
+//! Code is generated from the inside out. Every block is relocatable and ends in a return, so blocks are joined by prepending a jump.
 
 use super::Architecture;
 
 /// The kernel's limit (`BPF_MAXINSNS`).
 pub(super) const MAX_INSTRUCTIONS: usize = 4096;
 
-/// `SECCOMP_RET_*`: what the kernel does with a call.
+/// `SECCOMP_RET_*`: the action for a call.
 pub(super) const KILL_THREAD: u32 = 0;
 pub(super) const KILL_PROCESS: u32 = 0x8000_0000;
 pub(super) const TRAP: u32 = 0x0003_0000;
@@ -30,7 +29,7 @@ const JUMP_GT: u16 = 0x25;
 const JUMP_GE: u16 = 0x35;
 const RETURN: u16 = 0x06;
 
-/// One instruction, in the kernel's form.
+/// One instruction, in the layout of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Instruction {
     pub(super) code: u16,
@@ -39,16 +38,16 @@ pub(super) struct Instruction {
     pub(super) operand: u32,
 }
 
-/// What happens to the calls of one number.
+/// The action for all calls of one number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Always the same.
     Always(u32),
-    /// What the first matching rule says, or else the last value.
+    /// The action of the first matching rule, else this one.
     ByArguments(Vec<Rule>, u32),
 }
 
-/// Conditions that must all hold, and what happens then.
+/// Conditions that must all hold, and the action if they do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Rule {
     pub(super) conditions: Vec<Condition>,
@@ -90,7 +89,7 @@ pub(super) fn program(architecture: Architecture, ranges: &[Range]) -> Vec<Instr
     code
 }
 
-/// Finds the range of the number in the accumulator by halves.
+/// Binary search for the range of the number in the accumulator.
 fn search(ranges: &[Range]) -> Vec<Instruction> {
     let (left, right) = ranges.split_at(ranges.len() / 2);
     match (left, right) {
@@ -122,7 +121,7 @@ fn verdict(verdict: &Verdict) -> Vec<Instruction> {
     }
 }
 
-/// Returns if all conditions hold, else goes on behind the rule.
+/// Returns if all conditions hold, else continues behind the rule.
 fn rule(rule: &Rule) -> Vec<Instruction> {
     let action = vec![ret(rule.action)];
     rule.conditions.iter().rev().fold(action, |then, condition| {
@@ -132,10 +131,10 @@ fn rule(rule: &Rule) -> Vec<Instruction> {
     })
 }
 
-/// Where a comparison of one half of an argument leads.
+/// The target of a comparison of one half of an argument.
 #[derive(Clone, Copy)]
 enum To {
-    /// On to the next instruction.
+    /// The next instruction.
     Next,
     /// The condition holds.
     Pass,
@@ -143,7 +142,7 @@ enum To {
     Fail,
 }
 
-/// An instruction whose targets are not numbers yet.
+/// An instruction with symbolic jump targets.
 enum Draft {
     Plain(Instruction),
     Branch(u16, u32, To, To),
@@ -152,7 +151,7 @@ enum Draft {
 // === impl Condition ===
 
 impl Condition {
-    /// Falls out at its end if it holds, else jumps over `then` more instructions.
+    /// Falls through if the condition holds, else skips `then` more instructions.
     fn code(&self, then: usize) -> Vec<Instruction> {
         let drafts = self.draft();
         let end = drafts.len();
@@ -177,7 +176,7 @@ impl Condition {
             .collect()
     }
 
-    /// The machine has 32 bits: the high half decides, or the low half does.
+    /// The machine compares 32 bits: first the high half, then the low half.
     fn draft(&self) -> Vec<Draft> {
         use Draft::{Branch, Plain};
         use To::{Fail, Next, Pass};
@@ -257,7 +256,7 @@ fn ret(action: u32) -> Instruction {
 }
 
 fn jump(distance: usize) -> Instruction {
-    // A longer one would be in a program that is refused for its length.
+    // A longer jump would be in a program that is rejected for its length.
     plain(JUMP, u32::try_from(distance).unwrap_or(u32::MAX))
 }
 

@@ -1,4 +1,4 @@
-//! From a profile to a filter. What profiles mean is told in the parent module.
+//! From a profile to a filter. The parent module explains what profiles mean.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use oci_spec::runtime::{
 use super::bpf::{self, Condition, Range, Rule, Test, Verdict};
 use super::{Architecture, Error, Program, Warning};
 
-/// The kernel cuts greater ones down without a word.
+/// The kernel silently truncates greater ones.
 const MAX_ERRNO: u32 = 4095;
 
-/// The kernel has 16 bits for what it hands to a tracer.
+/// The kernel passes 16 bits to a tracer.
 const MAX_TRACE_DATA: u32 = 0xffff;
 
 /// `SECCOMP_FILTER_FLAG_*`.
@@ -20,12 +20,12 @@ const FLAG_TSYNC: u32 = 1;
 const FLAG_LOG: u32 = 1 << 1;
 const FLAG_SPEC_ALLOW: u32 = 1 << 2;
 
-/// Makes the filter of a profile for this machine.
+/// Compiles a profile for the native architecture.
 pub fn compile(profile: &LinuxSeccomp) -> Result<Program, Error> {
-    compile_for(profile, Architecture::native().ok_or(Error::Machine)?)
+    compile_for(profile, Architecture::native().ok_or(Error::Architecture)?)
 }
 
-/// Makes the filter of a profile for a given machine.
+/// Compiles a profile for a given architecture.
 pub fn compile_for(profile: &LinuxSeccomp, architecture: Architecture) -> Result<Program, Error> {
     let default = action("defaultAction", profile.default_action(), "defaultErrnoRet", profile.default_errno_ret())?;
     let flags = flags(profile)?;
@@ -35,7 +35,7 @@ pub fn compile_for(profile: &LinuxSeccomp, architecture: Architecture) -> Result
     for (position, syscall) in rules.iter().enumerate() {
         collect(position, syscall, default, architecture, &mut calls, &mut warnings)?;
     }
-    let calls = calls.into_iter().map(|(number, rules)| (number, judge(rules, default, &mut warnings))).collect();
+    let calls = calls.into_iter().map(|(number, rules)| (number, verdict(rules, default, &mut warnings))).collect();
     let instructions = bpf::program(architecture, &ranges(&calls, default, architecture));
     if instructions.len() > bpf::MAX_INSTRUCTIONS {
         return Err(Error::TooLong(instructions.len()));
@@ -43,14 +43,14 @@ pub fn compile_for(profile: &LinuxSeccomp, architecture: Architecture) -> Result
     Ok(Program { instructions, flags, warnings })
 }
 
-/// A rule together with where it came from.
+/// A rule with its position in the profile.
 struct Source {
     place: String,
     name: String,
     rule: Rule,
 }
 
-/// Notes down a profile's rule for each call it names.
+/// Adds a rule of the profile to each call that it names.
 fn collect(
     position: usize,
     syscall: &LinuxSyscall,
@@ -80,13 +80,13 @@ fn collect(
     };
     for name in syscall.names() {
         if name.is_empty() {
-            return Err(Error::field(format!("{place}.names"), "an empty string is no system call"));
+            return Err(Error::field(format!("{place}.names"), "empty name of a system call"));
         }
         let Some(number) = architecture.syscall(name) else {
             warnings.push(Warning::UnknownSyscall { place: place.clone(), name: name.clone() });
             continue;
         };
-        // Also without any rule that acts: the profile knows the call, so ENOSYS begins above it.
+        // Also without an effective rule: the profile knows the call, so ENOSYS begins above it.
         let sources = calls.entry(number).or_default();
         if action != default {
             sources.extend(alternatives.iter().map(|conditions| Source {
@@ -99,8 +99,8 @@ fn collect(
     Ok(())
 }
 
-/// What the rules for one call come to.
-fn judge(sources: Vec<Source>, default: u32, warnings: &mut Vec<Warning>) -> Verdict {
+/// The effect of all rules for one call.
+fn verdict(sources: Vec<Source>, default: u32, warnings: &mut Vec<Warning>) -> Verdict {
     if sources.is_empty() {
         return Verdict::Always(default);
     }
@@ -113,7 +113,7 @@ fn judge(sources: Vec<Source>, default: u32, warnings: &mut Vec<Warning>) -> Ver
     Verdict::Always(winner.rule.action)
 }
 
-/// Lays the verdicts out over all numbers, neighbours of the same verdict as one.
+/// Maps all call numbers to verdicts; neighbours with equal verdicts are one range.
 fn ranges(calls: &BTreeMap<u32, Verdict>, default: u32, architecture: Architecture) -> Vec<Range> {
     let mut ranges: Vec<Range> = Vec::new();
     let mut push = |first: u32, verdict: Verdict| {
@@ -129,9 +129,9 @@ fn ranges(calls: &BTreeMap<u32, Verdict>, default: u32, architecture: Architectu
         push(number, verdict.clone());
         next = number.saturating_add(1);
     }
-    let lets_through = default == bpf::ALLOW || default == bpf::LOG;
-    let unheard_of = if calls.is_empty() || lets_through { default } else { enosys() };
-    push(next, Verdict::Always(unheard_of));
+    let allows = default == bpf::ALLOW || default == bpf::LOG;
+    let newer_calls = if calls.is_empty() || allows { default } else { enosys() };
+    push(next, Verdict::Always(newer_calls));
     if let Some(first) = architecture.first_foreign_call() {
         push(first, Verdict::Always(enosys()));
     }
@@ -147,7 +147,7 @@ fn action(place: &str, action: LinuxSeccompAction, data_field: &str, data: Optio
     let data = |max: u32| {
         let data = data.unwrap_or(eperm);
         if data > max {
-            return Err(Error::field(place, format!("{data_field} is {data}; at most {max} can be returned")));
+            return Err(Error::field(place, format!("invalid {data_field} {data}: must be at most {max}")));
         }
         Ok(data)
     };
@@ -160,7 +160,10 @@ fn action(place: &str, action: LinuxSeccompAction, data_field: &str, data: Optio
         LinuxSeccompAction::ScmpActLog => bpf::LOG,
         LinuxSeccompAction::ScmpActAllow => bpf::ALLOW,
         LinuxSeccompAction::ScmpActNotify => {
-            return Err(Error::field(place, "SCMP_ACT_NOTIFY is not supported: there is nobody who would answer"));
+            return Err(Error::field(
+                place,
+                "SCMP_ACT_NOTIFY is not supported: keelet runs no listener for notifications",
+            ));
         }
     })
 }
@@ -169,7 +172,7 @@ fn condition(place: &str, arg: &LinuxSeccompArg) -> Result<Condition, Error> {
     let argument = u8::try_from(arg.index())
         .ok()
         .filter(|&index| index < 6)
-        .ok_or_else(|| Error::field(place, format!("index is {}; a system call has arguments 0 to 5", arg.index())))?;
+        .ok_or_else(|| Error::field(place, format!("invalid index {}: must be 0 to 5", arg.index())))?;
     let value = arg.value();
     let test = match arg.op() {
         LinuxSeccompOperator::ScmpCmpEq => Test::Eq(value),
@@ -179,7 +182,7 @@ fn condition(place: &str, arg: &LinuxSeccompArg) -> Result<Condition, Error> {
         LinuxSeccompOperator::ScmpCmpGt => Test::Gt(value),
         LinuxSeccompOperator::ScmpCmpGe => Test::Ge(value),
         LinuxSeccompOperator::ScmpCmpMaskedEq => {
-            // Bits outside the mask could never match; libseccomp leaves them out of the comparison, too.
+            // Bits outside the mask never match; libseccomp ignores them as well.
             Test::MaskedEq { mask: value, value: arg.value_two().unwrap_or(0) & value }
         }
     };
@@ -194,7 +197,7 @@ fn flags(profile: &LinuxSeccomp) -> Result<u32, Error> {
                 LinuxSeccompFilterFlag::SeccompFilterFlagTsync => FLAG_TSYNC,
                 LinuxSeccompFilterFlag::SeccompFilterFlagSpecAllow => FLAG_SPEC_ALLOW,
                 LinuxSeccompFilterFlag::SeccompFilterFlagWaitKillableRecv => {
-                    let problem = format!("{flag} goes with SCMP_ACT_NOTIFY, which is not supported");
+                    let problem = format!("{flag} is not supported: it needs SCMP_ACT_NOTIFY");
                     return Err(Error::field("flags", problem));
                 }
             })

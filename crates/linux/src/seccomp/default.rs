@@ -1,9 +1,8 @@
-//! The profile of a container that asks for `RuntimeDefault`.
+//! The `RuntimeDefault` profile.
 //!
-//! It means the same as the default of moby and containerd, so that an image behaves the same here: what is listed is
-//! allowed, everything else gets EPERM, and some calls depend on the capabilities of the container. The kernel checks
-//! those capabilities itself; the filter keeps code that nobody needs out of reach. Names of 32-bit calls are left out,
-//! because such calls are always refused.
+//! It is equivalent to the default of moby and containerd, so that an image behaves the same here: listed calls are allowed, all others
+//! fail with EPERM, and some calls depend on the capabilities of the container. The kernel checks those capabilities itself; the filter
+//! reduces the attack surface. Names of 32-bit calls are left out, because such calls are always denied.
 
 use std::collections::BTreeSet;
 
@@ -14,8 +13,7 @@ use oci_spec::runtime::{
 use super::Architecture;
 use crate::capabilities::Cap;
 
-/// Allowed for everybody. Reading and tracing of other processes is among them, because since Linux 4.8 a traced
-/// process cannot get around its filter.
+/// Allowed for every container. Tracing other processes is among them, because since Linux 4.8 a traced process cannot bypass its filter.
 const ALWAYS: &str = "
     accept accept4 access adjtimex alarm bind brk cachestat capget capset chdir chmod chown clock_adjtime
     clock_getres clock_gettime clock_nanosleep close close_range connect copy_file_range creat dup dup2 dup3
@@ -48,10 +46,10 @@ const ALWAYS: &str = "
     process_vm_readv process_vm_writev ptrace
 ";
 
-/// Allowed on one machine only.
+/// Allowed on x86_64 only.
 const X86_64: &str = "arch_prctl modify_ldt";
 
-/// Allowed to whoever has the capability.
+/// Allowed for containers with the capability.
 const WITH_CAPABILITY: &[(Cap, &str)] = &[
     (Cap::DAC_READ_SEARCH, "open_by_handle_at"),
     (
@@ -74,18 +72,17 @@ const WITH_CAPABILITY: &[(Cap, &str)] = &[
     (Cap::PERFMON, "perf_event_open"),
 ];
 
-/// Linux itself, its 32-bit flavour, both with the name of an old release, and the question which it is.
+/// PER_LINUX and PER_LINUX32, both also with UNAME26, and the query for the current one.
 const PERSONALITIES: [u64; 5] = [0, 0x8, 0x2_0000, 0x2_0008, 0xffff_ffff];
 
-/// Every flag of clone(2) that makes a namespace.
+/// Every flag of clone(2) that creates a namespace.
 const NEW_NAMESPACES: u64 = 0x7e02_0000;
 
-/// Which address families a socket may have, as (bits that are looked at, what they must be): 0 to 63 without AF_ALG
-/// (38), whose crypto interface has a history of holes, and AF_VSOCK (40), which leads out of the container to the host
-/// of a virtual machine.
+/// The address families that a socket may have, as (mask, value): 0 to 63 without AF_ALG (38), whose crypto interface has a history of
+/// vulnerabilities, and AF_VSOCK (40), which leads out of the container to the host of a virtual machine.
 ///
-/// Not written as "less than 38, or 39, or more than 40": the kernel takes the family from the low 32 bits alone, and a
-/// comparison of all 64 would let 2^32 + 38 through.
+/// Not written as "less than 38, or 39, or more than 40": the kernel reads the family from the low 32 bits alone, and a comparison of all
+/// 64 would allow 2^32 + 38.
 const SOCKET_FAMILIES: [(u64, u64); 8] = [
     (0xffff_ffe0, 0),
     (0xffff_fffc, 32),
@@ -117,7 +114,7 @@ pub fn default_profile(caps: &BTreeSet<Cap>, architecture: Architecture) -> Linu
     }
     if !caps.contains(&Cap::SYS_ADMIN) {
         rules.push(rule(has("clone"), LinuxSeccompAction::ScmpActAllow, Some(masked_eq(NEW_NAMESPACES, 0))));
-        // Its flags are behind a pointer, where no filter can look. C libraries that get ENOSYS go back to clone.
+        // Its flags are behind a pointer, which a filter cannot follow. C libraries fall back to clone after ENOSYS.
         let mut clone3 = rule(has("clone3"), LinuxSeccompAction::ScmpActErrno, None);
         clone3.set_errno_ret(Some(libc::ENOSYS.unsigned_abs()));
         rules.push(clone3);
@@ -139,18 +136,18 @@ fn rule(names: Vec<String>, action: LinuxSeccompAction, arg: Option<LinuxSeccomp
     rule
 }
 
-/// The first argument is exactly this.
+/// The first argument equals the value.
 fn eq(value: u64) -> LinuxSeccompArg {
     first_argument(LinuxSeccompArgBuilder::default().op(LinuxSeccompOperator::ScmpCmpEq).value(value))
 }
 
-/// These bits of the first argument are exactly this.
+/// The masked first argument equals the value.
 fn masked_eq(mask: u64, value: u64) -> LinuxSeccompArg {
     let op = LinuxSeccompOperator::ScmpCmpMaskedEq;
     first_argument(LinuxSeccompArgBuilder::default().op(op).value(mask).value_two(value))
 }
 
 fn first_argument(builder: LinuxSeccompArgBuilder) -> LinuxSeccompArg {
-    // All fields have defaults, so building cannot fail. If it ever did, "equal to 0" would allow next to nothing.
+    // All fields have defaults, so building cannot fail. If it did, "equal to 0" would allow almost nothing.
     builder.index(0_usize).build().unwrap_or_default()
 }

@@ -1,26 +1,25 @@
-//! Which system calls a container may make: OCI seccomp profiles, and the filter programs made of them.
+//! Which system calls a container may make: OCI seccomp profiles, and the filter programs compiled from them.
 //!
-//! A profile comes from [`default_profile`] or [`read_profile`], [`compile`] turns it into a [`Program`] for the
-//! kernel's classic BPF machine, and [`load`] puts that over the calling thread, for good. The first three are pure.
-//! Whatever cannot be expressed exactly is an error: a profile is either enforced or the container does not start.
+//! A profile comes from [`default_profile`] or [`read_profile`], [`compile`] turns it into a [`Program`] for the kernel's classic BPF
+//! machine, and [`load`] installs that on the calling thread, irrevocably. The first three are pure. A profile that cannot be expressed
+//! exactly is an error: it is either enforced or the container does not start.
 //!
 //! # What a profile means
 //!
-//! Profiles are written for runc and libseccomp, so they mean here what they mean there:
+//! Profiles are written for runc and libseccomp, so they have the same meaning here:
 //!
-//! - Conditions of one rule must all hold. But if a rule names the same argument twice, each of its conditions is a rule
-//!   of its own.
-//! - A rule without conditions beats all rules with conditions for the same call, wherever it stands. The first such
-//!   rule counts. Of the rules with conditions, the first that matches counts.
-//! - A rule whose action is the default action is no rule at all.
-//! - Names that this machine does not know are passed over: a profile may be newer than the kernel.
-//! - A call with a number above every call the profile names did not exist when the profile was written. It gets ENOSYS
-//!   rather than the default action, because C libraries then try the older call. This is so unless the default lets
-//!   calls through.
+//! - All conditions of a rule must hold. But if a rule names the same argument twice, each of its conditions is a rule of its own.
+//! - A rule without conditions overrides all rules with conditions for the same call, in any position. The first such rule applies. Of
+//!   the rules with conditions, the first that matches applies.
+//! - A rule whose action is the default action is ignored.
+//! - Names that this architecture does not know are ignored: a profile may be newer than the kernel.
+//! - A call with a number above every call that the profile names did not exist when the profile was written. It fails with ENOSYS
+//!   instead of the default action, because C libraries then fall back to an older call. This does not apply if the default action allows
+//!   or logs.
 //!
-//! One thing is stricter than there. Only calls of the machine's own kind are ever let through. 32-bit calls (`int
-//! 0x80`) end the process with SIGSYS, and x32 calls get ENOSYS, as from a kernel that lacks them, whatever
-//! `architectures` says. A second call table is a second surface to be attacked by, and a second reading of every rule.
+//! One thing is stricter than in runc. Only calls of the native architecture are ever allowed. 32-bit calls (`int 0x80`) kill the process
+//! with SIGSYS, and x32 calls fail with ENOSYS, as on a kernel without them, whatever `architectures` says. A second call table is a second
+//! attack surface, and gives every rule a second meaning.
 
 use oci_spec::runtime::Arch;
 
@@ -47,19 +46,19 @@ pub struct Program {
     warnings: Vec<Warning>,
 }
 
-/// Something in a profile that is probably not what its author believes, though its meaning is clear.
+/// Something in a profile that is probably not what its author intended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Warning {
-    /// No call of this name exists here; the rule does nothing for it.
-    #[error("{place}: system call {name:?} is unknown on this machine and passed over")]
+    /// The architecture has no call of this name; the rule has no effect on it.
+    #[error("{place}: system call {name:?} is unknown on this architecture and ignored")]
     UnknownSyscall {
         /// Where in the profile.
         place: String,
         /// The name.
         name: String,
     },
-    /// A rule that can never act.
-    #[error("{place}: the rule for {name:?} has no effect: another rule for it has no conditions and counts alone")]
+    /// A rule that never applies.
+    #[error("{place}: the rule for {name:?} has no effect, because another rule for it has no conditions")]
     Shadowed {
         /// Where in the profile.
         place: String,
@@ -67,17 +66,17 @@ pub enum Warning {
         name: String,
     },
     /// A rule that names an argument twice.
-    #[error("{place}: argument {index} is named twice, so that each condition counts alone")]
+    #[error("{place}: argument {index} is named twice, so each condition is a rule of its own")]
     RepeatedArgument {
         /// Where in the profile.
         place: String,
         /// The argument.
         index: usize,
     },
-    /// The profile wants calls of another kind let through.
-    #[error("architectures: calls of {arch} are refused, not filtered")]
+    /// The profile lists an architecture that is not the native one.
+    #[error("architectures: calls of {arch} are always denied")]
     ForeignArchitecture {
-        /// The kind of calls.
+        /// The architecture.
         arch: Arch,
     },
 }
@@ -88,7 +87,7 @@ pub enum Error {
     /// Not JSON, or not a profile.
     #[error("not a seccomp profile: {0}")]
     Json(#[from] serde_json::Error),
-    /// A field has a value that cannot be.
+    /// A field has an invalid value.
     #[error("{place}: {problem}")]
     Field {
         /// Where in the profile.
@@ -96,18 +95,18 @@ pub enum Error {
         /// What is wrong, and what is allowed.
         problem: String,
     },
-    /// More than the kernel accepts.
+    /// The filter is longer than the kernel accepts.
     #[error("the profile needs a filter of {0} instructions; the kernel accepts {max}", max = bpf::MAX_INSTRUCTIONS)]
     TooLong(usize),
     /// Neither x86_64 nor aarch64.
-    #[error("seccomp filters are made for x86_64 and aarch64 only")]
-    Machine,
+    #[error("unsupported architecture: seccomp filters exist for x86_64 and aarch64 only")]
+    Architecture,
 }
 
 // === impl Program ===
 
 impl Program {
-    /// What is odd about the profile.
+    /// What its author should know about the profile.
     pub fn warnings(&self) -> &[Warning] {
         &self.warnings
     }

@@ -1,11 +1,9 @@
-//! Reading profiles that people wrote: the OCI form, and docker's, which adds conditions to rules.
+//! Parsing profile files: the OCI format, and docker's, which adds conditions to rules.
 //!
-//! Unknown fields are errors. A misspelt `args` would otherwise turn a rule for one argument into a rule for all.
-//! docker's conditions are obeyed, not passed over: without them its default profile would give every container the
-//! calls that are meant for `CAP_SYS_ADMIN`.
+//! Unknown fields are errors. A misspelt `args` would otherwise turn a rule for one argument into a rule for all. docker's conditions are
+//! evaluated: without them its default profile would allow every container the calls that need `CAP_SYS_ADMIN`.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::io;
 use std::path::PathBuf;
 
@@ -17,19 +15,20 @@ use serde::Deserialize;
 
 use super::{Architecture, Error};
 use crate::capabilities::Cap;
+use crate::kernel;
 
-/// What a conditional rule may ask about.
+/// What the conditions of a rule depend on.
 #[derive(Clone, Debug)]
 pub struct Circumstances {
     /// The container's bounding set.
     pub caps: BTreeSet<Cap>,
-    /// The machine.
+    /// The architecture.
     pub architecture: Architecture,
-    /// The first two numbers of the kernel's version.
+    /// Major and minor version of the kernel.
     pub kernel: (u32, u32),
 }
 
-/// Reads a profile. Errors tell the line and column, or the field.
+/// Parses a profile. Errors have the line and column, or the field.
 pub fn read_profile(json: &[u8], circumstances: &Circumstances) -> Result<LinuxSeccomp, Error> {
     let raw: RawProfile = serde_json::from_slice(json)?;
     let architectures = architectures(raw.architectures, raw.arch_map, circumstances.architecture)?;
@@ -99,7 +98,7 @@ struct RawFilter {
     min_kernel: Option<String>,
 }
 
-/// docker lists, for each machine, what else runs on it.
+/// docker lists, for each architecture, the others that its kernels support.
 fn architectures(
     listed: Option<Vec<Arch>>,
     map: Option<Vec<RawArchitecture>>,
@@ -108,7 +107,7 @@ fn architectures(
     let listed = listed.unwrap_or_default();
     let map = map.unwrap_or_default();
     if !listed.is_empty() && !map.is_empty() {
-        return Err(Error::field("archMap", "stands beside architectures; only one of them can be meant"));
+        return Err(Error::field("archMap", "cannot be combined with architectures"));
     }
     let mapped = map.into_iter().filter(|entry| entry.architecture == here.oci()).flat_map(|entry| {
         let others = entry.sub_architectures.unwrap_or_default();
@@ -126,7 +125,7 @@ fn rule(place: &str, raw: RawSyscall, circumstances: &Circumstances) -> Result<O
         (Some(_), Some(_)) => return Err(Error::field(place, "has both name and names")),
         (None, None) => return Err(Error::field(place, "names is missing")),
     };
-    // Both are read before either decides: a mistake must not hide behind the other.
+    // Both are parsed before either is evaluated: an error in one must not hide behind the other.
     let included = Conditions::read(&format!("{place}.includes"), &raw.includes.unwrap_or_default(), circumstances)?;
     let excluded = Conditions::read(&format!("{place}.excludes"), &raw.excludes.unwrap_or_default(), circumstances)?;
     if excluded.any_holds() || !included.all_hold() {
@@ -141,7 +140,7 @@ fn rule(place: &str, raw: RawSyscall, circumstances: &Circumstances) -> Result<O
     Ok(Some(rule))
 }
 
-/// What a filter's parts come to; none if it does not have the part.
+/// Which conditions of a filter hold; none for conditions that it does not have.
 struct Conditions {
     caps: Vec<bool>,
     arch: Option<bool>,
@@ -169,8 +168,12 @@ impl Conditions {
             .iter()
             .filter(|version| !version.is_empty())
             .map(|version| {
-                let wrong =
-                    || Error::field(format!("{place}.minKernel"), format!("is {version:?}; it must be like \"4.8\""));
+                let wrong = || {
+                    Error::field(
+                        format!("{place}.minKernel"),
+                        format!("invalid version {version:?}: must be like \"4.8\""),
+                    )
+                };
                 Ok::<_, Error>(circumstances.kernel >= exact_version(version).ok_or_else(wrong)?)
             })
             .next()
@@ -207,20 +210,16 @@ impl RawArg {
 // === impl Circumstances ===
 
 impl Circumstances {
-    /// Those of a container with these capabilities on this machine.
+    /// Those of a container with these capabilities on this node.
     pub fn here(caps: BTreeSet<Cap>) -> io::Result<Self> {
-        let architecture = Architecture::native().ok_or_else(|| io::Error::other(Error::Machine))?;
-        let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;
-        let kernel = kernel_version(&release)
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("kernel version {release:?}")))?;
+        let architecture = Architecture::native().ok_or_else(|| io::Error::other(Error::Architecture))?;
+        let invalid = || {
+            let message = format!("invalid kernel version {:?}", kernel::release());
+            io::Error::new(io::ErrorKind::InvalidData, message)
+        };
+        let kernel = kernel::version().ok_or_else(invalid)?;
         Ok(Self { caps, architecture, kernel })
     }
-}
-
-/// `6.1.0-18-amd64` is 6.1.
-fn kernel_version(release: &str) -> Option<(u32, u32)> {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
-    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
 fn exact_version(version: &str) -> Option<(u32, u32)> {

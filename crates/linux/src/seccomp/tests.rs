@@ -1,4 +1,4 @@
-//! Filters are run on an interpreter of their machine, and held against a plain reading of the profile.
+//! Filters are run on an interpreter and compared with a plain evaluation of the profile.
 
 mod machine;
 mod profiles;
@@ -23,14 +23,14 @@ fn profile(json: Value) -> LinuxSeccomp {
     serde_json::from_value(json).unwrap()
 }
 
-/// What the filter of a profile says about a call of x86_64.
+/// The action that the filter of a profile returns for a call of x86_64.
 fn ask(profile: &LinuxSeccomp, name: &str, args: &[u64]) -> u32 {
     let program = compile_for(profile, Architecture::X86_64).unwrap();
     machine::run(&program, &call(name, args))
 }
 
 fn call(name: &str, args: &[u64]) -> Call {
-    let number = Architecture::X86_64.syscall(name).unwrap_or_else(|| panic!("{name} is no call"));
+    let number = Architecture::X86_64.syscall(name).unwrap_or_else(|| panic!("{name} is not a system call"));
     Call::new(Architecture::X86_64.audit_number(), number, args)
 }
 

@@ -1,4 +1,4 @@
-//! A process that takes on a user and capabilities: `/proc/self/status` shows exactly what was asked for.
+//! A process that switches to a user and capabilities: `/proc/self/status` shows exactly the requested ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,18 +8,24 @@ use std::process::Command;
 use keelet_linux::capabilities::{Cap, apply, become_user, node_bounding, to_oci};
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 
-use super::{Case, Shown, child, is_root, needs_root, told_by};
+use super::{Case, Shown, child, is_root, needs_root, output_of};
 
 pub(crate) const CASES: &[Case] = &[
-    ("root_keeps_what_it_is_given", root_keeps_what_it_is_given),
-    ("another_user_has_what_it_is_given", another_user_has_what_it_is_given),
+    ("root_has_exactly_the_requested_capabilities", root_has_exactly_the_requested_capabilities),
+    ("another_user_has_exactly_the_requested_capabilities", another_user_has_exactly_the_requested_capabilities),
     ("ambient_capabilities_survive_execve", ambient_capabilities_survive_execve),
-    ("other_users_lose_the_rest_at_execve", other_users_lose_the_rest_at_execve),
-    ("nothing_is_an_answer_too", nothing_is_an_answer_too),
+    (
+        "other_users_lose_all_but_ambient_capabilities_at_execve",
+        other_users_lose_all_but_ambient_capabilities_at_execve,
+    ),
+    ("no_capability_at_all_is_possible", no_capability_at_all_is_possible),
     ("capabilities_without_a_change_of_user", capabilities_without_a_change_of_user),
-    ("a_proc_that_lies_is_not_asked", a_proc_that_lies_is_not_asked),
-    ("what_cannot_be_is_an_error", what_cannot_be_is_an_error),
-    ("who_cannot_be_spared_knows", who_cannot_be_spared_knows),
+    ("a_forged_proc_is_not_read", a_forged_proc_is_not_read),
+    ("an_impossible_request_is_an_error", an_impossible_request_is_an_error),
+    (
+        "a_process_that_cannot_lower_its_oom_score_gets_an_error",
+        a_process_that_cannot_lower_its_oom_score_gets_an_error,
+    ),
 ];
 
 /// Arguments: then, uid, gid, groups, capabilities, ambient ones, no_new_privs.
@@ -51,19 +57,19 @@ pub(crate) fn play(role: &str, args: &[String]) -> bool {
             apply(&to_oci(&set(first), &BTreeSet::new())).unwrap();
             apply(&to_oci(&set(second), &BTreeSet::new())).unwrap();
         }
-        ("spared", [caps]) => {
+        ("oom-score", [caps]) => {
             apply(&to_oci(&set(caps), &BTreeSet::new())).unwrap();
             let score = || fs::read_to_string("/proc/self/oom_score_adj").unwrap();
             let before = score();
-            println!("{:?}", keelet_linux::process::not_spared().map(|error| error.kind()));
-            assert_eq!(score(), before, "nothing has changed");
+            println!("{:?}", keelet_linux::oom::cannot_lower_score().map(|error| error.kind()));
+            assert_eq!(score(), before, "the score is restored");
         }
         _ => return false,
     }
     true
 }
 
-fn root_keeps_what_it_is_given() -> Shown {
+fn root_has_exactly_the_requested_capabilities() -> Shown {
     if let Some(skipped) = unable() {
         return skipped;
     }
@@ -82,7 +88,7 @@ fn root_keeps_what_it_is_given() -> Shown {
     Shown::Yes
 }
 
-fn another_user_has_what_it_is_given() -> Shown {
+fn another_user_has_exactly_the_requested_capabilities() -> Shown {
     if let Some(skipped) = unable() {
         return skipped;
     }
@@ -113,7 +119,7 @@ fn ambient_capabilities_survive_execve() -> Shown {
     Shown::Yes
 }
 
-fn other_users_lose_the_rest_at_execve() -> Shown {
+fn other_users_lose_all_but_ambient_capabilities_at_execve() -> Shown {
     if let Some(skipped) = unable() {
         return skipped;
     }
@@ -125,7 +131,7 @@ fn other_users_lose_the_rest_at_execve() -> Shown {
     Shown::Yes
 }
 
-fn nothing_is_an_answer_too() -> Shown {
+fn no_capability_at_all_is_possible() -> Shown {
     if let Some(skipped) = unable() {
         return skipped;
     }
@@ -153,16 +159,16 @@ fn capabilities_without_a_change_of_user() -> Shown {
     Shown::Yes
 }
 
-/// A container can put there what it likes, and an exec into it must not believe it.
-fn a_proc_that_lies_is_not_asked() -> Shown {
+/// A container controls its `/proc`, so an exec into it must not rely on that.
+fn a_forged_proc_is_not_read() -> Shown {
     if let Some(skipped) = unable() {
         return skipped;
     }
-    assert_eq!(told_by("user-without-proc", &[]), "{CAP_CHOWN}\n");
+    assert_eq!(output_of("user-without-proc", &[]), "{CAP_CHOWN}\n");
     Shown::Yes
 }
 
-fn what_cannot_be_is_an_error() -> Shown {
+fn an_impossible_request_is_an_error() -> Shown {
     if let Some(skipped) = unable() {
         return skipped;
     }
@@ -176,8 +182,8 @@ fn what_cannot_be_is_an_error() -> Shown {
     let unable = error("apply-twice", &["CHOWN,KILL", "CHOWN"]);
     assert!(unable.contains("drop capability 5 from the bounding set"), "{unable}");
     let keep = u32::MAX.to_string();
-    let nobody = error("user", &["stay", &keep, "0", "", "", "", "false"]);
-    assert!(nobody.contains("uid 4294967295 is not an id"), "{nobody}");
+    let invalid = error("user", &["stay", &keep, "0", "", "", "", "false"]);
+    assert!(invalid.contains("invalid uid 4294967295"), "{invalid}");
     Shown::Yes
 }
 
@@ -190,8 +196,8 @@ impl Status {
 }
 
 fn status(role: &str, args: &[&str]) -> Status {
-    let told = told_by(role, args);
-    let fields = told.lines().filter_map(|line| line.split_once(':'));
+    let output = output_of(role, args);
+    let fields = output.lines().filter_map(|line| line.split_once(':'));
     Status(
         fields
             .map(|(field, value)| (field.to_owned(), value.split_whitespace().collect::<Vec<_>>().join(" ")))
@@ -203,7 +209,7 @@ fn set(names: &str) -> BTreeSet<Cap> {
     names.split_terminator(',').map(|name| Cap::parse(name).unwrap()).collect()
 }
 
-/// Why nothing can be shown here.
+/// Why the case is skipped on this machine.
 fn unable() -> Option<Shown> {
     if !is_root() {
         return Some(needs_root());
@@ -213,20 +219,20 @@ fn unable() -> Option<Shown> {
     (!lacking.is_empty()).then(|| Shown::Skipped(format!("this machine lacks {lacking:?}")))
 }
 
-#[expect(unsafe_code, reason = "unshare is unsafe for what other flags do")]
+#[expect(unsafe_code, reason = "unshare is unsafe because of other flags")]
 fn unshare_mounts() {
     // SAFETY: the only thing unshared is the mount namespace (and with it the working directory) of this one thread.
     unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }.unwrap();
 }
 
-fn who_cannot_be_spared_knows() -> Shown {
+fn a_process_that_cannot_lower_its_oom_score_gets_an_error() -> Shown {
     if let Some(skipped) = unable() {
         return skipped;
     }
-    assert_eq!(told_by("spared", &["CHOWN"]), "Some(PermissionDenied)\n");
-    if keelet_linux::process::not_spared().is_some() {
-        return Shown::Skipped("nobody can be spared here".to_owned());
+    assert_eq!(output_of("oom-score", &["CHOWN"]), "Some(PermissionDenied)\n");
+    if keelet_linux::oom::cannot_lower_score().is_some() {
+        return Shown::Skipped("this machine does not allow lower OOM scores".to_owned());
     }
-    assert_eq!(told_by("spared", &["SYS_RESOURCE"]), "None\n");
+    assert_eq!(output_of("oom-score", &["SYS_RESOURCE"]), "None\n");
     Shown::Yes
 }

@@ -1,4 +1,4 @@
-//! Filters over real processes.
+//! Filters on real processes.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -9,16 +9,16 @@ use keelet_linux::capabilities::{self, Cap, DEFAULT};
 use keelet_linux::seccomp::{Architecture, Program, compile, default_profile, load};
 use oci_spec::runtime::LinuxSeccomp;
 
-use super::{Case, Shown, child, is_root, needs_root, told_by};
+use super::{Case, Shown, child, is_root, needs_root, output_of};
 
 pub(crate) const CASES: &[Case] = &[
-    ("the_default_profile_refuses_calls", the_default_profile_refuses_calls),
-    ("the_default_profile_lets_a_shell_work", the_default_profile_lets_a_shell_work),
-    ("a_32_bit_call_ends_the_process", a_32_bit_call_ends_the_process),
-    ("a_rule_that_kills_kills", a_rule_that_kills_kills),
+    ("the_default_profile_denies_calls", the_default_profile_denies_calls),
+    ("a_shell_works_under_the_default_profile", a_shell_works_under_the_default_profile),
+    ("a_32_bit_call_kills_the_process", a_32_bit_call_kills_the_process),
+    ("a_rule_with_the_kill_action_kills", a_rule_with_the_kill_action_kills),
     ("without_privilege_a_filter_needs_no_new_privs", without_privilege_a_filter_needs_no_new_privs),
-    ("a_filter_is_loaded_before_privileges_are_given_up", a_filter_is_loaded_before_privileges_are_given_up),
-    ("flags_are_taken_by_the_kernel", flags_are_taken_by_the_kernel),
+    ("a_filter_is_loaded_before_privileges_are_dropped", a_filter_is_loaded_before_privileges_are_dropped),
+    ("the_kernel_accepts_the_flags", the_kernel_accepts_the_flags),
 ];
 
 /// Calls whose arguments are nonsense, so that they do nothing where they are allowed.
@@ -31,7 +31,7 @@ const CALLS: [(&str, libc::c_long, [u64; 2]); 9] = [
     ("new", 999, [0, 0]),
     ("inet", libc::SYS_socket, [2, 1]),
     ("alg", libc::SYS_socket, [38, 5]),
-    ("alg_in_disguise", libc::SYS_socket, [38 + (1 << 32), 5]),
+    ("alg_with_high_bits", libc::SYS_socket, [38 + (1 << 32), 5]),
 ];
 
 pub(crate) fn play(role: &str, _args: &[String]) -> bool {
@@ -80,18 +80,18 @@ pub(crate) fn play(role: &str, _args: &[String]) -> bool {
     true
 }
 
-fn the_default_profile_refuses_calls() -> Shown {
+fn the_default_profile_denies_calls() -> Shown {
     if !is_root() {
         return needs_root();
     }
-    let (without, with) = (told_by("calls", &[]), told_by("filtered-calls", &[]));
-    let answer = |told: &str, name: &str| -> i64 {
-        let line = told.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
-        line.unwrap_or_else(|| panic!("no {name} in {told}")).parse().unwrap()
+    let (without, with) = (output_of("calls", &[]), output_of("filtered-calls", &[]));
+    let answer = |output: &str, name: &str| -> i64 {
+        let line = output.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
+        line.unwrap_or_else(|| panic!("no {name} in {output}")).parse().unwrap()
     };
-    for name in ["mount", "keyctl", "bpf", "alg", "alg_in_disguise"] {
+    for name in ["mount", "keyctl", "bpf", "alg", "alg_with_high_bits"] {
         assert_eq!(answer(&with, name), -i64::from(libc::EPERM), "{name}: {with}");
-        assert_ne!(answer(&without, name), -i64::from(libc::EPERM), "{name} shows nothing: {without}");
+        assert_ne!(answer(&without, name), -i64::from(libc::EPERM), "{name} is denied without a filter: {without}");
     }
     assert_eq!(answer(&with, "clone3"), -i64::from(libc::ENOSYS), "{with}");
     assert_ne!(answer(&without, "clone3"), -i64::from(libc::ENOSYS), "{without}");
@@ -104,16 +104,16 @@ fn the_default_profile_refuses_calls() -> Shown {
     Shown::Yes
 }
 
-fn the_default_profile_lets_a_shell_work() -> Shown {
-    let told = told_by("filtered-shell", &[]);
-    let lines: Vec<&str> = told.lines().collect();
-    let [sum, files, filter, code] = lines[..] else { panic!("the shell told other than four lines: {told}") };
-    assert_eq!((sum, filter, code), ("42", "Seccomp:\t2", "7"), "a sum, the filter and an exit code, told by a shell");
-    assert!(files.trim().parse::<u32>().unwrap() > 3, "{told}");
+fn a_shell_works_under_the_default_profile() -> Shown {
+    let output = output_of("filtered-shell", &[]);
+    let lines: Vec<&str> = output.lines().collect();
+    let [sum, files, filter, code] = lines[..] else { panic!("expected four lines: {output}") };
+    assert_eq!((sum, filter, code), ("42", "Seccomp:\t2", "7"), "a sum, the filter and an exit code");
+    assert!(files.trim().parse::<u32>().unwrap() > 3, "{output}");
     Shown::Yes
 }
 
-fn a_32_bit_call_ends_the_process() -> Shown {
+fn a_32_bit_call_kills_the_process() -> Shown {
     let control = child("int80", &[]);
     if !control.status.success() || control.stdout.starts_with(b"-") {
         return Shown::Skipped("this kernel has no 32-bit calls".to_owned());
@@ -125,13 +125,9 @@ fn a_32_bit_call_ends_the_process() -> Shown {
     Shown::Yes
 }
 
-fn a_rule_that_kills_kills() -> Shown {
+fn a_rule_with_the_kill_action_kills() -> Shown {
     let output = child("killed", &[]);
-    assert_eq!(
-        output.status.signal(),
-        Some(libc::SIGSYS),
-        "how a process ended that made a forbidden call: {output:?}"
-    );
+    assert_eq!(output.status.signal(), Some(libc::SIGSYS), "a process that made a forbidden call: {output:?}");
     Shown::Yes
 }
 
@@ -139,26 +135,25 @@ fn without_privilege_a_filter_needs_no_new_privs() -> Shown {
     if !is_root() {
         return needs_root();
     }
-    assert_eq!(told_by("unprivileged", &[]), "without: 13\nwith: 0\nmount: -1\n");
+    assert_eq!(output_of("unprivileged", &[]), "without: 13\nwith: 0\nmount: -1\n");
     Shown::Yes
 }
 
-/// The order for a container that may gain privileges again: nothing on the way to execve is refused by the default
-/// profile.
-fn a_filter_is_loaded_before_privileges_are_given_up() -> Shown {
+/// The order for a container that may gain privileges: the default profile denies none of the calls before execve.
+fn a_filter_is_loaded_before_privileges_are_dropped() -> Shown {
     if !is_root() {
         return needs_root();
     }
     let expected = "CapEff:\t0000000000000020\nNoNewPrivs:\t0\nSeccomp:\t2\n1234\n";
-    assert_eq!(told_by("filtered-user", &[]), expected);
+    assert_eq!(output_of("filtered-user", &[]), expected);
     Shown::Yes
 }
 
-fn flags_are_taken_by_the_kernel() -> Shown {
+fn the_kernel_accepts_the_flags() -> Shown {
     if !is_root() {
         return needs_root();
     }
-    assert!(told_by("flagged", &[]).contains("mount -1"));
+    assert!(output_of("flagged", &[]).contains("mount -1"));
     Shown::Yes
 }
 
@@ -181,7 +176,7 @@ fn make_calls() {
     }
 }
 
-/// Loads a filter with the privilege there is: root's, or the promise to gain none.
+/// Loads a filter as root, or with no_new_privs.
 fn confine(program: &Program) {
     if !is_root() {
         rustix::thread::set_no_new_privs(true).unwrap();

@@ -8,10 +8,7 @@ use std::{
 };
 
 use keelet_cri::v1;
-use keelet_linux::{
-    pidfd::{self, ProcessRef},
-    userns,
-};
+use keelet_linux::{ProcessRef, pidfd, userns};
 use keelet_shim::protocol::{self, CONFIG, PLAN, Plan, Request, container_dir};
 use tonic::Status;
 
@@ -99,7 +96,7 @@ impl Engine {
         fs::create_dir_all(&dir).map_err(|error| internal("the container's directory", &error))?;
         let users = users::of(&sandbox.config)?;
         let namespace = users.map(|_| users::namespace(sandbox)).transpose()?;
-        let open = namespace.as_ref().map(|users| |path: &Path| userns::translated(path, users.as_fd()));
+        let open = namespace.as_ref().map(|users| |path: &Path| userns::mapped(path, users.as_fd()));
         let owners = open.as_ref().map(|open| -> keelet_image::Owners<'_> { open });
         let rootfs =
             images.make_root_for(&id, &image, owners).map_err(|error| internal("the container's files", &error))?;
@@ -196,7 +193,7 @@ impl Engine {
         // Its configuration knows that process by the number alone, which may be another's by now, and that one the node's.
         let target = container.record().target.map(pidfd::open).transpose();
         let target = target.map_err(|error| internal("the container whose processes are asked for", &error))?;
-        if target.is_some_and(|handle| handle.is_none_or(pidfd::has_ended)) {
+        if target.is_some_and(|handle| handle.is_none_or(pidfd::has_exited)) {
             return is("asks for the processes of one that has ended");
         }
         let started = sandbox.shim().run(&Request::Start { id: container.id.clone() }).await;

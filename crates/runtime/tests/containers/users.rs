@@ -90,7 +90,7 @@ fn ids(pid: u32, what: &str) -> Vec<u32> {
 
 /// Nothing if this kernel can.
 pub(crate) fn cannot() -> Option<Shown> {
-    keelet_linux::userns::missing().map(Shown::Skipped)
+    keelet_linux::userns::unsupported().map(Shown::Skipped)
 }
 
 async fn root_in_the_pod_is_nobody_on_the_node(world: &mut World) -> Shown {

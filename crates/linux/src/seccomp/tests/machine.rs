@@ -1,9 +1,9 @@
-//! The kernel's classic BPF machine, as far as filters may use it. It checks what the kernel checks when it loads one.
+//! An interpreter for classic BPF, as far as filters use it. It checks what the kernel checks when it loads a filter.
 
 use super::Program;
 use crate::seccomp::bpf::{Instruction, MAX_INSTRUCTIONS};
 
-/// What the kernel shows to a filter.
+/// The input of a filter.
 #[derive(Clone, Debug)]
 pub(super) struct Call {
     pub(super) arch: u32,
@@ -49,7 +49,7 @@ pub(super) fn run(program: &Program, call: &Call) -> u32 {
             0x25 => branch(accumulator > operand),
             0x35 => branch(accumulator >= operand),
             0x06 => return operand,
-            other => panic!("instruction {other:#x} is not one that we make"),
+            other => panic!("unexpected instruction {other:#x}"),
         }
     }
 }

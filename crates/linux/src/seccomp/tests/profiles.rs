@@ -40,14 +40,14 @@ fn every_action_has_its_own_return_value() {
     for (name, action) in expected {
         assert_eq!(ask(&profile, name, &[]), action, "{name}");
     }
-    // brk is above all of them, so it counts as unheard of. A gap gets the default.
+    // brk is above all of them, so it counts as newer than the profile. A gap gets the default.
     assert_eq!(ask(&profile, "brk", &[]), errno(libc::ENOSYS));
     let gap = profile_of("SCMP_ACT_KILL_PROCESS", json!([{ "names": ["brk"], "action": "SCMP_ACT_ALLOW" }]));
     assert_eq!(ask(&gap, "mmap", &[]), 0x8000_0000);
 }
 
 #[test]
-fn an_unconditional_rule_beats_conditional_ones_wherever_it_stands() {
+fn an_unconditional_rule_overrides_conditional_ones_in_any_position() {
     let conditional = json!({ "names": ["socket"], "action": "SCMP_ACT_KILL_PROCESS", "args": [{ "index": 0, "value": 40, "op": "SCMP_CMP_EQ" }] });
     let plain = json!({ "names": ["socket"], "action": "SCMP_ACT_ALLOW" });
     for rules in [json!([conditional, plain]), json!([plain, conditional])] {
@@ -77,7 +77,7 @@ fn an_argument_named_twice_makes_alternatives() {
 #[test]
 fn calls_above_the_profile_get_enosys_unless_the_default_lets_them_through() {
     let rules = json!([{ "names": ["close_range"], "action": "SCMP_ACT_KILL_PROCESS" }]);
-    let unheard_of = Call::new(Architecture::X86_64.audit_number(), 437, &[]);
+    let newer = Call::new(Architecture::X86_64.audit_number(), 437, &[]);
     for (default, action) in [
         ("SCMP_ACT_ERRNO", errno(libc::ENOSYS)),
         ("SCMP_ACT_KILL_THREAD", errno(libc::ENOSYS)),
@@ -85,17 +85,17 @@ fn calls_above_the_profile_get_enosys_unless_the_default_lets_them_through() {
         ("SCMP_ACT_LOG", 0x7ffc_0000),
     ] {
         let program = compile_for(&profile_of(default, rules.clone()), Architecture::X86_64).unwrap();
-        assert_eq!(machine::run(&program, &unheard_of), action, "{default}");
+        assert_eq!(machine::run(&program, &newer), action, "{default}");
     }
-    // A call that is named only to be refused is heard of nevertheless.
+    // A call that is named only to be denied is known to the profile nevertheless.
     let named = profile_of("SCMP_ACT_ERRNO", json!([{ "names": ["openat2"], "action": "SCMP_ACT_ERRNO" }]));
     assert_eq!(ask(&named, "openat2", &[]), errno(libc::EPERM));
-    // Without any rule nothing tells how old the profile is.
+    // Without any rule the age of the profile is unknown.
     assert_eq!(ask(&profile_of("SCMP_ACT_ERRNO", json!([])), "openat2", &[]), errno(libc::EPERM));
 }
 
 #[test]
-fn unknown_names_are_passed_over_and_told() {
+fn unknown_names_are_ignored_with_a_warning() {
     let profile =
         profile_of("SCMP_ACT_ERRNO", json!([{ "names": ["read", "time_travel"], "action": "SCMP_ACT_ALLOW" }]));
     let program = compile_for(&profile, Architecture::X86_64).unwrap();
@@ -106,7 +106,7 @@ fn unknown_names_are_passed_over_and_told() {
 }
 
 #[test]
-fn calls_of_another_kind_are_refused_whatever_the_profile_says() {
+fn calls_of_other_architectures_are_denied_by_every_profile() {
     let mut everything = profile(json!({ "defaultAction": "SCMP_ACT_ALLOW" }));
     everything.set_architectures(Some(vec![Arch::ScmpArchX86_64, Arch::ScmpArchX86, Arch::ScmpArchX32]));
     let program = compile_for(&everything, Architecture::X86_64).unwrap();
@@ -121,7 +121,7 @@ fn calls_of_another_kind_are_refused_whatever_the_profile_says() {
 }
 
 #[test]
-fn what_cannot_be_done_is_refused_with_its_place() {
+fn an_unsupported_profile_is_rejected_with_the_position() {
     let rule = |rule: Value| {
         refusal(&profile_of("SCMP_ACT_ERRNO", json!([{ "names": ["read"], "action": "SCMP_ACT_ALLOW" }, rule])))
     };
@@ -130,11 +130,11 @@ fn what_cannot_be_done_is_refused_with_its_place() {
     let default = refusal(&profile_of("SCMP_ACT_NOTIFY", json!([])));
     assert!(default.starts_with("defaultAction: SCMP_ACT_NOTIFY"), "{default}");
     let errno = rule(json!({ "names": ["write"], "action": "SCMP_ACT_ERRNO", "errnoRet": 4096 }));
-    assert!(errno.contains("errnoRet is 4096; at most 4095"), "{errno}");
+    assert!(errno.contains("invalid errnoRet 4096: must be at most 4095"), "{errno}");
     let index = rule(
         json!({ "names": ["write"], "action": "SCMP_ACT_ALLOW", "args": [{ "index": 6, "value": 0, "op": "SCMP_CMP_EQ" }] }),
     );
-    assert_eq!(index, "syscalls[1].args[0]: index is 6; a system call has arguments 0 to 5");
+    assert_eq!(index, "syscalls[1].args[0]: invalid index 6: must be 0 to 5");
     let empty = rule(json!({ "names": [""], "action": "SCMP_ACT_ALLOW" }));
     assert!(empty.starts_with("syscalls[1].names: "), "{empty}");
     let flag = refusal(&profile(
@@ -144,7 +144,7 @@ fn what_cannot_be_done_is_refused_with_its_place() {
 }
 
 #[test]
-fn a_profile_beyond_the_kernels_limit_is_refused() {
+fn a_profile_beyond_the_kernels_limit_is_rejected() {
     let args = |value: u64| json!([{ "index": 0, "value": value, "op": "SCMP_CMP_EQ" }]);
     let rules: Vec<Value> =
         (0..1000).map(|value| json!({ "names": ["read"], "action": "SCMP_ACT_ALLOW", "args": args(value) })).collect();
@@ -177,7 +177,7 @@ fn flags_are_the_kernels() {
 }
 
 #[test]
-fn the_default_profile_is_clean_and_small_on_both_machines() {
+fn the_default_profile_has_no_warnings_and_is_small_on_both_architectures() {
     for architecture in [Architecture::X86_64, Architecture::Aarch64] {
         for caps in [BTreeSet::new(), Cap::all().collect()] {
             let program = compile_for(&default_profile(&caps, architecture), architecture).unwrap();
@@ -188,7 +188,7 @@ fn the_default_profile_is_clean_and_small_on_both_machines() {
 }
 
 #[test]
-fn the_default_profile_refuses_what_a_container_must_not_do() {
+fn the_default_profile_denies_privileged_calls() {
     let profile = default_profile(&DEFAULT.into(), Architecture::X86_64);
     let refused = "mount umount2 keyctl add_key request_key bpf unshare setns init_module kexec_load reboot swapon \
                    io_uring_setup perf_event_open userfaultfd open_by_handle_at settimeofday iopl pivot_root \
@@ -209,7 +209,7 @@ fn the_default_profile_refuses_what_a_container_must_not_do() {
 }
 
 #[test]
-fn the_default_profile_looks_at_arguments() {
+fn the_default_profile_checks_arguments() {
     let profile = default_profile(&DEFAULT.into(), Architecture::X86_64);
     let eperm = errno(libc::EPERM);
     let mut cases = vec![
@@ -225,7 +225,7 @@ fn the_default_profile_looks_at_arguments() {
         ("clone", 0x2000_0011, eperm),
         ("clone", 0x1000_0011, eperm),
         ("clone", 0x0002_0011, eperm),
-        // The kernel does not look at the high half, so it must not help anybody.
+        // The kernel ignores the high half, so it must not bypass the filter.
         ("socket", (1 << 32) + 38, eperm),
         ("socket", (1 << 32) + 40, eperm),
         ("socket", (1 << 32) + 2, ALLOW),

@@ -1,4 +1,4 @@
-//! Random profiles and random calls: the filter says what a plain reading of the profile says.
+//! Random profiles and random calls: the filter decides as a plain evaluation of the profile does.
 
 use oci_spec::runtime::{LinuxSeccompAction as Action, LinuxSeccompArg, LinuxSeccompOperator as Operator};
 use proptest::prelude::*;
@@ -93,8 +93,8 @@ fn holds(arg: &LinuxSeccompArg, call: &Call) -> bool {
     }
 }
 
-/// The profile, read from top to bottom.
-fn by_the_book(profile: &LinuxSeccomp, architecture: Architecture, call: &Call) -> u32 {
+/// The profile, evaluated from top to bottom.
+fn evaluated(profile: &LinuxSeccomp, architecture: Architecture, call: &Call) -> u32 {
     let enosys = 0x0005_0000 + 38;
     if call.arch != architecture.audit_number() {
         return 0x8000_0000;
@@ -133,7 +133,7 @@ fn by_the_book(profile: &LinuxSeccomp, architecture: Architecture, call: &Call) 
 fn agree(architecture: Architecture, profile: &LinuxSeccomp, calls: &[Call]) -> Result<(), TestCaseError> {
     let program = compile_for(profile, architecture).unwrap();
     for call in calls {
-        let (filter, book) = (machine::run(&program, call), by_the_book(profile, architecture, call));
+        let (filter, book) = (machine::run(&program, call), evaluated(profile, architecture, call));
         prop_assert_eq!(filter, book, "{:?}: filter {:#x}, profile {:#x}", call, filter, book);
     }
     Ok(())
@@ -143,7 +143,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_filter_says_what_the_profile_says(
+    fn the_filter_decides_as_the_profile(
         profile in any_profile(),
         calls in prop::collection::vec(any_call(Architecture::X86_64), 40),
     ) {
@@ -151,7 +151,7 @@ proptest! {
     }
 
     #[test]
-    fn the_filter_says_what_the_profile_says_on_aarch64(
+    fn the_filter_decides_as_the_profile_on_aarch64(
         profile in any_profile(),
         calls in prop::collection::vec(any_call(Architecture::Aarch64), 40),
     ) {
@@ -159,13 +159,13 @@ proptest! {
     }
 }
 
-/// Every number there is, so that no border between two ranges is off by one.
+/// Every call number, so that no boundary between two ranges is off by one.
 #[test]
-fn the_default_filter_says_what_the_default_profile_says_for_every_number() {
+fn the_default_filter_decides_as_the_default_profile_for_every_number() {
     let profile = default_profile(&[Cap::BPF, Cap::SYS_CHROOT].into(), Architecture::X86_64);
     let program = compile_for(&profile, Architecture::X86_64).unwrap();
     for number in 0..600 {
         let call = Call::new(Architecture::X86_64.audit_number(), number, &[3, 4]);
-        assert_eq!(machine::run(&program, &call), by_the_book(&profile, Architecture::X86_64, &call), "{number}");
+        assert_eq!(machine::run(&program, &call), evaluated(&profile, Architecture::X86_64, &call), "{number}");
     }
 }

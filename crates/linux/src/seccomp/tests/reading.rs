@@ -1,4 +1,4 @@
-//! Profiles that people wrote.
+//! Parsing profile files.
 
 use serde_json::json;
 
@@ -8,7 +8,7 @@ fn read(json: &Value, caps: &[Cap]) -> LinuxSeccomp {
     read_profile(json.to_string().as_bytes(), &circumstances(caps)).unwrap()
 }
 
-fn complaint(text: &str) -> String {
+fn error_of(text: &str) -> String {
     read_profile(text.as_bytes(), &circumstances(&[])).unwrap_err().to_string()
 }
 
@@ -30,7 +30,7 @@ fn the_oci_form_is_read_as_it_is() {
 }
 
 #[test]
-fn dockers_conditions_are_obeyed() {
+fn dockers_conditions_are_evaluated() {
     let rule = |name: &str, conditions: Value| {
         let mut rule = json!({ "names": [name], "action": "SCMP_ACT_ALLOW", "args": null, "comment": "why" });
         rule.as_object_mut().unwrap().extend(conditions.as_object().unwrap().clone());
@@ -68,26 +68,26 @@ fn dockers_conditions_are_obeyed() {
 }
 
 #[test]
-fn mistakes_are_told_with_their_place() {
-    let misspelt = complaint(
+fn errors_have_their_position() {
+    let misspelt = error_of(
         "{\"defaultAction\": \"SCMP_ACT_ERRNO\",\n \"syscalls\": [{\"names\": [\"read\"], \"action\": \"SCMP_ACT_ALLOW\", \"arg\": []}]}",
     );
     assert!(misspelt.contains("`arg`") && misspelt.contains("line 2"), "{misspelt}");
-    let action = complaint("{\"defaultAction\": \"SCMP_ACT_ALOW\"}");
+    let action = error_of("{\"defaultAction\": \"SCMP_ACT_ALOW\"}");
     assert!(
         action.contains("SCMP_ACT_ALOW") && action.contains("SCMP_ACT_ALLOW") && action.contains("line 1"),
         "{action}"
     );
-    assert!(complaint("{}").contains("defaultAction"));
-    assert!(complaint("").contains("line 1 column 0"));
-    let rule = |rule: Value| complaint(&json!({ "defaultAction": "SCMP_ACT_ERRNO", "syscalls": [rule] }).to_string());
+    assert!(error_of("{}").contains("defaultAction"));
+    assert!(error_of("").contains("line 1 column 0"));
+    let rule = |rule: Value| error_of(&json!({ "defaultAction": "SCMP_ACT_ERRNO", "syscalls": [rule] }).to_string());
     assert_eq!(rule(json!({ "action": "SCMP_ACT_ALLOW" })), "syscalls[0]: names is missing");
     assert_eq!(
         rule(json!({ "name": "a", "names": ["a"], "action": "SCMP_ACT_ALLOW" })),
         "syscalls[0]: has both name and names"
     );
     let kernel = rule(json!({ "name": "a", "action": "SCMP_ACT_ALLOW", "includes": { "minKernel": "4.8.1" } }));
-    assert_eq!(kernel, "syscalls[0].includes.minKernel: is \"4.8.1\"; it must be like \"4.8\"");
+    assert_eq!(kernel, "syscalls[0].includes.minKernel: invalid version \"4.8.1\": must be like \"4.8\"");
     let cap = rule(json!({ "name": "a", "action": "SCMP_ACT_ALLOW", "excludes": { "caps": ["CAP_X"] } }));
     assert!(cap.starts_with("syscalls[0].excludes.caps: unknown capability \"CAP_X\""), "{cap}");
     let negative = rule(
@@ -95,7 +95,7 @@ fn mistakes_are_told_with_their_place() {
     );
     assert!(negative.contains("-1"), "{negative}");
     let both = json!({ "defaultAction": "SCMP_ACT_ALLOW", "architectures": ["SCMP_ARCH_X86"], "archMap": [{ "architecture": "SCMP_ARCH_X86_64" }] });
-    assert!(complaint(&both.to_string()).starts_with("archMap: "));
+    assert!(error_of(&both.to_string()).starts_with("archMap: "));
 }
 
 #[test]

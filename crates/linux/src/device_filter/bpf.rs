@@ -1,10 +1,10 @@
 //! The eBPF code of device rules.
 //!
-//! Registers: 2 is the device's type, 3 the accesses not yet allowed, 4 and 5 its numbers.
+//! Registers: 2 is the device type, 3 the accesses not allowed yet, 4 and 5 the device numbers.
 
 use super::{Kind, Rule};
 
-/// What the kernel calls the accesses (`BPF_DEVCG_ACC_*`).
+/// Accesses (`BPF_DEVCG_ACC_*`).
 pub(super) const MKNOD: u32 = 1;
 pub(super) const READ: u32 = 2;
 pub(super) const WRITE: u32 = 4;
@@ -30,10 +30,10 @@ const WANTED: u8 = 3;
 const MAJOR: u8 = 4;
 const MINOR: u8 = 5;
 
-/// One instruction, in the kernel's form.
+/// One instruction, in the layout of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-pub(super) struct Instruction {
+pub(crate) struct Instruction {
     pub(super) code: u8,
     /// The destination in the low half, the source in the high half.
     pub(super) registers: u8,
@@ -42,7 +42,7 @@ pub(super) struct Instruction {
 }
 
 pub(super) fn program(rules: &[Rule]) -> Vec<Instruction> {
-    // The context has the type in the low half of the first word, the accesses in the high half, then the numbers.
+    // The context has the type in the low half of the first word, the accesses in the high half, then the device numbers.
     let mut code = vec![
         load(TYPE, 0),
         immediate(AND_32, TYPE, 0xffff),
@@ -51,13 +51,13 @@ pub(super) fn program(rules: &[Rule]) -> Vec<Instruction> {
         load(MAJOR, 4),
         load(MINOR, 8),
     ];
-    // Nothing is wanted: nothing to deny, and rules may count on there being something.
+    // Without a requested access there is nothing to deny, and the rules may rely on at least one bit.
     code.push(jump_if(JUMP_NE_32, WANTED, 0, 2));
     code.extend(decide(true));
     for rule in rules.iter().rev() {
         code.extend(rule_code(rule));
         if rule.is_total() {
-            // The kernel refuses code that cannot be reached.
+            // The verifier rejects unreachable code.
             return code;
         }
     }
@@ -83,7 +83,7 @@ fn rule_code(rule: &Rule) -> Vec<Instruction> {
         Kind::Block => BLOCK,
         Kind::Char => CHAR,
     });
-    // From the inside out: each test jumps over all that is there already.
+    // From the inside out: each test jumps over all code emitted so far.
     for (register, value) in [(MINOR, rule.minor), (MAJOR, rule.major), (TYPE, kind)] {
         if let Some(value) = value {
             // At most 3 tests and 4 instructions.

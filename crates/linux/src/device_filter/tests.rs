@@ -1,11 +1,11 @@
-//! The program of the rules is run on an interpreter, and held against a plain reading of them.
+//! The program of the rules is run on an interpreter and compared with a plain evaluation of the rules.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
 
-/// What the kernel tells a program.
+/// The context that the kernel gives to a program.
 #[derive(Clone, Copy, Debug)]
 struct Attempt {
     kind: u32,
@@ -27,7 +27,7 @@ fn attempt(kind: char, major: u32, minor: u32, letters: &str) -> Attempt {
     Attempt { kind: if kind == 'b' { 1 } else { 2 }, major, minor, access: bits.sum() }
 }
 
-/// The eBPF machine, as far as our programs use it. It checks the flow as the kernel's verifier does.
+/// An interpreter for the instructions that our programs use. It checks the control flow as the kernel's verifier does.
 fn run(program: &[Instruction], attempt: &Attempt) -> bool {
     check(program);
     let context = [attempt.kind | attempt.access << 16, attempt.major, attempt.minor];
@@ -57,12 +57,12 @@ fn run(program: &[Instruction], attempt: &Attempt) -> bool {
             0x56 => jump(half(&registers) != value),
             0x46 => jump(half(&registers) & value != 0),
             0x95 => return registers[0].expect("a result is set") == 1,
-            other => panic!("instruction {other:#x} is not one that we make"),
+            other => panic!("unexpected instruction {other:#x}"),
         }
     }
 }
 
-/// Every instruction can be reached, and no way leads out.
+/// Every instruction is reachable, and no jump leaves the program.
 fn check(program: &[Instruction]) {
     let mut reached = vec![false; program.len()];
     let mut todo = vec![0];
@@ -79,13 +79,13 @@ fn check(program: &[Instruction]) {
             _ => todo.push(at + 1),
         }
     }
-    assert!(reached.iter().all(|&reached| reached), "unreachable code, which the kernel refuses: {program:?}");
+    assert!(reached.iter().all(|&reached| reached), "unreachable code, which the verifier rejects: {program:?}");
 }
 
-/// For each wanted access the last rule about it decides.
-fn by_the_book(rules: &[LinuxDeviceCgroup], attempt: &Attempt) -> bool {
+/// For each requested access the last matching rule applies.
+fn evaluated(rules: &[LinuxDeviceCgroup], attempt: &Attempt) -> bool {
     [(1, 'm'), (2, 'r'), (4, 'w')].iter().filter(|(bit, _)| attempt.access & bit != 0).all(|(_, letter)| {
-        let about = |rule: &&LinuxDeviceCgroup| {
+        let matches = |rule: &&LinuxDeviceCgroup| {
             let kind = match rule.typ().unwrap_or_default().as_str() {
                 "a" => true,
                 "b" => attempt.kind == 1,
@@ -95,7 +95,7 @@ fn by_the_book(rules: &[LinuxDeviceCgroup], attempt: &Attempt) -> bool {
             let access = rule.access().as_deref().unwrap_or("rwm").contains(*letter);
             kind && number(rule.major(), attempt.major) && number(rule.minor(), attempt.minor) && access
         };
-        rules.iter().rfind(about).is_some_and(|rule| rule.allow())
+        rules.iter().rfind(matches).is_some_and(|rule| rule.allow())
     })
 }
 
@@ -125,14 +125,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_program_says_what_the_rules_say(
+    fn the_program_decides_as_the_rules_do(
         rules in prop::collection::vec(some_rule(), 0..10),
         attempts in prop::collection::vec(some_attempt(), 30),
     ) {
         let rules: Vec<LinuxDeviceCgroup> = serde_json::from_value(json!(rules)).unwrap();
         let program = compile(&rules).unwrap();
         for attempt in attempts {
-            prop_assert_eq!(run(&program, &attempt), by_the_book(&rules, &attempt), "{:?}", attempt);
+            prop_assert_eq!(run(&program, &attempt), evaluated(&rules, &attempt), "{:?}", attempt);
         }
     }
 }
@@ -157,7 +157,7 @@ fn the_usual_rules_of_a_container() {
         (attempt('c', 136, 5, "rw"), true),
         (attempt('c', 136, 7, "r"), true),
         (attempt('c', 136, 7, "rw"), false),
-        // Two rules together: making is allowed by one, reading by another.
+        // Two rules together: one allows mknod, another reading.
         (attempt('c', 136, 5, "rwm"), true),
         (attempt('b', 8, 0, "r"), true),
         (attempt('b', 8, 0, "rw"), false),
@@ -174,7 +174,7 @@ fn without_rules_everything_is_denied() {
 }
 
 #[test]
-fn what_stands_before_a_total_rule_does_not_matter() {
+fn rules_before_one_that_matches_everything_have_no_effect() {
     let all = json!({ "allow": true, "type": "a", "access": "rwm" });
     let one = json!({ "allow": false, "type": "c", "major": 1, "minor": 3, "access": "rwm" });
     let long = compile(&rules(json!([one, one, one, all]))).unwrap();
@@ -183,13 +183,13 @@ fn what_stands_before_a_total_rule_does_not_matter() {
 }
 
 #[test]
-fn rules_that_make_no_sense_are_refused_with_their_place() {
+fn an_invalid_rule_is_rejected_with_its_position() {
     for (rule, part) in [
-        (json!({ "allow": true, "type": "p", "access": "r" }), "type is p"),
-        (json!({ "allow": true, "type": "c", "major": -2, "access": "r" }), "major is -2"),
-        (json!({ "allow": true, "type": "c", "minor": 4_294_967_296_i64, "access": "r" }), "minor is 4294967296"),
-        (json!({ "allow": true, "type": "c", "access": "rx" }), "access is \"rx\""),
-        (json!({ "allow": true, "type": "c" }), "access is missing"),
+        (json!({ "allow": true, "type": "p", "access": "r" }), "invalid type p"),
+        (json!({ "allow": true, "type": "c", "major": -2, "access": "r" }), "invalid major -2"),
+        (json!({ "allow": true, "type": "c", "minor": 4_294_967_296_i64, "access": "r" }), "invalid minor 4294967296"),
+        (json!({ "allow": true, "type": "c", "access": "rx" }), "invalid access \"rx\""),
+        (json!({ "allow": true, "type": "c" }), "missing access"),
     ] {
         let error = compile(&rules(json!([{ "allow": false }, rule]))).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
@@ -198,7 +198,7 @@ fn rules_that_make_no_sense_are_refused_with_their_place() {
 }
 
 #[test]
-fn a_directory_that_is_no_cgroup_is_an_error_with_its_name() {
+fn the_error_for_a_directory_that_is_not_a_cgroup_names_it() {
     let directory = tempfile::tempdir().unwrap();
     let error = attach(directory.path(), &[]).unwrap_err().to_string();
     assert!(error.contains(&directory.path().display().to_string()), "{error}");

@@ -1,10 +1,10 @@
-//! The few uses of bpf(2) that are needed. No library: they are six calls with a struct each.
+//! bpf(2), as far as device filters of cgroups need it. No library: it is six calls with a struct each.
 
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use super::Instruction;
+use crate::device_filter::Instruction;
 
 const PROG_LOAD: u32 = 5;
 const PROG_ATTACH: u32 = 8;
@@ -17,14 +17,14 @@ const PROG_QUERY: u32 = 16;
 const PROGRAM_TYPE: u32 = 15;
 const ATTACH_TYPE: u32 = 6;
 
-/// `BPF_F_ALLOW_MULTI`: beside the programs of others. `BPF_F_REPLACE`: in the place of one of them.
+/// `BPF_F_ALLOW_MULTI`: beside other programs. `BPF_F_REPLACE`: replaces one of them.
 const ALLOW_MULTI: u32 = 2;
 const REPLACE: u32 = 4;
 
 /// The kernel has at most this many programs on a cgroup (`BPF_CGROUP_MAX_PROGS`).
 const MAX_PROGRAMS: usize = 64;
 
-/// Enough for what the verifier says about a program it does not like.
+/// Enough for the log of the verifier about a program that it rejects.
 const LOG_SIZE: usize = 64 * 1024;
 
 #[repr(C)]
@@ -93,8 +93,8 @@ struct Info {
     name: [u8; 16],
 }
 
-/// Hands a program to the kernel. An error has what the verifier says.
-pub(super) fn load(program: &[Instruction], name: &CStr) -> io::Result<OwnedFd> {
+/// Loads a program. An error has the log of the verifier.
+pub(crate) fn load(program: &[Instruction], name: &CStr) -> io::Result<OwnedFd> {
     let mut kernel_name = [0; 16];
     for (to, from) in kernel_name.iter_mut().take(15).zip(name.to_bytes()) {
         *to = *from;
@@ -103,7 +103,7 @@ pub(super) fn load(program: &[Instruction], name: &CStr) -> io::Result<OwnedFd> 
         program_type: PROGRAM_TYPE,
         instruction_count: u32::try_from(program.len()).map_err(|_| io::Error::from_raw_os_error(libc::E2BIG))?,
         instructions: program.as_ptr() as u64,
-        // No helper is called that would want another one.
+        // The program calls no helper that needs a GPL-compatible license.
         license: c"Apache-2.0".as_ptr() as u64,
         log_level: 0,
         log_size: 0,
@@ -116,7 +116,7 @@ pub(super) fn load(program: &[Instruction], name: &CStr) -> io::Result<OwnedFd> 
         Ok(program) => return Ok(program),
         Err(error) => error,
     };
-    // Only now with a log: one that is too small would make a good program fail.
+    // With a log only after a failure: a log that is too small would make a valid program fail.
     let mut log = vec![0_u8; LOG_SIZE];
     attributes.log_level = 1;
     attributes.log_size = LOG_SIZE as u32;
@@ -124,12 +124,12 @@ pub(super) fn load(program: &[Instruction], name: &CStr) -> io::Result<OwnedFd> 
     bpf_fd(PROG_LOAD, &mut attributes).map_err(|_| {
         let text: Vec<u8> = log.iter().copied().take_while(|&byte| byte != 0).collect();
         let text = String::from_utf8_lossy(&text);
-        io::Error::new(error.kind(), format!("the kernel does not take the program: {error}; {}", text.trim_end()))
+        io::Error::new(error.kind(), format!("the kernel rejects the program: {error}; {}", text.trim_end()))
     })
 }
 
-/// Puts a program over a cgroup, in the place of another one if there is one.
-pub(super) fn attach(cgroup: BorrowedFd<'_>, program: BorrowedFd<'_>, old: Option<BorrowedFd<'_>>) -> io::Result<()> {
+/// Attaches a program to a cgroup; replaces `old` if there is one.
+pub(crate) fn attach(cgroup: BorrowedFd<'_>, program: BorrowedFd<'_>, old: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let mut attributes = Attach {
         target: raw(cgroup),
         program: raw(program),
@@ -140,15 +140,15 @@ pub(super) fn attach(cgroup: BorrowedFd<'_>, program: BorrowedFd<'_>, old: Optio
     bpf(PROG_ATTACH, &mut attributes).map(drop)
 }
 
-/// Takes a program off a cgroup.
-pub(super) fn detach(cgroup: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
+/// Detaches a program from a cgroup.
+pub(crate) fn detach(cgroup: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
     let mut attributes =
         Attach { target: raw(cgroup), program: raw(program), attach_type: ATTACH_TYPE, flags: 0, replaced: 0 };
     bpf(PROG_DETACH, &mut attributes).map(drop)
 }
 
-/// The ids of the programs that are attached to the cgroup itself.
-pub(super) fn attached(cgroup: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
+/// The IDs of the programs that are attached to the cgroup itself.
+pub(crate) fn attached(cgroup: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
     let mut ids = vec![0_u32; MAX_PROGRAMS];
     let mut attributes = Query {
         target: raw(cgroup),
@@ -164,8 +164,8 @@ pub(super) fn attached(cgroup: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
     Ok(ids)
 }
 
-/// A program by its id; none if it is gone.
-pub(super) fn open(id: u32) -> io::Result<Option<OwnedFd>> {
+/// A program by its ID; none if it is gone.
+pub(crate) fn open(id: u32) -> io::Result<Option<OwnedFd>> {
     match bpf_fd(PROG_GET_FD_BY_ID, &mut GetById { id, next_id: 0, open_flags: 0 }) {
         Ok(program) => Ok(Some(program)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -174,7 +174,7 @@ pub(super) fn open(id: u32) -> io::Result<Option<OwnedFd>> {
 }
 
 /// The name that a program was loaded with.
-pub(super) fn name(program: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
+pub(crate) fn name(program: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     let mut info = Info::default();
     let mut attributes =
         GetInfo { program: raw(program), length: size_of::<Info>() as u32, info: (&raw mut info) as u64 };
@@ -186,18 +186,16 @@ fn raw(fd: BorrowedFd<'_>) -> u32 {
     fd.as_raw_fd().cast_unsigned()
 }
 
-#[expect(unsafe_code, reason = "the kernel hands over a new descriptor as a number")]
 fn bpf_fd<T>(command: u32, attributes: &mut T) -> io::Result<OwnedFd> {
     let fd = bpf(command, attributes)?;
     let fd = i32::try_from(fd).map_err(|_| io::Error::other(format!("bpf(2) returned {fd}")))?;
-    // SAFETY: the commands used with this return a descriptor that is new and nobody else's.
+    // SAFETY: the commands used with this return a new descriptor, which nothing else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-#[expect(unsafe_code, reason = "no safe form of bpf(2) exists")]
 fn bpf<T>(command: u32, attributes: &mut T) -> io::Result<libc::c_long> {
-    // SAFETY: the kernel reads and writes as many bytes as it is told the struct has. Pointers inside of it are made by
-    // the functions above from memory that outlives the call and has the size that the same struct tells.
+    // SAFETY: the kernel reads and writes as many bytes as the last argument says. The functions above set pointers inside the struct to
+    // memory that outlives the call and has the size that is in the same struct.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attributes), size_of::<T>()) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }

@@ -1,15 +1,15 @@
-//! The `runc` program, or another that is called the same way.
+//! The `runc` program, or another with the same command line.
 //!
-//! It gets the whole configuration, filter and capabilities included. Its state is in the container's directory and goes with that;
-//! nothing of it is read but the number of the first process.
+//! It gets the whole configuration, seccomp profile and capabilities included. Its state is in the container's directory and is removed
+//! with that; of its files only the PID file and the log are read.
 
 use std::{
-    fs,
-    path::Path,
-    process::{Command, Stdio},
+    fs, io,
+    path::{Path, PathBuf},
+    process::{Command, ExitStatus, Stdio},
 };
 
-use super::{CONSOLE, Job, Maker, text};
+use super::{CONSOLE, Console, CreateError, Creator, Job};
 
 const PID_FILE: &str = "runc.pid";
 const LOG: &str = "runc.log";
@@ -18,13 +18,29 @@ pub(super) struct Runc<'a> {
     pub(super) program: &'a Path,
 }
 
+/// Why runc did not create or start a container.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RuncError {
+    #[error("cannot run {}: {source}", program.display())]
+    Run { program: PathBuf, source: io::Error },
+    /// Its own message.
+    #[error("{0}")]
+    Logged(String),
+    #[error("{} failed with {status} and logged no error", program.display())]
+    Failed { program: PathBuf, status: ExitStatus },
+    #[error("cannot read {}: {source}", path.display())]
+    PidFile { path: PathBuf, source: io::Error },
+    #[error("invalid PID {text:?} in {}", path.display())]
+    Pid { path: PathBuf, text: String },
+}
+
 // === impl Runc ===
 
-impl Maker for Runc<'_> {
-    fn make(&self, job: &Job<'_>) -> Result<(), String> {
+impl Creator for Runc<'_> {
+    fn create(&self, job: &Job<'_>) -> Result<(), CreateError> {
         let mut spec = job.spec.clone();
         if let Some(process) = spec.process_mut() {
-            // Inherited; see the caller.
+            // Inherited from this process, which has set it.
             process.set_oom_score_adj(None);
         }
         let bundle = job.bundle(&spec)?;
@@ -32,11 +48,11 @@ impl Maker for Runc<'_> {
         let mut create = self.command(job, "create");
         create.arg("--bundle").arg(bundle).arg("--pid-file").arg(job.dir.join(PID_FILE));
         if console.is_some() {
-            // From the bundle, where it goes before it looks: a path to a socket must be short.
+            // Relative to the bundle, which is its working directory: the path of a socket must be short.
             create.arg("--console-socket").arg(Path::new("..").join(CONSOLE));
         } else {
             let [input, output, error] = job.stdio()?.map(Stdio::from);
-            // Whatever it prints itself is in these pipes too, and goes with them if it fails.
+            // Its own output goes to these pipes too, and is discarded with them if it fails.
             create.stdin(input).stdout(output).stderr(error);
         }
         self.run(job, create.arg(job.id))?;
@@ -49,11 +65,14 @@ impl Maker for Runc<'_> {
 }
 
 impl Runc<'_> {
-    fn start(&self, job: &Job<'_>, console: Option<super::Console>) -> Result<(), String> {
-        let pid = fs::read_to_string(job.dir.join(PID_FILE)).map_err(|error| text(PID_FILE, error))?;
-        let pid = pid.trim().parse().map_err(|_| format!("{PID_FILE}: {pid:?} is not a number"))?;
-        job.tell(pid, console)?;
-        self.run(job, self.command(job, "start").arg(job.id))
+    fn start(&self, job: &Job<'_>, console: Option<Console>) -> Result<(), CreateError> {
+        let path = job.dir.join(PID_FILE);
+        let pid = match fs::read_to_string(&path) {
+            Ok(text) => text.trim().parse().map_err(|_| RuncError::Pid { path, text })?,
+            Err(source) => return Err(RuncError::PidFile { path, source }.into()),
+        };
+        job.report_pid(pid, console)?;
+        Ok(self.run(job, self.command(job, "start").arg(job.id))?)
     }
 
     fn command(&self, job: &Job<'_>, name: &str) -> Command {
@@ -71,17 +90,18 @@ impl Runc<'_> {
         command
     }
 
-    fn run(&self, job: &Job<'_>, command: &mut Command) -> Result<(), String> {
-        let status = command.status().map_err(|error| format!("{}: {error}", self.program.display()))?;
+    fn run(&self, job: &Job<'_>, command: &mut Command) -> Result<(), RuncError> {
+        let program = || self.program.to_owned();
+        let status = command.status().map_err(|source| RuncError::Run { program: program(), source })?;
         if status.success() {
             return Ok(());
         }
         let log = fs::read_to_string(job.dir.join(LOG)).unwrap_or_default();
-        Err(last_error(&log).unwrap_or_else(|| format!("{} ended with {status}", self.program.display())))
+        Err(last_error(&log).map_or_else(|| RuncError::Failed { program: program(), status }, RuncError::Logged))
     }
 }
 
-/// What it gave as its reason: the last line of its log that is an error.
+/// The last error in its log.
 fn last_error(log: &str) -> Option<String> {
     log.lines().rev().find_map(|line| {
         let line: serde_json::Value = serde_json::from_str(line).ok()?;

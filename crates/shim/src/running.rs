@@ -1,7 +1,7 @@
-//! Which shims run on this machine, as its processes show: also those of whose directories nothing is left.
+//! The running shims of this node, found in its process table: also those whose directories are gone.
 //!
-//! A server that finds an empty directory cannot know by it that no pods run: the directory may be another one than usual, or
-//! be on a file system that is not mounted. Shims carry the directory of their sandbox in their arguments.
+//! An empty state directory does not prove that no pods run: it may be another directory than before, or on a file system that is not
+//! mounted. A shim has the directory of its sandbox in its arguments.
 
 use std::{
     collections::BTreeSet,
@@ -10,30 +10,30 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use keelet_linux::pidfd::{self, ProcessRef, is_shortage};
+use keelet_linux::{ProcessRef, is_resource_shortage, pidfd};
 
-/// The argument that makes a shim of the program; the directory of the sandbox follows it.
+/// The argument that starts the program as a shim; the directory of the sandbox follows it.
 pub const ARGUMENT: &str = "shim";
 
-/// The directory that the directories of sandboxes are in.
+/// The name of the directory of all sandboxes.
 pub const SANDBOXES: &str = "sandboxes";
 
-/// A shim that runs.
+/// A running shim.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Living {
+pub struct RunningShim {
     /// Its process.
     pub process: ProcessRef,
-    /// The directory of its sandbox, which may be gone.
+    /// The directory of its sandbox, which may have been removed.
     pub dir: PathBuf,
 }
 
-/// The shims that run and have this process's mounts. What a container runs has mounts of its own, so no container can pass for
+/// The running shims in the mount namespace of this process. A container has a mount namespace of its own, so its processes cannot pass for
 /// a shim.
 ///
 /// # Errors
 ///
-/// When it cannot be said which processes there are: that never means that there are none.
-pub fn living() -> io::Result<Vec<Living>> {
+/// When the processes cannot be listed, which never means that there are none.
+pub fn running_shims() -> io::Result<Vec<RunningShim>> {
     let mounts = fs::read_link("/proc/self/ns/mnt")?;
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc")? {
@@ -41,24 +41,24 @@ pub fn living() -> io::Result<Vec<Living>> {
         let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
         match shim(pid, &mounts) {
             Ok(shim) => found.extend(shim),
-            Err(error) if is_shortage(&error) => return Err(error),
-            // It has ended since.
+            Err(error) if is_resource_shortage(&error) => return Err(error),
+            // It has exited since.
             Err(_) => {}
         }
     }
     Ok(found)
 }
 
-fn shim(pid: u32, mounts: &Path) -> io::Result<Option<Living>> {
+fn shim(pid: u32, mounts: &Path) -> io::Result<Option<RunningShim>> {
     let process = Path::new("/proc").join(pid.to_string());
     let Some(dir) = directory(&fs::read(process.join("cmdline"))?) else { return Ok(None) };
     if fs::read_link(process.join("ns/mnt"))? != mounts {
         return Ok(None);
     }
-    Ok(Some(Living { process: pidfd::identify(pid)?, dir }))
+    Ok(Some(RunningShim { process: pidfd::identify(pid)?, dir }))
 }
 
-/// The directory in the arguments of a shim; none if they are not those of a shim.
+/// The directory in the arguments of a shim; none for any other process.
 fn directory(arguments: &[u8]) -> Option<PathBuf> {
     let mut arguments = arguments.strip_suffix(b"\0")?.split(|byte| *byte == 0).skip(1);
     let (argument, dir) = (arguments.next()?, Path::new(std::ffi::OsStr::from_bytes(arguments.next()?)));
@@ -67,25 +67,25 @@ fn directory(arguments: &[u8]) -> Option<PathBuf> {
     (is_shim && in_place).then(|| dir.to_owned())
 }
 
-// === impl Living ===
+// === impl RunningShim ===
 
-impl Living {
+impl RunningShim {
     /// The ID of its sandbox.
     pub fn sandbox(&self) -> String {
         self.dir.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// Whether its sandbox is one of that directory, by this name of it or another.
+    /// Whether its sandbox is in that directory, also if one of the paths has links.
     pub fn is_in(&self, sandboxes: &Path) -> bool {
         let Some(parent) = self.dir.parent() else { return false };
         let real = |path: &Path| fs::canonicalize(path).ok();
         parent == sandboxes || real(parent).is_some_and(|real_parent| real(sandboxes) == Some(real_parent))
     }
 
-    /// Kills it and its children: the process that holds the pod's namespaces, and the first processes of containers.
+    /// Kills it and its children: the pause process, and the first processes of containers.
     pub fn kill(&self) {
         let Ok(Some(handle)) = pidfd::open(self.process) else { return };
-        // Stopped first, so that it makes no more of them, and reaps none, whose number could become another's.
+        // Stopped first, so that it starts no more children and reaps none, whose PIDs could be reused.
         let _ = pidfd::send_signal(&handle, libc::SIGSTOP);
         for child in children(self.process.pid) {
             if let Ok(Some(child)) = pidfd::identify(child).and_then(pidfd::open) {
@@ -108,7 +108,7 @@ mod tests {
     use super::directory;
 
     #[test]
-    fn a_shim_is_known_by_its_arguments() {
+    fn a_shim_is_recognised_by_its_arguments() {
         let found = directory(b"/proc/self/fd/9\0shim\0/run/keelet/runtime/sandboxes/abc\0");
         assert_eq!(found.as_deref(), Some(Path::new("/run/keelet/runtime/sandboxes/abc")));
         for other in [

@@ -1,8 +1,8 @@
-//! A place in a container's files, where every name may be a hostile link.
+//! A path in a container's root, where every component may be a hostile link.
 //!
-//! The path is walked here, one name at a time: each name is looked up from a descriptor of the directory that was reached and never
-//! through a link, and what a link says is read and followed from the root. So nothing leads out of that root, also when a process of the
-//! pod swaps directories and links meanwhile. A link that leads nowhere is followed like any other, and what is missing is made.
+//! The path is resolved here, one component at a time: each is looked up from the descriptor of its directory without following links,
+//! and the target of a link is read and resolved from the root. So no path leads out of that root, also when a process of the pod swaps
+//! directories and links meanwhile. A dangling link is followed like any other, and missing components are created.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -21,10 +21,10 @@ use rustix::{
 
 /// As many links as the kernel follows.
 const MOST_LINKS: usize = 40;
-/// As many directories as a path can name. What is made and removed by another process again and again ends here too.
-const MOST_MADE: usize = 4096;
+/// As many directories as a path can name. The bound also ends a race with a process that removes what is created here.
+const MOST_CREATED: usize = 4096;
 
-/// What is looked for, and made if it is missing.
+/// What is opened, and created if it is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A directory.
@@ -33,27 +33,48 @@ pub enum Kind {
     File,
 }
 
-/// What is found in place of a directory.
+/// What is in the place of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Found(FileType);
+pub struct Found(FileType);
 
-/// Finds a place below a root and makes what is missing on the way. The descriptor can be mounted on and entered, not read.
-pub fn find_or_make(root: BorrowedFd<'_>, path: &Path, kind: Kind) -> io::Result<OwnedFd> {
-    // Directories on the way, so that `..` is the one we came from, wherever it is by now.
-    let mut way: Vec<OwnedFd> = Vec::new();
+/// Why a directory of an image cannot be mounted on.
+#[derive(Debug, thiserror::Error)]
+pub enum MountPointError {
+    /// It cannot be opened.
+    #[error("cannot open {path:?} in the image: {source}")]
+    Open {
+        /// The path in the image.
+        path: String,
+        /// What the kernel answered.
+        source: io::Error,
+    },
+    /// Something else is in its place.
+    #[error("{path:?} in the image is {found} and must be a directory, because the runtime mounts there")]
+    NotADirectory {
+        /// The path in the image.
+        path: String,
+        /// What it is.
+        found: Found,
+    },
+}
+
+/// Opens a path below a root and creates what is missing of it. The descriptor is `O_PATH`: it can be mounted on and entered, not read.
+pub fn open_or_create(root: BorrowedFd<'_>, path: &Path, kind: Kind) -> io::Result<OwnedFd> {
+    // The directories on the path: `..` is the one before, wherever it was moved since.
+    let mut parents: Vec<OwnedFd> = Vec::new();
     let mut names = names_of(path.as_os_str());
-    let (mut links, mut made) = (0, 0);
+    let (mut links, mut created) = (0, 0);
     while let Some(name) = names.pop() {
         if name == ".." {
-            way.pop();
+            parents.pop();
             continue;
         }
-        let at = way.last().map_or(root, AsFd::as_fd);
+        let at = parents.last().map_or(root, AsFd::as_fd);
         let found = match openat(at, &name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
             Ok(found) => found,
             Err(Errno::NOENT) => {
-                count(&mut made, MOST_MADE)?;
-                make(at, &name, if names.is_empty() { kind } else { Kind::Directory })?;
+                count(&mut created, MOST_CREATED)?;
+                create(at, &name, if names.is_empty() { kind } else { Kind::Directory })?;
                 names.push(name);
                 continue;
             }
@@ -62,40 +83,40 @@ pub fn find_or_make(root: BorrowedFd<'_>, path: &Path, kind: Kind) -> io::Result
         match FileType::from_raw_mode(fstat(&found)?.st_mode) {
             FileType::Symlink => {
                 count(&mut links, MOST_LINKS)?;
-                // Links in there lead to what a process has open, and only seem to say where that is.
+                // Links of procfs lead to the open files of a process; their text only seems to be a path.
                 if fstatfs(&found)?.f_type == PROC_SUPER_MAGIC {
                     return Err(Errno::LOOP.into());
                 }
                 let target = OsString::from_vec(readlinkat(&found, "", Vec::new())?.into_bytes());
                 if target.as_bytes().starts_with(b"/") {
-                    way.clear();
+                    parents.clear();
                 }
                 names.extend(names_of(&target));
             }
-            FileType::Directory => way.push(found),
+            FileType::Directory => parents.push(found),
             _ if names.is_empty() => return Ok(found),
             _ => return Err(Errno::NOTDIR.into()),
         }
     }
-    match way.pop() {
+    match parents.pop() {
         Some(found) => Ok(found),
         None => root.try_clone_to_owned(),
     }
 }
 
-/// The names of a path, the first one last.
+/// The components of a path, the first one last.
 fn names_of(path: &OsStr) -> Vec<OsString> {
     let names = path.as_bytes().split(|letter| *letter == b'/').rev();
     names.filter(|name| !name.is_empty() && *name != b".").map(|name| OsString::from_vec(name.to_vec())).collect()
 }
 
-fn count(number: &mut usize, most: usize) -> io::Result<()> {
-    *number += 1;
-    if *number > most { Err(Errno::LOOP.into()) } else { Ok(()) }
+fn count(counter: &mut usize, most: usize) -> io::Result<()> {
+    *counter += 1;
+    if *counter > most { Err(Errno::LOOP.into()) } else { Ok(()) }
 }
 
-/// Makes what is missing. It belongs to the container's root, also when this process has the container's user already.
-fn make(at: BorrowedFd<'_>, name: &OsStr, kind: Kind) -> io::Result<()> {
+/// Creates a missing component. Root owns it, also when this process has switched to the container's user already.
+fn create(at: BorrowedFd<'_>, name: &OsStr, kind: Kind) -> io::Result<()> {
     let opened = match kind {
         Kind::Directory => mkdirat(at, name, Mode::from_raw_mode(0o755)).and_then(|()| {
             openat(at, name, OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
@@ -106,34 +127,39 @@ fn make(at: BorrowedFd<'_>, name: &OsStr, kind: Kind) -> io::Result<()> {
         }
     };
     match opened {
-        Ok(made) => {
-            // A volume of another machine may keep its owners.
-            let _ = fchown(made, Some(Uid::ROOT), Some(Gid::ROOT));
+        Ok(created) => {
+            // A network file system may refuse to change owners.
+            let _ = fchown(created, Some(Uid::ROOT), Some(Gid::ROOT));
             Ok(())
         }
-        // Another process was faster, and is about to be found.
+        // Another process created it first; the next lookup finds that.
         Err(Errno::EXIST | Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Whether two descriptors are of the same file.
+/// Whether two descriptors refer to the same file.
 pub fn is_same(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> io::Result<bool> {
     let (one, other) = (fstat(one)?, fstat(other)?);
     Ok((one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
 }
 
-/// The directory of this name in a root, where something else is refused. That it is missing is fine.
-pub fn own_directory(root: BorrowedFd<'_>, name: &str) -> Result<Option<OwnedFd>, String> {
-    let fail = |error: &dyn fmt::Display| format!("{:?} in the image: {error}", format!("/{name}"));
+/// Opens the directory of this name in the root of an image; none if it is missing.
+///
+/// # Errors
+///
+/// Also if it is not a directory: a mount on a link would be on its target.
+pub fn mount_point(root: BorrowedFd<'_>, name: &str) -> Result<Option<OwnedFd>, MountPointError> {
+    let path = || format!("/{name}");
+    let fail = |errno: Errno| MountPointError::Open { path: path(), source: errno.into() };
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let found = match openat(root, name, flags, Mode::empty()) {
         Err(Errno::NOENT) => return Ok(None),
-        found => found.map_err(|error| fail(&error))?,
+        found => found.map_err(fail)?,
     };
-    match FileType::from_raw_mode(fstat(&found).map_err(|error| fail(&error))?.st_mode) {
+    match FileType::from_raw_mode(fstat(&found).map_err(fail)?.st_mode) {
         FileType::Directory => Ok(Some(found)),
-        other => Err(fail(&format!("it is {}, and must be a directory: the runtime mounts there", Found(other)))),
+        other => Err(MountPointError::NotADirectory { path: path(), found: Found(other) }),
     }
 }
 

@@ -1,30 +1,28 @@
-//! Users of a container on the node.
+//! User and group IDs of a container on the node.
 
 use keelet_linux::userns::{IdRange, Users};
-use oci_spec::runtime::{LinuxIdMapping, Spec};
+use oci_spec::runtime::{Linux, LinuxIdMapping, Spec};
 
-/// Who users of a container are on the node.
+/// How IDs of a container are mapped to the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct OnNode {
+pub(crate) struct NodeIds {
     users: Option<Users>,
 }
 
-// === impl OnNode ===
+// === impl NodeIds ===
 
-impl OnNode {
+impl NodeIds {
     pub(crate) fn of(spec: &Spec) -> Self {
         let range = |mappings: &Option<Vec<LinuxIdMapping>>| {
             let first = mappings.as_ref()?.first()?;
             Some(IdRange { first: first.host_id(), length: first.size() })
         };
-        let of = |linux: &oci_spec::runtime::Linux| {
-            Some(Users { uids: range(linux.uid_mappings())?, gids: range(linux.gid_mappings())? })
-        };
+        let of = |linux: &Linux| Some(Users { uids: range(linux.uid_mappings())?, gids: range(linux.gid_mappings())? });
         Self { users: spec.linux().as_ref().and_then(of) }
     }
 
-    /// Whether they are others than in the container.
-    pub(crate) fn differ(self) -> bool {
+    /// Whether the container has a user namespace.
+    pub(crate) fn are_mapped(self) -> bool {
         self.users.is_some()
     }
 

@@ -1,9 +1,9 @@
-//! How a process takes on the user and the capabilities of a container: the last steps before execve.
+//! Switching to the user and capabilities of a container: the last steps before execve.
 //!
-//! The order is forced by the kernel. Bounding capabilities are dropped first, because that needs `CAP_SETPCAP`. Then
-//! groups before the group before the user, because each needs a capability that the next step may take away. The
-//! permitted set survives the change of user only with keepcaps, and the effective set never does, so the sets are
-//! written after it. Ambient ones come last, because they must be permitted and inheritable by then.
+//! The kernel dictates the order. Bounding capabilities are dropped first, because that needs `CAP_SETPCAP`. Then supplementary groups,
+//! then the group, then the user, because each needs a capability that the next step may remove. The permitted set survives the change
+//! of user only with keepcaps, and the effective set never does, so the sets are written after it. Ambient capabilities come last,
+//! because they must be permitted and inheritable by then.
 
 use std::io;
 
@@ -14,7 +14,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use super::{Cap, bounding_mask};
 
-/// The five sets as the kernel has them. An absent list is an empty set: whoever says nothing gets nothing.
+/// The five sets as bit masks. A missing list is an empty set.
 struct Masks {
     bounding: u64,
     effective: u64,
@@ -25,7 +25,7 @@ struct Masks {
 
 /// Gives the calling process, which has a single thread, exactly these capabilities.
 ///
-/// Needs `CAP_SETPCAP` if the bounding set is to shrink. Nothing is rolled back: after an error the process must end.
+/// Needs `CAP_SETPCAP` if the bounding set is to shrink. Nothing is rolled back: after an error the process must exit.
 pub fn apply(caps: &LinuxCapabilities) -> io::Result<()> {
     let masks = Masks::of(caps)?;
     drop_bounding(masks.bounding)?;
@@ -34,9 +34,9 @@ pub fn apply(caps: &LinuxCapabilities) -> io::Result<()> {
 
 /// Turns the calling process, which has a single thread, into this user with exactly these capabilities.
 ///
-/// For a forked child before execve. After an error the process is neither what it was nor what it should be, and must
-/// end. Without `no_new_privs` a seccomp filter has to be loaded before this, while `CAP_SYS_ADMIN` is still there; with
-/// it the filter is better loaded afterwards, so that it need not allow the calls made here.
+/// For a forked child before execve. After an error the process has part of its privileges and must exit. Without `no_new_privs` a seccomp
+/// filter has to be loaded before this, while the process has `CAP_SYS_ADMIN`; with it the filter is better loaded afterwards, so that it
+/// need not allow the system calls made here.
 pub fn become_user(uid: u32, gid: u32, groups: &[u32], caps: &LinuxCapabilities, no_new_privs: bool) -> io::Result<()> {
     let masks = Masks::of(caps)?;
     let user = Uid::from_raw(id("uid", uid)?);
@@ -57,20 +57,20 @@ pub fn become_user(uid: u32, gid: u32, groups: &[u32], caps: &LinuxCapabilities,
     Ok(())
 }
 
-/// The kernel reads this one value as "leave it as it is", which would leave root in place.
+/// For the kernel this value means "unchanged", which would keep root.
 fn id(what: &str, value: u32) -> io::Result<u32> {
     if value == u32::MAX {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{what} {value} is not an id")));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("invalid {what} {value}")));
     }
     Ok(value)
 }
 
-/// Also drops what is newer than our table: the limit is what was asked for, not what we know.
+/// Also drops capabilities that are newer than our table: the requested set is the limit.
 fn drop_bounding(wanted: u64) -> io::Result<()> {
     let have = bounding_mask()?;
     let missing = wanted & !have;
     if missing != 0 {
-        let message = format!("the bounding set lacks {:?}, and nobody can add to it", super::from_mask(missing));
+        let message = format!("the bounding set lacks {:?}, and a process cannot add to it", super::from_mask(missing));
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
     }
     for bit in single_bits(have & !wanted) {
@@ -81,7 +81,7 @@ fn drop_bounding(wanted: u64) -> io::Result<()> {
 }
 
 fn set_sets(masks: &Masks) -> io::Result<()> {
-    // Before the others: a lowered permitted set would lower this one too, but an equal one would not.
+    // Before the others: an unchanged permitted set would leave the ambient set as it is.
     step("clear the ambient capabilities", thread::clear_ambient_capability_set())?;
     let sets = CapabilitySets {
         effective: CapabilitySet::from_bits_retain(masks.effective),

@@ -1,9 +1,8 @@
-//! Device rules on cgroup v2, where they are an eBPF program of our own making.
+//! Device rules on cgroup v2, where they are an eBPF program.
 //!
-//! The kernel asks the program about each attempt to open or make a device node, with the wanted accesses as bits. The
-//! rules of a container are in order, and for each access the last rule that is about it counts. So the program goes
-//! through them backwards, and strikes off the accesses it has found allowed: the first denial ends it, and so does the
-//! last allowance. What no rule is about is denied.
+//! The kernel runs the program for each attempt to open or create a device node, with the requested accesses as bits. The rules of a
+//! container are ordered, and for each access the last matching rule applies. So the program evaluates them backwards and clears the bits
+//! of allowed accesses: it returns at the first denial, or when no bit is left. An access without a matching rule is denied.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -14,37 +13,38 @@ use std::path::Path;
 use oci_spec::runtime::{LinuxDeviceCgroup, LinuxDeviceType};
 
 mod bpf;
-mod kernel;
 
-use bpf::Instruction;
+use crate::sys::bpf as kernel;
 
-/// By this name a program is known to be ours. The kernel keeps 15 characters.
+pub(crate) use bpf::Instruction;
+
+/// The name that identifies our programs. The kernel keeps 15 characters.
 const NAME: &CStr = c"keelet_devices";
 
-/// Puts the rules over a cgroup, in place of those that an earlier call put there.
+/// Attaches the rules to a cgroup and replaces those of an earlier call.
 ///
-/// From the old rules to the new ones there is no moment without any. Programs of others stay: the kernel grants an
-/// access only if all programs on the way to the root do.
+/// The replacement is atomic. Programs of other owners stay attached: the kernel grants an access only if all programs from the cgroup up
+/// to the root do.
 pub fn attach(cgroup_dir: &Path, rules: &[LinuxDeviceCgroup]) -> io::Result<()> {
     let program = compile(rules)?;
     let at =
         |error: io::Error| io::Error::new(error.kind(), format!("device rules of {}: {error}", cgroup_dir.display()));
     let cgroup = File::open(cgroup_dir).map_err(at)?;
-    put_over(&cgroup, &program).map_err(at)
+    replace(&cgroup, &program).map_err(at)
 }
 
-fn put_over(cgroup: &File, program: &[Instruction]) -> io::Result<()> {
+fn replace(cgroup: &File, program: &[Instruction]) -> io::Result<()> {
     let mut ours = ours(cgroup)?.into_iter();
     let new = kernel::load(program, NAME)?;
     kernel::attach(cgroup.as_fd(), new.as_fd(), ours.next().as_ref().map(AsFd::as_fd))?;
-    // More than one cannot come from here, but a stale one would go on denying.
+    // There should be one at most, but a stale second one would keep denying.
     ours.try_for_each(|old| kernel::detach(cgroup.as_fd(), old.as_fd()))
 }
 
 fn ours(cgroup: &File) -> io::Result<Vec<OwnedFd>> {
     let mut ours = Vec::new();
     for id in kernel::attached(cgroup.as_fd())? {
-        // It may have gone since.
+        // It may have been detached since.
         let Some(program) = kernel::open(id)? else { continue };
         if kernel::name(program.as_fd())? == NAME.to_bytes() {
             ours.push(program);
@@ -53,7 +53,7 @@ fn ours(cgroup: &File) -> io::Result<Vec<OwnedFd>> {
     Ok(ours)
 }
 
-/// A rule after reading. An absent number stands for all.
+/// A parsed rule. An absent device number matches all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Rule {
     allow: bool,
@@ -70,15 +70,27 @@ enum Kind {
     Char,
 }
 
+/// Why a device rule is invalid.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum RuleError {
+    #[error("invalid type p: must be a, b, c or u")]
+    Type,
+    #[error("invalid {field} {value}: must be 0 to {}, or -1 for all", u32::MAX)]
+    DeviceNumber { field: &'static str, value: i64 },
+    #[error("missing access: a rule that allows must have some of r, w and m")]
+    MissingAccess,
+    #[error("invalid access {letters:?}: must consist of r, w and m")]
+    Access { letters: String },
+}
+
 /// Errors have the kind `InvalidInput` and name the rule.
 fn compile(rules: &[LinuxDeviceCgroup]) -> io::Result<Vec<Instruction>> {
     let rules = rules
         .iter()
         .enumerate()
         .map(|(position, rule)| {
-            let invalid =
-                |problem| io::Error::new(io::ErrorKind::InvalidInput, format!("devices[{position}]: {problem}"));
-            Rule::read(rule).map_err(invalid)
+            Rule::parse(rule)
+                .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, format!("devices[{position}]: {error}")))
         })
         .collect::<io::Result<Vec<_>>>()?;
     Ok(bpf::program(&rules))
@@ -87,52 +99,46 @@ fn compile(rules: &[LinuxDeviceCgroup]) -> io::Result<Vec<Instruction>> {
 // === impl Rule ===
 
 impl Rule {
-    fn read(rule: &LinuxDeviceCgroup) -> Result<Self, String> {
+    fn parse(rule: &LinuxDeviceCgroup) -> Result<Self, RuleError> {
         let kind = match rule.typ().unwrap_or_default() {
             LinuxDeviceType::A => None,
             LinuxDeviceType::B => Some(Kind::Block),
             LinuxDeviceType::C | LinuxDeviceType::U => Some(Kind::Char),
-            LinuxDeviceType::P => return Err("type is p; rules are about a, b, c and u".to_owned()),
+            LinuxDeviceType::P => return Err(RuleError::Type),
         };
         Ok(Self {
             allow: rule.allow(),
             kind,
-            major: number("major", rule.major())?,
-            minor: number("minor", rule.minor())?,
+            major: device_number("major", rule.major())?,
+            minor: device_number("minor", rule.minor())?,
             access: access(rule.access().as_deref().unwrap_or_default(), rule.allow())?,
         })
     }
 
-    /// Decides about every device and every access, so that nothing before it matters.
+    /// Whether it matches every device and every access, so that rules before it never apply.
     fn is_total(&self) -> bool {
         self.kind.is_none() && self.major.is_none() && self.minor.is_none() && self.access == bpf::ALL
     }
 }
 
-fn number(field: &str, value: Option<i64>) -> Result<Option<u32>, String> {
+fn device_number(field: &'static str, value: Option<i64>) -> Result<Option<u32>, RuleError> {
     match value {
-        // The wildcard of runc and of everybody who writes rules for it.
+        // The wildcard of runc.
         None | Some(-1) => Ok(None),
-        Some(value) => u32::try_from(value).map(Some).map_err(|_| {
-            format!("{field} is {value}; a device number is from 0 to {}, and -1 stands for all", u32::MAX)
-        }),
+        Some(value) => u32::try_from(value).map(Some).map_err(|_| RuleError::DeviceNumber { field, value }),
     }
 }
 
-fn access(letters: &str, allow: bool) -> Result<u32, String> {
+fn access(letters: &str, allow: bool) -> Result<u32, RuleError> {
     if letters.is_empty() {
-        // Nobody can tell what is meant. To deny too much is safe, to allow too much is not.
-        return if allow {
-            Err("access is missing; an allowance has some of r, w and m".to_owned())
-        } else {
-            Ok(bpf::ALL)
-        };
+        // Ambiguous. Denying too much is safe, allowing too much is not.
+        return if allow { Err(RuleError::MissingAccess) } else { Ok(bpf::ALL) };
     }
     letters.chars().try_fold(0, |access, letter| match letter {
         'r' => Ok(access | bpf::READ),
         'w' => Ok(access | bpf::WRITE),
         'm' => Ok(access | bpf::MKNOD),
-        _ => Err(format!("access is {letters:?}; it is made of r, w and m")),
+        _ => Err(RuleError::Access { letters: letters.to_owned() }),
     })
 }
 
