@@ -14,12 +14,12 @@ fuzz_target!(|input: &[u8]| {
             Ok((name, inputs)) => {
                 assert!(!name.is_empty() && !name.contains('/') && !inputs.is_empty(), "{name:?}");
             }
-            Err(reason) => assert!(!reason.is_empty(), "refused without a reason"),
+            Err(error) => assert!(!error.to_string().is_empty(), "rejected without a reason"),
         },
         _ => {
             let (output, errors) = bytes.split_at(bytes.len() / 2);
-            if let Err(told) = reading::result(output, errors) {
-                assert!(!told.is_empty(), "a failure that tells nothing");
+            if let Err(error) = reading::result(output, errors) {
+                assert!(!error.to_string().is_empty(), "a failure without a reason");
             }
         }
     }

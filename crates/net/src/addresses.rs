@@ -1,4 +1,4 @@
-//! Picking an address from a range. Pure: who has which address comes in, the next one goes out.
+//! Allocating an address from a range. Pure: the owned addresses come in, the next one goes out.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -6,35 +6,35 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-/// Where the picking in one range stands.
+/// The state of allocation in one range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Cursor {
     /// Which range.
     pub(crate) range: IpNet,
-    /// What was handed out last.
+    /// The address that was allocated last.
     pub(crate) given: Option<IpAddr>,
-    /// What was freed last. Others may still send to it, so it is the last choice.
+    /// The address that was freed last. Peers may still send to it, so it is the last choice.
     pub(crate) freed: Option<IpAddr>,
 }
 
-/// The first address of a range is the bridge's.
+/// The first address of a range, which the bridge has.
 pub(crate) fn gateway(range: IpNet) -> IpAddr {
     at(range, 1)
 }
 
-/// How many pods fit into a range: without the network's own address, the gateway, and the broadcast address (which
-/// IPv6 does not have, but its last address is left out all the same).
+/// How many pods fit into a range: without the network address, the gateway, and the broadcast address (IPv6 has none, but its last address
+/// is left out all the same).
 pub(crate) fn capacity(range: IpNet) -> u128 {
     let bits = u32::from(range.max_prefix_len() - range.prefix_len());
     1_u128.checked_shl(bits).unwrap_or(u128::MAX).saturating_sub(3)
 }
 
-/// The next free address after the one given last, around the range; none if all are taken.
+/// The next free address after the one allocated last, wrapping around; none if all are taken.
 pub(crate) fn pick(cursor: &Cursor, taken: &BTreeSet<IpAddr>) -> Option<IpAddr> {
     let range = cursor.range;
     let capacity = capacity(range);
-    let after = cursor.given.and_then(|ip| place_of(range, ip)).map_or(0, |place| place + 1);
-    // Among one more candidates than there are taken ones (and the one freed last) a free one must be.
+    let after = cursor.given.and_then(|ip| index_of(range, ip)).map_or(0, |place| place + 1);
+    // With more candidates than there are taken ones (and the one freed last) there must be a free one.
     let enough = capacity.min(taken.len() as u128 + 2);
     let mut last_choice = None;
     for step in 0..enough {
@@ -50,8 +50,8 @@ pub(crate) fn pick(cursor: &Cursor, taken: &BTreeSet<IpAddr>) -> Option<IpAddr> 
     last_choice
 }
 
-/// Counted from the first address for pods; none if the address is not one for pods.
-fn place_of(range: IpNet, ip: IpAddr) -> Option<u128> {
+/// The index of an address, counted from the first one for pods; none if it is not for pods.
+fn index_of(range: IpNet, ip: IpAddr) -> Option<u128> {
     let place = number(ip).checked_sub(number(range.network()))?.checked_sub(2)?;
     (range.contains(&ip) && place < capacity(range)).then_some(place)
 }
@@ -74,7 +74,7 @@ fn number(ip: IpAddr) -> u128 {
 // === impl Cursor ===
 
 impl Cursor {
-    /// Nothing was handed out yet.
+    /// A range without allocations.
     pub(crate) fn new(range: IpNet) -> Cursor {
         Cursor { range, given: None, freed: None }
     }
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn neither_network_nor_gateway_nor_broadcast_is_handed_out() {
+    fn neither_network_nor_gateway_nor_broadcast_is_allocated() {
         let mut cursor = cursor("10.1.0.0/29");
         let mut taken = BTreeSet::new();
         while let Some(ip) = pick(&cursor, &taken) {
@@ -136,14 +136,14 @@ mod tests {
     }
 
     #[test]
-    fn a_cursor_from_another_range_begins_anew() {
+    fn a_cursor_outside_the_range_starts_at_the_beginning() {
         let cursor = Cursor { given: Some(ip("192.168.7.7")), ..cursor("10.1.0.0/29") };
         assert_eq!(pick(&cursor, &BTreeSet::new()), Some(ip("10.1.0.2")));
     }
 
     proptest! {
-        /// Whatever was given and freed before: what is picked is free, inside, and not the one freed last unless
-        /// nothing else is left; nothing is picked only when all are taken.
+        /// For any history, the allocated address is free, in the range, and not the one freed last unless no other is left; none is allocated
+        /// only when all are taken.
         #[test]
         fn a_pick_is_free_and_found_whenever_there_is_one(
             taken in proptest::collection::btree_set(2_u8..15, 0..14),

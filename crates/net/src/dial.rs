@@ -9,17 +9,17 @@ use tokio::net::{TcpSocket, TcpStream};
 
 use crate::threads;
 
-/// Loopback answers at once or not at all; a full accept queue is given this long.
+/// Loopback answers at once; this bounds the wait for a full accept queue.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Connects to a port on the loopback address inside a network namespace: `127.0.0.1`, else `::1`.
 ///
 /// # Errors
 ///
-/// When the namespace cannot be entered, or nothing answers on either address; the error has both answers.
+/// When the namespace cannot be entered, or neither address accepts; the error has both answers.
 pub async fn dial(netns: &Path, port: u16) -> io::Result<TcpStream> {
     let path = netns.to_owned();
-    // A socket belongs to the namespace in which it was made, wherever it is used later.
+    // A socket belongs to the namespace in which it was created, wherever it is used later.
     let make = move || threads::inside(&path, || Ok((TcpSocket::new_v4(), TcpSocket::new_v6())));
     let (ipv4, ipv6) = threads::aside("keelet-dial", make).await.map_err(io::Error::other)?;
     let first = match connect(ipv4, Ipv4Addr::LOCALHOST.into(), port).await {

@@ -1,4 +1,4 @@
-//! What can go wrong with a pod's network, each with what it was about.
+//! Errors of pod networks.
 
 use std::io;
 use std::net::IpAddr;
@@ -6,24 +6,27 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 
-/// Why a pod has no network, or keeps one that it should not have.
+use crate::cni::{CniConfigError, CniFileError, CniPluginError};
+use crate::firewall::FirewallError;
+
+/// Why a pod has no network, or why its network was not removed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A setting has a value that cannot work.
-    #[error("network setting {field}: {value:?}: {problem}")]
+    /// A setting is invalid.
+    #[error("invalid network setting {field} {value:?}: {problem}")]
     Setting {
         /// Which setting.
         field: &'static str,
-        /// What it says.
+        /// Its value.
         value: String,
         /// What is wrong, and what is allowed.
         problem: String,
     },
-    /// A request has a value that cannot work.
-    #[error("pod network of sandbox {sandbox:?}: {problem}")]
+    /// A request is invalid.
+    #[error("invalid network request for sandbox {sandbox:?}: {problem}")]
     Request {
-        /// Whose network.
+        /// The sandbox.
         sandbox: String,
         /// What is wrong, and what is allowed.
         problem: String,
@@ -33,67 +36,76 @@ pub enum Error {
     State {
         /// What was tried.
         doing: &'static str,
-        /// With which file.
+        /// Which file.
         path: PathBuf,
-        /// How it failed.
+        /// What the kernel answered.
         source: io::Error,
     },
-    /// The namespace is not there, or cannot be entered.
+    /// The network namespace does not exist, or cannot be entered.
     #[error("cannot enter the network namespace {}: {source}", path.display())]
     Namespace {
         /// Which namespace.
         path: PathBuf,
-        /// How it failed.
+        /// What the kernel answered.
         source: io::Error,
     },
-    /// No thread or no runtime of our own could be made.
-    #[error("cannot start the thread {name}: {source}")]
+    /// A thread cannot be started, or panicked.
+    #[error("cannot run the thread {name}: {source}")]
     Thread {
-        /// What the thread was for.
+        /// The name of the thread.
         name: &'static str,
-        /// How it failed.
+        /// What the kernel answered.
         source: io::Error,
     },
     /// A netlink socket could not be opened.
-    #[error("cannot talk to the kernel over netlink: {0}")]
+    #[error("cannot open a netlink socket: {0}")]
     Netlink(#[source] io::Error),
     /// The kernel refused.
-    #[error("cannot {doing}: {}", kernel_says(source))]
+    #[error("cannot {doing}: {}", kernel_message(source))]
     Kernel {
         /// What was tried.
         doing: String,
         /// What the kernel answered.
         source: rtnetlink::Error,
     },
-    /// The name of the bridge belongs to something else.
-    #[error("the interface {name} is there already and is not a bridge; choose another bridge name")]
+    /// An interface that was just created is missing.
+    #[error("interface {name} does not exist")]
+    NoInterface {
+        /// Which interface.
+        name: String,
+    },
+    /// The name of the bridge belongs to another interface.
+    #[error("interface {name} exists and is not a bridge; choose another bridge name")]
     NotABridge {
         /// Which interface.
         name: String,
     },
-    /// All ranges that could be chosen collide with routes of this host.
-    #[error("no range for pods: each of {} overlaps a route of this host; set a range", tried(candidates))]
+    /// All candidate ranges overlap routes of this node.
+    #[error(
+        "no free address range for pods: each of {} overlaps a route of this node; configure a range",
+        list_with(", ", candidates)
+    )]
     NoRange {
         /// What was tried.
         candidates: Vec<IpNet>,
     },
     /// No address is left.
-    #[error("no free address in {range}: all {size} are taken by pods")]
+    #[error("no free address in {range}: all {size} are used by pods")]
     RangeFull {
         /// In which range.
         range: IpNet,
         /// How many addresses for pods it has.
         size: u128,
     },
-    /// Another pod has the port already.
-    #[error("host port {port} is taken by sandbox {holder}")]
+    /// Another pod uses the port.
+    #[error("host port {port} is already used by sandbox {holder}")]
     HostPortTaken {
         /// Port, protocol and address.
         port: String,
-        /// Who has it.
+        /// The sandbox of the other pod.
         holder: String,
     },
-    /// A process of the node listens on the port already, and would lose its clients.
+    /// A process of the node listens on the port, and would lose its clients.
     #[error("host port {port} is taken by a process of the node: {holder} listens on it")]
     HostPortInUse {
         /// Port, protocol and address.
@@ -106,35 +118,46 @@ pub enum Error {
     HostPortFamily {
         /// Port and protocol.
         port: String,
-        /// Where it should listen.
+        /// The address in the request.
         host_ip: IpAddr,
     },
-    /// Host ports need packet rules, and these cannot be made here.
-    #[error("the pod wants host ports, but this host cannot forward them: {reason}")]
-    HostPortUnsupported {
-        /// What the kernel said.
-        reason: String,
-    },
-    /// There are CNI configurations, but none can be used.
-    #[error("no usable CNI configuration in {}: {}", dir.display(), problems.join("; "))]
+    /// Host ports need packet rules, which this kernel refuses.
+    #[error("cannot forward the host ports of the pod: {0}")]
+    HostPortUnsupported(#[source] FirewallError),
+    /// All CNI configurations are invalid.
+    #[error("no usable CNI configuration in {}: {}", dir.display(), list_with("; ", problems))]
     CniConfiguration {
         /// Where they are.
         dir: PathBuf,
         /// What is wrong with each file.
-        problems: Vec<String>,
+        problems: Vec<CniFileError>,
+    },
+    /// The CNI configuration was removed while a sandbox was attached again.
+    #[error("the CNI configuration in {} was removed", dir.display())]
+    CniConfigurationRemoved {
+        /// Where it was.
+        dir: PathBuf,
+    },
+    /// The stored CNI configuration of a sandbox is invalid.
+    #[error("the stored CNI configuration of sandbox {sandbox:?} is invalid: {source}")]
+    CniRecord {
+        /// The sandbox.
+        sandbox: String,
+        /// What is wrong with it.
+        source: CniConfigError,
     },
     /// A CNI plugin is not installed.
-    #[error("CNI plugin {plugin:?} of network {network:?} is not in {}", searched(dirs))]
+    #[error("CNI plugin {plugin:?} of network {network:?} is not in {}", list_with(", ", dirs.iter().map(|dir| dir.display())))]
     CniPluginMissing {
         /// Which plugin.
         plugin: String,
         /// Named by which network.
         network: String,
-        /// Where it was looked for.
+        /// The searched directories.
         dirs: Vec<PathBuf>,
     },
     /// A CNI plugin failed.
-    #[error("CNI plugin {plugin:?} of network {network:?} failed to {command}: {problem}")]
+    #[error("CNI plugin {plugin:?} of network {network:?} failed to {command}: {source}")]
     CniPlugin {
         /// Which plugin.
         plugin: String,
@@ -142,8 +165,8 @@ pub enum Error {
         network: String,
         /// ADD, DEL or STATUS.
         command: &'static str,
-        /// Its own words, whole.
-        problem: String,
+        /// How it failed, with its own message.
+        source: CniPluginError,
     },
     /// Stopped by a test, as by `kill -9`.
     #[cfg(test)]
@@ -151,20 +174,16 @@ pub enum Error {
     Stopped(&'static str),
 }
 
-/// The text of an answer without the envelope around it.
-fn kernel_says(error: &rtnetlink::Error) -> String {
+/// The answer of the kernel, without the netlink message around it.
+fn kernel_message(error: &rtnetlink::Error) -> String {
     match error {
         rtnetlink::Error::NetlinkError(message) => message.to_io().to_string(),
         other => other.to_string(),
     }
 }
 
-fn tried(candidates: &[IpNet]) -> String {
-    candidates.iter().map(IpNet::to_string).collect::<Vec<_>>().join(", ")
-}
-
-fn searched(dirs: &[PathBuf]) -> String {
-    dirs.iter().map(|dir| dir.display().to_string()).collect::<Vec<_>>().join(", ")
+fn list_with(separator: &str, items: impl IntoIterator<Item = impl ToString>) -> String {
+    items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(separator)
 }
 
 // === impl Error ===
@@ -182,7 +201,7 @@ impl Error {
         move |source| Error::Kernel { doing, source }
     }
 
-    /// For `map_err` on requests that say something impossible.
+    /// An invalid request.
     pub(crate) fn request(sandbox: &str, problem: impl Into<String>) -> Error {
         Error::Request { sandbox: sandbox.to_owned(), problem: problem.into() }
     }

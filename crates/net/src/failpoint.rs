@@ -1,14 +1,14 @@
-//! Places where a test can stop an operation as `kill -9` would: nothing after the place happens, no cleaning up.
+//! Points where a test can stop an operation as `kill -9` would: nothing after the point happens, and nothing is cleaned up.
 
 use crate::Error;
 
-/// Passed after each step that changes something. Outside of tests it is nothing.
+/// Called after each step that changes something. A no-op outside of tests.
 #[cfg(not(test))]
 pub(crate) fn pass(_place: &'static str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether an operation was stopped so. Nobody cleans up after that.
+/// Whether an operation was stopped here, so that nothing is cleaned up.
 #[cfg(not(test))]
 pub(crate) fn is_stop(_error: &Error) -> bool {
     false
@@ -25,12 +25,12 @@ mod armed {
 
     static LEFT: AtomicI64 = AtomicI64::new(-1);
 
-    /// Stops at the n-th place from now, counted from 0.
+    /// Stops at the n-th point from now, counted from 0.
     pub(crate) fn arm(places: i64) {
         LEFT.store(places, Ordering::SeqCst);
     }
 
-    /// Stops nowhere. Whether the armed stop had been reached.
+    /// Disarms. Returns whether the armed point was reached.
     pub(crate) fn disarm() -> bool {
         LEFT.swap(-1, Ordering::SeqCst) < 0
     }

@@ -1,5 +1,4 @@
-//! The kernel's links, addresses and routes, as far as pods need them. A [`Kernel`] speaks for the network namespace of
-//! the thread that opened it.
+//! Links, addresses and routes through netlink. A [`Kernel`] acts in the network namespace of the thread that opened it.
 
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -17,7 +16,7 @@ use rtnetlink::{
 
 use crate::Error;
 
-/// A netlink connection. Lives inside [`crate::threads::block_on`].
+/// A netlink connection, for use inside [`crate::threads::block_on`].
 #[derive(Clone)]
 pub(crate) struct Kernel {
     handle: Handle,
@@ -30,15 +29,15 @@ pub(crate) struct Link {
     pub(crate) name: String,
     pub(crate) up: bool,
     pub(crate) is_bridge: bool,
-    /// The bridge that it is in.
+    /// The index of the bridge that it is a port of.
     pub(crate) controller: Option<u32>,
-    /// The index of the other end, in the namespace where that one is.
+    /// The index of its veth peer, in the namespace of the peer.
     pub(crate) peer: Option<u32>,
     pub(crate) alias: String,
     pub(crate) mtu: Option<u32>,
 }
 
-/// A veth pair to be made.
+/// A veth pair to create.
 pub(crate) struct Pair<'a> {
     pub(crate) host_end: &'a str,
     pub(crate) bridge: u32,
@@ -48,7 +47,7 @@ pub(crate) struct Pair<'a> {
     pub(crate) mtu: u32,
 }
 
-/// A way to somewhere.
+/// A route.
 #[derive(Debug, Clone)]
 pub(crate) struct Route {
     pub(crate) to: IpNet,
@@ -112,7 +111,7 @@ fn read_address(message: &AddressMessage) -> Option<IpNet> {
 // === impl Kernel ===
 
 impl Kernel {
-    /// Opens a connection in this thread's namespace. Needs a runtime around it.
+    /// Opens a connection in this thread's namespace. Needs a tokio runtime.
     pub(crate) fn open() -> Result<Kernel, Error> {
         let (connection, handle, _unasked) = new_connection().map_err(Error::Netlink)?;
         tokio::spawn(connection);
@@ -125,12 +124,12 @@ impl Kernel {
         links.try_collect().await.map_err(Error::kernel("list interfaces"))
     }
 
-    /// One interface, if it is there.
+    /// An interface by name, if it exists.
     pub(crate) async fn link(&self, name: &str) -> Result<Option<Link>, Error> {
         self.one_link(self.handle.link().get().match_name(name), name).await
     }
 
-    /// The same, by its number.
+    /// An interface by index, if it exists.
     pub(crate) async fn link_at(&self, index: u32) -> Result<Option<Link>, Error> {
         self.one_link(self.handle.link().get().match_index(index), &index.to_string()).await
     }
@@ -140,28 +139,23 @@ impl Kernel {
         match found.try_next().await {
             Ok(message) => Ok(message.map(read_link)),
             Err(error) if is_code(&error, rustix::io::Errno::NODEV) => Ok(None),
-            Err(error) => Err(Error::kernel(format!("look at the interface {which}"))(error)),
+            Err(error) => Err(Error::kernel(format!("read the interface {which}"))(error)),
         }
     }
 
-    /// One interface that has to be there.
+    /// An interface that must exist.
     pub(crate) async fn existing_link(&self, name: &str) -> Result<Link, Error> {
-        let gone = || Error::State {
-            doing: "find the interface",
-            path: name.into(),
-            source: std::io::Error::from(std::io::ErrorKind::NotFound),
-        };
-        self.link(name).await?.ok_or_else(gone)
+        self.link(name).await?.ok_or_else(|| Error::NoInterface { name: name.to_owned() })
     }
 
-    /// Makes a bridge whose hardware address does not change with what is plugged in.
+    /// Creates a bridge with a fixed hardware address, which does not change with its ports.
     pub(crate) async fn add_bridge(&self, name: &str, hardware_address: [u8; 6], mtu: u32) -> Result<(), Error> {
         let bridge = LinkBridge::new(name).address(hardware_address.to_vec()).mtu(mtu).build();
-        let made = self.handle.link().add(bridge).execute().await;
-        made.map_err(Error::kernel(format!("make the bridge {name}")))
+        let created = self.handle.link().add(bridge).execute().await;
+        created.map_err(Error::kernel(format!("create the bridge {name}")))
     }
 
-    /// Makes a pair in one step: one end in the bridge, the other one in the pod under its final name.
+    /// Creates a veth pair atomically: one end in the bridge, the other one in the pod under its final name.
     pub(crate) async fn add_pair(&self, pair: Pair<'_>) -> Result<(), Error> {
         let pod_end = LinkMessageBuilder::<LinkUnspec>::new()
             .name(pair.pod_end)
@@ -175,11 +169,11 @@ impl Kernel {
             .controller(pair.bridge)
             .set_info_data(InfoData::Veth(InfoVeth::Peer(pod_end)))
             .build();
-        let made = self.handle.link().add(message).execute().await;
-        made.map_err(Error::kernel(format!("make the veth pair {} and {}", pair.host_end, pair.pod_end)))
+        let created = self.handle.link().add(message).execute().await;
+        created.map_err(Error::kernel(format!("create the veth pair {} and {}", pair.host_end, pair.pod_end)))
     }
 
-    /// Says what an end is for, and lets a pod reach itself through the node.
+    /// Sets the alias of a host end, and lets a pod reach itself through the node (hairpin).
     pub(crate) async fn set_up_port(&self, link: &Link, alias: &str) -> Result<(), Error> {
         let doing = || format!("set up the bridge port {}", link.name);
         let port = LinkBridgePort::new(link.index).hairpin(true).build();
@@ -191,7 +185,7 @@ impl Kernel {
     pub(crate) async fn set_controller(&self, link: &Link, bridge: u32) -> Result<(), Error> {
         let message = LinkUnspec::new_with_index(link.index).controller(bridge).build();
         let set = self.handle.link().change(message).execute().await;
-        set.map_err(Error::kernel(format!("put {} into the bridge", link.name)))
+        set.map_err(Error::kernel(format!("add {} to the bridge", link.name)))
     }
 
     pub(crate) async fn set_mtu(&self, link: &Link, mtu: u32) -> Result<(), Error> {
@@ -206,7 +200,7 @@ impl Kernel {
         set.map_err(Error::kernel(format!("bring up the interface {}", link.name)))
     }
 
-    /// Deletes an interface, with its other end. One that is gone already is fine.
+    /// Deletes an interface with its peer. A missing interface is not an error.
     pub(crate) async fn delete(&self, link: &Link) -> Result<(), Error> {
         match self.handle.link().del(link.index).execute().await {
             Err(error) if is_code(&error, rustix::io::Errno::NODEV) => Ok(()),
@@ -223,25 +217,25 @@ impl Kernel {
         Ok(found.filter(|net| !matches!(net.addr(), IpAddr::V6(ip) if ip.is_unicast_link_local())).collect())
     }
 
-    /// Gives an interface an address, usable at once. One that it has already is fine.
+    /// Adds an address to an interface, usable at once. An existing address is not an error.
     pub(crate) async fn add_address(&self, link: &Link, address: IpNet) -> Result<(), Error> {
         let mut request = self.handle.address().add(link.index, address.addr(), address.prefix_len()).replace();
         if address.addr().is_ipv6() {
-            // The books say that nobody else has it: no need to wait a second for neighbours to object.
+            // Addresses have one owner, so duplicate address detection would only cost a second.
             request.message_mut().attributes.push(AddressAttribute::Flags(AddressFlags::Nodad));
         }
         let added = request.execute().await;
-        added.map_err(Error::kernel(format!("give {} the address {address}", link.name)))
+        added.map_err(Error::kernel(format!("add the address {address} to {}", link.name)))
     }
 
     pub(crate) async fn delete_address(&self, link: &Link, address: IpNet) -> Result<(), Error> {
         let request = self.handle.address().add(link.index, address.addr(), address.prefix_len());
         let message = { request }.message_mut().clone();
         let deleted = self.handle.address().del(message).execute().await;
-        deleted.map_err(Error::kernel(format!("take the address {address} from {}", link.name)))
+        deleted.map_err(Error::kernel(format!("delete the address {address} of {}", link.name)))
     }
 
-    /// The way to everywhere else leads through `gateway`.
+    /// Sets the default route.
     pub(crate) async fn set_default_route(&self, link: &Link, gateway: IpAddr) -> Result<(), Error> {
         let route = match gateway {
             IpAddr::V4(ip) => {
@@ -252,7 +246,7 @@ impl Kernel {
             }
         };
         let added = self.handle.route().add(route).replace().execute().await;
-        added.map_err(Error::kernel(format!("route everything through {gateway}")))
+        added.map_err(Error::kernel(format!("set the default route through {gateway}")))
     }
 
     /// All unicast routes of both families.

@@ -1,14 +1,14 @@
-//! Pod networks: CNI where it is configured, else a bridge of our own.
+//! Pod networks: CNI where it is configured, else a built-in bridge.
 //!
-//! What comes in: the path of a network namespace that somebody else made, and who lives in it. What goes out: an
-//! interface in that namespace, its addresses, and rules for the ports that the node forwards. What is remembered is
-//! in the state directory, one file per sandbox; the kernel's own links are the second witness.
+//! What comes in: the path of a network namespace that the runtime created, and the pod that it belongs to. What goes out: an interface in
+//! that namespace, its addresses, and rules for host ports. The state directory has one record per sandbox; where a record is lost, the
+//! links of the kernel have the same information.
 //!
-//! - [`Network`] is the door: attach, detach, sweep, status.
-//! - `bridge` makes links, addresses and routes through netlink; `firewall` makes nftables rules, also through netlink.
+//! - [`Network`] is the entry point: attach, detach, sweep, status.
+//! - `bridge` creates links, addresses and routes through netlink; `firewall` creates nftables rules, also through netlink.
 //! - `cni` finds a configuration and runs its plugins.
-//! - `store` keeps the books; `addresses` picks from a range. Both are plain code that needs no root.
-//! - [`dial`] looks into a namespace from outside.
+//! - `store` has the records; `addresses` allocates from a range. Neither needs root.
+//! - [`dial`] connects to a port inside a namespace.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), keelet_net::Error> {
@@ -31,8 +31,8 @@
 //! # }
 //! ```
 //!
-//! Every operation runs on a thread of its own, to its end: a caller that stops waiting leaves no half-made interface
-//! behind. A thread that enters a namespace never comes back from it.
+//! Every operation runs on a thread of its own to completion: a caller that is cancelled leaves no incomplete interface behind. A thread
+//! that enters a namespace exits in it.
 
 mod addresses;
 mod bridge;
@@ -52,34 +52,36 @@ mod store;
 mod sysctl;
 mod threads;
 
+pub use cni::{CniConfigError, CniFileError, CniPluginError};
 pub use dial::dial;
 pub use error::Error;
+pub use firewall::FirewallError;
 pub use network::{Kind, Network};
 pub use pod::{Attached, PodNetwork, PortMapping, Protocol};
 pub use settings::Settings;
 
-/// What is read from CNI, by itself. For fuzz targets.
+/// Parsers of CNI files and results, for fuzz targets.
 #[doc(hidden)]
 pub mod reading {
     use std::net::IpAddr;
 
-    use crate::cni;
+    use crate::{CniConfigError, CniPluginError, cni};
 
     /// The name of the network that a configuration describes, and what each of its plugins is given.
-    pub fn network(bytes: &[u8], named_list: bool) -> Result<(String, Vec<String>), String> {
+    pub fn network(bytes: &[u8], named_list: bool) -> Result<(String, Vec<String>), CniConfigError> {
         let list = cni::parse(bytes, named_list)?;
         let again = cni::parse_list(&list.to_value())?;
-        assert_eq!(again.to_value(), list.to_value(), "what is written down reads the same");
+        assert_eq!(again.to_value(), list.to_value(), "a stored list is parsed to the same list");
         let nothing = serde_json::Value::Null;
         let inputs = list.plugins.iter().map(|plugin| plugin.input(&list, &nothing, &nothing).to_string());
         Ok((list.name.clone(), inputs.collect()))
     }
 
-    /// The addresses in the result of a plugin, or what is told about its failure.
-    pub fn result(output: &[u8], errors: &[u8]) -> Result<Vec<IpAddr>, String> {
+    /// The addresses in the result of a plugin, or its failure.
+    pub fn result(output: &[u8], errors: &[u8]) -> Result<Vec<IpAddr>, CniPluginError> {
         match serde_json::from_slice(output) {
             Ok(result) => Ok(cni::addresses(&result)),
-            Err(_) => Err(cni::failure(output, errors, "exit status 1")),
+            Err(_) => Err(CniPluginError::Failed(cni::failure(output, errors, "exit status 1"))),
         }
     }
 }

@@ -1,8 +1,7 @@
-//! Processes of the node that listen on a port which a pod asks for.
+//! Processes of the node that listen on a requested host port.
 //!
-//! A forwarded port is taken before any process of the node gets to see the packet, so such a process would lose its clients
-//! without a word. What listens is read from the kernel's tables in `/proc`; which process it is, from the descriptors of all
-//! processes, and only if there is something to say.
+//! Packets to a forwarded port never reach a process of the node, so such a process would silently lose its clients. Listening sockets are
+//! read from the kernel's tables in `/proc`; the process of a socket, for the error, from the descriptors of all processes.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -10,10 +9,10 @@ use std::path::Path;
 
 use crate::{PortMapping, Protocol};
 
-/// A socket that waits for others to begin.
+/// A listening socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Listener {
-    /// As if a pod had asked for it, to be compared with one that does.
+    /// Its port as a mapping, to be compared with requested ones.
     held: PortMapping,
     inode: u64,
 }
@@ -22,8 +21,8 @@ struct Listener {
 const LISTEN: &str = "0A";
 const UNCONNECTED: &str = "07";
 
-/// The first of the ports that some process of the node listens on, and which process that is.
-pub(crate) fn first_clash<'a>(
+/// The first of the ports that a process of the node listens on, and that process.
+pub(crate) fn first_conflict<'a>(
     wanted: impl IntoIterator<Item = &'a PortMapping>,
     families: [bool; 2],
 ) -> Option<(&'a PortMapping, String)> {
@@ -31,12 +30,12 @@ pub(crate) fn first_clash<'a>(
     wanted.peek()?;
     let listeners = all(families);
     wanted.find_map(|port| {
-        let found = listeners.iter().find(|listener| listener.held.clashes(port))?;
-        Some((port, holder(found.inode).unwrap_or_else(|| "a process that cannot be told".to_owned())))
+        let found = listeners.iter().find(|listener| listener.held.conflicts_with(port))?;
+        Some((port, process_of(found.inode).unwrap_or_else(|| "an unknown process".to_owned())))
     })
 }
 
-/// What listens in the network namespace of this thread, on addresses of these families: IPv4, IPv6.
+/// All listening sockets of this thread's network namespace, on addresses of these families: IPv4, IPv6.
 fn all([v4, v6]: [bool; 2]) -> Vec<Listener> {
     let tables = [("tcp", Protocol::Tcp), ("tcp6", Protocol::Tcp), ("udp", Protocol::Udp), ("udp6", Protocol::Udp)];
     let of_table = |(name, protocol): &(&str, Protocol)| {
@@ -64,10 +63,9 @@ fn parse(table: &str, protocol: Protocol) -> Vec<Listener> {
             return None;
         }
         let host_port = u16::from_str_radix(port, 16).ok()?;
-        // The other end of a socket without a number is unbound.
         let inode = fields.get(9)?.parse().ok()?;
         let host_ip = match parse_address(address)? {
-            // It may take IPv4 too, and mostly does.
+            // It usually accepts IPv4 as well.
             IpAddr::V6(ip) if ip.is_unspecified() => None,
             ip => Some(ip),
         };
@@ -76,7 +74,7 @@ fn parse(table: &str, protocol: Protocol) -> Vec<Listener> {
     table.lines().skip(1).filter_map(of_line).collect()
 }
 
-/// An address as the tables have it: words of four bytes, each in the byte order of the machine.
+/// An address in the format of the tables: words of four bytes, each in native byte order.
 fn parse_address(text: &str) -> Option<IpAddr> {
     let word = |index: usize| u32::from_str_radix(text.get(index * 8..index * 8 + 8)?, 16).ok().map(u32::to_ne_bytes);
     match text.len() {
@@ -90,14 +88,14 @@ fn parse_address(text: &str) -> Option<IpAddr> {
     }
 }
 
-/// The process that has a socket: `nginx (PID 12)`.
-fn holder(inode: u64) -> Option<String> {
+/// The process of a socket: `nginx (PID 12)`.
+fn process_of(inode: u64) -> Option<String> {
     let link = format!("socket:[{inode}]");
     let processes = fs::read_dir("/proc").ok()?.flatten();
-    let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    for pid in numbers {
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    for pid in pids {
         let process = Path::new("/proc").join(pid.to_string());
-        // One that has ended meanwhile, or may not be looked at, is not it as far as anyone can tell.
+        // The process may have exited, or this one may not read its descriptors.
         let Ok(descriptors) = fs::read_dir(process.join("fd")) else { continue };
         let has_it = |path: &Path| fs::read_link(path).is_ok_and(|target| target.as_os_str() == link.as_str());
         if descriptors.flatten().any(|descriptor| has_it(&descriptor.path())) {
@@ -113,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tables_of_the_kernel_are_read() {
+    fn the_tables_of_the_kernel_are_parsed() {
         let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
    0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4711 1 0 100 0 0 10 0
    1: 0100007F:1F91 0100007F:A000 01 00000000:00000000 00:00000000 00000000     0        0 4712 1 0 20 4 30 10 -1
@@ -128,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_both_families_are_read() {
+    fn addresses_of_both_families_are_parsed() {
         if cfg!(target_endian = "big") {
             return;
         }

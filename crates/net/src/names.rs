@@ -1,14 +1,14 @@
-//! Names and hardware addresses that follow from what they belong to, so that what a crash left is found again.
+//! Names and hardware addresses that are derived from sandbox IDs and addresses, so that they are found again after a crash.
 
 use std::net::IpAddr;
 
-/// Begins the name of every host end that this crate makes.
+/// Prefix of the name of every host end.
 const HOST_END_PREFIX: &str = "kl";
 
 /// The interface of a pod.
 pub(crate) const POD_INTERFACE: &str = "eth0";
 
-/// Begins the alias of every host end.
+/// Prefix of the alias of every host end.
 const ALIAS_PREFIX: &str = "keelet sandbox ";
 
 /// The host end of a sandbox's veth pair: 15 characters, the longest that the kernel allows.
@@ -20,7 +20,7 @@ pub(crate) fn host_end(sandbox: &str) -> String {
     HOST_END_PREFIX.chars().chain(digits).collect()
 }
 
-/// Whether a name may have been made by [`host_end`].
+/// Whether a name may come from [`host_end`].
 pub(crate) fn is_host_end(name: &str) -> bool {
     name.len() == 15
         && name
@@ -28,13 +28,13 @@ pub(crate) fn is_host_end(name: &str) -> bool {
             .is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'v').contains(&byte)))
 }
 
-/// What a host end says about itself to people, and to an agent that lost its books.
+/// The alias of a host end, for people, and for an agent whose records are lost.
 pub(crate) fn alias(sandbox: &str, ips: &[IpAddr]) -> String {
     let ips: Vec<String> = ips.iter().map(IpAddr::to_string).collect();
     format!("{ALIAS_PREFIX}{sandbox} {}", ips.join(","))
 }
 
-/// The addresses in an alias; none if it is not one of ours.
+/// The addresses in an alias; none in an alias that keelet did not set.
 pub(crate) fn addresses_in(alias: &str) -> Vec<IpAddr> {
     let Some((_, ips)) = alias.strip_prefix(ALIAS_PREFIX).and_then(|rest| rest.split_once(' ')) else {
         return Vec::new();
@@ -42,8 +42,8 @@ pub(crate) fn addresses_in(alias: &str) -> Vec<IpAddr> {
     ips.split(',').filter_map(|ip| ip.parse().ok()).collect()
 }
 
-/// A locally administered hardware address that belongs to an IP address. Whoever remembers the pair from the last pod
-/// that had the address is still right with the next one.
+/// A locally administered hardware address that is derived from an IP address, so that neighbour caches stay valid when another pod gets the
+/// address.
 pub(crate) fn hardware_address(ip: IpAddr) -> [u8; 6] {
     let last = match ip {
         IpAddr::V4(ip) => ip.octets(),
@@ -55,7 +55,7 @@ pub(crate) fn hardware_address(ip: IpAddr) -> [u8; 6] {
     [0x0a, 0x6b, last[0], last[1], last[2], last[3]]
 }
 
-/// A hash that is the same in every build, unlike the standard library's.
+/// FNV-1a: a hash that is the same in every build, unlike the standard library's.
 fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
@@ -74,24 +74,24 @@ mod tests {
         }
     }
 
-    /// The name is on disk in no file: another build must find the same one.
+    /// No file has the name: another build must derive the same one.
     #[test]
     fn a_host_end_has_the_same_name_in_every_build() {
         assert_eq!(host_end("0123456789abcdef"), "kl2sdpp2fiqqprt");
     }
 
     #[test]
-    fn names_of_others_are_not_taken_for_host_ends() {
+    fn other_interfaces_are_not_mistaken_for_host_ends() {
         for name in ["eth0", "klondike", "kl", "kl0123456789abz", "veth0123456789a", "kl0123456789ABC"] {
             assert!(!is_host_end(name), "{name}");
         }
     }
 
     #[test]
-    fn an_alias_tells_the_addresses() {
+    fn an_alias_has_the_addresses() {
         let ips: Vec<IpAddr> = vec!["10.0.0.2".parse().unwrap(), "fd00::2".parse().unwrap()];
         assert_eq!(addresses_in(&alias("some-id", &ips)), ips);
-        assert_eq!(addresses_in("an alias of somebody else 10.0.0.2"), Vec::<IpAddr>::new());
+        assert_eq!(addresses_in("an alias of another program 10.0.0.2"), Vec::<IpAddr>::new());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The door of this crate: one [`Network`] per agent.
+//! [`Network`], the entry point of this crate: one per agent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use ipnet::IpNet;
 
-use crate::bridge::{self, Bridge, OnceSaid};
+use crate::bridge::{self, Bridge, LogOnce};
 use crate::cni::{self, Cni, Found, NetworkList};
 use crate::firewall::{self, Family};
 use crate::kernel::Kernel;
@@ -26,18 +26,18 @@ pub struct Network {
 /// Which kind of network new pods get.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
-    /// That of CNI plugins.
+    /// A CNI network.
     Cni {
         /// Name of the network.
         name: String,
         /// Its configuration.
         file: PathBuf,
     },
-    /// The built-in one.
+    /// The built-in bridge.
     Bridge {
         /// Name of the bridge.
         name: String,
-        /// Where addresses come from.
+        /// The address ranges of pods.
         ranges: Vec<IpNet>,
     },
 }
@@ -46,75 +46,79 @@ pub enum Kind {
 struct Inner {
     settings: Settings,
     store: Store,
-    busy: Busy,
-    said: OnceSaid,
+    locks: SandboxLocks,
+    log_once: LogOnce,
     rules: Mutex<BTreeSet<Family>>,
 }
 
-/// Sandboxes that are being worked on: one operation at a time for each.
+/// A lock for each sandbox: one operation at a time.
 #[derive(Debug, Default)]
-struct Busy {
+struct SandboxLocks {
     sandboxes: Mutex<BTreeSet<String>>,
     changed: Condvar,
 }
 
-/// Held while a sandbox is worked on.
-struct Turn<'a> {
-    busy: &'a Busy,
+/// The lock of a sandbox, released on drop.
+struct SandboxGuard<'a> {
+    locks: &'a SandboxLocks,
     sandbox: String,
 }
 
 // === impl Network ===
 
 impl Network {
-    /// Checks the settings and opens the books. Nothing of the host is changed until the first pod.
+    /// Checks the settings and opens the store. Nothing of the node is changed until the first pod.
     ///
     /// # Errors
     ///
-    /// When a setting cannot work, or the state directory cannot be made.
+    /// When a setting is invalid, or the state directory cannot be created.
     pub fn open(settings: Settings) -> Result<Network, Error> {
         settings.check()?;
         let store = Store::open(&settings.state_dir)?;
-        let inner =
-            Inner { settings, store, busy: Busy::default(), said: OnceSaid::default(), rules: Mutex::default() };
+        let inner = Inner {
+            settings,
+            store,
+            locks: SandboxLocks::default(),
+            log_once: LogOnce::default(),
+            rules: Mutex::default(),
+        };
         Ok(Network { inner: Arc::new(inner) })
     }
 
-    /// Which network the next pod would get.
+    /// The network that the next pod would get.
     ///
     /// # Errors
     ///
-    /// Why it would get none, as a sentence for people.
-    pub async fn status(&self) -> Result<Kind, String> {
-        self.work("keelet-net status", Inner::status).await.map_err(|error| error.to_string())
+    /// Why the next pod would get none.
+    pub async fn status(&self) -> Result<Kind, Error> {
+        self.work("keelet-net status", Inner::status).await
     }
 
-    /// Gives a sandbox its network. The same sandbox again gets the same again, or what was missing of it.
+    /// Attaches a sandbox to the network. Idempotent: a repeated call repairs what is missing.
     ///
     /// # Errors
     ///
-    /// What failed; what was made until then is taken away again as far as possible. [`Network::detach`] or
-    /// [`Network::sweep`] take away the rest.
+    /// What failed. The changes up to then are reverted as far as possible; [`Network::detach`] or [`Network::sweep`] remove the rest.
     pub async fn attach(&self, pod: &PodNetwork) -> Result<Attached, Error> {
         let pod = pod.clone();
         self.work("keelet-net attach", move |inner| inner.attach(&pod)).await
     }
 
-    /// The addresses that a sandbox was given, for a caller that lost them; none if that is not known any more.
+    /// The addresses of a sandbox, for a caller that lost them; none if they are not known any more.
     ///
     /// # Errors
     ///
-    /// When that cannot be said.
+    /// When the record or the links cannot be read.
     pub async fn addresses(&self, sandbox_id: &str) -> Result<Vec<IpAddr>, Error> {
         let sandbox = sandbox_id.to_owned();
         self.work("keelet-net addresses", move |inner| inner.addresses(&sandbox)).await
     }
 
-    /// Takes a sandbox's network away. Works any number of times, and without the namespace.
+    /// Removes the network of a sandbox. Idempotent, and works without the namespace.
     ///
     /// # Errors
     ///
-    /// What failed. The sandbox stays in the books then, so that the next call goes on.
+    /// What failed. The record of the sandbox is kept then, so that a later call continues.
     pub async fn detach(&self, sandbox_id: &str, netns: Option<&Path>) -> Result<(), Error> {
         let (sandbox, netns) = (sandbox_id.to_owned(), netns.map(Path::to_owned));
         self.work("keelet-net detach", move |inner| inner.detach(&sandbox, netns.as_deref())).await
@@ -130,42 +134,42 @@ impl Network {
         self.work("keelet-net loopback", move |_| bridge::loopback(&netns)).await
     }
 
-    /// Takes away what belongs to sandboxes that are not in `live`: addresses, interfaces, rules, results of plugins.
-    /// A sandbox that is just being attached has to be in `live` too.
+    /// Removes the networks of all sandboxes that are not in `live`: addresses, interfaces, rules, results of plugins. A sandbox that is
+    /// being attached has to be in `live` too.
     ///
     /// # Errors
     ///
-    /// The first failure; the others are still swept.
+    /// The first failure; the others are removed all the same.
     pub async fn sweep(&self, live: &BTreeSet<String>) -> Result<(), Error> {
         let live = live.clone();
         self.work("keelet-net sweep", move |inner| inner.sweep(&live)).await
     }
 
-    /// Restores the packet rules of the bridge whenever another program removes them, until it is dropped. Only where the kernel
-    /// cannot say that a table was removed does it end, and the log says so.
+    /// Restores the packet rules of the bridge whenever another program removes them, until the future is dropped. It returns, with a
+    /// warning in the log, if the kernel does not notify about removed tables.
     pub async fn keep_rules(&self) {
         let mut removals = match firewall::Removals::listen() {
             Ok(removals) => removals,
             Err(error) => {
-                return tracing::warn!(%error, "packet rules that another program removes come back with the next pod only");
+                return tracing::warn!(%error, "cannot watch packet rules; removed rules are restored with the next pod");
             }
         };
         loop {
-            // Also before the first removal: one may have happened while nothing listened.
+            // Also before the first notification: rules may have been removed before.
             if let Err(error) = self.work("keelet-net rules", |inner| inner.bridge().restore_rules()).await {
-                tracing::warn!(%error, "the packet rules of the pods' bridge cannot be restored");
+                tracing::warn!(%error, "cannot restore packet rules");
             }
             if let Err(error) = removals.next().await {
-                return tracing::warn!(%error, "removals of packet rules are no longer noticed");
+                return tracing::warn!(%error, "no longer watching packet rules; removed rules are restored with the next pod");
             }
         }
     }
 
-    /// What is missing of the networks of these sandboxes, in words, by their IDs; each comes with its network namespace.
+    /// What is missing of the networks of these sandboxes, for people, by sandbox ID. Each comes with its network namespace.
     ///
     /// # Errors
     ///
-    /// When that cannot be said.
+    /// When the links or records cannot be read.
     pub async fn missing(&self, sandboxes: BTreeMap<String, PathBuf>) -> Result<BTreeMap<String, String>, Error> {
         if sandboxes.is_empty() {
             return Ok(BTreeMap::new());
@@ -197,12 +201,12 @@ impl Inner {
 
     fn attach(&self, pod: &PodNetwork) -> Result<Attached, Error> {
         pod.check()?;
-        let _turn = self.busy.take(&pod.sandbox_id);
+        let _guard = self.locks.lock(&pod.sandbox_id);
         bridge::loopback(&pod.netns)?;
         let before = self.store.lock()?.record(&pod.sandbox_id)?;
         let was_done = before.as_ref().is_some_and(|record| record.progress == Progress::Done);
         let configured = self.configured();
-        // A sandbox stays with the kind of network that it has begun with.
+        // A sandbox keeps its kind of network.
         let made = match before.map(|record| record.via) {
             Some(Via::Bridge { .. }) => self.bridge().attach(pod),
             Some(Via::Cni { .. }) => self.cni().attach(pod, configured?.map(|(_, list)| list).as_ref()),
@@ -213,11 +217,11 @@ impl Inner {
         };
         match &made {
             Ok(_) => {}
-            // What works for somebody already is not torn down because a second look failed.
+            // A network that was complete before may be in use, so a failed repair does not remove it.
             Err(error) if was_done || failpoint::is_stop(error) => {}
             Err(_) => {
-                if let Err(error) = self.take_away(&pod.sandbox_id, Some(&pod.netns)) {
-                    tracing::warn!(sandbox = pod.sandbox_id, %error, "a failed pod network could not be taken away yet");
+                if let Err(error) = self.remove(&pod.sandbox_id, Some(&pod.netns)) {
+                    tracing::warn!(sandbox = pod.sandbox_id, %error, "cannot remove incomplete network of sandbox yet");
                 }
             }
         }
@@ -228,7 +232,7 @@ impl Inner {
         match self.store.lock()?.record(sandbox)?.map(|record| record.via) {
             Some(Via::Bridge { ips }) => Ok(ips),
             Some(Via::Cni { result, .. }) => Ok(cni::addresses(&result)),
-            // If the books are lost, the interface still knows.
+            // If the record is lost, the alias of the interface has the addresses.
             None => threads::block_on(async {
                 let link = Kernel::open()?.link(&names::host_end(sandbox)).await?;
                 Ok(link.map(|link| names::addresses_in(&link.alias)).unwrap_or_default())
@@ -238,19 +242,19 @@ impl Inner {
 
     fn detach(&self, sandbox: &str, netns: Option<&Path>) -> Result<(), Error> {
         check_sandbox_id(sandbox)?;
-        let _turn = self.busy.take(sandbox);
-        self.take_away(sandbox, netns)
+        let _guard = self.locks.lock(sandbox);
+        self.remove(sandbox, netns)
     }
 
-    fn take_away(&self, sandbox: &str, netns: Option<&Path>) -> Result<(), Error> {
-        let books = self.store.lock()?;
-        let record = books.record(sandbox)?;
-        let broken = books.broken()?.iter().any(|other| other == sandbox);
-        drop(books);
+    fn remove(&self, sandbox: &str, netns: Option<&Path>) -> Result<(), Error> {
+        let store = self.store.lock()?;
+        let record = store.record(sandbox)?;
+        let is_broken = store.broken()?.iter().any(|other| other == sandbox);
+        drop(store);
         match record {
             Some(record @ Record { via: Via::Cni { .. }, .. }) => self.cni().detach(&record, netns),
             Some(_) => self.bridge().detach(sandbox),
-            None if broken => {
+            None if is_broken => {
                 if let Ok(Some((_, list))) = self.configured() {
                     self.cni().detach_unknown(sandbox, netns, &list)?;
                 }
@@ -261,38 +265,38 @@ impl Inner {
     }
 
     fn sweep(&self, live: &BTreeSet<String>) -> Result<(), Error> {
-        let books = self.store.lock()?;
-        let mut gone: BTreeSet<(String, PathBuf)> =
-            books.records()?.into_iter().map(|record| (record.sandbox, record.netns)).collect();
-        gone.extend(books.broken()?.into_iter().map(|sandbox| (sandbox, PathBuf::new())));
-        drop(books);
-        gone.retain(|(sandbox, _)| !live.contains(sandbox));
+        let store = self.store.lock()?;
+        let mut deleted: BTreeSet<(String, PathBuf)> =
+            store.records()?.into_iter().map(|record| (record.sandbox, record.netns)).collect();
+        deleted.extend(store.broken()?.into_iter().map(|sandbox| (sandbox, PathBuf::new())));
+        drop(store);
+        deleted.retain(|(sandbox, _)| !live.contains(sandbox));
         let mut first = Ok(());
-        for (sandbox, netns) in gone {
-            let _turn = self.busy.take(&sandbox);
-            tracing::info!(sandbox, "taking away the network of a sandbox that is gone");
-            // The number of a process may belong to somebody else by now; a file of its own does not.
+        for (sandbox, netns) in deleted {
+            let _guard = self.locks.lock(&sandbox);
+            tracing::info!(sandbox, "removing network of deleted sandbox");
+            // A path in /proc has a PID, which may be reused. A bind mount of the namespace is safe.
             let netns = Some(netns).filter(|path| !path.starts_with("/proc"));
-            let swept = self.take_away(&sandbox, netns.as_deref());
-            first = first.and(swept);
+            let removed = self.remove(&sandbox, netns.as_deref());
+            first = first.and(removed);
         }
         first.and(self.bridge().sweep_links(live))
     }
 
     fn missing(&self, sandboxes: &BTreeMap<String, PathBuf>) -> Result<BTreeMap<String, String>, Error> {
-        let books = self.store.lock()?;
+        let store = self.store.lock()?;
         let records: BTreeMap<_, _> =
-            books.records()?.into_iter().map(|record| (record.sandbox.clone(), record)).collect();
-        drop(books);
+            store.records()?.into_iter().map(|record| (record.sandbox.clone(), record)).collect();
+        drop(store);
         let links = threads::block_on(async { Kernel::open()?.links().await })?;
         let mut missing = BTreeMap::new();
         for (sandbox, netns) in sandboxes {
             let found = match records.get(sandbox) {
                 Some(Record { via: Via::Bridge { .. }, .. }) => self.bridge().missing(sandbox, &links),
-                // Plugins may do without a veth pair, and without a record nothing is known but that there was an interface.
+                // A plugin may use no veth pair, and without a record only the interface in the namespace is known.
                 _ => match bridge::has_interface(netns) {
-                    Ok(false) => Some(format!("its interface {POD_INTERFACE} is gone")),
-                    // Its namespace may have just ended, which others notice.
+                    Ok(false) => Some(format!("interface {POD_INTERFACE} is missing in the network namespace")),
+                    // The namespace may be gone, which the runtime notices.
                     Ok(true) | Err(_) => None,
                 },
             };
@@ -301,13 +305,14 @@ impl Inner {
         Ok(missing)
     }
 
-    /// The CNI network that is configured, if one is. Broken files are said once per change.
+    /// The configured CNI network, if there is one. Invalid files are logged once.
     fn configured(&self) -> Result<Option<(PathBuf, NetworkList)>, Error> {
         match cni::find(&self.settings.cni_conf_dir) {
             Found::Absent => Ok(None),
             Found::Usable { file, list, problems } => {
-                for problem in problems {
-                    self.said.once(&problem, || tracing::warn!(problem, "a CNI configuration is left out"));
+                for error in problems {
+                    let log = || tracing::warn!(%error, "ignoring invalid CNI configuration");
+                    self.log_once.log(&error.to_string(), log);
                 }
                 Ok(Some((file, list)))
             }
@@ -318,7 +323,7 @@ impl Inner {
     }
 
     fn bridge(&self) -> Bridge<'_> {
-        Bridge { settings: &self.settings, store: &self.store, said: &self.said, rules: &self.rules }
+        Bridge { settings: &self.settings, store: &self.store, log_once: &self.log_once, rules: &self.rules }
     }
 
     fn cni(&self) -> Cni<'_> {
@@ -326,23 +331,23 @@ impl Inner {
     }
 }
 
-// === impl Busy ===
+// === impl SandboxLocks ===
 
-impl Busy {
-    /// Waits for the turn of a sandbox. Blocks; on a thread of its own.
-    fn take(&self, sandbox: &str) -> Turn<'_> {
+impl SandboxLocks {
+    /// Locks a sandbox. Blocks; runs on a thread of its own.
+    fn lock(&self, sandbox: &str) -> SandboxGuard<'_> {
         let mut sandboxes = self.sandboxes.lock().unwrap_or_else(PoisonError::into_inner);
         while !sandboxes.insert(sandbox.to_owned()) {
             sandboxes = self.changed.wait(sandboxes).unwrap_or_else(PoisonError::into_inner);
         }
-        Turn { busy: self, sandbox: sandbox.to_owned() }
+        SandboxGuard { locks: self, sandbox: sandbox.to_owned() }
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for SandboxGuard<'_> {
     fn drop(&mut self) {
-        self.busy.sandboxes.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.sandbox);
-        self.busy.changed.notify_all();
+        self.locks.sandboxes.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.sandbox);
+        self.locks.changed.notify_all();
     }
 }
 

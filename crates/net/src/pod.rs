@@ -1,4 +1,4 @@
-//! What is asked for, and what comes of it.
+//! Requests for networks, and their results.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
-/// A sandbox that needs a network.
+/// A request to attach a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodNetwork {
-    /// Who it is. The same ID again means the same network.
+    /// The ID of the sandbox. The same ID again means the same network.
     pub sandbox_id: String,
-    /// Its network namespace: `/proc/PID/ns/net`, or a file that the namespace is bound to.
+    /// Its network namespace: `/proc/PID/ns/net`, or a bind mount of it.
     pub netns: PathBuf,
     /// Name of the pod.
     pub name: String,
@@ -22,16 +22,16 @@ pub struct PodNetwork {
     pub namespace: String,
     /// UID of the pod.
     pub uid: String,
-    /// What the node forwards into the pod. Those with a host port of 0 are left out.
+    /// Port mappings. Those with a host port of 0 are ignored.
     pub ports: Vec<PortMapping>,
     /// Annotations of the pod, for CNI plugins that ask for them.
     pub annotations: BTreeMap<String, String>,
 }
 
-/// A port of the node that leads into a pod.
+/// A host port that is forwarded to a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortMapping {
-    /// Which transport.
+    /// The transport protocol.
     pub protocol: Protocol,
     /// Port inside the pod.
     pub container_port: u16,
@@ -53,16 +53,16 @@ pub enum Protocol {
     Sctp,
 }
 
-/// A sandbox with its network.
+/// An attached sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attached {
-    /// Its addresses, the first one first in the pod's status.
+    /// Its addresses; the first one is the primary address of the pod.
     pub ips: Vec<IpAddr>,
-    /// Name of its interface, inside.
+    /// The name of its interface in the namespace.
     pub interface: String,
 }
 
-/// An ID becomes the name of a file.
+/// Validates a sandbox ID, which is used as a file name.
 pub(crate) fn check_sandbox_id(id: &str) -> Result<(), Error> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     // The ID has to fit into an interface's alias (255 bytes) beside two addresses.
@@ -78,12 +78,12 @@ pub(crate) fn check_sandbox_id(id: &str) -> Result<(), Error> {
 // === impl PodNetwork ===
 
 impl PodNetwork {
-    /// The ports that need forwarding.
+    /// The ports that are forwarded.
     pub(crate) fn forwarded(&self) -> Vec<PortMapping> {
         self.ports.iter().filter(|port| port.host_port != 0).cloned().collect()
     }
 
-    /// Says what cannot work before anything is changed.
+    /// Validates the request before anything is changed.
     pub(crate) fn check(&self) -> Result<(), Error> {
         check_sandbox_id(&self.sandbox_id)?;
         for (index, port) in self.ports.iter().enumerate() {
@@ -96,8 +96,8 @@ impl PodNetwork {
         }
         let forwarded = self.forwarded();
         for (index, port) in forwarded.iter().enumerate() {
-            if forwarded[..index].iter().any(|other| other.clashes(port)) {
-                return Err(Error::request(&self.sandbox_id, format!("host port {port} is asked for twice")));
+            if forwarded[..index].iter().any(|other| other.conflicts_with(port)) {
+                return Err(Error::request(&self.sandbox_id, format!("host port {port} is requested twice")));
             }
         }
         Ok(())
@@ -107,27 +107,27 @@ impl PodNetwork {
 // === impl PortMapping ===
 
 impl PortMapping {
-    /// The one address it is for, if it is not for all.
+    /// Its host address, unless that is unspecified.
     pub(crate) fn only_for(&self) -> Option<IpAddr> {
         self.host_ip.filter(|ip| !ip.is_unspecified())
     }
 
-    /// Whether it is forwarded to an address of this family.
+    /// Whether it is forwarded to pod addresses of this family.
     pub(crate) fn serves(&self, ip: IpAddr) -> bool {
         self.host_ip.is_none_or(|host| host.is_ipv4() == ip.is_ipv4())
     }
 
-    /// Whether a packet could be meant for both.
-    pub(crate) fn clashes(&self, other: &PortMapping) -> bool {
-        let families_meet = match (self.host_ip, other.host_ip) {
+    /// Whether a packet could match both.
+    pub(crate) fn conflicts_with(&self, other: &PortMapping) -> bool {
+        let families_overlap = match (self.host_ip, other.host_ip) {
             (Some(one), Some(two)) => one.is_ipv4() == two.is_ipv4(),
             _ => true,
         };
-        let addresses_meet = match (self.only_for(), other.only_for()) {
+        let addresses_overlap = match (self.only_for(), other.only_for()) {
             (Some(one), Some(two)) => one == two,
-            _ => families_meet,
+            _ => families_overlap,
         };
-        self.protocol == other.protocol && self.host_port == other.host_port && addresses_meet
+        self.protocol == other.protocol && self.host_port == other.host_port && addresses_overlap
     }
 }
 

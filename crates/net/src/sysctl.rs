@@ -1,11 +1,11 @@
-//! Switches of the kernel under /proc/sys/net. They belong to the network namespace of the thread that writes them.
+//! Sysctls below /proc/sys/net. They belong to the network namespace of the calling thread.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::Error;
 
-/// Makes a switch say `wanted`. Whether it had to be changed.
+/// Sets a sysctl. Returns whether it was changed.
 pub(crate) fn ensure(name: &str, wanted: &str) -> Result<bool, Error> {
     let path = path_of(name);
     let current = fs::read_to_string(&path).map_err(Error::state("read", &path))?;
@@ -16,12 +16,12 @@ pub(crate) fn ensure(name: &str, wanted: &str) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// Whether the kernel has the switch at all.
+/// Whether the kernel has the sysctl.
 pub(crate) fn exists(name: &str) -> bool {
     path_of(name).exists()
 }
 
-/// Slashes between the parts, because names of interfaces may have dots.
+/// Components are separated by slashes, because names of interfaces may have dots.
 fn path_of(name: &str) -> PathBuf {
     Path::new("/proc/sys/net").join(name)
 }

@@ -36,10 +36,10 @@ impl RuntimeService for Engine {
         let ready = |kind: &str| v1::RuntimeCondition { r#type: kind.to_owned(), status: true, ..Default::default() };
         let network_condition = match &network {
             Ok(_) => ready("NetworkReady"),
-            Err(message) => v1::RuntimeCondition {
+            Err(error) => v1::RuntimeCondition {
                 status: false,
                 reason: "NetworkPluginNotReady".to_owned(),
-                message: message.clone(),
+                message: error.to_string(),
                 ..ready("NetworkReady")
             },
         };
@@ -49,7 +49,7 @@ impl RuntimeService for Engine {
         let handler = |name: &str| v1::RuntimeHandler { name: name.to_owned(), features: Some(features) };
         let mut info = v1::StatusResponse::default().info;
         if request.into_inner().verbose {
-            let network = network.map_or_else(|error| error, |kind| kind.to_string());
+            let network = network.map_or_else(|error| error.to_string(), |kind| kind.to_string());
             let settings = serde_json::json!({
                 "root": self.parts.settings.root, "state": self.parts.settings.state, "network": network,
             });

@@ -1,7 +1,7 @@
-//! Networks of CNI plugins: ADD runs the plugins of a list in order, each one told what those before it did; DEL runs
-//! them backwards, with what was remembered of ADD.
+//! CNI networks: ADD runs the plugins of a list in order, each with the result of those before it; DEL runs them in reverse order, with the
+//! stored result of ADD.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::{Value, json};
 
@@ -10,6 +10,7 @@ use crate::store::{Progress, Record, Store, Via};
 use crate::{Attached, Error, PodNetwork, Settings, bridge, failpoint, threads};
 
 mod config;
+mod error;
 mod plugin;
 mod result;
 
@@ -17,16 +18,17 @@ mod result;
 mod tests;
 
 pub(crate) use config::{Found, NetworkList, find, parse, parse_list};
-use plugin::{Ask, Runner, Subject};
+pub use error::{CniConfigError, CniFileError, CniPluginError};
+use plugin::{Operation, Runner, Subject};
 pub(crate) use result::{addresses, failure};
 
-/// What CNI works with.
+/// The CNI network of a node.
 pub(crate) struct Cni<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) store: &'a Store,
 }
 
-/// What plugins can ask to be told at run time.
+/// Runtime configuration for plugins, by capability.
 fn capabilities(pod: &PodNetwork) -> Value {
     let ports: Vec<Value> = pod
         .forwarded()
@@ -40,14 +42,14 @@ fn capabilities(pod: &PodNetwork) -> Value {
             })
         })
         .collect();
-    let mut told = json!({ "portMappings": ports });
+    let mut config = json!({ "portMappings": ports });
     if !pod.annotations.is_empty() {
-        told["io.kubernetes.cri.pod-annotations"] = json!(pod.annotations);
+        config["io.kubernetes.cri.pod-annotations"] = json!(pod.annotations);
     }
-    told
+    config
 }
 
-/// Who the pod is, for plugins that look it up.
+/// The pod of a call, for plugins that look it up.
 fn subject(record: &Record, netns: Option<&Path>) -> Subject {
     let arguments = [
         ("IgnoreUnknown", "1"),
@@ -63,39 +65,36 @@ fn subject(record: &Record, netns: Option<&Path>) -> Subject {
 // === impl Cni ===
 
 impl Cni<'_> {
-    /// Connects a pod. Blocks; on a thread of its own.
+    /// Attaches a sandbox. Blocks; runs on a thread of its own.
     pub(crate) fn attach(&self, pod: &PodNetwork, current: Option<&NetworkList>) -> Result<Attached, Error> {
-        let books = self.store.lock()?;
-        let before = books.record(&pod.sandbox_id)?;
-        let lost = before.is_none() && books.broken()?.contains(&pod.sandbox_id);
-        drop(books);
-        if let Some(list) = current.filter(|_| lost) {
-            // Plugins refuse to add what they have already.
+        let store = self.store.lock()?;
+        let before = store.record(&pod.sandbox_id)?;
+        let is_lost = before.is_none() && store.broken()?.contains(&pod.sandbox_id);
+        drop(store);
+        if let Some(list) = current.filter(|_| is_lost) {
+            // Plugins refuse to add a container that they know already.
             self.detach_unknown(&pod.sandbox_id, Some(&pod.netns), list)?;
         }
         if let Some(record) = before {
             if let Some(attached) = self.still_attached(pod, &record)? {
                 return Ok(attached);
             }
-            // Half of it may be there. DEL takes away what there is.
+            // ADD may have been interrupted. DEL removes what it created.
             self.delete(&record, Some(&pod.netns))?;
             self.store.lock()?.forget(&record.sandbox)?;
         }
-        let none = || Error::CniConfiguration {
-            dir: self.settings.cni_conf_dir.clone(),
-            problems: vec!["it is gone".to_owned()],
-        };
-        self.add(pod, current.ok_or_else(none)?)
+        let removed = || Error::CniConfigurationRemoved { dir: self.settings.cni_conf_dir.clone() };
+        self.add(pod, current.ok_or_else(removed)?)
     }
 
-    /// Disconnects a pod, and forgets it when all plugins have done their part.
+    /// Detaches a sandbox, and removes its record when all plugins have succeeded.
     pub(crate) fn detach(&self, record: &Record, netns: Option<&Path>) -> Result<(), Error> {
         self.delete(record, netns)?;
         failpoint::pass("plugins deleted")?;
         self.store.lock()?.forget(&record.sandbox)
     }
 
-    /// A sandbox of which only the ID is left: the plugins of today are asked to delete it.
+    /// Detaches a sandbox whose record is lost: the plugins of the current configuration delete it by its ID.
     pub(crate) fn detach_unknown(&self, sandbox: &str, netns: Option<&Path>, list: &NetworkList) -> Result<(), Error> {
         let pod = PodNetwork {
             sandbox_id: sandbox.to_owned(),
@@ -110,7 +109,7 @@ impl Cni<'_> {
         self.detach(&Record::new(&pod, via), netns)
     }
 
-    /// Whether the plugins are there, and say that they can work.
+    /// Checks that the plugins are installed and report that they work.
     pub(crate) fn status(&self, list: &NetworkList) -> Result<(), Error> {
         for plugin in &list.plugins {
             self.runner().find(list, plugin)?;
@@ -121,18 +120,18 @@ impl Cni<'_> {
         threads::block_on(async {
             for plugin in &list.plugins {
                 let input = plugin.input(list, &Value::Null, &Value::Null);
-                self.runner().run(Ask::Status, list, plugin, &Subject::default(), &input).await?;
+                self.runner().run(Operation::Status, list, plugin, &Subject::default(), &input).await?;
             }
             Ok(())
         })
     }
 
-    /// What an earlier call came to, if the namespace still has it.
+    /// The result of an earlier call, if the namespace still has the interface.
     fn still_attached(&self, pod: &PodNetwork, record: &Record) -> Result<Option<Attached>, Error> {
         let Via::Cni { result, .. } = &record.via else { return Ok(None) };
         let ips = addresses(result);
-        let whole = record.progress == Progress::Done && !ips.is_empty() && bridge::has_interface(&pod.netns)?;
-        Ok(whole.then(|| Attached { ips, interface: POD_INTERFACE.to_owned() }))
+        let is_complete = record.progress == Progress::Done && !ips.is_empty() && bridge::has_interface(&pod.netns)?;
+        Ok(is_complete.then(|| Attached { ips, interface: POD_INTERFACE.to_owned() }))
     }
 
     fn add(&self, pod: &PodNetwork, list: &NetworkList) -> Result<Attached, Error> {
@@ -140,23 +139,23 @@ impl Cni<'_> {
             tracing::warn!(
                 sandbox = pod.sandbox_id,
                 network = list.name,
-                "the pod has host ports, but no plugin of the network asks for them (capability portMappings)"
+                "host ports are not forwarded: no plugin of the network has the capability portMappings"
             );
         }
-        let told = capabilities(pod);
-        let via = |result| Via::Cni { list: list.to_value(), capabilities: told.clone(), result };
+        let config = capabilities(pod);
+        let via = |result| Via::Cni { list: list.to_value(), capabilities: config.clone(), result };
         let begun = Record::new(pod, via(Value::Null));
-        // Written before the first plugin runs: what a crash leaves can be deleted.
+        // Written before the first plugin runs, so that DEL can be run after a crash.
         self.store.lock()?.write(&begun)?;
         failpoint::pass("record written")?;
         let result = threads::block_on(async {
             let mut result = Value::Null;
             for plugin in &list.plugins {
-                let input = plugin.input(list, &told, &result);
+                let input = plugin.input(list, &config, &result);
                 let subject = subject(&begun, Some(&pod.netns));
-                result = self.runner().run(Ask::Add, list, plugin, &subject, &input).await?;
+                result = self.runner().run(Operation::Add, list, plugin, &subject, &input).await?;
                 if !result.is_object() {
-                    return Err(self.no_result(list, &plugin.kind, "it answered nothing to ADD"));
+                    return Err(invalid_result(list, &plugin.kind, "no JSON object".to_owned()));
                 }
                 failpoint::pass("plugin added")?;
             }
@@ -165,25 +164,24 @@ impl Cni<'_> {
         let ips = addresses(&result);
         if ips.is_empty() {
             let last = list.plugins.last().map(|plugin| plugin.kind.as_str()).unwrap_or_default();
-            return Err(self.no_result(list, last, &format!("its result has no address: {result}")));
+            return Err(invalid_result(list, last, format!("no address in {result}")));
         }
         self.store.lock()?.write(&Record { via: via(result), progress: Progress::Done, ..begun })?;
         Ok(Attached { ips, interface: POD_INTERFACE.to_owned() })
     }
 
-    /// All plugins backwards. One that fails does not keep the others from their part; the first failure is told.
+    /// Runs DEL for all plugins in reverse order, also after a failure. Returns the first error.
     fn delete(&self, record: &Record, netns: Option<&Path>) -> Result<(), Error> {
         let Via::Cni { list, capabilities, result } = &record.via else { return Ok(()) };
-        let list = parse_list(list)
-            .map_err(|problem| Error::CniConfiguration { dir: PathBuf::from("the books"), problems: vec![problem] })?;
+        let list = parse_list(list).map_err(|source| Error::CniRecord { sandbox: record.sandbox.clone(), source })?;
         let netns = netns.filter(|path| threads::is_namespace(path));
-        // Plugins before 0.4.0 do not know what a result is doing here.
-        let before = if list.at_least("0.4.0") { result } else { &Value::Null };
+        // DEL has a previous result since 0.4.0.
+        let previous = if list.at_least("0.4.0") { result } else { &Value::Null };
         threads::block_on(async {
             let mut first = Ok(());
             for plugin in list.plugins.iter().rev() {
-                let input = plugin.input(&list, capabilities, before);
-                let ran = self.runner().run(Ask::Delete, &list, plugin, &subject(record, netns), &input).await;
+                let input = plugin.input(&list, capabilities, previous);
+                let ran = self.runner().run(Operation::Delete, &list, plugin, &subject(record, netns), &input).await;
                 first = first.and(ran.map(drop));
             }
             first
@@ -193,13 +191,13 @@ impl Cni<'_> {
     fn runner(&self) -> Runner<'_> {
         Runner { dirs: &self.settings.cni_bin_dirs, timeout: self.settings.cni_timeout }
     }
+}
 
-    fn no_result(&self, list: &NetworkList, plugin: &str, problem: &str) -> Error {
-        Error::CniPlugin {
-            plugin: plugin.to_owned(),
-            network: list.name.clone(),
-            command: Ask::Add.command(),
-            problem: problem.to_owned(),
-        }
+fn invalid_result(list: &NetworkList, plugin: &str, problem: String) -> Error {
+    Error::CniPlugin {
+        plugin: plugin.to_owned(),
+        network: list.name.clone(),
+        command: Operation::Add.command(),
+        source: CniPluginError::Result(problem),
     }
 }

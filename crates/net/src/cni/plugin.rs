@@ -1,4 +1,4 @@
-//! Running one plugin once.
+//! One call of a plugin.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -11,22 +11,23 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 
 use super::config::{NetworkList, Plugin};
+use super::error::CniPluginError;
 use super::result::failure;
 use crate::Error;
 use crate::names::POD_INTERFACE;
 
-/// More than any plugin has to say; the rest of a babbling one is thrown away.
+/// More than any plugin prints; the rest is discarded.
 const LONGEST_OUTPUT: u64 = 1 << 20;
 
-/// What a plugin is asked to do.
+/// An operation of CNI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ask {
+pub(crate) enum Operation {
     Add,
     Delete,
     Status,
 }
 
-/// Whom a call is about, as the environment tells it.
+/// The sandbox of a call, passed in the environment.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Subject {
     pub(crate) sandbox: String,
@@ -35,29 +36,30 @@ pub(crate) struct Subject {
     pub(crate) arguments: String,
 }
 
-/// How plugins are found and how long they may take.
+/// Where plugins are installed and how long they may take.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Runner<'a> {
     pub(crate) dirs: &'a [PathBuf],
     pub(crate) timeout: Duration,
 }
 
-async fn read_all(mut from: impl AsyncRead + Unpin) -> Vec<u8> {
+async fn read_all(from: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
+    let Some(mut from) = from else { return Vec::new() };
     let mut bytes = Vec::new();
     let _ = (&mut from).take(LONGEST_OUTPUT).read_to_end(&mut bytes).await;
-    // A plugin that still writes must not wait for a reader.
+    // A plugin that still writes must not block.
     let _ = tokio::io::copy(&mut from, &mut tokio::io::sink()).await;
     bytes
 }
 
-// === impl Ask ===
+// === impl Operation ===
 
-impl Ask {
+impl Operation {
     pub(crate) fn command(self) -> &'static str {
         match self {
-            Ask::Add => "ADD",
-            Ask::Delete => "DEL",
-            Ask::Status => "STATUS",
+            Operation::Add => "ADD",
+            Operation::Delete => "DEL",
+            Operation::Status => "STATUS",
         }
     }
 }
@@ -75,63 +77,65 @@ impl Runner<'_> {
         })
     }
 
-    /// Asks a plugin; what it answered, null for nothing.
+    /// Calls a plugin and returns its result; null if it printed none.
     pub(crate) async fn run(
         &self,
-        ask: Ask,
+        operation: Operation,
         list: &NetworkList,
         plugin: &Plugin,
         subject: &Subject,
         input: &Value,
     ) -> Result<Value, Error> {
-        let failed = |problem: String| Error::CniPlugin {
+        let failed = |source: CniPluginError| Error::CniPlugin {
             plugin: plugin.kind.clone(),
             network: list.name.clone(),
-            command: ask.command(),
-            problem,
+            command: operation.command(),
+            source,
         };
         let program = self.find(list, plugin)?;
-        let (ended, output, errors) = self.call(ask, &program, subject, input.to_string()).await.map_err(&failed)?;
-        if !ended.success() {
-            let how = match ended.signal() {
+        let (status, output, errors) =
+            self.call(operation, &program, subject, input.to_string()).await.map_err(&failed)?;
+        if !status.success() {
+            let how = match status.signal() {
                 Some(signal) => format!("killed by signal {signal}"),
-                None => format!("exit code {}", ended.code().unwrap_or(-1)),
+                None => format!("exit code {}", status.code().unwrap_or(-1)),
             };
-            return Err(failed(failure(&output, &errors, &how)));
+            return Err(failed(CniPluginError::Failed(failure(&output, &errors, &how))));
         }
         if output.iter().all(u8::is_ascii_whitespace) {
             return Ok(Value::Null);
         }
         serde_json::from_slice(&output)
-            .map_err(|error| failed(failure(b"", &errors, &format!("its answer is not JSON: {error}"))))
+            .map_err(|error| failed(CniPluginError::Result(failure(b"", &errors, &format!("invalid JSON: {error}")))))
     }
 
     async fn call(
         &self,
-        ask: Ask,
+        operation: Operation,
         program: &Path,
         subject: &Subject,
         input: String,
-    ) -> Result<(std::process::ExitStatus, Vec<u8>, Vec<u8>), String> {
+    ) -> Result<(std::process::ExitStatus, Vec<u8>, Vec<u8>), CniPluginError> {
         let search: Vec<String> = self.dirs.iter().map(|dir| dir.display().to_string()).collect();
         let mut command = Command::new(program);
         command
-            .env("CNI_COMMAND", ask.command())
+            .env("CNI_COMMAND", operation.command())
             .env("CNI_PATH", search.join(":"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // Plugins start other plugins; a timeout ends all of them.
+            // Plugins start other plugins; a timeout kills all of them.
             .process_group(0)
             .kill_on_drop(true);
-        if ask != Ask::Status {
+        if operation != Operation::Status {
             command
                 .env("CNI_CONTAINERID", &subject.sandbox)
                 .env("CNI_NETNS", subject.netns.as_deref().unwrap_or(Path::new("")))
                 .env("CNI_IFNAME", POD_INTERFACE)
                 .env("CNI_ARGS", &subject.arguments);
         }
-        let mut child = command.spawn().map_err(|error| format!("cannot start {}: {error}", program.display()))?;
+        let mut child =
+            command.spawn().map_err(|source| CniPluginError::Start { program: program.to_owned(), source })?;
         let group = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let talk = async {
@@ -141,20 +145,8 @@ impl Runner<'_> {
                     let _ = stdin.write_all(input.as_bytes()).await;
                 }
             };
-            let read = |pipe: Option<_>| async move {
-                match pipe {
-                    Some(pipe) => read_all(pipe).await,
-                    None => Vec::new(),
-                }
-            };
-            let output = async {
-                match stdout {
-                    Some(pipe) => read_all(pipe).await,
-                    None => Vec::new(),
-                }
-            };
-            let (_, output, errors, ended) = tokio::join!(write, output, read(stderr), child.wait());
-            ended.map(|ended| (ended, output, errors)).map_err(|error| format!("cannot wait for it: {error}"))
+            let (_, output, errors, status) = tokio::join!(write, read_all(stdout), read_all(stderr), child.wait());
+            status.map(|status| (status, output, errors)).map_err(CniPluginError::Wait)
         };
         if let Ok(finished) = tokio::time::timeout(self.timeout, talk).await {
             return finished;
@@ -162,8 +154,8 @@ impl Runner<'_> {
         if let Some(group) = group {
             let _ = kill_process_group(group, Signal::KILL);
         }
-        // It is dead at once, unless it sits in the kernel; then somebody else reaps it some day.
+        // It exits at once, unless it is in an uninterruptible system call; tokio reaps it then.
         let _ = tokio::time::timeout(Duration::from_secs(1), child.wait()).await;
-        Err(format!("no answer in {} s, killed", self.timeout.as_secs_f32()))
+        Err(CniPluginError::Timeout(self.timeout))
     }
 }

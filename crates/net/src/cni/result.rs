@@ -1,4 +1,4 @@
-//! Reading what plugins answer.
+//! Results and errors of plugins.
 
 use std::net::IpAddr;
 
@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use crate::names::POD_INTERFACE;
 
-/// The addresses of the pod's interface, in the order of the answer.
+/// The addresses of the pod's interface, in the order of the result.
 pub(crate) fn addresses(result: &Value) -> Vec<IpAddr> {
     let interfaces = result.get("interfaces").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let entries = result.get("ips").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let of_pod = |entry: &&Value| match entry.get("interface").and_then(Value::as_u64) {
-        // An address without an interface is the pod's.
+        // An address without an interface belongs to the pod.
         None => true,
         Some(index) => usize::try_from(index)
             .ok()
@@ -32,8 +32,8 @@ fn parse(text: &str) -> Option<IpAddr> {
     text.parse::<IpNet>().map(|net| net.addr()).or_else(|_| text.parse()).ok()
 }
 
-/// What a plugin says when it fails, with all of it: code, message, details, and what it wrote beside.
-pub(crate) fn failure(output: &[u8], errors: &[u8], how_it_ended: &str) -> String {
+/// Everything that a failed plugin printed: message, code, details and standard error.
+pub(crate) fn failure(output: &[u8], errors: &[u8], exit: &str) -> String {
     let mut parts = Vec::new();
     match serde_json::from_slice::<Value>(output) {
         Ok(answer) if answer.get("msg").is_some() || answer.get("code").is_some() => {
@@ -45,13 +45,13 @@ pub(crate) fn failure(output: &[u8], errors: &[u8], how_it_ended: &str) -> Strin
             parts.extend(Some(text("details")).filter(|details| !details.is_empty()));
         }
         _ => {
-            parts.push(how_it_ended.to_owned());
-            let said = String::from_utf8_lossy(output).trim().to_owned();
-            parts.extend(Some(said).filter(|said| !said.is_empty()).map(|said| format!("stdout: {said}")));
+            parts.push(exit.to_owned());
+            let text = String::from_utf8_lossy(output).trim().to_owned();
+            parts.extend(Some(text).filter(|text| !text.is_empty()).map(|text| format!("stdout: {text}")));
         }
     }
-    let beside = String::from_utf8_lossy(errors).trim().to_owned();
-    parts.extend(Some(beside).filter(|beside| !beside.is_empty()).map(|beside| format!("stderr: {beside}")));
+    let text = String::from_utf8_lossy(errors).trim().to_owned();
+    parts.extend(Some(text).filter(|text| !text.is_empty()).map(|text| format!("stderr: {text}")));
     parts.join("; ")
 }
 
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn the_addresses_of_the_pods_interface_are_read() {
+    fn the_addresses_of_the_pods_interface_are_parsed() {
         let result = json!({
             "interfaces": [{"name": "cni0"}, {"name": "veth1"}, {"name": "eth0", "sandbox": "/proc/1/ns/net"}],
             "ips": [
@@ -79,20 +79,20 @@ mod tests {
     }
 
     #[test]
-    fn old_answers_are_read() {
+    fn results_of_old_versions_are_parsed() {
         let result = json!({"ip4": {"ip": "10.1.0.5/16"}, "ip6": {"ip": "fd00::5/64"}});
         assert_eq!(addresses(&result), ips(&["10.1.0.5", "fd00::5"]));
     }
 
     #[test]
-    fn answers_without_sense_have_no_addresses() {
+    fn invalid_results_have_no_addresses() {
         for result in [json!(null), json!([]), json!({"ips": 3}), json!({"ips": [{"address": "x"}, 7]})] {
             assert_eq!(addresses(&result), ips(&[]), "{result}");
         }
     }
 
     #[test]
-    fn a_failure_has_all_that_was_said() {
+    fn a_failure_has_everything_that_the_plugin_printed() {
         let output = br#"{"cniVersion":"1.0.0","code":11,"msg":"try again","details":"the pool is busy"}"#;
         assert_eq!(
             failure(output, b"a line\n", "exit status: 1"),

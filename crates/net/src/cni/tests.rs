@@ -1,4 +1,4 @@
-//! Which configuration is taken, and what plugins are told. Needs no root.
+//! Which configuration is used, and the input of plugins. Needs no root.
 
 use std::fs;
 
@@ -27,14 +27,14 @@ fn name_of(found: Found) -> String {
 
 #[test]
 fn no_directory_and_no_file_mean_no_cni() {
-    assert_eq!(find(Path::new("/nowhere/net.d")), Found::Absent);
+    assert!(matches!(find(Path::new("/nowhere/net.d")), Found::Absent));
     let dir = dir(&[("README", "read me"), ("10-x.conflist.bak", GOOD)]);
     fs::create_dir(dir.path().join("20-dir.conf")).unwrap();
-    assert_eq!(find(dir.path()), Found::Absent);
+    assert!(matches!(find(dir.path()), Found::Absent));
 }
 
 #[test]
-fn the_first_file_by_name_wins_whatever_its_ending() {
+fn the_first_file_by_name_is_used_whatever_its_extension() {
     let dir = dir(&[("20-a.conflist", GOOD), ("10-b.conf", SINGLE), ("30-c.json", SINGLE)]);
     assert_eq!(name_of(find(dir.path())), "single");
     fs::remove_file(dir.path().join("10-b.conf")).unwrap();
@@ -42,15 +42,15 @@ fn the_first_file_by_name_wins_whatever_its_ending() {
 }
 
 #[test]
-fn broken_files_are_left_out_and_named() {
+fn invalid_files_are_skipped_and_reported() {
     let dir = dir(&[("10-torn.conflist", "{"), ("20-good.conflist", GOOD)]);
     let Found::Usable { list, problems, .. } = find(dir.path()) else { panic!("none found") };
     assert_eq!(list.name, "good");
-    assert!(problems.len() == 1 && problems[0].contains("10-torn.conflist: not JSON"), "{problems:?}");
+    assert!(problems.len() == 1 && problems[0].to_string().contains("10-torn.conflist: invalid JSON"), "{problems:?}");
 }
 
 #[test]
-fn only_broken_files_are_not_the_same_as_none() {
+fn only_invalid_files_are_an_error() {
     for (content, why) in [
         ("[]", "must be an object"),
         ("{}", "plugins: must be an array"),
@@ -65,14 +65,14 @@ fn only_broken_files_are_not_the_same_as_none() {
     ] {
         let dir = dir(&[("10-x.conflist", content)]);
         match find(dir.path()) {
-            Found::Broken(problems) => assert!(problems[0].contains(why), "{content}: {problems:?}"),
+            Found::Broken(problems) => assert!(problems[0].to_string().contains(why), "{content}: {problems:?}"),
             other => panic!("{content}: {other:?}"),
         }
     }
 }
 
 #[test]
-fn the_newest_common_version_is_spoken() {
+fn the_newest_common_version_is_used() {
     let version = |fields: Value| {
         let mut list = json!({"name": "n", "plugins": [{"type": "a"}]});
         list.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
@@ -84,21 +84,21 @@ fn the_newest_common_version_is_spoken() {
 }
 
 #[test]
-fn a_list_comes_back_from_the_books_as_it_was() {
+fn a_stored_list_is_parsed_to_the_same_list() {
     let dir = dir(&[("10-x.conf", SINGLE)]);
     let Found::Usable { list, .. } = find(dir.path()) else { panic!("none found") };
     assert_eq!(parse_list(&list.to_value()).unwrap(), list);
 }
 
 #[test]
-fn a_plugin_is_told_only_what_it_asks_for() {
+fn a_plugin_gets_only_the_capabilities_that_it_has() {
     let list = parse_list(&json!({"name": "n", "cniVersion": "1.0.0", "plugins": [
         {"type": "a", "own": 1},
         {"type": "b", "capabilities": {"portMappings": true, "bandwidth": true, "other": false}},
     ]}))
     .unwrap();
-    let told = json!({"portMappings": [{"hostPort": 80}], "other": 1});
-    let input = |plugin: &Plugin, before: Value| plugin.input(&list, &told, &before);
+    let config = json!({"portMappings": [{"hostPort": 80}], "other": 1});
+    let input = |plugin: &Plugin, before: Value| plugin.input(&list, &config, &before);
     assert_eq!(
         input(&list.plugins[0], Value::Null),
         json!({"cniVersion": "1.0.0", "name": "n", "type": "a", "own": 1})

@@ -1,4 +1,4 @@
-//! The instructions that a rule consists of. A rule runs them in order until one does not match.
+//! The expressions of a rule. The kernel evaluates them in order until one does not match.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -7,37 +7,36 @@ use ipnet::{IpNet, Ipv6Net};
 use super::message::{Attributes, Family};
 use crate::Protocol;
 
-/// One instruction. Values go through numbered registers of the kernel; register 1 is enough, except for an address
-/// together with a port.
+/// One expression. Values go through registers of the kernel; register 1 is enough, except for an address with a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Expression {
     /// Loads bytes of a packet.
     Payload { header: Header, offset: u32, length: u32 },
-    /// Loads what the kernel knows about a packet.
+    /// Loads metadata of a packet.
     Meta(MetaKey),
-    /// Loads the flags of the connection that a packet belongs to.
+    /// Loads the flags of the packet's tracked connection.
     ConnectionStatus,
-    /// Loads what kind of address the destination is.
+    /// Loads the type of the destination address.
     DestinationKind,
-    /// Keeps only some bits of what was loaded.
+    /// Masks the loaded value.
     Mask(Vec<u8>),
-    /// Goes on only if what was loaded is this, or is not.
+    /// Matches if the loaded value is equal, or is not.
     Compare { equal: bool, to: Vec<u8> },
-    /// Puts a value into a register.
+    /// Sets a register.
     Immediate { register: u32, value: Vec<u8> },
-    /// Sends the connection to the address in register 1 and the port in register 2.
+    /// Destination NAT to the address in register 1 and the port in register 2.
     TranslateDestination(Family),
-    /// Sends the connection out in the name of the node.
+    /// Source NAT to the address of the outgoing interface.
     Masquerade,
-    /// Ends with the packet taken.
+    /// Accepts the packet.
     Accept,
-    /// Ends with the packet thrown away.
+    /// Drops the packet.
     Drop,
-    /// Goes on in another chain.
+    /// Continues in another chain.
     Jump(&'static str),
 }
 
-/// Which part of a packet.
+/// A header of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Header {
     Link = 0,
@@ -45,7 +44,7 @@ pub(super) enum Header {
     Transport = 2,
 }
 
-/// What the kernel knows about a packet.
+/// Metadata of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MetaKey {
     EtherType = 1,
@@ -70,7 +69,7 @@ fn address_in(range: &IpNet, offset: u32) -> Vec<Expression> {
     masked(Header::Network, offset, range, true)
 }
 
-/// The address at this place of a packet is one of the range, or is not.
+/// Matches if the address at this offset is in the range, or is not.
 fn masked(header: Header, offset: u32, range: &IpNet, equal: bool) -> Vec<Expression> {
     let network = octets(range.network());
     let length = network.len() as u32;
@@ -83,7 +82,7 @@ fn masked(header: Header, offset: u32, range: &IpNet, equal: bool) -> Vec<Expres
 }
 
 fn interface(key: MetaKey, name: &str, equal: bool) -> Vec<Expression> {
-    // The kernel compares the whole field that a name fits into.
+    // The kernel compares the whole fixed-size field of the name.
     let mut field = name.as_bytes().to_vec();
     field.resize(16, 0);
     vec![Expression::Meta(key), Expression::Compare { equal, to: field }]
@@ -124,7 +123,7 @@ impl Expression {
         ]
     }
 
-    /// The frame comes from another hardware address.
+    /// Matches frames from another hardware address.
     pub(super) fn hardware_source_is_not(address: [u8; 6]) -> Vec<Expression> {
         vec![
             Expression::Payload { header: Header::Link, offset: 6, length: 6 },
@@ -132,7 +131,7 @@ impl Expression {
         ]
     }
 
-    /// The protocol address that the sender of an ARP message gives as its own.
+    /// Matches ARP messages with this sender protocol address.
     pub(super) fn arp_sender_is(ip: Ipv4Addr) -> Vec<Expression> {
         vec![
             Expression::Payload { header: Header::Network, offset: 14, length: 4 },
@@ -150,7 +149,7 @@ impl Expression {
         ]
     }
 
-    /// A neighbour advertisement is about an address outside of the range.
+    /// Matches neighbour advertisements for an address outside the range.
     pub(super) fn advertised_not_in(range: &Ipv6Net) -> Vec<Expression> {
         masked(Header::Transport, 8, &IpNet::V6(*range), false)
     }
@@ -173,7 +172,7 @@ impl Expression {
         vec![
             Expression::Meta(MetaKey::TransportProtocol),
             Expression::Compare { equal: true, to: vec![protocol.number()] },
-            // TCP, UDP and SCTP all have it in the same place.
+            // TCP, UDP and SCTP have it at the same offset.
             Expression::Payload { header: Header::Transport, offset: 2, length: 2 },
             Expression::Compare { equal: true, to: port.to_be_bytes().to_vec() },
         ]
@@ -187,7 +186,7 @@ impl Expression {
         ]
     }
 
-    /// The name under which the kernel knows the instruction.
+    /// The kernel's name of the expression.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Expression::Payload { .. } => "payload",
@@ -202,7 +201,7 @@ impl Expression {
         }
     }
 
-    /// Its operands, numbered as `linux/netfilter/nf_tables.h` does.
+    /// Its attributes, numbered as in `linux/netfilter/nf_tables.h`.
     pub(super) fn write(&self, out: &mut Attributes) {
         match self {
             Expression::Payload { header, offset, length } => {

@@ -7,11 +7,11 @@ use super::{Chain, Rule, Table};
 /// An address family of the kernel's tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Family {
-    /// All of them, in a question.
+    /// All of them, in a request for a list.
     Unspecified,
     Ipv4,
     Ipv6,
-    /// Frames as they come in by one interface, before anything else sees them.
+    /// Frames of one interface, before all other processing.
     Netdev,
 }
 
@@ -22,11 +22,11 @@ pub(super) struct Batch {
     sequence: u32,
 }
 
-/// Attributes of a message: each has a length, a number and a value, padded to four bytes.
+/// Attributes of a message: each has a length, a type and a value, padded to four bytes.
 #[derive(Debug, Default)]
 pub(super) struct Attributes(Vec<u8>);
 
-/// The first byte of the message type says which part of netfilter is meant.
+/// The upper byte of the message type is the subsystem of netfilter.
 const NFTABLES: u16 = 10;
 const BATCH_BEGIN: u16 = 0x10;
 const BATCH_END: u16 = 0x11;
@@ -44,10 +44,10 @@ const APPEND: u16 = 0x800;
 
 const NESTED: u16 = 0x8000;
 
-/// A comment's length is one byte, with a zero at the end.
+/// The length of a comment is one byte, including a zero at the end.
 const LONGEST_COMMENT: usize = 250;
 
-/// The frame of a message: length, type, flags, sequence, sender, then family, version and resource.
+/// A message: length, type, flags, sequence, sender, then family, version and resource.
 pub(super) fn message(
     kind: u16,
     flags: u16,
@@ -89,8 +89,8 @@ impl Family {
         self == Family::of(ip)
     }
 
-    /// The family of a table of ours that has this number.
-    pub(super) fn numbered(number: u8) -> Option<Family> {
+    /// The family with this number, if our tables use it.
+    pub(super) fn from_number(number: u8) -> Option<Family> {
         [Family::Ipv4, Family::Ipv6, Family::Netdev].into_iter().find(|family| family.number() == number)
     }
 
@@ -112,7 +112,7 @@ impl Batch {
         Batch { bytes: begin, sequence: 1 }
     }
 
-    /// Puts a table in the place of the one that may be there: made, deleted and made again, it is empty for sure.
+    /// Replaces a table that may exist: creates it, deletes it and creates it again, so that it is empty.
     pub(super) fn replace_table(&mut self, name: &str, table: &Table) {
         self.remove_table(name, table.family);
         self.push(NEW_TABLE, CREATE, table.family, |out| out.text(1, name));
@@ -126,7 +126,7 @@ impl Batch {
         }
     }
 
-    /// Made first, so that deleting works whether it was there or not.
+    /// Removes a table that may exist: creates it first, so that deleting does not fail.
     pub(super) fn remove_table(&mut self, name: &str, family: Family) {
         self.push(NEW_TABLE, CREATE, family, |out| out.text(1, name));
         self.push(DELETE_TABLE, 0, family, |out| out.text(1, name));
@@ -137,7 +137,7 @@ impl Batch {
         self.push(DELETE_TABLE, 0, Family::Unspecified, |_| {});
     }
 
-    /// The bytes to send, and the number of the message whose acknowledgement means that all is done.
+    /// The bytes to send, and the sequence number of the message whose acknowledgement confirms the batch.
     pub(super) fn finish(mut self) -> (Vec<u8>, u32) {
         let end = message(BATCH_END, 0, self.sequence, 0, NFTABLES, &Attributes::default());
         self.bytes.extend(end);
@@ -147,7 +147,7 @@ impl Batch {
     fn push(&mut self, kind: u16, flags: u16, family: Family, fill: impl FnOnce(&mut Attributes)) {
         let mut attributes = Attributes::default();
         fill(&mut attributes);
-        // One acknowledgement is enough: they are sent when the whole batch is done.
+        // One acknowledgement is enough: the kernel sends them when the whole batch is committed.
         let flags = if self.sequence == 1 { flags | ACKNOWLEDGE } else { flags };
         self.bytes.extend(message(kind, flags, self.sequence, family.number(), 0, &attributes));
         self.sequence += 1;
@@ -193,7 +193,7 @@ impl Attributes {
         self.0.resize(self.0.len().next_multiple_of(4), 0);
     }
 
-    /// Attributes that are written already.
+    /// Encoded attributes.
     pub(super) fn raw(&mut self, attributes: &[u8]) {
         self.0.extend(attributes);
     }
@@ -203,7 +203,7 @@ impl Attributes {
         &self.0
     }
 
-    /// Numbers of nftables are in network order.
+    /// Numbers in nftables are big endian.
     pub(super) fn number(&mut self, kind: u16, value: u32) {
         self.bytes(kind, &value.to_be_bytes());
     }

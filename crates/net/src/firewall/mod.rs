@@ -1,8 +1,8 @@
-//! Packet rules: the way out of the node for pods, and ports of the node that lead into pods.
+//! Packet rules: source NAT for pods, host ports, and source address validation.
 //!
-//! All rules of a bridge are in one nftables table per address family, named like the bridge. The table is a function
-//! of the books: each change replaces it whole, in one transaction of the kernel, so that nothing stale can be left in
-//! it and no packet sees half of it. Connections that are being forwarded stay, because the kernel tracks them apart.
+//! All rules of a bridge are in one nftables table per address family, named like the bridge. The table is a function of the stored records:
+//! each change replaces it in one transaction of the kernel, so that it never has stale rules and no packet sees half of it. Forwarded
+//! connections continue, because the kernel tracks them apart.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -11,6 +11,7 @@ use ipnet::IpNet;
 
 use crate::PortMapping;
 
+mod error;
 mod expression;
 mod message;
 mod socket;
@@ -21,15 +22,16 @@ mod watch;
 use expression::Expression;
 use message::Batch;
 
+pub use error::FirewallError;
 pub(crate) use message::Family;
 pub(crate) use source::Guarded;
-pub(crate) use tracked::forget_udp;
+pub(crate) use tracked::delete_udp;
 pub(crate) use watch::Removals;
 
 #[cfg(test)]
 mod tests;
 
-/// A port of the node, and where it leads.
+/// A host port and its target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Forward {
     pub(crate) port: PortMapping,
@@ -38,7 +40,7 @@ pub(crate) struct Forward {
     pub(crate) sandbox: String,
 }
 
-/// A table to be.
+/// A table to create.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Table {
     family: Family,
@@ -48,7 +50,7 @@ struct Table {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Chain {
     name: String,
-    /// Where packets come in; none for a chain that others jump to.
+    /// Where the kernel calls it; none for a chain that others jump to.
     hook: Option<Hook>,
     rules: Vec<Rule>,
 }
@@ -72,19 +74,19 @@ const PREROUTING: u32 = 0;
 const OUTPUT: u32 = 3;
 const POSTROUTING: u32 = 4;
 
-/// Where the addresses of connections are translated, by the kernel's own convention.
+/// `NF_IP_PRI_NAT_DST` and `NF_IP_PRI_NAT_SRC`.
 const TRANSLATE_DESTINATION: i32 = -100;
 const TRANSLATE_SOURCE: i32 = 100;
-/// Before the kernel knows to which connection a packet belongs.
+/// `NF_IP_PRI_RAW`: before connection tracking.
 const RAW: i32 = -300;
 
-/// Replaces all rules of a bridge that are about IP. What the kernel said if it cannot.
-pub(crate) fn apply(bridge: &str, ranges: &[IpNet], forwards: &[Forward]) -> Result<(), String> {
+/// Replaces all IPv4 and IPv6 rules of a bridge.
+pub(crate) fn apply(bridge: &str, ranges: &[IpNet], forwards: &[Forward]) -> Result<(), FirewallError> {
     let mut batch = Batch::new();
     for family in [Family::Ipv4, Family::Ipv6] {
         match ranges.iter().any(|range| family.has(range.addr())) {
             true => batch.replace_table(bridge, &table(family, bridge, ranges, forwards)),
-            // Where only one family is in use, the other one may be missing in the kernel.
+            // The kernel may lack a family that is not in use.
             false => continue,
         }
     }
@@ -92,8 +94,8 @@ pub(crate) fn apply(bridge: &str, ranges: &[IpNet], forwards: &[Forward]) -> Res
 }
 
 /// Removes all rules of a bridge.
-pub(crate) fn clear(bridge: &str) -> Result<(), String> {
-    // A kernel may lack one family and have rules in the next.
+pub(crate) fn clear(bridge: &str) -> Result<(), FirewallError> {
+    // One batch for each: a kernel may lack one family and have rules in the next.
     let clear = |family| {
         let mut batch = Batch::new();
         batch.remove_table(bridge, family);
@@ -102,8 +104,8 @@ pub(crate) fn clear(bridge: &str) -> Result<(), String> {
     [Family::Ipv4, Family::Ipv6, Family::Netdev].map(clear).into_iter().collect()
 }
 
-/// Replaces the rules that keep each pod to its own addresses. What the kernel said if it cannot.
-pub(crate) fn guard(bridge: &str, ports: &[Guarded]) -> Result<(), String> {
+/// Replaces the rules that drop packets with foreign source addresses.
+pub(crate) fn guard(bridge: &str, ports: &[Guarded]) -> Result<(), FirewallError> {
     let mut batch = Batch::new();
     let chains = ports.iter().map(source::chain).collect();
     batch.replace_table(bridge, &Table { family: Family::Netdev, chains });
@@ -117,18 +119,18 @@ fn table(family: Family, bridge: &str, ranges: &[IpNet], forwards: &[Forward]) -
     let mut chains = vec![Chain {
         name: "postrouting".to_owned(),
         hook: Some(Hook::new("nat", POSTROUTING, TRANSLATE_SOURCE)),
-        rules: ranges.iter().map(|range| way_out(bridge, range)).collect(),
+        rules: ranges.iter().map(|range| masquerade(bridge, range)).collect(),
     }];
     if family == Family::Ipv4 {
-        // Always, not only with ports: whoever turned on the routing of loopback addresses, pods must not use it.
+        // Always, not only with ports: pods must not use routing of loopback addresses, whichever program enabled it.
         chains.push(Chain {
             name: "guard".to_owned(),
             hook: Some(Hook::new("filter", PREROUTING, RAW)),
-            rules: vec![nothing_to_loopback(bridge)],
+            rules: vec![protect_loopback(bridge)],
         });
     }
     if !ports.is_empty() {
-        chains[0].rules.extend(ranges.iter().map(back_through_the_node));
+        chains[0].rules.extend(ranges.iter().map(hairpin));
         if family == Family::Ipv4 {
             chains[0].rules.push(from_loopback(bridge));
         }
@@ -141,16 +143,16 @@ fn table(family: Family, bridge: &str, ranges: &[IpNet], forwards: &[Forward]) -
     Table { family, chains }
 }
 
-/// A pod talks to somebody outside: in the node's name, because nobody outside knows the way to a pod.
-fn way_out(bridge: &str, range: &IpNet) -> Rule {
+/// Source NAT for packets that leave the node: hosts outside have no route to pods.
+fn masquerade(bridge: &str, range: &IpNet) -> Rule {
     let mut expressions = Expression::source_in(range);
     expressions.extend(Expression::leaves_not_by(bridge));
     expressions.push(Expression::Masquerade);
     Rule { expressions, comment: "pods to the outside".to_owned() }
 }
 
-/// A pod talks to a pod through a port of the node: the answer has to come back the same way.
-fn back_through_the_node(range: &IpNet) -> Rule {
+/// Source NAT for packets from a pod to a pod through a host port, so that replies come back through the node.
+fn hairpin(range: &IpNet) -> Rule {
     let mut expressions = Expression::source_in(range);
     expressions.extend(Expression::destination_in(range));
     expressions.extend(Expression::destination_was_translated());
@@ -158,7 +160,7 @@ fn back_through_the_node(range: &IpNet) -> Rule {
     Rule { expressions, comment: "pods to pods by way of a host port".to_owned() }
 }
 
-/// The node talks to one of its ports over its loopback address, which a pod could not answer.
+/// Source NAT for packets from the node's loopback address to a host port: a pod could not reply to that address.
 fn from_loopback(bridge: &str) -> Rule {
     let mut expressions = Expression::source_in(&loopback());
     expressions.extend(Expression::leaves_by(bridge));
@@ -166,9 +168,8 @@ fn from_loopback(bridge: &str) -> Rule {
     Rule { expressions, comment: "localhost to a host port".to_owned() }
 }
 
-/// Routing of loopback addresses is on for the bridge, for the rule above. Pods must not reach the node's own loopback
-/// services by that.
-fn nothing_to_loopback(bridge: &str) -> Rule {
+/// The rule above needs routing of loopback addresses on the bridge. It must not let pods reach the node's loopback services.
+fn protect_loopback(bridge: &str) -> Rule {
     let mut expressions = Expression::came_by(bridge);
     expressions.extend(Expression::destination_in(&loopback()));
     expressions.push(Expression::Drop);
@@ -203,22 +204,22 @@ impl Hook {
     }
 }
 
-/// From now on this process sees a kernel without netfilter.
+/// Simulates a kernel without netfilter in this process.
 #[cfg(test)]
 pub(crate) fn pretend_missing() {
     socket::MISSING.store(true, std::sync::atomic::Ordering::SeqCst);
 }
 
-/// The families in which a bridge has a table. What the kernel said if it does not tell.
-pub(crate) fn tables(bridge: &str) -> Result<BTreeSet<Family>, String> {
-    let all = socket::list(message::GET_TABLE, Family::Unspecified).map_err(|error| format!("nftables: {error}"))?;
+/// The families in which a bridge has a table.
+pub(crate) fn tables(bridge: &str) -> Result<BTreeSet<Family>, FirewallError> {
+    let all = socket::list(message::GET_TABLE, Family::Unspecified).map_err(FirewallError::Netlink)?;
     let name = |table: &socket::Message| tracked::attribute(table.attributes(), 1).map(<[u8]>::to_vec);
     let wanted = [bridge.as_bytes(), &[0]].concat();
     let ours = all.iter().filter(|table| name(table).is_some_and(|name| name == wanted));
-    Ok(ours.filter_map(|table| Family::numbered(table.family()?)).collect())
+    Ok(ours.filter_map(|table| Family::from_number(table.family()?)).collect())
 }
 
-/// As `nft flush ruleset` does: every table of this network namespace goes.
+/// As `nft flush ruleset`: removes every table of this network namespace.
 #[cfg(test)]
 pub(crate) fn flush(_bridge: &str) {
     let mut batch = Batch::new();

@@ -1,4 +1,4 @@
-//! Talking to netfilter in the kernel. It answers before sending returns, so nothing here waits.
+//! Netlink messages to netfilter. The kernel answers before sending returns, so nothing here blocks.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -8,6 +8,7 @@ use rustix::net::{
     sockopt,
 };
 
+use super::error::FirewallError;
 use super::message::{ACKNOWLEDGE, Attributes, Batch, DUMP, Family, message};
 
 const ERROR: u16 = 2;
@@ -17,7 +18,7 @@ const HEADER: usize = 16;
 /// Family, version and resource.
 const SECOND_HEADER: usize = 4;
 
-/// One message from the kernel.
+/// A message from the kernel.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Message {
     kind: u16,
@@ -25,28 +26,28 @@ pub(super) struct Message {
     body: Vec<u8>,
 }
 
-/// All of the batch, or nothing and why.
-pub(super) fn send(batch: Batch) -> Result<(), String> {
+/// Sends a batch, which the kernel applies completely or not at all.
+pub(super) fn send(batch: Batch) -> Result<(), FirewallError> {
     let (bytes, last) = batch.finish();
     let answers = open(bytes.len()).and_then(|socket| talk(&socket, &bytes));
-    let answers = answers.map_err(|error| format!("nftables: {error}"))?;
-    if let Some((refused, error)) = answers.iter().find_map(|answer| Some((answer.sequence, answer.refusal()?))) {
-        return Err(format!("nftables: message {refused} was refused: {error}"));
+    let answers = answers.map_err(FirewallError::Netlink)?;
+    if let Some((sequence, source)) = answers.iter().find_map(|answer| Some((answer.sequence, answer.refusal()?))) {
+        return Err(FirewallError::Refused { sequence, source });
     }
     match answers.iter().any(|answer| answer.kind == ERROR && answer.sequence == last) {
         true => Ok(()),
-        false => Err("nftables: the kernel did not answer".to_owned()),
+        false => Err(FirewallError::NotAcknowledged),
     }
 }
 
-/// Asks for one thing.
-pub(super) fn ask(kind: u16, family: Family, attributes: &Attributes) -> io::Result<()> {
+/// Sends one request.
+pub(super) fn request(kind: u16, family: Family, attributes: &Attributes) -> io::Result<()> {
     let bytes = message(kind, ACKNOWLEDGE, 1, family.number(), 0, attributes);
     let answers = talk(&open(bytes.len())?, &bytes)?;
     answers.iter().find_map(Message::refusal).map_or(Ok(()), Err)
 }
 
-/// Asks for all there is of something.
+/// Requests a list.
 pub(super) fn list(kind: u16, family: Family) -> io::Result<Vec<Message>> {
     let bytes = message(kind, DUMP, 1, family.number(), 0, &Attributes::default());
     let answers = talk(&open(bytes.len())?, &bytes)?;
@@ -56,7 +57,7 @@ pub(super) fn list(kind: u16, family: Family) -> io::Result<Vec<Message>> {
     }
 }
 
-/// Lets a test see what a kernel without netfilter does.
+/// Simulates a kernel without netfilter in tests.
 #[cfg(test)]
 pub(super) static MISSING: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
@@ -68,12 +69,12 @@ fn open(longest: usize) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(netlink::NETFILTER))?;
     bind(&socket, &netlink::SocketAddrNetlink::new(0, 0))?;
-    // A batch has to fit into the buffer whole; some hundred ports are more than the usual 200 KiB.
+    // The whole batch has to fit into the buffer; some hundred ports are more than the default of 200 KiB.
     sockopt::set_socket_send_buffer_size_force(&socket, 2 * longest + 65536)?;
     Ok(socket)
 }
 
-/// Sends, and reads until there is nothing more.
+/// Sends, and reads all answers.
 fn talk(socket: &OwnedFd, bytes: &[u8]) -> io::Result<Vec<Message>> {
     send_bytes(socket, bytes, SendFlags::empty())?;
     let mut answers = Vec::new();
@@ -90,7 +91,7 @@ fn talk(socket: &OwnedFd, bytes: &[u8]) -> io::Result<Vec<Message>> {
     }
 }
 
-/// The messages in what was received.
+/// Parses received bytes.
 pub(super) fn read_messages(mut bytes: &[u8]) -> Vec<Message> {
     let word =
         |at: usize, bytes: &[u8]| -> Option<u32> { Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?)) };
@@ -98,7 +99,7 @@ pub(super) fn read_messages(mut bytes: &[u8]) -> Vec<Message> {
     while let (Some(length), Some(kind), Some(sequence)) = (word(0, bytes), word(4, bytes), word(8, bytes)) {
         let length = length as usize;
         let Some(body) = bytes.get(HEADER..length) else { break };
-        // The type is the first half of its word, whatever the order of bytes is here.
+        // The type is the first half of its word in memory, in any byte order.
         let [first, second, ..] = kind.to_ne_bytes();
         messages.push(Message { kind: u16::from_ne_bytes([first, second]), sequence, body: body.to_vec() });
         bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
@@ -113,17 +114,17 @@ impl Message {
         self.kind == kind
     }
 
-    /// The family that it is about.
+    /// Its address family.
     pub(super) fn family(&self) -> Option<u8> {
         self.body.first().copied()
     }
 
-    /// What comes after the headers.
+    /// The bytes after the headers.
     pub(super) fn attributes(&self) -> &[u8] {
         self.body.get(SECOND_HEADER..).unwrap_or_default()
     }
 
-    /// Why the kernel refused, if it did.
+    /// The error of the kernel, if it refused.
     fn refusal(&self) -> Option<io::Error> {
         let code = i32::from_ne_bytes(self.body.get(..4)?.try_into().ok()?);
         (self.kind == ERROR && code != 0).then(|| io::Error::from_raw_os_error(code.saturating_neg()))
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn several_answers_in_one_packet_are_read() {
+    fn several_messages_in_one_packet_are_parsed() {
         let messages = read_messages(&[answer(1, 0), answer(7, -22)].concat());
         assert_eq!(messages.iter().map(|message| message.sequence).collect::<Vec<_>>(), [1, 7]);
         assert!(messages[0].refusal().is_none());
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_off_answers_are_left_out() {
+    fn truncated_messages_are_ignored() {
         let bytes = answer(1, 0);
         for length in 0..bytes.len() {
             assert_eq!(read_messages(&bytes[..length]), [], "{length}");

@@ -1,8 +1,8 @@
-//! Keeps each pod to its own addresses.
+//! Source address validation: a pod can send with its own addresses only.
 //!
-//! A pod owns its end of the pair and can send any frame. The rules sit on the host end, where a frame comes in first: what does not
-//! carry the pod's hardware address and one of its addresses is dropped, and so is what only a router sends. The chain belongs to one
-//! interface, so a packet of one pod costs the same beside ten pods and beside a hundred.
+//! A pod controls its end of the veth pair and can send any frame. The rules are on the ingress of the host end: they drop frames without
+//! the pod's hardware address and one of its IP addresses, and messages that only a router sends. Each interface has a chain of its own, so
+//! the cost of a packet does not grow with the number of pods.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -11,7 +11,7 @@ use ipnet::{IpNet, Ipv6Net};
 use super::expression::Expression;
 use super::{Chain, Hook, RAW, Rule};
 
-/// The host end of a pod, and what may come in by it.
+/// The host end of a pod, and the addresses that are allowed on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Guarded {
     pub(crate) interface: String,
@@ -31,7 +31,7 @@ const ROUTER_ADVERTISEMENT: u8 = 134;
 const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
 const REDIRECT: u8 = 137;
 
-/// All that may come in by one interface. The last rule drops the rest.
+/// The rules of one interface. The last one drops the rest.
 pub(super) fn chain(port: &Guarded) -> Chain {
     let rule = |parts: Vec<Vec<Expression>>, verdict: Expression, comment: &str| {
         let expressions = parts.into_iter().flatten().chain([verdict]).collect();
@@ -57,7 +57,7 @@ pub(super) fn chain(port: &Guarded) -> Chain {
         let own = addresses.iter().copied().map(Ipv6Net::from).chain([link_local()]);
         foreign.extend(own.map(|own| Expression::advertised_not_in(&own)));
         rules.push(drop(foreign, "a neighbour advertisement for a foreign address"));
-        // A pod asks from the unspecified address whether its own is free.
+        // Duplicate address detection sends from the unspecified address.
         let sources = addresses.iter().copied().map(Ipv6Net::from).chain([link_local(), Ipv6Addr::UNSPECIFIED.into()]);
         for source in sources {
             let own = Expression::source_in(&IpNet::V6(source));
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_rule_drops_whatever_no_other_took() {
+    fn the_last_rule_drops_the_rest() {
         for ips in [&[][..], &["10.0.0.2"], &["fd00::2"], &["10.0.0.2", "fd00::2"]] {
             let chain = chain(&guarded(ips));
             assert_eq!(chain.rules.last().unwrap().expressions, [Expression::Drop], "{ips:?}");

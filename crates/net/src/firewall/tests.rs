@@ -1,4 +1,4 @@
-//! Which rules there are for what. That the kernel takes them, and what they do, is shown with real namespaces.
+//! The generated tables. Tests with real namespaces show that the kernel accepts them, and their effect.
 
 use super::*;
 use crate::Protocol;
@@ -22,13 +22,13 @@ fn chains(table: &Table) -> Vec<(&str, usize)> {
 }
 
 #[test]
-fn without_ports_there_is_only_the_way_out_and_the_guard() {
+fn without_ports_there_are_only_source_nat_and_the_guard() {
     assert_eq!(chains(&table(Family::Ipv4, "br", &ranges(), &[])), [("postrouting", 1), ("guard", 1)]);
     assert_eq!(chains(&table(Family::Ipv6, "br", &ranges(), &[])), [("postrouting", 1)]);
 }
 
 #[test]
-fn ports_come_with_the_ways_back_and_a_guard() {
+fn ports_come_with_source_nat_for_replies_and_a_guard() {
     let forwards = [forward("10.1.0.2", None), forward("fd00::2", None)];
     assert_eq!(
         chains(&table(Family::Ipv4, "br", &ranges(), &forwards)),
@@ -41,12 +41,12 @@ fn ports_come_with_the_ways_back_and_a_guard() {
 }
 
 #[test]
-fn a_rule_says_whose_it_is() {
+fn a_rule_names_its_sandbox() {
     assert_eq!(forward_rule(&forward("10.1.0.2", None)).comment, "sandbox some-id");
 }
 
 #[test]
-fn a_port_for_one_address_looks_at_the_address() {
+fn a_port_for_one_address_matches_the_address() {
     let everywhere = forward_rule(&forward("10.1.0.2", Some("0.0.0.0")));
     let only = forward_rule(&forward("10.1.0.2", Some("192.0.2.7")));
     assert_eq!(only.expressions.len(), everywhere.expressions.len() + 2);
@@ -54,7 +54,7 @@ fn a_port_for_one_address_looks_at_the_address() {
 }
 
 #[test]
-fn messages_are_aligned_and_know_their_length() {
+fn messages_are_aligned_and_have_their_length() {
     let mut batch = Batch::new();
     batch.replace_table("odd", &table(Family::Ipv4, "odd", &ranges(), &[forward("10.1.0.2", None)]));
     let (bytes, _) = batch.finish();

@@ -1,9 +1,10 @@
-//! Connections that the kernel remembers. UDP has no end that the kernel could see: a client that goes on sending keeps
-//! the translation of its first packet, to a pod that is long gone. So these are forgotten when a port changes hands.
+//! Connection tracking. UDP has no connection teardown: a client that keeps sending keeps the NAT of its first packet, to a pod that was
+//! deleted. So the tracked connections of a host port are deleted when its pod changes.
 
 use std::collections::BTreeSet;
 use std::io;
 
+use super::error::FirewallError;
 use super::message::{Attributes, Family};
 use super::socket::{self, Message};
 
@@ -13,25 +14,25 @@ const DELETE: u16 = CONNECTIONS << 8 | 2;
 
 const UDP: u8 = 17;
 
-/// How a connection looked before it was translated.
+/// The original tuple of a connection, before NAT.
 const ORIGINAL: u16 = 1;
 const PROTOCOL_PART: u16 = 2;
 const PROTOCOL_NUMBER: u16 = 1;
 const DESTINATION_PORT: u16 = 3;
 
-/// Forgets all UDP connections to these ports of the node.
-pub(crate) fn forget_udp(ports: &BTreeSet<u16>) -> Result<(), String> {
+/// Deletes all tracked UDP connections to these host ports.
+pub(crate) fn delete_udp(ports: &BTreeSet<u16>) -> Result<(), FirewallError> {
     if ports.is_empty() {
         return Ok(());
     }
-    let forget = || -> io::Result<()> {
+    let delete = || -> io::Result<()> {
         for family in [Family::Ipv4, Family::Ipv6] {
             for found in socket::list(GET, family)? {
                 if let Some(original) = original_if_udp_to(&found, ports) {
                     let mut attributes = Attributes::default();
                     attributes.nested(ORIGINAL, |out| out.raw(original));
-                    match socket::ask(DELETE, family, &attributes) {
-                        // It may have ended by itself.
+                    match socket::request(DELETE, family, &attributes) {
+                        // It may have expired.
                         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                         other => other?,
                     }
@@ -40,10 +41,10 @@ pub(crate) fn forget_udp(ports: &BTreeSet<u16>) -> Result<(), String> {
         }
         Ok(())
     };
-    forget().map_err(|error| format!("connection tracking: {error}"))
+    delete().map_err(FirewallError::Tracking)
 }
 
-/// The original tuple of a connection, if it is one of those that are meant.
+/// The original tuple of a connection, if that is UDP to one of the ports.
 fn original_if_udp_to<'a>(message: &'a Message, ports: &BTreeSet<u16>) -> Option<&'a [u8]> {
     let original = attribute(message.attributes(), ORIGINAL)?;
     let protocol = attribute(original, PROTOCOL_PART)?;
@@ -53,7 +54,7 @@ fn original_if_udp_to<'a>(message: &'a Message, ports: &BTreeSet<u16>) -> Option
     (number.first() == Some(&UDP) && ports.contains(&port)).then_some(original)
 }
 
-/// The value of an attribute among others.
+/// The value of an attribute.
 pub(super) fn attribute(mut bytes: &[u8], wanted: u16) -> Option<&[u8]> {
     const FLAGS: u16 = 0xc000;
     while let Some(head) = bytes.get(..4) {
@@ -84,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_has_no_attributes() {
+    fn invalid_bytes_have_no_attributes() {
         for bytes in [&[][..], &[0; 3], &[0; 8], &[255; 8], &[3, 0, 1, 0]] {
             assert_eq!(attribute(bytes, 1), None, "{bytes:?}");
         }

@@ -1,4 +1,4 @@
-//! Learns that another program removed tables: `nft flush ruleset`, a firewall service that restarts.
+//! Notifications about tables that another program removed: `nft flush ruleset`, a firewall service that restarts.
 
 use std::fmt;
 use std::io;
@@ -12,7 +12,7 @@ use super::socket::read_messages;
 /// The multicast group of nftables, as a bit: the seventh.
 const NFTABLES_GROUP: u32 = 1 << 6;
 
-/// What the kernel says about removed tables.
+/// Notifications of the kernel about removed tables.
 pub(crate) struct Removals {
     socket: TokioSocket,
 }
@@ -20,15 +20,14 @@ pub(crate) struct Removals {
 // === impl Removals ===
 
 impl Removals {
-    /// Begins to listen. Inside a tokio runtime.
+    /// Subscribes. Needs a tokio runtime.
     pub(crate) fn listen() -> io::Result<Removals> {
         let mut socket = TokioSocket::new(NETLINK_NETFILTER)?;
         socket.socket_mut().bind(&SocketAddr::new(0, NFTABLES_GROUP))?;
         Ok(Removals { socket })
     }
 
-    /// Waits until a table of this network namespace was removed. Messages that did not fit into the socket's buffer
-    /// count as one.
+    /// Waits until a table of this network namespace was removed. An overflow of the socket's buffer counts as a removal.
     pub(crate) async fn next(&mut self) -> io::Result<()> {
         loop {
             match self.socket.recv_from_full().await {

@@ -1,7 +1,7 @@
-//! The books on disk: one file per sandbox, and one for the ranges. A lock keeps two agents apart.
+//! The state on disk: one record per sandbox, and one file for the ranges. A file lock excludes other agents.
 //!
-//! A file is replaced by renaming, so that `kill -9` leaves the old one or the new one. A file that cannot be read is
-//! set aside beside its place and said; what it held is found again through the kernel's links.
+//! A file is replaced by renaming, so that a crash leaves the old one or the new one. An invalid file is renamed and logged; the links of the
+//! kernel have the same information.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,25 +21,25 @@ use crate::{Error, PodNetwork, PortMapping};
 #[cfg(test)]
 mod tests;
 
-/// The version of all files here. A file of another version is set aside like a broken one.
+/// The version of all files here. A file of another version is treated as invalid.
 const VERSION: u32 = 1;
 
-/// Where the books are.
+/// The state directory.
 #[derive(Debug, Clone)]
 pub(crate) struct Store {
     dir: PathBuf,
 }
 
-/// The books, while nobody else can write them.
+/// The state directory while its lock is held.
 #[derive(Debug)]
-pub(crate) struct Books {
+pub(crate) struct LockedStore {
     dir: PathBuf,
-    /// All records, once somebody has asked for all. Nobody else writes while the lock is held.
+    /// All records, once they were listed. No other agent writes while the lock is held.
     known: RefCell<Option<BTreeMap<String, Record>>>,
     _lock: File,
 }
 
-/// What is remembered of a sandbox.
+/// The record of a sandbox.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) version: u32,
@@ -53,30 +53,30 @@ pub(crate) struct Record {
     pub(crate) progress: Progress,
 }
 
-/// Which kind of network a sandbox has.
+/// The kind of network of a sandbox.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Via {
-    /// Ours.
+    /// The built-in bridge.
     Bridge { ips: Vec<IpAddr> },
-    /// That of plugins. Deleting needs what adding was told, even if the configuration has changed since.
+    /// CNI. DEL needs the input of ADD, even if the configuration has changed since.
     Cni {
-        /// The configuration as it was.
+        /// The configuration at the time of ADD.
         list: Value,
-        /// What plugins that ask for it were told at run time, by capability.
+        /// The runtime configuration for plugins, by capability.
         capabilities: Value,
-        /// What the last plugin answered; null until then.
+        /// The result of the last plugin; null until then.
         result: Value,
     },
 }
 
-/// How far attaching came.
+/// The progress of attaching.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Progress {
-    /// Some of it may be there.
+    /// Attaching was interrupted or is in progress.
     Begun,
-    /// All of it was there.
+    /// Attaching was completed.
     Done,
 }
 
@@ -86,11 +86,11 @@ struct Ranges {
     cursors: Vec<Cursor>,
 }
 
-/// What a file turned out to be.
+/// The content of a file.
 enum Read<T> {
     Absent,
     Good(T),
-    SetAside,
+    Invalid,
 }
 
 fn read<T: DeserializeOwned>(path: &Path, version: impl Fn(&T) -> u32) -> Result<Read<T>, Error> {
@@ -101,25 +101,25 @@ fn read<T: DeserializeOwned>(path: &Path, version: impl Fn(&T) -> u32) -> Result
     };
     let problem = match serde_json::from_slice::<T>(&bytes) {
         Ok(value) if version(&value) == VERSION => return Ok(Read::Good(value)),
-        Ok(value) => format!("has version {}, only {VERSION} is known", version(&value)),
+        Ok(value) => format!("unsupported version {}, expected {VERSION}", version(&value)),
         Err(error) => error.to_string(),
     };
-    let aside = path.with_extension("broken");
-    fs::rename(path, &aside).map_err(Error::state("set aside", path))?;
-    tracing::warn!(file = %path.display(), aside = %aside.display(), problem, "a broken network file is set aside");
-    Ok(Read::SetAside)
+    let renamed = path.with_extension("broken");
+    fs::rename(path, &renamed).map_err(Error::state("rename", path))?;
+    tracing::warn!(file = %path.display(), renamed = %renamed.display(), problem, "renaming invalid network state file");
+    Ok(Read::Invalid)
 }
 
-/// Whether a file has to survive a power cut.
+/// Whether a file has to survive a power failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Durable {
-    /// It is about things that do not survive it either: links, and who has which address.
+    /// No: it describes links and addresses, which do not survive it either.
     No,
-    /// It is about what plugins keep on disk, and have to be asked to delete.
+    /// Yes: it describes state that plugins keep on disk and have to delete.
     Yes,
 }
 
-/// Replaces a file.
+/// Replaces a file atomically.
 fn write(path: &Path, value: &impl Serialize, durable: Durable) -> Result<(), Error> {
     let new = path.with_extension("new");
     let fill = || -> io::Result<()> {
@@ -144,20 +144,20 @@ fn remove(path: &Path) -> Result<(), Error> {
 // === impl Store ===
 
 impl Store {
-    /// Makes the directory if it is not there.
+    /// Creates the directory if it is missing.
     pub(crate) fn open(dir: &Path) -> Result<Store, Error> {
         let sandboxes = dir.join("sandboxes");
         fs::create_dir_all(&sandboxes).map_err(Error::state("create", &sandboxes))?;
         Ok(Store { dir: dir.to_owned() })
     }
 
-    /// Waits until no other agent and no other thread has the books. Blocks.
-    pub(crate) fn lock(&self) -> Result<Books, Error> {
+    /// Locks the store against other agents and threads. Blocks.
+    pub(crate) fn lock(&self) -> Result<LockedStore, Error> {
         let path = self.dir.join("lock");
         let mut options = OpenOptions::new();
         options.create(true).truncate(false).write(true);
         let file = match options.open(&path) {
-            // Removed while pods run: what they have is known to the kernel, and the books begin anew.
+            // Removed while pods run: the links of the kernel have the addresses, and the store starts empty.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Store::open(&self.dir)?;
                 options.open(&path)
@@ -166,25 +166,25 @@ impl Store {
         };
         let file = file.map_err(Error::state("open", &path))?;
         file.lock().map_err(Error::state("lock", &path))?;
-        Ok(Books { dir: self.dir.clone(), known: RefCell::default(), _lock: file })
+        Ok(LockedStore { dir: self.dir.clone(), known: RefCell::default(), _lock: file })
     }
 }
 
-// === impl Books ===
+// === impl LockedStore ===
 
-impl Books {
-    /// What is remembered of one sandbox.
+impl LockedStore {
+    /// The record of a sandbox.
     pub(crate) fn record(&self, sandbox: &str) -> Result<Option<Record>, Error> {
         if let Some(known) = &*self.known.borrow() {
             return Ok(known.get(sandbox).cloned());
         }
         match read(&self.path_of(sandbox), |record: &Record| record.version)? {
             Read::Good(record) => Ok(Some(record)),
-            Read::Absent | Read::SetAside => Ok(None),
+            Read::Absent | Read::Invalid => Ok(None),
         }
     }
 
-    /// All that can be read.
+    /// All valid records.
     pub(crate) fn records(&self) -> Result<Vec<Record>, Error> {
         if let Some(known) = &*self.known.borrow() {
             return Ok(known.values().cloned().collect());
@@ -197,7 +197,7 @@ impl Books {
         Ok(records.into_values().collect())
     }
 
-    /// Sandboxes whose file was set aside.
+    /// Sandboxes whose record was invalid.
     pub(crate) fn broken(&self) -> Result<Vec<String>, Error> {
         self.names("broken")
     }
@@ -214,7 +214,7 @@ impl Books {
         Ok(())
     }
 
-    /// Forgets a sandbox, also what was set aside of it. Its addresses are free with that.
+    /// Removes the record of a sandbox, also an invalid one, and frees its addresses.
     pub(crate) fn forget(&self, sandbox: &str) -> Result<(), Error> {
         if let Some(Record { via: Via::Bridge { ips }, .. }) = self.record(sandbox)? {
             self.note_freed(&ips)?;
@@ -229,8 +229,8 @@ impl Books {
         Ok(())
     }
 
-    /// Reserves an address of each range for a sandbox; those that it has in a range already stay. `seen` are
-    /// addresses that links of the kernel have, whatever the books say.
+    /// Reserves an address of each range for a sandbox; addresses that it has already are kept. `seen` are addresses of links in the kernel,
+    /// which may have no record.
     pub(crate) fn reserve(
         &self,
         ranges: &[IpNet],
@@ -264,23 +264,23 @@ impl Books {
         Ok(record)
     }
 
-    /// The ranges in use before, and where picking stands in each.
+    /// The stored ranges with their cursors.
     pub(crate) fn cursors(&self) -> Result<Vec<Cursor>, Error> {
         match read(&self.dir.join("ranges.json"), |ranges: &Ranges| ranges.version)? {
             Read::Good(ranges) => Ok(ranges.cursors),
-            // Only the order of addresses is lost, not who has which.
-            Read::Absent | Read::SetAside => Ok(Vec::new()),
+            // Only the order of allocation is lost, not the ownership of addresses.
+            Read::Absent | Read::Invalid => Ok(Vec::new()),
         }
     }
 
-    /// Remembers which ranges new pods get addresses from, and behind them those that pods still live in.
-    pub(crate) fn remember_ranges(&self, ranges: &[IpNet]) -> Result<(), Error> {
+    /// Stores the ranges for new pods, followed by former ranges in which pods still have addresses.
+    pub(crate) fn store_ranges(&self, ranges: &[IpNet]) -> Result<(), Error> {
         let before = self.cursors()?;
         let records = self.records()?;
         let in_use = |range: &IpNet| records.iter().flat_map(Record::bridge_ips).any(|ip| range.contains(ip));
-        let of_now = |range: &IpNet| before.iter().find(|cursor| cursor.range == *range).copied();
+        let cursor_of = |range: &IpNet| before.iter().find(|cursor| cursor.range == *range).copied();
         let mut cursors: Vec<Cursor> =
-            ranges.iter().map(|range| of_now(range).unwrap_or(Cursor::new(*range))).collect();
+            ranges.iter().map(|range| cursor_of(range).unwrap_or(Cursor::new(*range))).collect();
         cursors.extend(before.iter().filter(|cursor| !ranges.contains(&cursor.range) && in_use(&cursor.range)));
         if cursors == before { Ok(()) } else { self.write_cursors(cursors) }
     }
@@ -303,13 +303,13 @@ impl Books {
         self.dir.join("sandboxes").join(format!("{sandbox}.json"))
     }
 
-    /// Sandboxes that have a file with this ending, in order.
-    fn names(&self, ending: &str) -> Result<Vec<String>, Error> {
+    /// Sandboxes that have a file with this extension, in order.
+    fn names(&self, extension: &str) -> Result<Vec<String>, Error> {
         let dir = self.dir.join("sandboxes");
         let mut names = BTreeSet::new();
         for entry in fs::read_dir(&dir).map_err(Error::state("list", &dir))? {
             let path = entry.map_err(Error::state("list", &dir))?.path();
-            if path.extension().is_some_and(|found| found == ending)
+            if path.extension().is_some_and(|found| found == extension)
                 && let Some(name) = path.file_stem().and_then(|name| name.to_str())
             {
                 names.insert(name.to_owned());
@@ -330,7 +330,7 @@ fn cursor_of(cursors: &mut Vec<Cursor>, range: IpNet) -> &mut Cursor {
 // === impl Record ===
 
 impl Record {
-    /// Nothing is there yet.
+    /// The record of a sandbox that is not attached yet.
     pub(crate) fn new(pod: &PodNetwork, via: Via) -> Record {
         Record {
             version: VERSION,
@@ -345,7 +345,7 @@ impl Record {
         }
     }
 
-    /// Its addresses on the bridge; none for other kinds.
+    /// Its addresses on the bridge; none with CNI.
     pub(crate) fn bridge_ips(&self) -> &[IpAddr] {
         match &self.via {
             Via::Bridge { ips } => ips,

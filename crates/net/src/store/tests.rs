@@ -1,4 +1,4 @@
-//! The books without root: allocate, free and crash in any order.
+//! Records without root: allocate, free and crash in any order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,12 +23,12 @@ fn ranges(text: &[&str]) -> Vec<IpNet> {
 }
 
 fn reserve(store: &Store, sandbox: &str, ranges: &[IpNet]) -> Result<Vec<IpAddr>, Error> {
-    let books = store.lock()?;
-    let record = match books.record(sandbox)? {
+    let locked = store.lock()?;
+    let record = match locked.record(sandbox)? {
         Some(record) => record,
         None => Record::new(&pod(sandbox), Via::Bridge { ips: Vec::new() }),
     };
-    Ok(books.reserve(ranges, record, &BTreeSet::new())?.bridge_ips().to_vec())
+    Ok(locked.reserve(ranges, record, &BTreeSet::new())?.bridge_ips().to_vec())
 }
 
 fn open() -> (tempfile::TempDir, Store) {
@@ -48,7 +48,7 @@ fn the_same_sandbox_keeps_its_addresses() {
 }
 
 #[test]
-fn an_address_just_freed_is_not_handed_out_next() {
+fn an_address_just_freed_is_not_allocated_next() {
     let (_dir, store) = open();
     let ranges = ranges(&["10.1.0.0/24"]);
     let first = reserve(&store, "a", &ranges).unwrap();
@@ -57,14 +57,14 @@ fn an_address_just_freed_is_not_handed_out_next() {
 }
 
 #[test]
-fn a_range_of_before_is_remembered_while_somebody_lives_in_it() {
+fn a_former_range_is_kept_while_a_pod_has_an_address_in_it() {
     let (_dir, store) = open();
     let (old, new) = (ranges(&["10.1.0.0/24"]), ranges(&["10.2.0.0/24"]));
     reserve(&store, "a", &old).unwrap();
     let remembered = |ranges: &[IpNet]| {
-        let books = store.lock().unwrap();
-        books.remember_ranges(ranges).unwrap();
-        books.cursors().unwrap().iter().map(|cursor| cursor.range.to_string()).collect::<Vec<_>>()
+        let locked = store.lock().unwrap();
+        locked.store_ranges(ranges).unwrap();
+        locked.cursors().unwrap().iter().map(|cursor| cursor.range.to_string()).collect::<Vec<_>>()
     };
     assert_eq!(remembered(&old), ["10.1.0.0/24"]);
     assert_eq!(remembered(&new), ["10.2.0.0/24", "10.1.0.0/24"]);
@@ -76,28 +76,28 @@ fn a_range_of_before_is_remembered_while_somebody_lives_in_it() {
 }
 
 #[test]
-fn a_full_range_is_named_with_its_size() {
+fn the_error_for_a_full_range_has_its_size() {
     let (_dir, store) = open();
     let ranges = ranges(&["10.1.0.0/30"]);
     reserve(&store, "a", &ranges).unwrap();
-    let said = reserve(&store, "b", &ranges).unwrap_err().to_string();
-    assert_eq!(said, "no free address in 10.1.0.0/30: all 1 are taken by pods");
+    let error = reserve(&store, "b", &ranges).unwrap_err().to_string();
+    assert_eq!(error, "no free address in 10.1.0.0/30: all 1 are used by pods");
     store.lock().unwrap().forget("a").unwrap();
     assert_eq!(reserve(&store, "b", &ranges).unwrap().len(), 1);
 }
 
 #[test]
-fn what_the_kernel_has_is_taken_even_if_the_books_are_lost() {
+fn addresses_of_links_are_taken_even_if_the_records_are_lost() {
     let (_dir, store) = open();
-    let books = store.lock().unwrap();
+    let locked = store.lock().unwrap();
     let seen: BTreeSet<IpAddr> = ["10.1.0.2".parse().unwrap(), "10.1.0.3".parse().unwrap()].into();
     let record = Record::new(&pod("a"), Via::Bridge { ips: Vec::new() });
-    let record = books.reserve(&ranges(&["10.1.0.0/24"]), record, &seen).unwrap();
+    let record = locked.reserve(&ranges(&["10.1.0.0/24"]), record, &seen).unwrap();
     assert_eq!(record.bridge_ips(), ["10.1.0.4".parse::<IpAddr>().unwrap()]);
 }
 
 #[test]
-fn broken_files_are_set_aside_and_the_others_still_read() {
+fn invalid_files_are_renamed_and_the_others_still_read() {
     let (dir, store) = open();
     let ranges = ranges(&["10.1.0.0/24"]);
     reserve(&store, "a", &ranges).unwrap();
@@ -110,21 +110,21 @@ fn broken_files_are_set_aside_and_the_others_still_read() {
     fs::write(dir.path().join("sandboxes/future.json"), future.to_string()).unwrap();
     fs::write(dir.path().join("ranges.json"), "no JSON").unwrap();
 
-    let books = store.lock().unwrap();
-    let known: Vec<String> = books.records().unwrap().into_iter().map(|record| record.sandbox).collect();
+    let locked = store.lock().unwrap();
+    let known: Vec<String> = locked.records().unwrap().into_iter().map(|record| record.sandbox).collect();
     assert_eq!(known, ["a", "b.with.dots"]);
-    assert_eq!(books.broken().unwrap(), ["empty", "future", "shape", "torn"]);
+    assert_eq!(locked.broken().unwrap(), ["empty", "future", "shape", "torn"]);
     assert_eq!(fs::read_to_string(dir.path().join("sandboxes/torn.broken")).unwrap(), "{\"version\":1");
-    assert_eq!(books.cursors().unwrap(), []);
+    assert_eq!(locked.cursors().unwrap(), []);
     assert!(dir.path().join("ranges.broken").exists());
-    drop(books);
-    // The cursor is lost, what is taken is not.
+    drop(locked);
+    // The cursor is lost, the owned addresses are not.
     let third = reserve(&store, "c", &ranges).unwrap();
     assert_eq!(third, ["10.1.0.4".parse::<IpAddr>().unwrap()]);
 }
 
 #[test]
-fn forgetting_leaves_no_file() {
+fn removing_a_record_leaves_no_file() {
     let (dir, store) = open();
     reserve(&store, "a", &ranges(&["10.1.0.0/24"])).unwrap();
     fs::write(dir.path().join("sandboxes/a.broken"), "old").unwrap();
@@ -135,7 +135,7 @@ fn forgetting_leaves_no_file() {
 }
 
 #[test]
-fn two_agents_never_hand_out_the_same_address() {
+fn two_agents_never_allocate_the_same_address() {
     let (dir, _store) = open();
     let ranges = ranges(&["10.1.0.0/24"]);
     let mut all: Vec<IpAddr> = std::thread::scope(|scope| {
@@ -161,9 +161,9 @@ enum Act {
     Forget(u8),
     /// A new agent opens the same directory.
     Restart,
-    /// The agent died while it wrote: a half file beside the place of the real one.
+    /// The agent crashed while it wrote: a partial file beside the real one.
     DieWriting(u8),
-    /// The agent died between the record and the cursor: the cursor is an older one.
+    /// The agent crashed between writing the record and the cursor: the cursor is an older one.
     LoseCursor,
 }
 
@@ -180,8 +180,7 @@ fn act() -> impl Strategy<Value = Act> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// In any order of acts: no address has two owners, none leaks, a sandbox keeps its own, and a range is called full
-    /// only when it is.
+    /// In any order: no address has two owners, none leaks, a sandbox keeps its own, and a range is reported full only when it is.
     #[test]
     fn addresses_have_one_owner_and_come_back(acts in proptest::collection::vec(act(), 1..40)) {
         let (dir, mut store) = open();

@@ -1,11 +1,11 @@
-//! Pods on the built-in bridge: who reaches whom, what is left, and what a crash does.
+//! Pods on the built-in bridge: connectivity, cleaning up, and recovery from crashes.
 
 use super::*;
 use crate::{Error, names};
 
 #[test]
-fn node_and_pods_reach_each_other_and_nothing_is_left() {
-    inside("tests::bridge::node_and_pods_reach_each_other_and_nothing_is_left", |scene| {
+fn node_and_pods_reach_each_other_and_nothing_remains() {
+    inside("tests::bridge::node_and_pods_reach_each_other_and_nothing_remains", |scene| {
         let before = scene.snapshot();
         let (one, two) = (scene.pod("one"), scene.pod("two"));
         let first = scene.attach(&one).unwrap()[0];
@@ -46,8 +46,8 @@ fn attaching_again_changes_nothing() {
 }
 
 #[test]
-fn a_namespace_that_is_new_gets_the_address_of_before() {
-    inside("tests::bridge::a_namespace_that_is_new_gets_the_address_of_before", |scene| {
+fn a_new_namespace_gets_the_former_address() {
+    inside("tests::bridge::a_new_namespace_gets_the_former_address", |scene| {
         let mut pod = scene.pod("one");
         let first = scene.attach(&pod).unwrap();
         pod.netns = scene.netns("another");
@@ -57,10 +57,10 @@ fn a_namespace_that_is_new_gets_the_address_of_before() {
     });
 }
 
-/// Stops attaching after each of its steps, and goes on in each of the ways that an agent has.
+/// Stops attaching after each of its steps, and continues in each of the ways that an agent has.
 #[test]
-fn a_crash_at_any_step_of_attaching_is_made_good() {
-    inside("tests::bridge::a_crash_at_any_step_of_attaching_is_made_good", |scene| {
+fn attaching_recovers_from_a_crash_at_any_step() {
+    inside("tests::bridge::attaching_recovers_from_a_crash_at_any_step", |scene| {
         let before = scene.snapshot();
         let mut stops = 0;
         for step in 0.. {
@@ -98,8 +98,8 @@ fn a_crash_at_any_step_of_attaching_is_made_good() {
 }
 
 #[test]
-fn a_crash_at_any_step_of_detaching_is_made_good() {
-    inside("tests::bridge::a_crash_at_any_step_of_detaching_is_made_good", |scene| {
+fn detaching_recovers_from_a_crash_at_any_step() {
+    inside("tests::bridge::detaching_recovers_from_a_crash_at_any_step", |scene| {
         let before = scene.snapshot();
         let mut stops = 0;
         for step in 0.. {
@@ -121,8 +121,8 @@ fn a_crash_at_any_step_of_detaching_is_made_good() {
 }
 
 #[test]
-fn a_namespace_that_is_gone_does_not_keep_a_pod_from_going() {
-    inside("tests::bridge::a_namespace_that_is_gone_does_not_keep_a_pod_from_going", |scene| {
+fn a_missing_namespace_does_not_prevent_detaching() {
+    inside("tests::bridge::a_missing_namespace_does_not_prevent_detaching", |scene| {
         let before = scene.snapshot();
         let pod = scene.pod("one");
         scene.attach(&pod).unwrap();
@@ -134,23 +134,23 @@ fn a_namespace_that_is_gone_does_not_keep_a_pod_from_going() {
 }
 
 #[test]
-fn a_namespace_that_never_was_is_named() {
-    inside("tests::bridge::a_namespace_that_never_was_is_named", |scene| {
+fn the_error_for_a_missing_namespace_names_it() {
+    inside("tests::bridge::the_error_for_a_missing_namespace_names_it", |scene| {
         let before = scene.snapshot();
         let pod = PodNetwork { netns: "/nowhere/netns".into(), ..scene.pod("one") };
-        let said = scene.attach(&pod).unwrap_err().to_string();
-        assert!(said.contains("/nowhere/netns"), "{said}");
+        let error = scene.attach(&pod).unwrap_err().to_string();
+        assert!(error.contains("/nowhere/netns"), "{error}");
         let not_a_namespace = PodNetwork { netns: scene.dir.path().join("plain"), ..scene.pod("two") };
         std::fs::write(&not_a_namespace.netns, "").unwrap();
-        let said = scene.attach(&not_a_namespace).unwrap_err().to_string();
-        assert!(said.contains("plain"), "{said}");
+        let error = scene.attach(&not_a_namespace).unwrap_err().to_string();
+        assert!(error.contains("plain"), "{error}");
         assert_eq!((scene.snapshot(), scene.files()), (before, vec![]));
     });
 }
 
 #[test]
-fn a_sweep_leaves_only_the_living() {
-    inside("tests::bridge::a_sweep_leaves_only_the_living", |scene| {
+fn a_sweep_removes_all_but_live_sandboxes() {
+    inside("tests::bridge::a_sweep_removes_all_but_live_sandboxes", |scene| {
         let before = scene.snapshot();
         let (dead, living) = (scene.pod("dead"), scene.pod("living"));
         scene.attach(&dead).unwrap();
@@ -166,15 +166,15 @@ fn a_sweep_leaves_only_the_living() {
 }
 
 #[test]
-fn lost_books_neither_leak_links_nor_share_addresses() {
-    inside("tests::bridge::lost_books_neither_leak_links_nor_share_addresses", |scene| {
+fn lost_records_neither_leak_links_nor_share_addresses() {
+    inside("tests::bridge::lost_records_neither_leak_links_nor_share_addresses", |scene| {
         let before = scene.snapshot();
         let (one, two, three) = (scene.pod("one"), scene.pod("two"), scene.pod("three"));
         let first = scene.attach(&one).unwrap();
         std::fs::remove_dir_all(&scene.settings.state_dir).unwrap();
         let second = scene.attach(&two).unwrap();
         assert_ne!(first, second);
-        // A file that cannot be read is as good as none.
+        // An invalid file counts as missing.
         std::fs::write(scene.settings.state_dir.join("sandboxes/sandbox-two.json"), "{").unwrap();
         let third = scene.attach(&three).unwrap();
         assert!(third != first && third != second, "{first:?} {second:?} {third:?}");
@@ -246,24 +246,24 @@ fn a_range_that_is_routed_already_is_not_chosen() {
         assert_eq!(kind.to_string(), "bridge keelet0 with 10.171.0.0/16");
         let second = scene.pod("two");
         assert_eq!(scene.attach(&second).unwrap(), [ip("10.171.0.2")]);
-        assert_eq!(scene.runtime.block_on(network.status()), Ok(kind));
+        assert_eq!(scene.runtime.block_on(network.status()).unwrap(), kind);
     });
 }
 
 #[test]
-fn a_bridge_name_that_is_taken_is_named() {
-    inside("tests::bridge::a_bridge_name_that_is_taken_is_named", |mut scene| {
+fn the_error_for_a_bridge_name_in_use_names_it() {
+    inside("tests::bridge::the_error_for_a_bridge_name_in_use_names_it", |mut scene| {
         scene.settings.bridge = "lo".to_owned();
-        let said = scene.attach(&scene.pod("one")).unwrap_err().to_string();
-        assert!(said.contains("interface lo is there already"), "{said}");
+        let error = scene.attach(&scene.pod("one")).unwrap_err().to_string();
+        assert!(error.contains("interface lo exists and is not a bridge"), "{error}");
         assert_eq!(scene.files(), [""; 0]);
         assert!(link("lo").is_some());
     });
 }
 
 #[test]
-fn new_ranges_take_the_place_of_old_ones() {
-    inside("tests::bridge::new_ranges_take_the_place_of_old_ones", |mut scene| {
+fn new_ranges_replace_old_ones() {
+    inside("tests::bridge::new_ranges_replace_old_ones", |mut scene| {
         let (old, new) = (scene.pod("old"), scene.pod("new"));
         let first = scene.attach(&old).unwrap()[0];
         scene.settings.ranges = vec![net("10.99.0.0/24")];

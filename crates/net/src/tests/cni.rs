@@ -1,4 +1,4 @@
-//! Plugins: a small one that writes down what it is told, and the real ones where they are installed.
+//! Plugins: a fake one that records its calls, and the real ones where they are installed.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -7,8 +7,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::Error;
 
-/// Writes its input and environment to a file per call. `ADD` makes an interface out of the namespace's own means if
-/// `ip` is there; else it only answers.
+/// Writes its input and environment to a file per call. `ADD` creates an interface if `ip` is installed; else it only prints a result.
 const PLUGIN: &str = r#"#!/bin/sh
 here=$(dirname "$0")/..
 me=$(basename "$0")
@@ -86,8 +85,8 @@ fn two_plugins() -> Value {
 }
 
 #[test]
-fn plugins_run_in_a_chain_and_backwards() {
-    inside("tests::cni::plugins_run_in_a_chain_and_backwards", |mut scene| {
+fn plugins_run_in_order_and_in_reverse_order() {
+    inside("tests::cni::plugins_run_in_order_and_in_reverse_order", |mut scene| {
         scene.install_plugins(&["first", "second"]);
         scene.configure("10-fake.conflist", &two_plugins());
         let before = scene.snapshot();
@@ -117,7 +116,7 @@ fn plugins_run_in_a_chain_and_backwards() {
         );
         assert_eq!(scene.snapshot(), before, "the bridge is not used");
 
-        // What ADD was told counts, not what the file says now.
+        // DEL uses the configuration of ADD, not the current file.
         scene.configure("10-fake.conflist", &json!({"cniVersion": "1.0.0", "name": "x", "plugins": [{"type": "y"}]}));
         scene.detach(&pod).unwrap();
         assert_eq!(scene.calls(), ["first-ADD", "second-ADD", "second-DEL", "first-DEL"]);
@@ -130,8 +129,8 @@ fn plugins_run_in_a_chain_and_backwards() {
 }
 
 #[test]
-fn what_a_plugin_says_is_told_whole_and_what_it_did_is_taken_away() {
-    inside("tests::cni::what_a_plugin_says_is_told_whole_and_what_it_did_is_taken_away", |mut scene| {
+fn the_error_of_a_plugin_is_complete_and_its_changes_are_reverted() {
+    inside("tests::cni::the_error_of_a_plugin_is_complete_and_its_changes_are_reverted", |mut scene| {
         scene.install_plugins(&["first", "second"]);
         scene.configure("10-fake.conflist", &two_plugins());
         scene.order("fail-second-ADD");
@@ -146,7 +145,7 @@ fn what_a_plugin_says_is_told_whole_and_what_it_did_is_taken_away() {
         scene.cancel("fail-second-ADD");
         scene.attach(&pod).unwrap();
 
-        // One that cannot delete does not keep the others from it, and is asked again.
+        // A plugin whose DEL fails does not prevent the others, and is called again.
         scene.order("fail-second-DEL");
         assert!(scene.detach(&pod).unwrap_err().to_string().contains("failed to DEL"));
         assert_eq!(scene.calls().last().unwrap(), "first-DEL");
@@ -164,18 +163,18 @@ fn a_plugin_that_hangs_is_killed() {
         scene.configure("10-fake.conflist", &two_plugins());
         scene.settings.cni_timeout = Duration::from_millis(500);
         scene.order("hang-first-ADD");
-        let said = scene.attach(&scene.pod("one")).unwrap_err().to_string();
-        assert!(said.contains("\"first\"") && said.contains("no answer in 0.5 s"), "{said}");
+        let error = scene.attach(&scene.pod("one")).unwrap_err().to_string();
+        assert!(error.contains("\"first\"") && error.contains("no answer in 0.5 s"), "{error}");
     });
 }
 
 #[test]
-fn a_missing_plugin_is_named_before_a_pod_needs_it() {
-    inside("tests::cni::a_missing_plugin_is_named_before_a_pod_needs_it", |mut scene| {
+fn the_status_names_a_missing_plugin() {
+    inside("tests::cni::the_status_names_a_missing_plugin", |mut scene| {
         scene.install_plugins(&["first"]);
         scene.configure("10-fake.conflist", &two_plugins());
-        let said = scene.runtime.block_on(scene.network().status()).unwrap_err();
-        assert!(said.contains("\"second\"") && said.contains("/bin"), "{said}");
+        let error = scene.runtime.block_on(scene.network().status()).unwrap_err().to_string();
+        assert!(error.contains("\"second\"") && error.contains("/bin"), "{error}");
         scene.install_plugins(&["second"]);
         let kind = scene.runtime.block_on(scene.network().status()).unwrap();
         assert!(kind.to_string().starts_with("CNI network fake from "), "{kind}");
@@ -188,14 +187,14 @@ fn a_missing_plugin_is_named_before_a_pod_needs_it() {
         scene.runtime.block_on(scene.network().status()).unwrap();
         assert_eq!(scene.calls(), ["first-STATUS"]);
         scene.order("fail-first-STATUS");
-        let said = scene.runtime.block_on(scene.network().status()).unwrap_err();
-        assert!(said.contains("failed to STATUS: it does not work"), "{said}");
+        let error = scene.runtime.block_on(scene.network().status()).unwrap_err().to_string();
+        assert!(error.contains("failed to STATUS: it does not work"), "{error}");
     });
 }
 
 #[test]
-fn a_broken_configuration_does_not_fall_back_to_the_bridge() {
-    inside("tests::cni::a_broken_configuration_does_not_fall_back_to_the_bridge", |scene| {
+fn an_invalid_configuration_does_not_fall_back_to_the_bridge() {
+    inside("tests::cni::an_invalid_configuration_does_not_fall_back_to_the_bridge", |scene| {
         scene.configure("10-fake.conflist", &json!({"name": "fake"}));
         let error = scene.attach(&scene.pod("one")).unwrap_err();
         assert!(matches!(error, Error::CniConfiguration { .. }), "{error}");
@@ -205,8 +204,8 @@ fn a_broken_configuration_does_not_fall_back_to_the_bridge() {
 }
 
 #[test]
-fn a_crash_between_plugins_is_deleted_and_done_again() {
-    inside("tests::cni::a_crash_between_plugins_is_deleted_and_done_again", |mut scene| {
+fn attaching_again_after_a_crash_between_plugins_runs_del_first() {
+    inside("tests::cni::attaching_again_after_a_crash_between_plugins_runs_del_first", |mut scene| {
         scene.install_plugins(&["first", "second"]);
         scene.configure("10-fake.conflist", &two_plugins());
         for step in 0..3 {
@@ -234,8 +233,8 @@ fn a_crash_between_plugins_is_deleted_and_done_again() {
 }
 
 #[test]
-fn pods_keep_their_kind_of_network_when_cni_comes() {
-    inside("tests::cni::pods_keep_their_kind_of_network_when_cni_comes", |mut scene| {
+fn pods_keep_their_kind_of_network_when_cni_is_installed() {
+    inside("tests::cni::pods_keep_their_kind_of_network_when_cni_is_installed", |mut scene| {
         let before = scene.snapshot();
         let old = scene.pod("old");
         let address = scene.attach(&old).unwrap();
@@ -282,7 +281,7 @@ fn the_real_bridge_plugin_works() {
         assert_eq!(ask(Some(&two.netns), first[0], 80).unwrap(), second[0].to_string());
         assert!(ask(None, ip("10.66.0.1"), 8080).is_ok(), "the host port");
         scene.detach(&one).unwrap();
-        // The other one's namespace is gone already.
+        // The namespace of the other one is gone already.
         nix::mount::umount(&two.netns).unwrap();
         scene.sweep(&[]).unwrap();
         let ends: Vec<String> = scene.snapshot().links.into_iter().filter(|link| link.starts_with("veth")).collect();

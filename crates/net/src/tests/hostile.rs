@@ -1,4 +1,4 @@
-//! Pods that pretend to be another pod or a router, and a node whose rules another program removes.
+//! Pods that spoof addresses or routers, and another program that removes the packet rules.
 
 use std::net::UdpSocket;
 
@@ -6,8 +6,7 @@ use super::ports::{rules_work, send_loopback_to_the_node};
 use super::*;
 use crate::names;
 
-/// A pod gives itself an address besides its own and sends a datagram from there, then one from its own. What arrives, up to the
-/// second one.
+/// A pod adds a foreign address and sends a datagram from it, then one from its own. Returns the datagrams that arrive, up to the second one.
 fn arrived(from: &PodNetwork, [own, foreign]: [IpAddr; 2], to: &PodNetwork, target: IpAddr) -> Vec<String> {
     let server = at(Some(&to.netns), || UdpSocket::bind(SocketAddr::new(target, 7000)).unwrap());
     server.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
@@ -18,7 +17,7 @@ fn arrived(from: &PodNetwork, [own, foreign]: [IpAddr; 2], to: &PodNetwork, targ
         };
         threads::block_on(add).unwrap();
         for (source, text) in [(foreign, "foreign"), (own, "own")] {
-            // An address of IPv6 can be used once the kernel has looked for it on the link.
+            // An IPv6 address can be used after duplicate address detection.
             let mut bound = None;
             until("the address can be used", || {
                 bound = UdpSocket::bind(SocketAddr::new(source, 0)).ok();
@@ -49,7 +48,7 @@ fn a_pod_cannot_send_with_the_address_of_another() {
         let foreign = scene.attach(&victim).unwrap();
         let targets = scene.attach(&target).unwrap();
         for ((own, foreign), target_ip) in own.iter().zip(&foreign).zip(&targets) {
-            // The target's hardware address is known before the datagrams go out, so that none waits for the answer.
+            // The target's hardware address is resolved first, so that no datagram waits for it.
             serve(Some(&target.netns), &SocketAddr::new(*target_ip, 80).to_string());
             ask(Some(&hostile.netns), *target_ip, 80).unwrap();
             let seen = arrived(&hostile, [*own, *foreign], &target, *target_ip);
@@ -60,8 +59,8 @@ fn a_pod_cannot_send_with_the_address_of_another() {
 
 /// NET-2
 #[test]
-fn no_interface_of_ours_takes_router_advertisements() {
-    inside("tests::hostile::no_interface_of_ours_takes_router_advertisements", |mut scene| {
+fn no_interface_accepts_router_advertisements() {
+    inside("tests::hostile::no_interface_accepts_router_advertisements", |mut scene| {
         if !crate::sysctl::exists("ipv6/conf/all/forwarding") {
             return keelet_report::skipped("this kernel has no IPv6");
         }
@@ -87,8 +86,8 @@ fn no_interface_of_ours_takes_router_advertisements() {
 
 /// NET-3
 #[test]
-fn rules_that_another_program_removes_come_back() {
-    inside("tests::hostile::rules_that_another_program_removes_come_back", |scene| {
+fn rules_that_another_program_removes_are_restored() {
+    inside("tests::hostile::rules_that_another_program_removes_are_restored", |scene| {
         if !rules_work(&scene) {
             return;
         }
@@ -107,7 +106,7 @@ fn rules_that_another_program_removes_come_back() {
         assert_eq!(tables.len(), 2, "{tables:?}");
         for remove in [crate::firewall::flush as fn(&str), |bridge| crate::firewall::clear(bridge).unwrap()] {
             remove("keelet0");
-            until("the rules are back", || crate::firewall::tables("keelet0") == Ok(tables.clone()));
+            until("the rules are back", || crate::firewall::tables("keelet0").is_ok_and(|found| found == tables));
             assert!(is_silent(Some(&hostile.netns), ip("127.0.0.1"), 7000), "a loopback service of the node is open");
             assert!(ask(None, ip("127.0.0.1"), 8080).is_ok(), "the host port leads into its pod again");
         }
@@ -115,7 +114,7 @@ fn rules_that_another_program_removes_come_back() {
     });
 }
 
-/// Waits for what another thread does.
+/// Waits for another thread.
 #[expect(clippy::disallowed_methods, reason = "a test may block")]
 fn until(what: &str, mut done: impl FnMut() -> bool) {
     for _ in 0..600 {

@@ -1,5 +1,5 @@
-//! The real thing: links, packets and plugins, each test in a network and mount namespace of its own, so that nothing
-//! of the host is touched. Needs root; without it the tests say that they are skipped.
+//! Real links, packets and plugins. Each test has a network and mount namespace of its own, so that nothing of the host is changed. Needs
+//! root; without it the tests are skipped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -23,7 +23,7 @@ mod hostile;
 mod ports;
 mod views;
 
-/// Told to the copy of this program that runs inside.
+/// Set for the copy of this program that runs inside.
 const INSIDE: &str = "KEELET_NET_TEST_INSIDE";
 
 /// Runs `body` in a copy of this program that has namespaces of its own. `name` is the test's full name.
@@ -43,10 +43,10 @@ fn inside(name: &str, body: impl FnOnce(Scene)) {
     let exe = format!("/proc/{}/exe", std::process::id());
     let mut command = Command::new("unshare");
     command.args(["-n", "-m", "--"]).arg(exe).args([name, "--exact", "--nocapture", "--test-threads=1"]);
-    let output = command.env(INSIDE, "1").output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("1 passed"), "inside of its namespaces the test said:\n{said}");
-    keelet_report::skipped_elsewhere(&said);
+    let result = command.env(INSIDE, "1").output().unwrap();
+    let output = String::from_utf8_lossy(&result.stdout).into_owned() + &String::from_utf8_lossy(&result.stderr);
+    assert!(output.contains("1 passed"), "the test in its namespaces:\n{output}");
+    keelet_report::skipped_elsewhere(&output);
 }
 
 /// A node of its own: the namespaces of this process, a state directory, and pods.
@@ -56,7 +56,7 @@ struct Scene {
     runtime: tokio::runtime::Runtime,
 }
 
-/// What the node has of links, addresses and routes.
+/// Links, addresses and routes of the node.
 #[derive(Debug, PartialEq, Eq)]
 struct Snapshot {
     links: BTreeSet<String>,
@@ -77,12 +77,12 @@ impl Scene {
         Scene { dir, settings, runtime }
     }
 
-    /// As after a start of the agent.
+    /// The network as after a start of the agent.
     fn network(&self) -> Network {
         Network::open(self.settings.clone()).unwrap()
     }
 
-    /// A new network namespace, bound to a file.
+    /// A new network namespace, mounted on a file.
     fn netns(&self, name: &str) -> PathBuf {
         let path = self.dir.path().join(format!("netns-{name}"));
         File::create(&path).unwrap();
@@ -147,7 +147,7 @@ impl Scene {
 }
 
 impl Drop for Scene {
-    /// A file that a namespace is bound to cannot be removed with its directory.
+    /// Unmounts namespaces, so that the directory can be removed.
     fn drop(&mut self) {
         for entry in std::fs::read_dir(self.dir.path()).into_iter().flatten().flatten() {
             let _ = nix::mount::umount2(&entry.path(), nix::mount::MntFlags::MNT_DETACH);
@@ -155,7 +155,7 @@ impl Drop for Scene {
     }
 }
 
-/// Runs something inside a namespace, or on the node.
+/// Runs work inside a namespace, or on the node.
 fn at<T: Send>(netns: Option<&Path>, work: impl FnOnce() -> T + Send) -> T {
     match netns {
         Some(netns) => threads::inside(netns, || Ok(work())).unwrap(),
@@ -163,7 +163,7 @@ fn at<T: Send>(netns: Option<&Path>, work: impl FnOnce() -> T + Send) -> T {
     }
 }
 
-/// Listens inside a namespace until the test's process ends; tells everybody who calls under which address they came.
+/// Listens inside a namespace until the test exits; sends each client the address that it connected from.
 fn serve(netns: Option<&Path>, address: &str) {
     let listener = at(netns, || TcpListener::bind(address).unwrap());
     std::thread::spawn(move || {
@@ -175,12 +175,12 @@ fn serve(netns: Option<&Path>, address: &str) {
     });
 }
 
-/// Under which address a server sees a caller. The first packets may be lost: a port of a bridge takes a moment.
+/// The address that a server sees of a client. The first packets may be lost: a port of a bridge takes a moment.
 fn ask(netns: Option<&Path>, ip: IpAddr, port: u16) -> io::Result<String> {
     ask_within(netns, ip, port, Duration::from_secs(30))
 }
 
-/// Whether nobody answers there.
+/// Whether no server answers there.
 fn is_silent(netns: Option<&Path>, ip: IpAddr, port: u16) -> bool {
     ask_within(netns, ip, port, Duration::from_secs(2)).is_err()
 }
@@ -189,11 +189,11 @@ fn ask_within(netns: Option<&Path>, ip: IpAddr, port: u16, patience: Duration) -
     #[expect(clippy::disallowed_methods, reason = "a test may block")]
     let connect = || TcpStream::connect_timeout(&SocketAddr::new(ip, port), patience);
     let mut stream = at(netns, connect)?;
-    // Who is connected gets an answer, once the thread that answers has its turn.
+    // A connected client gets an answer as soon as the server's thread is scheduled.
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
-    let mut said = String::new();
-    stream.read_to_string(&mut said)?;
-    Ok(said)
+    let mut output = String::new();
+    stream.read_to_string(&mut output)?;
+    Ok(output)
 }
 
 fn port(container_port: u16, host_port: u16) -> PortMapping {

@@ -1,11 +1,11 @@
-//! Packet rules: ports of the node that lead into pods, and the way out.
+//! Packet rules: host ports, and connections to outside hosts.
 
 use std::net::UdpSocket;
 
 use super::*;
 use crate::Error;
 
-/// The node's own address towards an outside, which is one more namespace.
+/// Creates an outside host, which is one more namespace, and connects it to the node.
 fn outside(scene: &Scene) -> PathBuf {
     let netns = scene.netns("outside");
     let make = async {
@@ -40,12 +40,12 @@ fn outside(scene: &Scene) -> PathBuf {
     netns
 }
 
-/// Whether this kernel takes packet rules at all.
+/// Whether this kernel supports packet rules.
 pub(super) fn rules_work(scene: &Scene) -> bool {
     match crate::firewall::apply("probe0", &[net("10.0.0.0/24")], &[]) {
         Ok(()) => {
             crate::firewall::clear("probe0").unwrap();
-            assert_eq!(crate::firewall::tables("probe0"), Ok(BTreeSet::new()));
+            assert_eq!(crate::firewall::tables("probe0").unwrap(), BTreeSet::new());
             true
         }
         Err(reason) => {
@@ -57,8 +57,8 @@ pub(super) fn rules_work(scene: &Scene) -> bool {
 }
 
 #[test]
-fn pods_reach_the_outside_in_the_name_of_the_node() {
-    inside("tests::ports::pods_reach_the_outside_in_the_name_of_the_node", |mut scene| {
+fn pods_reach_outside_hosts_with_the_address_of_the_node() {
+    inside("tests::ports::pods_reach_outside_hosts_with_the_address_of_the_node", |mut scene| {
         if !rules_work(&scene) {
             return;
         }
@@ -78,10 +78,10 @@ fn pods_reach_the_outside_in_the_name_of_the_node() {
     });
 }
 
-/// Bridged packets pass the rules of IP only where a switch says so; both ways have to work.
+/// Bridged packets pass the IP rules only with the sysctl bridge-nf-call-iptables; both settings have to work.
 #[test]
-fn a_host_port_leads_into_the_pod_from_everywhere() {
-    inside("tests::ports::a_host_port_leads_into_the_pod_from_everywhere", |scene| {
+fn a_host_port_is_forwarded_from_everywhere() {
+    inside("tests::ports::a_host_port_is_forwarded_from_everywhere", |scene| {
         if !rules_work(&scene) {
             return;
         }
@@ -138,7 +138,7 @@ fn a_host_port_does_not_open_the_loopback_of_the_node_to_pods() {
     });
 }
 
-/// The pod sends packets for 127.0.0.1 out to the node, as only a hostile one would.
+/// The pod sends packets for 127.0.0.1 to the node, as a hostile one would.
 pub(super) fn send_loopback_to_the_node(pod: &PodNetwork) {
     let route = || {
         crate::sysctl::ensure("ipv4/conf/all/route_localnet", "1")?;
@@ -152,17 +152,17 @@ pub(super) fn send_loopback_to_the_node(pod: &PodNetwork) {
     threads::inside(&pod.netns, route).unwrap();
 }
 
-/// A client that keeps its own port would stay with the pod that it met first.
+/// Connection tracking would keep a client that keeps its source port with the first pod.
 #[test]
-fn a_udp_client_follows_its_port_to_the_next_pod() {
-    inside("tests::ports::a_udp_client_follows_its_port_to_the_next_pod", |scene| {
+fn a_udp_client_reaches_the_next_pod_of_a_host_port() {
+    inside("tests::ports::a_udp_client_reaches_the_next_pod_of_a_host_port", |scene| {
         if !rules_work(&scene) {
             return;
         }
         let outside = outside(&scene);
         let client = at(Some(&outside), || UdpSocket::bind("0.0.0.0:5000").unwrap());
         client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        // Before there is a pod: remembered as a connection to the node itself.
+        // Before there is a pod: tracked as a connection to the node itself.
         client.send_to(b"anybody?", "192.0.2.1:5353").unwrap();
         for name in ["first", "second"] {
             let mut pod = scene.pod(name);
@@ -194,16 +194,16 @@ fn a_host_port_belongs_to_one_pod() {
         one.ports = vec![port(80, 8080)];
         two.ports = vec![PortMapping { host_ip: Some(ip("127.0.0.1")), ..port(81, 8080) }];
         scene.attach(&one).unwrap();
-        let said = scene.attach(&two).unwrap_err().to_string();
-        assert_eq!(said, "host port 127.0.0.1 8080/tcp is taken by sandbox sandbox-one");
+        let error = scene.attach(&two).unwrap_err().to_string();
+        assert_eq!(error, "host port 127.0.0.1 8080/tcp is already used by sandbox sandbox-one");
         assert_eq!(scene.files(), ["sandbox-one.json"]);
         scene.detach(&one).unwrap();
         scene.attach(&two).unwrap();
     });
 }
 
-/// NODE-7: the pod is told which process has the port, nothing is made, and what listens goes on. A pod whose network is there
-/// is not asked again.
+/// NODE-7: the error names the process, nothing is created, and the process keeps its clients. A pod that is attached already is not checked
+/// again.
 #[test]
 fn a_host_port_that_a_process_of_the_node_listens_on_is_refused() {
     inside("tests::ports::a_host_port_that_a_process_of_the_node_listens_on_is_refused", |scene| {
@@ -220,17 +220,17 @@ fn a_host_port_that_a_process_of_the_node_listens_on_is_refused() {
         };
         let udp = |number| PortMapping { protocol: Protocol::Udp, ..port(53, number) };
         for (name, wanted) in [("tcp", port(80, 8080)), ("udp", udp(8053))] {
-            let said = format!("host port {wanted}");
+            let port = format!("host port {wanted}");
             let pod = on(name, wanted);
             let before = scene.snapshot();
             let error = scene.attach(&pod).unwrap_err();
             assert!(matches!(error, Error::HostPortInUse { .. }), "{error}");
             let text = error.to_string();
-            assert!(text.starts_with(&format!("{said} is taken by a process of the node: ")), "{text}");
+            assert!(text.starts_with(&format!("{port} is taken by a process of the node: ")), "{text}");
             assert!(text.contains(&me), "{text}: this is {me}");
             assert_eq!((scene.snapshot(), scene.files()), (before, vec![]), "nothing is made");
         }
-        // Another protocol, another address, another port: no clash.
+        // Another protocol, another address, another port: no conflict.
         outside(&scene);
         let elsewhere = PortMapping { host_ip: Some(ip("192.0.2.1")), ..port(80, 8080) };
         for (name, free) in [("protocol", udp(8080)), ("address", elsewhere), ("port", port(80, 8081))] {
@@ -264,8 +264,8 @@ fn a_port_for_one_address_is_forwarded_there_only() {
 }
 
 #[test]
-fn a_port_of_a_family_that_the_pod_lacks_is_named() {
-    inside("tests::ports::a_port_of_a_family_that_the_pod_lacks_is_named", |scene| {
+fn the_error_for_a_port_of_a_missing_family_names_it() {
+    inside("tests::ports::the_error_for_a_port_of_a_missing_family_names_it", |scene| {
         let before = scene.snapshot();
         let mut pod = scene.pod("one");
         pod.ports = vec![PortMapping { host_ip: Some(ip("::")), ..port(80, 8080) }];
@@ -276,17 +276,14 @@ fn a_port_of_a_family_that_the_pod_lacks_is_named() {
 }
 
 #[test]
-fn without_rules_pods_lack_the_way_out_and_ports_are_refused() {
-    inside("tests::ports::without_rules_pods_lack_the_way_out_and_ports_are_refused", |scene| {
+fn without_packet_rules_host_ports_are_an_error_and_other_pods_run() {
+    inside("tests::ports::without_packet_rules_host_ports_are_an_error_and_other_pods_run", |scene| {
         crate::firewall::pretend_missing();
         let before = scene.snapshot();
         let (plain, mut with_port) = (scene.pod("plain"), scene.pod("port"));
         with_port.ports = vec![port(80, 8080)];
-        let said = scene.attach(&with_port).unwrap_err().to_string();
-        assert!(
-            said.starts_with("the pod wants host ports, but this host cannot forward them: nftables: Protocol not"),
-            "{said}"
-        );
+        let error = scene.attach(&with_port).unwrap_err().to_string();
+        assert!(error.starts_with("cannot forward the host ports of the pod: nftables: Protocol not"), "{error}");
         assert_eq!((scene.snapshot(), scene.files()), (before, vec![]));
         let address = scene.attach(&plain).unwrap()[0];
         serve(Some(&plain.netns), "0.0.0.0:80");
@@ -296,8 +293,8 @@ fn without_rules_pods_lack_the_way_out_and_ports_are_refused() {
 }
 
 #[test]
-fn hundreds_of_ports_fit() {
-    inside("tests::ports::hundreds_of_ports_fit", |scene| {
+fn hundreds_of_host_ports_are_forwarded() {
+    inside("tests::ports::hundreds_of_host_ports_are_forwarded", |scene| {
         if !rules_work(&scene) {
             return;
         }

@@ -1,4 +1,4 @@
-//! Looking into a namespace: connections for port forwarding.
+//! Connections into a namespace, for port forwarding.
 
 use tokio::io::AsyncReadExt;
 
@@ -6,17 +6,17 @@ use super::*;
 use crate::dial;
 
 #[test]
-fn a_port_on_the_loopback_of_a_pod_is_dialled() {
-    inside("tests::views::a_port_on_the_loopback_of_a_pod_is_dialled", |scene| {
+fn a_port_on_the_loopback_of_a_pod_accepts_connections() {
+    inside("tests::views::a_port_on_the_loopback_of_a_pod_accepts_connections", |scene| {
         let pod = scene.pod("one");
         scene.runtime.block_on(scene.network().loopback_only(&pod.netns)).unwrap();
         serve(Some(&pod.netns), "127.0.0.1:80");
         serve(Some(&pod.netns), "[::1]:81");
         let call = |port| {
             scene.runtime.block_on(async {
-                let mut said = String::new();
-                dial(&pod.netns, port).await?.read_to_string(&mut said).await?;
-                io::Result::Ok(said)
+                let mut text = String::new();
+                dial(&pod.netns, port).await?.read_to_string(&mut text).await?;
+                io::Result::Ok(text)
             })
         };
         assert_eq!(call(80).unwrap(), "127.0.0.1");

@@ -75,14 +75,14 @@ async fn a_sandbox_without_network_or_files_is_not_ready_and_says_so(world: &mut
         let status = world.cri().pod_sandbox_status(id).await.expect("a status");
         (status.state(), status.annotations.get(keelet_cri::LOST).cloned().unwrap_or_default())
     };
-    // As an agent does that has other books.
+    // As an agent with another state directory does.
     let mut settings = world.settings.network.clone();
     settings.state_dir = world.dir.join("books");
     let other = keelet_net::Network::open(settings).unwrap();
     other.detach(&cut.id, None).await.expect("detached");
     world.reopen().await;
     let (state, lost) = seen(world, &cut.id).await;
-    assert!(state == v1::PodSandboxState::SandboxNotready && lost.contains("its interface kl"), "{state:?}: {lost:?}");
+    assert!(state == v1::PodSandboxState::SandboxNotready && lost.contains("interface kl"), "{state:?}: {lost:?}");
     assert_eq!(seen(world, &whole.id).await, (v1::PodSandboxState::SandboxReady, String::new()));
     fs::remove_dir_all(world.dir.join("root/sandboxes").join(&bare.id)).unwrap();
     crate::world::until("it is noticed", async || {
