@@ -57,7 +57,7 @@ impl Connection {
     }
 
     /// The socket that somebody has named, here or in the environment.
-    fn named(&self) -> Option<PathBuf> {
+    pub(crate) fn named(&self) -> Option<PathBuf> {
         let told = || std::env::var_os("KEELET_SOCKET").filter(|path| !path.is_empty()).map(PathBuf::from);
         self.socket.clone().or_else(told)
     }
@@ -145,10 +145,15 @@ pub(crate) async fn pods(client: &Client, namespace: Option<&str>) -> Result<Vec
 
 /// The one pod of that name, with or without `pod/` before it.
 pub(crate) async fn pod(client: &Client, namespace: Option<&str>, name: &str) -> Result<PodView> {
-    let name = name.strip_prefix("pod/").or_else(|| name.strip_prefix("pods/")).unwrap_or(name);
+    let name = without_kind(name);
     let mut pods = pods(client, None).await?;
     let chosen = pick(&pods, namespace, name).map_err(|why| anyhow!(why))?;
     Ok(pods.swap_remove(chosen))
+}
+
+/// The name alone, of `pod/web` as kubectl writes it.
+pub(crate) fn without_kind(text: &str) -> &str {
+    ["pod/", "pods/", "po/"].iter().find_map(|kind| text.strip_prefix(kind)).unwrap_or(text)
 }
 
 /// The path of a pod.

@@ -34,6 +34,7 @@ pub mod run;
 pub mod simulate;
 mod source;
 pub mod style;
+mod terminal;
 pub mod timeline;
 pub mod top;
 pub mod validate;

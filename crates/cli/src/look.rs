@@ -3,12 +3,12 @@
 use clap::Args;
 use keelet_explain::timeline::Look;
 
-use crate::style::Style;
+use crate::{style::Style, terminal};
 
 /// What a person says about the looks of text.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct LookArgs {
-    /// Columns of the text [default: $COLUMNS, else 100]
+    /// Columns of the text [default: $COLUMNS, else those of the terminal, else 80]
     #[arg(long, value_name = "COLUMNS", allow_hyphen_values = true, value_parser = parse_width)]
     width: Option<usize>,
     /// Text without characters beyond ASCII
@@ -16,8 +16,8 @@ pub(crate) struct LookArgs {
     ascii: bool,
 }
 
-/// The usual width where nobody says another.
-const WIDTH: usize = 100;
+/// The width where neither an option nor the environment nor a terminal says another.
+const WIDTH: usize = 80;
 
 /// Narrower nothing can be drawn, wider nobody looks.
 const NARROWEST: usize = 40;
@@ -41,8 +41,9 @@ impl LookArgs {
     pub(crate) fn look(self) -> Look {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let columns = || Some(variable("COLUMNS")?.parse::<usize>().ok()?.clamp(NARROWEST, WIDEST));
+        let terminal = || Some(terminal::size()?.0.clamp(NARROWEST, WIDEST));
         Look {
-            width: self.width.or_else(columns).unwrap_or(WIDTH),
+            width: self.width.or_else(columns).or_else(terminal).unwrap_or(WIDTH),
             colours: Style::of_stdout() == Style::Coloured,
             ascii: self.ascii || is_plain(variable),
         }

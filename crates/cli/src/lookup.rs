@@ -1,14 +1,20 @@
 //! Finding a pod in the ledger, by the name that a person gives it. Reads beside a running agent, or after it.
 
-use std::{collections::BTreeSet, fmt::Write};
+use std::{
+    collections::BTreeSet,
+    fmt::Write,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, bail};
 use clap::Args;
 use keelet_agent::{clock::OsClock, doors::Clock};
 use keelet_ledger::{Gone, Loss, PodRef, Recovered, Settings, Snapshot};
 use keelet_lifecycle::Moment;
+use serde::Deserialize;
 
-use crate::{output, paths::Paths};
+use crate::{ask::Connection, output, paths::Paths};
 
 /// Which pod, and where the ledger is.
 #[derive(Debug, Args)]
@@ -16,9 +22,26 @@ pub(crate) struct Question {
     /// Namespace of the pod, needed only if pods of two have its name
     #[arg(short, long, value_name = "NAMESPACE")]
     namespace: Option<String>,
+    /// Directory for what survives a reboot, as the agent has it [default: that of the agent on the socket, else /var/lib/keelet]
+    #[arg(long, value_name = "DIR")]
+    root_dir: Option<PathBuf>,
+    /// Directory for what lasts until the next reboot, as the agent has it [default: that of the agent on the socket, else /run/keelet]
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
     #[command(flatten)]
-    paths: Paths,
+    connection: Connection,
 }
+
+/// The part of the agent's `owner.json` that is needed here: which two directories belong together.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Owner {
+    root_dir: PathBuf,
+    state_dir: PathBuf,
+}
+
+/// The file in each of the two directories that names both.
+const OWNER: &str = "owner.json";
 
 /// What was found, and when.
 #[derive(Debug)]
@@ -33,10 +56,20 @@ const LISTED: usize = 20;
 // === impl Question ===
 
 impl Question {
+    /// Where the ledger is: in the directories that were named, else in those of the agent whose socket was named.
+    fn paths(&self) -> anyhow::Result<Paths> {
+        let given = self.root_dir.is_some() || self.state_dir.is_some();
+        if let Some(socket) = self.connection.named().filter(|_| !given) {
+            return paths_of(&socket);
+        }
+        let or = |given: &Option<PathBuf>, usual: &str| given.clone().unwrap_or_else(|| usual.into());
+        Ok(Paths { root_dir: or(&self.root_dir, Paths::ROOT), state_dir: or(&self.state_dir, Paths::STATE) })
+    }
+
     /// The one pod of that name. What is lost of it is said on standard error.
     pub(crate) fn find(&self, name: &str) -> anyhow::Result<Found> {
         let now = OsClock::new().context("cannot tell the time")?.now();
-        let settings = self.paths.ledger_settings(now.boot_id);
+        let settings = self.paths()?.ledger_settings(now.boot_id);
         let snapshot = Snapshot::take(&settings.durable_root, &settings.volatile_root, now.boot_id);
         let (namespace, place) = (self.namespace.as_deref(), settings.durable_root.display());
         let picked = pick(&snapshot.pods, namespace, name);
@@ -63,6 +96,17 @@ impl Question {
         }
         Ok(Found { pod, now })
     }
+}
+
+/// The directories of the agent that has this socket. They are found also after it has gone.
+fn paths_of(socket: &Path) -> anyhow::Result<Paths> {
+    let directory = socket.parent().unwrap_or(Path::new("."));
+    let owner = directory.join(OWNER);
+    let told =
+        || format!("cannot find the ledger of the agent on {}: cannot read {}", socket.display(), owner.display());
+    let text = fs::read(&owner).with_context(told)?;
+    let Owner { root_dir, state_dir } = serde_json::from_slice(&text).with_context(told)?;
+    Ok(Paths { root_dir, state_dir })
 }
 
 /// The newest pod of that name that is gone, if there is one.

@@ -14,7 +14,7 @@ pub struct Paths {
     #[arg(long, value_name = "DIR", default_value = Self::ROOT)]
     pub root_dir: PathBuf,
     /// Directory for what lasts until the next reboot: the volatile part of the ledger; best on tmpfs
-    #[arg(long, value_name = "DIR", default_value = "/run/keelet")]
+    #[arg(long, value_name = "DIR", default_value = Self::STATE)]
     pub state_dir: PathBuf,
 }
 
@@ -23,6 +23,9 @@ pub struct Paths {
 impl Paths {
     /// Where a node's agent keeps what survives a reboot.
     pub const ROOT: &str = "/var/lib/keelet";
+
+    /// Where it keeps what lasts until the next reboot.
+    pub const STATE: &str = "/run/keelet";
 
     /// Where the images of a node are, below its root directory.
     pub const IMAGES: &str = "runtime/images";

@@ -10,7 +10,7 @@ use keelet_explain::{
 
 use keelet_pod::duration;
 
-use crate::{look::LookArgs, lookup::Question, output, validate::Verdict};
+use crate::{ask::without_kind, look::LookArgs, lookup::Question, output, validate::Verdict};
 
 /// Draw what happened to a pod: conditions, containers, probes, exits, restarts, times without an agent
 ///
@@ -22,7 +22,7 @@ use crate::{look::LookArgs, lookup::Question, output, validate::Verdict};
                         keelet timeline web -n shop -o html > web.html")]
 pub struct Args {
     /// Pod, by name or UID
-    #[arg(value_name = "POD")]
+    #[arg(value_name = "[pod/]POD")]
     pod: String,
     /// How to draw it
     #[arg(short, long, value_enum, default_value_t = Format::Text, value_name = "FORMAT")]
@@ -55,7 +55,7 @@ pub fn run(args: &Args) -> anyhow::Result<Verdict> {
 }
 
 fn answer(args: &Args) -> anyhow::Result<String> {
-    let found = args.question.find(&args.pod)?;
+    let found = args.question.find(without_kind(&args.pod))?;
     let timeline = Timeline::build(&Known::from_ledger(&found.pod), args.since, found.now);
     Ok(match args.output {
         Format::Text => text(&timeline, args.look.look()),

@@ -4,10 +4,10 @@ use anyhow::bail;
 use clap::ValueEnum;
 use keelet_explain::{
     Known,
-    why::{explain, text},
+    why::{Detail, explain, text},
 };
 
-use crate::{lookup::Question, output, validate::Verdict};
+use crate::{ask::without_kind, lookup::Question, output, validate::Verdict};
 
 /// Say why a pod's status is as it is, down to the evidence
 ///
@@ -19,8 +19,11 @@ use crate::{lookup::Question, output, validate::Verdict};
                         Examples:\n  keelet why web\n  keelet why web/main -n shop\n  keelet why web -o json | jq '.answers[0]'")]
 pub struct Args {
     /// Pod, by name or UID, and one of its containers if only that one is of interest
-    #[arg(value_name = "POD[/CONTAINER]")]
+    #[arg(value_name = "[pod/]POD[/CONTAINER]")]
     pod: String,
+    /// Print every probe attempt with all of its output
+    #[arg(long)]
+    full: bool,
     /// How to print the answer
     #[arg(short, long, value_enum, default_value_t = Format::Text, value_name = "FORMAT")]
     output: Format,
@@ -37,16 +40,21 @@ enum Format {
     Json,
 }
 
+/// `web`, `web/main`, and both with `pod/` before them.
+fn pod_and_container(text: &str) -> (&str, Option<&str>) {
+    match without_kind(text).split_once('/') {
+        Some((pod, container)) => (pod, Some(container)),
+        None => (without_kind(text), None),
+    }
+}
+
 /// Answers and prints.
 pub fn run(args: &Args) -> anyhow::Result<Verdict> {
     output::answer(answer(args))
 }
 
 fn answer(args: &Args) -> anyhow::Result<String> {
-    let (name, container) = match args.pod.split_once('/') {
-        Some((pod, container)) => (pod, Some(container)),
-        None => (args.pod.as_str(), None),
-    };
+    let (name, container) = pod_and_container(&args.pod);
     let found = args.question.find(name)?;
     let known = Known::from_ledger(&found.pod);
     let explained = explain(&known, container, found.now);
@@ -64,7 +72,25 @@ fn answer(args: &Args) -> anyhow::Result<String> {
         }
     }
     Ok(match args.output {
-        Format::Text => text(&explained),
+        Format::Text => text(&explained, if args.full { Detail::Full } else { Detail::Brief }),
         Format::Json => format!("{}\n", serde_json::to_string_pretty(&explained)?),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::pod_and_container;
+
+    #[test]
+    fn a_pod_may_be_named_with_its_kind_and_with_a_container() {
+        for (text, expected) in [
+            ("web", ("web", None)),
+            ("pod/web", ("web", None)),
+            ("po/web", ("web", None)),
+            ("web/main", ("web", Some("main"))),
+            ("pods/web/main", ("web", Some("main"))),
+        ] {
+            assert_eq!(pod_and_container(text), expected, "{text}");
+        }
+    }
 }

@@ -23,6 +23,7 @@ mod words;
 pub use self::{
     known::Known,
     sentence::{because_of_note, note_sentence},
+    words::wrapped,
 };
 
 #[cfg(test)]

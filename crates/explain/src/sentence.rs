@@ -13,7 +13,7 @@ use keelet_pod::{Operator, ProbeKind, RestartPolicy, Rule};
 
 use crate::{
     known::Known,
-    words::{list, quoted, relative, short_id, span, time, time_ago, times},
+    words::{list, quoted, quoted_briefly, relative, short_id, span, time, time_ago, times},
 };
 
 /// A condition's type as the API spells it.
@@ -234,7 +234,7 @@ pub(crate) fn brief(because: &Because, container: &str, known: &Known<'_>, now: 
             "{probe} probe {} at {}{}",
             threshold(known, container, *probe, *passed, *run),
             time(at.wall, now),
-            quoted(output)
+            if *passed { quoted_briefly(output) } else { quoted(output) }
         ),
         Because::Carried { probe, passed, basis } => carried(*probe, *passed, basis, now),
         Because::NotYetProbed { probe, run: 0, .. } => format!("no result of its {probe} probe yet"),

@@ -102,6 +102,66 @@ pub(crate) fn quoted(text: &str) -> String {
     }
 }
 
+/// The same of what says little, such as the page that a probe got: its beginning is enough.
+pub(crate) fn quoted_briefly(text: &str) -> String {
+    quoted(&clipped(&one_line(text), BRIEFLY))
+}
+
+/// How many characters of it.
+const BRIEFLY: usize = 40;
+
+/// A text of at most so many characters; `…` stands for what was left out.
+pub(crate) fn clipped(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(most.saturating_sub(1)).collect();
+    format!("{}…", kept.trim_end())
+}
+
+/// Writes a sentence after its beginning, broken between words so that no line is longer than `width`; further lines are indented.
+pub fn wrapped(page: &mut String, start: &str, indent: usize, text: &str, width: usize) {
+    page.push_str(start);
+    let mut column = start.chars().count();
+    let mut first = true;
+    for word in words_of(text) {
+        let length = word.chars().count();
+        // A word too long for any line stands where it comes.
+        if !first && column + 1 + length > width.max(indent + 20) {
+            page.push('\n');
+            page.push_str(&" ".repeat(indent));
+            column = indent;
+        } else if !first {
+            page.push(' ');
+            column += 1;
+        }
+        page.push_str(&word);
+        column += length;
+        first = false;
+    }
+    page.push('\n');
+}
+
+/// Words with what follows them on the same line: a number keeps its unit.
+fn words_of(text: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        let bare = word.trim_end_matches(|c: char| c.is_ascii_punctuation());
+        match words.last_mut() {
+            Some(number) if is_unit(bare) && number.ends_with(|c: char| c.is_ascii_digit()) => {
+                number.push(' ');
+                number.push_str(word);
+            }
+            _ => words.push(word.to_owned()),
+        }
+    }
+    words
+}
+
+fn is_unit(word: &str) -> bool {
+    matches!(word, "ms" | "s" | "min" | "h")
+}
+
 /// Without line breaks and control characters.
 pub(crate) fn one_line(text: &str) -> String {
     let words: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
@@ -145,6 +205,26 @@ mod tests {
         assert_eq!(relative(moment(2500), now), "in 2.5 s");
         assert_eq!(relative(moment(-400), now), "just now");
         assert_eq!(time_ago_id(moment(-2000), "x://abc", now), "07:59:58 (2 s ago, id abc)");
+    }
+
+    #[test]
+    fn sentences_are_wrapped_between_words() {
+        let mut page = String::new();
+        wrapped(&mut page, "> ", 4, "one two three four five six seven", 24);
+        assert_eq!(page, "> one two three four\n    five six seven\n");
+        let mut page = String::new();
+        wrapped(&mut page, "", 2, "it may take up to 10 s, no longer", 20);
+        assert_eq!(page, "it may take up to\n  10 s, no longer\n");
+        let mut page = String::new();
+        wrapped(&mut page, "", 2, &"x".repeat(50), 10);
+        assert_eq!(page, format!("{}\n", "x".repeat(50)));
+    }
+
+    #[test]
+    fn what_is_left_out_is_marked() {
+        assert_eq!((clipped("abcdef", 6), clipped("abcdefg", 6)), ("abcdef".to_owned(), "abcde…".to_owned()));
+        assert_eq!(clipped("ab cd ef", 4), "ab…", "no blank before the mark");
+        assert_eq!(quoted_briefly(&"é".repeat(41)), format!(": \"{}…\"", "é".repeat(39)));
     }
 
     #[test]

@@ -119,10 +119,15 @@ fn path(path: &Path) -> String {
     path.display().to_string()
 }
 
-#[expect(clippy::disallowed_methods, reason = "a test waits for the process it tests")]
 fn run(arguments: &[&str]) -> (i32, String, String) {
+    run_with(arguments, &[])
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test waits for the process it tests")]
+fn run_with(arguments: &[&str], environment: &[(&str, &str)]) -> (i32, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_keelet"));
-    command.args(arguments).env_remove("COLUMNS").env("LC_ALL", "C.UTF-8");
+    command.args(arguments).env_remove("COLUMNS").env_remove("KEELET_SOCKET").env("LC_ALL", "C.UTF-8");
+    command.envs(environment.iter().copied());
     let Output { status, stdout, stderr } = command.output().expect("keelet runs");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
     (status.code().expect("no signal"), text(stdout), text(stderr))
@@ -140,7 +145,9 @@ fn why_follows_a_status_to_its_probe_attempts() {
         "{out}"
     );
     assert!(out.contains(" after 7 ms: \"HTTP probe failed with statuscode: 503\"\n"), "{out}");
-    assert!(out.contains("failed        7 ms  HTTP probe failed with statuscode: 503\n"), "{out}");
+    assert!(out.contains("failed        7 ms  HTTP probe failed with statuscode: 503  (also at "), "{out}");
+    let (_, full, _) = node.keelet(&["why", "web", "--full"]);
+    assert!(full.contains("failed        7 ms  HTTP probe failed with statuscode: 503\n"), "{full}");
 }
 
 #[test]
@@ -189,6 +196,44 @@ fn one_name_in_two_namespaces_has_to_be_told_apart() {
     assert!(code == 0 && out.starts_with("pod test/web"), "{out}");
     let (code, out, _) = node.keelet(&["why", "shop-web"]);
     assert!(code == 0 && out.starts_with("pod shop/web"), "a UID will do: {out}");
+}
+
+/// The directories of an agent are in `owner.json` beside its socket, also after it has stopped.
+#[test]
+fn the_socket_of_an_agent_names_its_ledger() {
+    let node = Node::new();
+    node.run("shop", "web");
+    let (root, state) = (node.directory.path().join("lib"), node.directory.path().join("run"));
+    let socket = path(&state.join("keelet.sock"));
+    let owner = serde_json::json!({ "rootDir": root, "stateDir": state });
+    for command in ["why", "timeline"] {
+        let (code, _, err) = run(&[command, "web", "--socket", &socket]);
+        assert!(code == 1 && err.contains("owner.json"), "{err}");
+    }
+    fs::write(state.join("owner.json"), owner.to_string()).unwrap();
+    for command in ["why", "timeline"] {
+        let (code, out, err) = run(&[command, "pod/web", "--socket", &socket]);
+        assert!(code == 0 && out.starts_with("pod shop/web "), "{out}{err}");
+        let (code, out, err) = run_with(&[command, "web"], &[("KEELET_SOCKET", &socket)]);
+        assert!(code == 0 && out.starts_with("pod shop/web "), "{out}{err}");
+        let wrong = ("KEELET_SOCKET", "/nowhere/keelet.sock");
+        let directories = ["--root-dir", &path(&root), "--state-dir", &path(&state)];
+        let (code, _, err) = run_with(&[&[command, "web"], &directories[..]].concat(), &[wrong]);
+        assert_eq!(code, 0, "directories that are named win: {err}");
+    }
+}
+
+#[test]
+fn lines_are_as_wide_as_columns_says_and_80_without_it() {
+    let node = Node::new();
+    node.run("shop", "web");
+    let (root, state) = (path(&node.directory.path().join("lib")), path(&node.directory.path().join("run")));
+    let widest = |columns: Option<&str>| {
+        let set: Vec<_> = columns.map(|columns| ("COLUMNS", columns)).into_iter().collect();
+        let (_, out, _) = run_with(&["timeline", "web", "--root-dir", &root, "--state-dir", &state], &set);
+        out.lines().map(|line| line.chars().count()).max()
+    };
+    assert_eq!((widest(None), widest(Some("120"))), (Some(80), Some(120)));
 }
 
 #[test]

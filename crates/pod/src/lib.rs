@@ -45,5 +45,5 @@ pub use self::{
     quantity::Quantity,
     read::{MAX_MANIFEST_BYTES, parse_one, read_manifest},
     review::Strictness,
-    validate::{MANIFEST, volume_types},
+    validate::{DIRECTORY_IMAGE, MANIFEST, volume_types},
 };

@@ -146,7 +146,7 @@ impl Engine {
             settings,
         };
         if let Some(error) = keelet_linux::oom::cannot_lower_score() {
-            tracing::info!(
+            tracing::debug!(
                 %error,
                 "oom_score_adj cannot be lowered here, which takes CAP_SYS_RESOURCE: shims and containers have a higher one than they should"
             );

@@ -2,7 +2,7 @@
 
 use keelet_cri::ErrorKind;
 use keelet_lifecycle::operation::OpResult;
-use keelet_pod::PullPolicy;
+use keelet_pod::{DIRECTORY_IMAGE, PullPolicy};
 
 use super::{Work, failed};
 
@@ -33,8 +33,13 @@ impl Work {
             Some(pulls) => pulls.acquire().await.ok(),
             None => None,
         };
-        self.tell(Some(container), "Pulling", format!("Pulling image {image:?}"));
+        // There is nothing to pull of a directory of the node; the runtime only looks whether it is there.
+        let is_directory = image.starts_with(DIRECTORY_IMAGE);
+        if !is_directory {
+            self.tell(Some(container), "Pulling", format!("Pulling image {image:?}"));
+        }
         match runtime.pull_image(image, None, None).await {
+            Ok(_) if is_directory => OpResult::Done,
             Ok(_) => {
                 self.tell(Some(container), "Pulled", format!("Successfully pulled image {image:?}"));
                 OpResult::Done

@@ -94,3 +94,28 @@ async fn pulls_take_turns() {
     assert_eq!((first.result().await, second.result().await), (OpResult::Done, OpResult::Done));
     assert_eq!(bed.runtime.calls("PullImage"), ["PullImage first", "PullImage second"]);
 }
+
+/// EVT-4: a directory of the node that stands for an image is looked at, not pulled.
+#[tokio::test(start_paused = true)]
+async fn no_pull_is_told_of_a_directory_of_the_node() {
+    let bed = Bed::new();
+    let agent = bed.agent().await;
+    for (image, told) in [("rootfs:/", vec![]), ("app:1", vec!["Pulling", "Pulled"])] {
+        let web = pod_of(&format!(
+            "metadata: {{name: web, uid: a}}\nspec: {{containers: [{{name: main, image: '{image}', imagePullPolicy: Always}}]}}\n"
+        ));
+        let operation = Operation::EnsureImage { container: "main".to_owned(), image: image.to_owned() };
+        let started = Started::new(&agent, web, operation);
+        let mut events = Vec::new();
+        let result = loop {
+            let mut taken = started.slot.take();
+            events.append(&mut taken.events);
+            if let Some(finished) = taken.finished.pop() {
+                break finished.result;
+            }
+            started.slot.rung().await;
+        };
+        let reasons: Vec<&str> = events.iter().map(|event| event.reason).collect();
+        assert_eq!((result, reasons), (OpResult::Done, told), "{image}");
+    }
+}

@@ -93,16 +93,18 @@ impl Change {
         let pod = &self.pod;
         let path = |file: &Option<String>| file.clone().unwrap_or_else(|| "unknown".to_owned());
         match &self.kind {
-            ChangeKind::Made { file, uid } => tracing::info!(pod, uid, file = path(file), "manifests: pod made"),
+            ChangeKind::Made { file, uid } => {
+                tracing::info!(pod, uid, file = path(file), "manifest added: creating pod")
+            }
             ChangeKind::Changed { file, uid, replaces } => {
-                tracing::info!(pod, uid, replaces, file = path(file), "manifests: pod changed, a new one replaces it");
+                tracing::info!(pod, uid, replaces, file = path(file), "manifest changed: replacing pod");
             }
             ChangeKind::Moved { from, to, uid } => {
                 let (file, before) = (path(to), path(from));
-                tracing::info!(pod, uid, file, before, "manifests: pod is of another file now and stays as it is");
+                tracing::info!(pod, uid, file, before, "manifest renamed: keeping pod");
             }
             ChangeKind::Removed { file, uid } => {
-                tracing::info!(pod, uid, file = path(file), "manifests: pod removed, no file asks for it");
+                tracing::info!(pod, uid, file = path(file), "manifest removed: deleting pod");
             }
         }
     }

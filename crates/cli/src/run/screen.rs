@@ -10,7 +10,7 @@ use std::{
     io::{self, Write},
 };
 
-use rustix::termios::tcgetwinsize;
+use crate::terminal;
 
 /// The usual size where the terminal does not tell.
 const USUAL: (usize, usize) = (80, 24);
@@ -56,8 +56,7 @@ impl Drop for Screen {
 }
 
 fn size() -> (usize, usize) {
-    let told = tcgetwinsize(io::stdout()).ok().map(|size| (usize::from(size.ws_col), usize::from(size.ws_row)));
-    told.filter(|(columns, rows)| *columns > 0 && *rows > 0).unwrap_or(USUAL)
+    terminal::size().unwrap_or(USUAL)
 }
 
 /// The bytes that turn one frame into the next. The cursor stays at the end of its last line, hidden.

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use keelet_explain::{
     simulation::{Finding, Moment},
     timeline::{self, LaneKind, Look, Timeline, Times, Tone},
+    wrapped,
 };
 use keelet_pod::duration::words;
 
@@ -101,65 +102,9 @@ fn clock(at_ms: u64) -> String {
     format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
-/// Writes a sentence after its beginning; further lines are indented.
-fn wrapped(page: &mut String, start: &str, indent: usize, text: &str, width: usize) {
-    page.push_str(start);
-    let mut column = start.chars().count();
-    let mut first = true;
-    for word in words_of(text) {
-        let length = word.chars().count();
-        // A word too long for any line stands where it comes.
-        if !first && column + 1 + length > width.max(indent + 20) {
-            page.push('\n');
-            page.push_str(&" ".repeat(indent));
-            column = indent;
-        } else if !first {
-            page.push(' ');
-            column += 1;
-        }
-        page.push_str(&word);
-        column += length;
-        first = false;
-    }
-    page.push('\n');
-}
-
-/// Words with what follows them on the same line: a number keeps its unit.
-fn words_of(text: &str) -> Vec<String> {
-    let mut words: Vec<String> = Vec::new();
-    for word in text.split(' ') {
-        let bare = word.trim_end_matches(|c: char| c.is_ascii_punctuation());
-        match words.last_mut() {
-            Some(number) if is_unit(bare) && number.ends_with(|c: char| c.is_ascii_digit()) => {
-                number.push(' ');
-                number.push_str(word);
-            }
-            _ => words.push(word.to_owned()),
-        }
-    }
-    words
-}
-
-fn is_unit(word: &str) -> bool {
-    matches!(word, "ms" | "s" | "min" | "h")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sentences_are_wrapped_between_words() {
-        let mut page = String::new();
-        wrapped(&mut page, "> ", 4, "one two three four five six seven", 24);
-        assert_eq!(page, "> one two three four\n    five six seven\n");
-        let mut page = String::new();
-        wrapped(&mut page, "", 2, "it may take up to 10 s, no longer", 20);
-        assert_eq!(page, "it may take up to\n  10 s, no longer\n");
-        let mut page = String::new();
-        wrapped(&mut page, "", 2, &"x".repeat(50), 10);
-        assert_eq!(page, format!("{}\n", "x".repeat(50)));
-    }
 
     #[test]
     fn clocks_count_from_the_beginning() {

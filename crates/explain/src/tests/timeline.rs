@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
-use keelet_lifecycle::operation::Outcome;
+use keelet_lifecycle::{
+    journal::{Note, What},
+    operation::Outcome,
+};
 use keelet_pod::ProbeKind;
 
 use super::{
     stage::Stage,
     why::{ALL, WEB, up},
 };
+use crate::Known;
 use crate::timeline::{
     BandKind, Caption, Lane, LaneKind, Look, MarkKind, Row, Section, State, Timeline, Times, Tone, html, json, svg,
     text,
@@ -72,6 +76,32 @@ fn lanes_are_phase_conditions_and_containers_with_what_they_were_when() {
     assert_eq!(absence.label, "no agent for 8 s");
     let failed = lane(&timeline, "main").ticks.iter().filter(|tick| tick.outcome == Outcome::Failure).count();
     assert_eq!(failed, 5 + 8 + 2);
+}
+
+/// A status that says "waits" may be noted after the start that the runtime tells of a moment later.
+#[test]
+fn a_wait_noted_after_the_start_does_not_hide_that_a_container_runs() {
+    let stage = up(WEB);
+    let expected = outline(lane(&build(&stage), "plain"));
+    assert!(expected.iter().any(|(state, _)| *state == State::Ready), "{expected:?}");
+    let mut journal = stage.known().journal.to_vec();
+    let runs = |note: &Note| matches!(&note.what, What::Running { container, .. } if container == "plain");
+    let start = journal.iter().position(runs).expect("it runs");
+    let (container, reason) = ("plain".to_owned(), "ContainerCreating".to_owned());
+    let what = What::Waiting { container, reason, message: String::new() };
+    journal.insert(start + 1, Note { what, because: None, ..journal[start].clone() });
+    let known = Known { journal: &journal, ..stage.known() };
+    let timeline = Timeline::build(&known, None, stage.now);
+    assert_eq!(outline(lane(&timeline, "plain")), expected);
+}
+
+#[test]
+fn no_line_is_wider_than_the_screen() {
+    for width in [80, 100, 132] {
+        let page = text(&build(&eventful()), Look { width, ..PLAIN });
+        let widest = page.lines().map(|line| line.chars().count()).max();
+        assert!(widest <= Some(width), "{widest:?}\n{page}");
+    }
 }
 
 #[test]
@@ -155,7 +185,9 @@ plain        ...############################################
     assert!(page.lines().all(|line| line.is_ascii()), "{page}");
     assert!(page.starts_with(expected), "{page}");
     assert!(
-        page.contains("08:00:50  container \"main\" exited with code 143, stopped because its liveness probe failed"),
+        page.contains(
+            "08:00:50  container \"main\" exited with code 143, stopped\n            because its liveness probe failed"
+        ),
         "{page}"
     );
     let wide = text(&build(&eventful()), Look { width: 100, colours: true, ascii: false });

@@ -6,7 +6,7 @@ use keelet_lifecycle::{Because, Subject, Why, operation::Outcome, status::Condit
 use keelet_pod::{AgentRestart, ProbeKind};
 
 use super::stage::Stage;
-use crate::why::{Link, explain, text};
+use crate::why::{Detail, Link, explain, text};
 
 pub(super) const WEB: &str = "
   initContainers: [{name: setup, image: tool}]
@@ -81,7 +81,7 @@ fn condition(kind: ConditionType) -> Subject {
 fn a_pod_that_is_not_ready_is_explained_down_to_the_attempts() {
     let mut stage = up(WEB);
     stage.answer("main", ProbeKind::Readiness, Outcome::Failure, "HTTP probe failed with statuscode: 503").seconds(17);
-    let page = text(&explain(&stage.known(), None, stage.now));
+    let page = text(&explain(&stage.known(), None, stage.now), Detail::Brief);
     let expected = "\
 pod shop/web as of 2027-01-15 08:00:27 UTC
 
@@ -89,10 +89,7 @@ pod shop/web   Ready=False since 08:00:13 (14 s ago): ContainersNotReady
   because container \"main\" is not ready
     because its readiness probe failed 3 times in a row (failureThreshold 3), last at 08:00:13 (14 s ago) after 12 ms: \
 \"HTTP probe failed with statuscode: 503\"
-      08:00:11  failed       12 ms  HTTP probe failed with statuscode: 503
-      08:00:12  failed       12 ms  HTTP probe failed with statuscode: 503
-      08:00:13  failed       12 ms  HTTP probe failed with statuscode: 503
-      08:00:27  failed       12 ms  HTTP probe failed with statuscode: 503
+      08:00:27  failed       12 ms  HTTP probe failed with statuscode: 503  (also at 08:00:11, 08:00:12, 08:00:13)
 
 pod shop/web   phase=Running since 08:00:00 (27 s ago)
   because container \"setup\" has ended with exit code 0
@@ -107,7 +104,15 @@ pod shop/web   ContainersReady=False since 08:00:13 (14 s ago): ContainersNotRea
   because container \"main\" is not ready (see above)
 ";
     assert!(page.starts_with(expected), "{page}");
-    let one = text(&explain(&stage.known(), Some("plain"), stage.now));
+    let full = text(&explain(&stage.known(), None, stage.now), Detail::Full);
+    let attempts = "
+      08:00:11  failed       12 ms  HTTP probe failed with statuscode: 503
+      08:00:12  failed       12 ms  HTTP probe failed with statuscode: 503
+      08:00:13  failed       12 ms  HTTP probe failed with statuscode: 503
+      08:00:27  failed       12 ms  HTTP probe failed with statuscode: 503
+";
+    assert!(full.contains(attempts), "{full}");
+    let one = text(&explain(&stage.known(), Some("plain"), stage.now), Detail::Brief);
     let expected = "\
 pod shop/web as of 2027-01-15 08:00:27 UTC
 
@@ -120,6 +125,23 @@ container \"plain\"   ready=True since 08:00:00 (27 s ago)
     because container \"plain\" runs (see above)
 ";
     assert_eq!(one, expected);
+}
+
+/// What a passed probe got is rarely of interest, and may be a whole page.
+#[test]
+fn the_output_of_a_passed_probe_takes_one_line_of_a_hundred_characters() {
+    let page = format!("<!doctype html>\n<html>{}</html>", "<p>hello</p>".repeat(100));
+    let mut stage = up(WEB);
+    stage.answer("main", ProbeKind::Readiness, Outcome::Success, &page).seconds(5);
+    let explained = explain(&stage.known(), None, stage.now);
+    let brief = text(&explained, Detail::Brief);
+    let said: Vec<&str> = brief.lines().filter(|line| line.contains("<!doctype")).collect();
+    assert!(!said.is_empty(), "{brief}");
+    for line in said.iter().filter(|line| line.contains("passed  ")) {
+        assert!(line.chars().count() <= 100 && line.contains('…'), "{line}");
+    }
+    assert!(said.iter().all(|line| line.chars().count() < 160 && line.contains('…')), "{said:#?}");
+    assert!(text(&explained, Detail::Full).contains("</html>"));
 }
 
 /// PROBE-21: a probe that cannot be tried is told from one that fails.
@@ -412,7 +434,7 @@ fn an_exit_names_the_rule_that_matched_or_the_policy() {
     let mut known = stage.known();
     known.spec = None;
     let explained = explain(&known, Some("source"), stage.now);
-    let page = text(&explained);
+    let page = text(&explained, Detail::Brief);
     assert!(page.contains("its restart rule 0 matched\n"), "{page}");
     assert!(page.contains("there is no copy of the pod"), "{page}");
 }
@@ -473,7 +495,7 @@ fn without_the_reasons_of_the_newest_status_the_journal_answers() {
     known.why = &[];
     known.history = &[];
     let later = stage.now.plus(Duration::from_secs(60));
-    let page = text(&explain(&known, None, later));
+    let page = text(&explain(&known, None, later), Detail::Brief);
     assert!(page.contains("no agent has looked at the pod since the node was booted"), "{page}");
     assert!(page.contains("the reasons of the newest status are lost; these are the ones in the journal"), "{page}");
     assert!(
@@ -501,7 +523,7 @@ fn the_json_form_has_every_link_with_its_evidence() {
 #[test]
 fn a_pod_of_which_nothing_is_known_says_so() {
     let stage = Stage::new(WEB);
-    let page = text(&explain(&stage.known(), None, stage.now));
+    let page = text(&explain(&stage.known(), None, stage.now), Detail::Brief);
     assert!(page.ends_with("nothing has been said about it yet\n"), "{page}");
 }
 

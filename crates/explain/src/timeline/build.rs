@@ -190,6 +190,8 @@ impl Builder<'_, '_> {
                 track.marks.push(mark(at, MarkKind::Kill, "stop", title));
                 None
             }
+            // The runtime had started it already when a status still said that it waits. That status is older than the news.
+            What::Waiting { reason, .. } if progress.runs && waiting(reason) == State::Waiting => return,
             What::Waiting { .. } => {
                 progress = Progress::default();
                 None

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use keelet_lifecycle::{Wall, operation::Outcome};
 
 use super::{BandKind, Lane, Mark, MarkKind, State, Tick, Timeline, Times, Tone, axis};
-use crate::words::{clock, span};
+use crate::words::{clock, span, wrapped};
 
 /// How a timeline is drawn in a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +80,11 @@ impl Look {
             true => format!("\u{1b}[{colour}m{text}\u{1b}[0m"),
             false => text.to_owned(),
         }
+    }
+
+    /// Our own characters in a sentence; what others said stays as it is.
+    fn letters(self, text: &str) -> String {
+        if self.ascii { text.replace('…', "...") } else { text.to_owned() }
     }
 }
 
@@ -282,6 +287,9 @@ impl Canvas<'_> {
     }
 }
 
+/// `08:00:00` and two blanks.
+const CLOCK: usize = 10;
+
 /// Every change, with its evidence.
 fn notes(timeline: &Timeline, look: Look, page: &mut String) {
     if timeline.notes.is_empty() {
@@ -295,9 +303,15 @@ fn notes(timeline: &Timeline, look: Look, page: &mut String) {
             Tone::Bad => RED,
             Tone::Turn => PURPLE,
         };
-        let _ = writeln!(page, "{}  {}", clock(note.at), look.paint(colour, &note.text));
+        let mut line = |start: &str, indent: usize, colour: &str, text: &str| {
+            let mut lines = String::new();
+            wrapped(&mut lines, "", indent, &look.letters(text), look.width.saturating_sub(CLOCK).max(indent + 20));
+            let lines = lines.trim_end().replace('\n', &format!("\n{:CLOCK$}", ""));
+            let _ = writeln!(page, "{start:CLOCK$}{}", look.paint(colour, &lines));
+        };
+        line(&clock(note.at), 2, colour, &note.text);
         if let Some(because) = &note.because {
-            let _ = writeln!(page, "          {}", look.paint(GREY, &format!("because {because}")));
+            line("", 2, GREY, &format!("because {because}"));
         }
     }
 }

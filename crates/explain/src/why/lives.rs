@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     sentence,
-    words::{quoted, relative, short_id, span, time, time_ago, time_ago_id, times},
+    words::{quoted, quoted_briefly, relative, short_id, span, time, time_ago, time_ago_id, times},
 };
 
 /// How many attempts are shown for a verdict.
@@ -52,7 +52,8 @@ impl Chain<'_, '_> {
         };
         let last = if run > 1 { ", last at" } else { " at" };
         let when = time_ago(at, self.now);
-        let text = format!("its {probe} probe {threshold}{last} {when}{latency}{}", quoted(output));
+        let said = if passed { quoted_briefly(output) } else { quoted(output) };
+        let text = format!("its {probe} probe {threshold}{last} {when}{latency}{said}");
         let mut link = Link::evidence(text).at(at);
         if let Some(index) = deciding {
             let first = (index + 1).saturating_sub(usize::try_from(run).unwrap_or(1).clamp(1, ATTEMPTS_SHOWN));

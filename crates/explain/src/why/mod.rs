@@ -18,7 +18,10 @@ use keelet_lifecycle::{
 use serde::Serialize;
 
 use self::chain::Chain;
-pub use self::{check::check_chains, text::text};
+pub use self::{
+    check::check_chains,
+    text::{Detail, text},
+};
 use crate::{
     known::Known,
     sentence::{condition_name, truth},

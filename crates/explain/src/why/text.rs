@@ -2,17 +2,29 @@
 
 use std::fmt::Write;
 
-use keelet_lifecycle::{Moment, ProbeRecord, Subject};
+use keelet_lifecycle::{Moment, ProbeRecord, Subject, operation::Outcome};
 
 use super::{Answer, Explained, Link};
 use crate::{
     sentence::outcome,
-    words::{clock, date, one_line, pod_name, span, time_ago},
+    words::{clipped, clock, date, one_line, pod_name, span, time_ago},
 };
 
+/// How much of what probes got as answers is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// Equal attempts in one line, and of what a passed probe got only as much as fits on the line.
+    Brief,
+    /// Every attempt with all of its output.
+    Full,
+}
+
+/// The longest line of a passed attempt.
+const WIDTH: usize = 100;
+
 /// The answers as text, with a line break at the end. What was explained once is not explained again.
-pub fn text(explained: &Explained) -> String {
-    let mut page = Page { text: String::new(), now: explained.as_of, of: String::new(), told: Vec::new() };
+pub fn text(explained: &Explained, detail: Detail) -> String {
+    let mut page = Page { text: String::new(), detail, now: explained.as_of, of: String::new(), told: Vec::new() };
     let asked = explained.as_of.wall;
     let _ = writeln!(
         page.text,
@@ -35,6 +47,7 @@ pub fn text(explained: &Explained) -> String {
 
 struct Page {
     text: String,
+    detail: Detail,
     now: Moment,
     /// Whose part the last answer was about.
     of: String,
@@ -81,11 +94,22 @@ impl Page {
 
     fn attempts(&mut self, attempts: &[ProbeRecord], depth: usize) {
         let indent = "  ".repeat(depth);
-        for attempt in attempts {
+        let alike = |one: &ProbeRecord, other: &ProbeRecord| {
+            self.detail == Detail::Brief && one.outcome == other.outcome && one.output == other.output
+        };
+        for same in attempts.chunk_by(alike) {
+            let Some((attempt, others)) = same.split_last() else { continue };
             let (at, latency) = (clock(attempt.at.wall), span(attempt.latency));
-            let line =
-                format!("{indent}{at}  {:9}  {latency:>7}  {}", outcome(attempt.outcome), one_line(&attempt.output));
-            let _ = writeln!(self.text, "{}", line.trim_end());
+            let mut line = format!("{indent}{at}  {:9}  {latency:>7}  ", outcome(attempt.outcome));
+            let times: Vec<String> = others.iter().map(|other| clock(other.at.wall)).collect();
+            let also = if times.is_empty() { String::new() } else { format!("  (also at {})", times.join(", ")) };
+            let output = one_line(&attempt.output);
+            let room = WIDTH.saturating_sub(line.chars().count() + also.chars().count());
+            match self.detail == Detail::Brief && attempt.outcome == Outcome::Success {
+                true => line.push_str(&clipped(&output, room)),
+                false => line.push_str(&output),
+            }
+            let _ = writeln!(self.text, "{}{also}", line.trim_end());
         }
     }
 }

@@ -8,6 +8,8 @@
 use keelet_harness::{Node, bed};
 
 mod agent_restart;
+#[path = "../blocks/mod.rs"]
+mod blocks;
 mod commands;
 mod containers;
 mod directories;
@@ -20,6 +22,7 @@ mod manifests;
 mod memory;
 mod network;
 mod probes;
+mod readme;
 mod restart_all;
 mod runtime;
 mod users;

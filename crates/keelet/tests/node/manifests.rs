@@ -28,7 +28,7 @@ fn a_copied_and_renamed_manifest_keeps_its_containers() {
         fs::copy(file("web.yaml"), file("a.yaml")).expect("a copy");
         until_logged(node, "a.yaml: pod default/web is left out").await;
         fs::rename(file("web.yaml"), file("z.yaml")).expect("renamed");
-        until_logged(node, "manifests: pod is of another file now and stays as it is").await;
+        until_logged(node, "manifest renamed: keeping pod").await;
         fs::remove_file(file("a.yaml")).expect("removed");
         let moved = format!("file=\"{}\" before=\"{}\"", file("z.yaml"), file("a.yaml"));
         until_logged(node, &moved).await;
@@ -43,7 +43,7 @@ fn a_copied_and_renamed_manifest_keeps_its_containers() {
         // Where the harness looks for it.
         fs::rename(file("b.yaml"), file("web.yaml")).expect("renamed");
         node.leaves_nothing().await;
-        for words in ["manifests: pod made", "manifests: pod removed, no file asks for it"] {
+        for words in ["manifest added: creating pod", "manifest removed: deleting pod"] {
             until_logged(node, words).await;
         }
     });

@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1;
 
-pub use self::{annotations::MANIFEST, volume::volume_types};
+pub use self::{annotations::MANIFEST, trust::DIRECTORY_IMAGE, volume::volume_types};
 
 use crate::{
     Features, Pod, defaults,

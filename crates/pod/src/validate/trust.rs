@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// The prefix of an image that is a directory of the node.
-const DIRECTORY: &str = "rootfs:/";
+pub const DIRECTORY_IMAGE: &str = "rootfs:/";
 
 /// Refuses images that are directories of the node in pods from an API server. No sensible reading is left, so the pod
 /// is refused although an API server accepted it.
@@ -20,7 +20,7 @@ pub(super) fn check(spec: &v1::PodSpec, path: &FieldPath, review: &mut Review<'_
         Trust::Cluster => {}
     }
     let mut image = |path: FieldPath, image: Option<&String>| {
-        if let Some(image) = image.filter(|image| image.trim_start().starts_with(DIRECTORY)) {
+        if let Some(image) = image.filter(|image| image.trim_start().starts_with(DIRECTORY_IMAGE)) {
             let message = "a directory of the node can be an image only for a manifest on the node, not for a pod from an API server";
             review.refuse(&path, invalid(quoted(image), message));
         }

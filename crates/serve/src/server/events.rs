@@ -33,6 +33,8 @@ struct EventQuery {
 struct Folded {
     newest: Arc<Told>,
     first: Wall,
+    /// Its place among all events. Those of one plan have the same time.
+    number: usize,
 }
 
 pub(super) async fn list(State(local): State<Arc<Local>>, uri: Uri) -> Result<Response, Refusal> {
@@ -60,9 +62,7 @@ pub(super) async fn list(State(local): State<Arc<Local>>, uri: Uri) -> Result<Re
         let show = move |event: &Folded| Ok(object(event, &node));
         return Ok(change::answer(local.readers.changes(), Box::new(look), Box::new(show)));
     }
-    let mut events: Vec<_> =
-        fold(local.readers.events().into_iter().filter(|told| wanted(told))).into_values().collect();
-    events.sort_by_key(|event| event.newest.event.at.wall);
+    let events = in_order(fold(local.readers.events().into_iter().filter(|told| wanted(told))));
     let items = events.iter().map(|event| object(event, &node)).collect();
     Ok(Json(List::<Value> { items }).into_response())
 }
@@ -70,11 +70,18 @@ pub(super) async fn list(State(local): State<Arc<Local>>, uri: Uri) -> Result<Re
 /// One for each thing that happened, with its newest repeat. By the name of the event.
 fn fold(told: impl Iterator<Item = Arc<Told>>) -> BTreeMap<String, Arc<Folded>> {
     let mut events: BTreeMap<String, Arc<Folded>> = BTreeMap::new();
-    for told in told {
+    for (number, told) in told.enumerate() {
         let key = name(&told);
         let first = events.get(&key).map_or(told.event.at.wall, |event| event.first);
-        events.insert(key, Arc::new(Folded { newest: told, first }));
+        events.insert(key, Arc::new(Folded { newest: told, first, number }));
     }
+    events
+}
+
+/// As they happened, the newest last.
+fn in_order(events: BTreeMap<String, Arc<Folded>>) -> Vec<Arc<Folded>> {
+    let mut events: Vec<_> = events.into_values().collect();
+    events.sort_by_key(|event| event.number);
     events
 }
 
@@ -115,4 +122,31 @@ fn object(event: &Folded, node: &str) -> Value {
         "involvedObject": involved,
         "source": { "component": "keelet", "host": node },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use keelet_agent::doors::EventRecord;
+    use keelet_lifecycle::{BootId, Moment};
+
+    use super::*;
+
+    #[test]
+    fn events_of_one_moment_are_listed_as_they_happened() {
+        let pod = keelet_pod::parse_one(
+            "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: main, image: a}]}",
+        );
+        let pod = Arc::new(pod.unwrap());
+        let told = |reason: &str| {
+            let at = Moment { boot_ms: 1, wall: Wall::from_millis(1), boot_id: BootId::default() };
+            let (reason, message) = (reason.to_owned(), String::new());
+            let event = EventRecord { at, container: None, reason, severity: Severity::Normal, message, count: 1 };
+            Arc::new(Told::new(&pod, event))
+        };
+        for reasons in [["Pulling", "Pulled", "Created", "Started"], ["Started", "Created", "Pulled", "Pulling"]] {
+            let events = in_order(fold(reasons.iter().map(|reason| told(reason))));
+            let listed: Vec<&str> = events.iter().map(|event| event.newest.event.reason.as_str()).collect();
+            assert_eq!(listed, reasons);
+        }
+    }
 }
