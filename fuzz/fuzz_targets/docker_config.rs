@@ -20,6 +20,7 @@ fuzz_target!(|content: &[u8]| {
         assert!(!printed.contains(password.as_str()), "a password is printed");
     }
     if let Err(reason) = &answer {
+        let reason = reason.to_string();
         assert!(!reason.is_empty() && reason.len() <= content.len() * 4 + 1024, "{} bytes of reasons", reason.len());
     }
     // Without escapes the text is what it says.

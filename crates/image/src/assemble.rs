@@ -1,7 +1,7 @@
 //! From layers to an image: what import and pull have in common.
 //!
-//! Everything new is unpacked into one workplace. Only when all of it is there and right does it become part of the store, in
-//! one step; until then nobody sees it, and when it is given up nothing stays.
+//! All new layers are unpacked into one working directory. Only when they are complete and verified do they become part
+//! of the store, in one step; until then no other process sees them, and an abandoned assembly leaves nothing behind.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -17,12 +17,12 @@ use crate::tree;
 use crate::unpack::{Layer, unpack};
 use crate::work::Work;
 
-/// Images that are on the way into the store.
+/// Images on their way into the store.
 pub(crate) struct Assembly {
     store: Store,
     work: Work,
     budget: Budget,
-    /// layers that this assembly counts on, by chain ID
+    /// layers that this assembly needs, by chain ID
     leased: BTreeSet<String>,
     /// layers that this assembly unpacked, by chain ID
     unpacked: BTreeMap<String, PathBuf>,
@@ -61,7 +61,7 @@ impl Assembly {
         self.work.path().join(name)
     }
 
-    /// Claims the layers of an image, so that those that are there stay. Returns its chain IDs.
+    /// Claims the layers of an image, so that existing ones are not removed. Returns its chain IDs.
     pub(crate) fn claim(&mut self, diff_ids: &[Digest]) -> Result<Vec<Digest>, Error> {
         let chain = chain_ids(diff_ids);
         self.leased.extend(chain.iter().map(|id| id.hex().to_owned()));
@@ -83,7 +83,7 @@ impl Assembly {
         }
     }
 
-    /// Unpacks a layer on top of those below it, which must be there.
+    /// Unpacks a layer on top of the layers below, which must exist.
     pub(crate) fn unpack(&mut self, position: &Position<'_>, archive: impl Read) -> Result<(), Error> {
         let own = &position.chain[position.index];
         let below: Vec<PathBuf> = position.chain[..position.index].iter().rev().map(|id| self.layer_path(id)).collect();
@@ -103,7 +103,7 @@ impl Assembly {
         Ok(())
     }
 
-    /// Notes an image whose layers are all there.
+    /// Adds an image whose layers are complete.
     pub(crate) fn add(&mut self, parsed: &Parsed, tags: BTreeSet<String>, digests: BTreeSet<String>) {
         let layers = chain_ids(&parsed.diff_ids).iter().map(|id| id.hex().to_owned()).collect();
         let record = Record { tags, digests, layers, config: parsed.config.clone(), ..Record::default() };

@@ -1,4 +1,4 @@
-//! Compressed streams, recognised by their first bytes rather than by what somebody called them.
+//! Compressed streams, recognised by their first bytes and not by their media type.
 
 use std::io::{self, BufReader, Chain, Cursor, Read};
 
@@ -15,20 +15,20 @@ pub(crate) enum Decompressed<R: Read> {
     Zstd(Box<zstd::Decoder<'static, Rewound<R>>>),
 }
 
-/// How far back a Zstandard stream may refer, as a power of two: 32 MiB, half of what a layer may cost. That is what builders use
-/// at most; the levels 21 and 22 of `zstd --ultra` ask for more.
+/// The largest window of a Zstandard stream, as a power of two: 32 MiB, half of what a layer may cost. Builders use no
+/// more; the levels 21 and 22 of `zstd --ultra` need more.
 const ZSTD_WINDOW: u32 = 25;
 /// Long enough for every magic number below.
 const MAGIC_LENGTH: usize = 6;
 
-/// Looks at the first bytes and puts the right decoder in front.
+/// Detects the compression by the first bytes and adds the decoder.
 pub(crate) fn decompress<R: Read>(mut stream: R) -> io::Result<Decompressed<R>> {
     let mut magic = Vec::with_capacity(MAGIC_LENGTH);
     stream.by_ref().take(MAGIC_LENGTH as u64).read_to_end(&mut magic)?;
     let unsupported = |name| {
         Err(io::Error::new(
             io::ErrorKind::Unsupported,
-            format!("compressed with {name}, which is not supported; gzip and zstd are"),
+            format!("compressed with {name}, which is not supported; supported are gzip and zstd"),
         ))
     };
     let rewound = |magic: Vec<u8>| BufReader::with_capacity(128 * 1024, Cursor::new(magic).chain(stream));

@@ -13,6 +13,15 @@ use crate::error::Error;
 #[serde(try_from = "String", into = "String")]
 pub(crate) struct Digest(String);
 
+/// A text that is not a digest.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum BadDigest {
+    #[error("invalid digest {0:?}: must be sha256: and 64 digits 0-9a-f")]
+    Malformed(String),
+    #[error("unsupported digest {0:?}: must be sha256: and 64 digits 0-9a-f")]
+    Algorithm(String),
+}
+
 /// Counts and hashes what is read through it.
 pub(crate) struct HashingReader<R> {
     inner: R,
@@ -51,11 +60,11 @@ impl Digest {
         Self(hex)
     }
 
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, BadDigest> {
         match text.strip_prefix(Self::PREFIX) {
             Some(hex) if is_hex(hex) && hex.len() == 64 => Ok(Self(hex.to_owned())),
-            Some(_) => Err(format!("digest {text:?} must be sha256: and 64 digits 0-9a-f")),
-            None => Err(format!("digest {text:?} is not supported, only sha256: and 64 digits 0-9a-f")),
+            Some(_) => Err(BadDigest::Malformed(text.to_owned())),
+            None => Err(BadDigest::Algorithm(text.to_owned())),
         }
     }
 
@@ -84,9 +93,9 @@ impl fmt::Display for Digest {
 }
 
 impl TryFrom<String> for Digest {
-    type Error = String;
+    type Error = BadDigest;
 
-    fn try_from(text: String) -> Result<Self, String> {
+    fn try_from(text: String) -> Result<Self, BadDigest> {
         Self::parse(&text)
     }
 }

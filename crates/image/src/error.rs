@@ -21,7 +21,7 @@ pub enum Error {
         /// what the system said
         source: io::Error,
     },
-    /// A file of the store does not say what it should; nothing was overwritten.
+    /// A file of the store is invalid; nothing was overwritten.
     #[error("{}: {reason}; the store was not changed", path.display())]
     Damaged {
         /// the file
@@ -68,7 +68,7 @@ pub enum Error {
         found: String,
     },
     /// There is no image for this machine.
-    #[error("{what}: no image for {wanted}; there is {found}")]
+    #[error("{what}: no image for {wanted}; available: {found}")]
     NoPlatform {
         /// the archive or reference
         what: String,
@@ -82,27 +82,27 @@ pub enum Error {
     Reference {
         /// what was given
         reference: String,
-        /// why it is none
+        /// why it is invalid
         reason: String,
     },
-    /// Several images have IDs that begin like this.
-    #[error("image reference {reference:?}: {count} images have IDs that begin with it; give more digits")]
+    /// Several images have IDs with this prefix.
+    #[error("image reference {reference:?}: ambiguous: {count} images have IDs that begin with it; give more digits")]
     Ambiguous {
         /// what was given
         reference: String,
         /// how many images match
         count: usize,
     },
-    /// No such image in the store.
+    /// The image is not in the store.
     #[error("image {reference:?} is not in the store")]
     NotFound {
         /// what was asked for
         reference: String,
     },
-    /// A registry did not give what was asked.
+    /// A request to a registry failed.
     #[error("registry {registry}: {reference}: {problem}: {detail}")]
     Registry {
-        /// the host that was asked
+        /// the host
         registry: String,
         /// the full reference
         reference: String,
@@ -117,7 +117,7 @@ pub enum Error {
         /// the credentials file
         path: PathBuf,
         /// why they cannot be used
-        reason: String,
+        reason: CredentialsFault,
     },
     /// The binary has not installed a TLS provider.
     #[error("no TLS provider is installed: call rustls::crypto::ring::default_provider().install_default() first")]
@@ -128,7 +128,7 @@ pub enum Error {
         /// what was given
         key: String,
     },
-    /// A root or mount with this key exists and belongs to something else.
+    /// A root or mount with this key exists and was made from another image.
     #[error("key {key:?}: in use by image {image}")]
     KeyInUse {
         /// the key
@@ -136,7 +136,7 @@ pub enum Error {
         /// the image it was made from
         image: String,
     },
-    /// The kernel did not mount what was asked.
+    /// The kernel refused a mount.
     #[error("mount {what} at {}: {reason}", target.display())]
     Mount {
         /// what should have been mounted
@@ -152,9 +152,9 @@ pub enum Error {
         /// what was given
         spec: String,
         /// what is wrong with it
-        reason: String,
+        reason: UserFault,
     },
-    /// A background thread of the runtime ended without an answer.
+    /// A background thread of the runtime ended without a result.
     #[error("{step} was abandoned")]
     Abandoned {
         /// the step
@@ -175,15 +175,64 @@ pub enum RegistryProblem {
     /// no connection, or it broke
     #[error("unreachable")]
     Unreachable,
-    /// nothing arrived any more
+    /// no data arrived for too long
     #[error("no progress")]
     Stalled,
-    /// asked too often
+    /// too many requests
     #[error("too many requests")]
     TooManyRequests,
-    /// the registry answered, but not with what the protocol or the digest promises
+    /// the response contradicts the protocol or the digest
     #[error("bad answer")]
     BadAnswer,
+}
+
+/// Why credentials cannot be used. No variant carries a secret.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CredentialsFault {
+    /// the file does not parse; the parser names lines, never content
+    #[error("not a docker configuration: {0}")]
+    Syntax(String),
+    /// the credentials are with another program
+    #[error(
+        "{key}: credentials come from the helper docker-credential-{helper}, which is not supported; put them into \"auths\""
+    )]
+    Helper {
+        /// the entry
+        key: String,
+        /// the helper's name
+        helper: String,
+    },
+    /// an entry with an identity token
+    #[error("{key}: an identity token is not supported; log in with a name and a password or an access token")]
+    IdentityToken {
+        /// the entry
+        key: String,
+    },
+    /// an entry whose text is not a name and a password
+    #[error("{}\"auth\" must be base64 of NAME:PASSWORD", key.as_ref().map(|key| format!("{key}: ")).unwrap_or_default())]
+    Basic {
+        /// the entry, where the text is from a file
+        key: Option<String>,
+    },
+}
+
+/// Why a user or group cannot be resolved.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum UserFault {
+    /// a number that the kernel does not accept as a user
+    #[error("{0} is not a valid user ID (0 to 4294967294)")]
+    UserId(String),
+    /// a name that the image does not have
+    #[error("the image has no user {0:?} in /etc/passwd")]
+    UserName(String),
+    /// a number that the kernel does not accept as a group
+    #[error("{0} is not a valid group ID (0 to 4294967294)")]
+    GroupId(String),
+    /// a name that the image does not have
+    #[error("the image has no group {0:?} in /etc/group")]
+    GroupName(String),
 }
 
 /// Why an entry of an archive was refused.
@@ -207,8 +256,8 @@ pub enum Fault {
     /// something follows the end of the archive
     #[error("there is data after the end of the archive")]
     TrailingData,
-    /// a number in the header that cannot be one
-    #[error("{field} is not a number that is allowed here: {value:?}")]
+    /// an invalid number in the header
+    #[error("invalid {field}: {value:?}")]
     Number {
         /// the field
         field: &'static str,
@@ -221,7 +270,7 @@ pub enum Fault {
     /// sparse file map that contradicts itself
     #[error("sparse file: {0}")]
     Sparse(&'static str),
-    /// an entry type that nobody can make a file of
+    /// an unsupported entry type
     #[error("entry type {0:?} is not supported")]
     Type(char),
     /// a link or device with content
@@ -233,10 +282,10 @@ pub enum Fault {
         size: u64,
     },
     /// a name with `..` in it
-    #[error("the name leads out of the root")]
+    #[error("the name escapes the root")]
     Escapes,
-    /// a name that cannot be that of a file
-    #[error("the name is not one of a file")]
+    /// an invalid file name
+    #[error("invalid file name")]
     Name,
     /// a directory above the entry cannot be used
     #[error("{parent:?} is not a directory")]
@@ -244,7 +293,7 @@ pub enum Fault {
         /// the directory's name
         parent: String,
     },
-    /// a hard link to something that is not there, or outside
+    /// a hard link to a missing file, or to one outside
     #[error("hard link to {target:?}: {reason}")]
     HardLink {
         /// what it points to
@@ -252,10 +301,10 @@ pub enum Fault {
         /// why it is refused
         reason: &'static str,
     },
-    /// a whiteout that names nothing
+    /// a whiteout without a name
     #[error("whiteout of {0:?}")]
     Whiteout(String),
-    /// an extended attribute that steers overlayfs or the like
+    /// an extended attribute that controls overlayfs or the like
     #[error("extended attribute {0:?} is not allowed in an image")]
     Attribute(String),
     /// more than the limits allow

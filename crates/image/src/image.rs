@@ -1,4 +1,4 @@
-//! What is known about an image, and how its configuration is read.
+//! The description of an image, and the parser of its configuration.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,9 +21,9 @@ pub struct Image {
     pub digests: Vec<String>,
     /// bytes that the unpacked layers take on disk, shared ones counted too; 0 for a directory
     pub size: u64,
-    /// whether garbage collection has to leave it alone
+    /// whether garbage collection must not remove it
     pub pinned: bool,
-    /// what the image says about running it
+    /// the defaults for running it
     pub config: ImageConfig,
     /// where its files are
     pub source: Source,
@@ -38,7 +38,7 @@ pub enum Source {
     Directory(PathBuf),
 }
 
-/// What an image says about running it. Empty where it says nothing.
+/// The defaults of an image for running it. Empty where the image sets none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ImageConfig {
@@ -103,7 +103,7 @@ struct RawConfig {
     labels: Option<BTreeMap<String, String>>,
 }
 
-/// What a program finds in `PATH` when nobody says otherwise.
+/// The default of `PATH`.
 const DEFAULT_PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Reads an image's configuration.

@@ -31,16 +31,16 @@ pub(crate) struct Record {
     pub(crate) config: ImageConfig,
 }
 
-/// What a removal took away.
+/// The result of a removal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Removed {
-    /// tags and digests that mean nothing any more
+    /// tags and digests that no longer resolve
     pub names: Vec<String>,
     /// the image, if that was the last of its names or it was removed by ID
     pub id: Option<String>,
 }
 
-/// Written by this version. A store with another number is not touched.
+/// The format of this version. A store with another format is not modified.
 const FORMAT: u32 = 1;
 
 /// Replaces a file in one step that survives a crash at any point.
@@ -56,7 +56,7 @@ pub(crate) fn write_file(path: &Path, content: &[u8]) -> Result<(), Error> {
 // === impl Index ===
 
 impl Index {
-    /// Reads the list. A store without one is empty; one that cannot be read is an error, never overwritten.
+    /// Reads the list. A store without a list is empty; a list that cannot be read is an error and never overwritten.
     pub(crate) fn read(path: &Path) -> Result<Self, Error> {
         let content = match std::fs::read(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -82,7 +82,7 @@ impl Index {
         write_file(path, &content)
     }
 
-    /// The ID of the image that is meant.
+    /// The ID of the image that a reference resolves to.
     pub(crate) fn find(&self, reference: &str, wanted: &Wanted) -> Result<Option<&str>, Error> {
         match wanted {
             Wanted::Directory(_) => Ok(None),
@@ -106,7 +106,7 @@ impl Index {
         }
     }
 
-    /// A digest says exactly which image is meant; the tag beside it is then only a comment.
+    /// A digest identifies the image exactly; a tag beside it is ignored.
     fn find_name(&self, name: &Reference) -> Option<&str> {
         let mut images = self.images.iter();
         let found = match name.digest() {
@@ -122,7 +122,7 @@ impl Index {
         found.map(|(id, _)| id.as_str())
     }
 
-    /// Adds an image, or names to one that is there. Tags move here from whatever had them before.
+    /// Adds an image, or names to an existing one. A tag moves here from another image.
     pub(crate) fn add(&mut self, id: &str, new: Record) {
         for record in self.images.values_mut() {
             record.tags.retain(|tag| !new.tags.contains(tag));
@@ -138,7 +138,7 @@ impl Index {
         }
     }
 
-    /// Removes a name, and the image with its last name; or an image with all its names, if meant by ID.
+    /// Removes a name, and the image with its last name; or an image with all its names, if the reference is an ID.
     pub(crate) fn remove(&mut self, reference: &str, wanted: &Wanted) -> Result<Removed, Error> {
         let Some(id) = self.find(reference, wanted)?.map(str::to_owned) else { return Ok(Removed::default()) };
         let by_name = match wanted {
@@ -178,7 +178,7 @@ impl Record {
         }
     }
 
-    /// Takes a tag or digest away. With the last tag of a repository go the digests that came with it.
+    /// Removes a tag or digest. The last tag of a repository takes the digests of that repository with it.
     fn remove_name(&mut self, name: &Reference) -> Vec<String> {
         let repository = repository_of(name);
         if let Some(digest) = name.digest() {
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_name_takes_the_image_with_it() {
+    fn removing_the_last_name_removes_the_image() {
         let mut index = Index::default();
         let digest = format!("docker.io/library/x@sha256:{}", "1".repeat(64));
         index.add(&id('a'), record(&["docker.io/library/x:v1", "docker.io/library/x:v2"], &[&digest]));
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn removal_by_id_takes_all_names() {
+    fn removal_by_id_removes_all_names() {
         let mut index = Index::default();
         index.add(&id('a'), record(&["docker.io/library/x:v1", "docker.io/library/y:v2"], &[]));
         let removed = remove(&mut index, "aaaaaaaaaaaa");

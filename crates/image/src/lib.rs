@@ -1,10 +1,10 @@
-//! Images on the node: imported or pulled, unpacked with care, put under containers.
+//! Images on the node: imported or pulled, verified, unpacked, and mounted for containers.
 //!
-//! [`Store`] is a directory with everything in it; any number of processes may use it at once. What comes in are archives
-//! ([`Store::import`]) and registries ([`Store::pull`]), neither of which is trusted: sizes are bounded ([`Limits`]),
-//! digests are compared, names never lead out of where they belong, and what is refused leaves nothing. What goes out are
-//! images by name ([`Store::find`]), root file systems made of them ([`Store::make_root`]), read-only volumes
-//! ([`Store::mount_image`]), and who a user is inside of one ([`resolve_user`]).
+//! [`Store`] is a directory that any number of processes may use at once. Its inputs are archives ([`Store::import`])
+//! and registries ([`Store::pull`]). Neither is trusted: sizes are bounded ([`Limits`]), digests are verified, no name
+//! escapes its directory, and a refused image leaves nothing behind. Its outputs are images by name ([`Store::find`]),
+//! root file systems ([`Store::make_root`]), read-only volumes ([`Store::mount_image`]), and the user IDs of users in
+//! an image ([`resolve_user`]).
 //!
 //! | path below the store | what |
 //! | --- | --- |
@@ -14,14 +14,16 @@
 //! | `used/ID` | its modification time is when the image was last used |
 //! | `roots/KEY` | a root: a note, the changes, and the place where the overlay is mounted; its owner's directory is in the note |
 //! | `mounts/KEY.json` | where an image is mounted as a volume |
-//! | `tmp/PID-N` | a workplace, locked by its owner; one that nobody holds is removed by whoever comes next |
-//! | `lock` | held for moments by whoever changes anything |
+//! | `tmp/PID-N` | a working directory, locked by its owner; one without a lock is removed by the next process that
+//! opens the store |
+//! | `lock` | held briefly by every process that changes the store |
 //!
-//! Layers are kept by chain and not by their own digest, because what a layer unpacks to depends on those below: directories
-//! that it only goes through have the owner and mode they have there, and hard links may point there.
+//! Layers are kept by chain and not by their own digest, because the unpacked content depends on the layers below:
+//! implied directories get the owner and mode they have there, and hard links may point there.
 //!
-//! The way in: `import` or `pull` find the layers, `assemble` unpacks (`unpack`, over `tar` and `compress`) into a workplace
-//! (`work`), and `store` makes all of it visible in one step under the lock. Calls block, except for pulls.
+//! The flow: `import` or `pull` find the layers, `assemble` unpacks them (`unpack`, over `tar` and `compress`) into a
+//! working directory (`work`), and `store` makes all of it visible in one step under the lock. Calls block, except for
+//! pulls.
 
 mod assemble;
 mod compress;
@@ -44,7 +46,7 @@ mod unpack;
 mod user;
 mod work;
 
-pub use error::{Error, Fault, LimitExceeded, RegistryProblem};
+pub use error::{CredentialsFault, Error, Fault, LimitExceeded, RegistryProblem, UserFault};
 pub use image::{Image, ImageConfig, Source};
 pub use index::Removed;
 pub use limits::Limits;

@@ -1,4 +1,4 @@
-//! How much an image may unpack to, and the purse that all its layers pay from.
+//! Limits on unpacking, and the budget that all layers of an image share.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::{At, Error, LimitExceeded};
 
-/// Bounds on what one image or archive may become. What is beyond is refused and removed.
+/// Limits on one image or archive. An image beyond them is refused and removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
@@ -17,14 +17,14 @@ pub struct Limits {
     pub bytes: u64,
     /// Files, directories and links. 10 million: more than the inodes that ext4 gives a disk of 150 GB.
     pub entries: u64,
-    /// Bytes that must stay free on the store's disk. 1 GiB: enough for logs and the agent's ledger to go on.
+    /// Bytes that must stay free on the store's disk. 1 GiB: enough for logs and the agent's ledger.
     pub reserve: u64,
     /// Inodes that must stay free on the store's disk, if it counts them. 10 000: a pod takes tens of them for its directories,
     /// logs and ledger, and a node has some hundred pods.
     pub reserved_inodes: u64,
 }
 
-/// What is left of the limits for one image. Clones pay from the same purse.
+/// What is left of the limits for one image. Clones share one budget.
 #[derive(Clone)]
 pub(crate) struct Budget {
     limits: Limits,
@@ -33,17 +33,18 @@ pub(crate) struct Budget {
     entries: Arc<AtomicU64>,
 }
 
-/// A reader whose bytes are paid from a budget.
+/// A reader that charges its bytes to a budget.
 pub(crate) struct Metered<R> {
     inner: R,
     budget: Budget,
-    /// paid since the disk was looked at
+    /// charged since the last check of the disk
     unchecked: u64,
 }
 
-/// How much is written before the disk is looked at again: small beside the reserve, large beside a system call.
+/// How many bytes are written between checks of the disk: small compared with the reserve, large compared with a system
+/// call.
 const CHECK_EVERY: u64 = 16 * 1024 * 1024;
-/// The same for files, directories and links, which need not have a byte of their own.
+/// The same for files, directories and links, which may be empty.
 const CHECK_EVERY_ENTRIES: u64 = 1024;
 
 // === impl Limits ===
@@ -57,7 +58,7 @@ impl Default for Limits {
 // === impl Budget ===
 
 impl Budget {
-    /// A full purse for what is unpacked below `directory`.
+    /// A full budget for what is unpacked below `directory`.
     pub(crate) fn new(limits: &Limits, directory: &Path) -> Result<Self, Error> {
         let disk = File::open(directory).at("open", directory)?;
         let budget =
@@ -81,13 +82,13 @@ impl Budget {
         if before.is_multiple_of(CHECK_EVERY_ENTRIES) { self.check_disk() } else { Ok(()) }
     }
 
-    /// Looks whether the reserve is still free.
+    /// Checks that the reserve is still free.
     pub(crate) fn check_disk(&self) -> io::Result<()> {
         let disk = rustix::fs::fstatvfs(&*self.disk)?;
         if disk.f_bavail.saturating_mul(disk.f_frsize) < self.limits.reserve {
             return Err(LimitExceeded::Reserve(self.limits.reserve).into());
         }
-        // Where inodes are made as they are needed there is no number of them.
+        // File systems that allocate inodes on demand report none.
         if disk.f_files > 0 && disk.f_favail < self.limits.reserved_inodes {
             return Err(LimitExceeded::Inodes(self.limits.reserved_inodes).into());
         }
@@ -99,7 +100,7 @@ impl Budget {
 
 impl<R> Metered<R> {
     pub(crate) fn new(inner: R, budget: Budget) -> Self {
-        // The first read looks at the disk.
+        // The first read checks the disk.
         Self { inner, budget, unchecked: CHECK_EVERY }
     }
 }

@@ -1,4 +1,4 @@
-//! Manifests and indexes: which blobs make an image, and which image is for this machine.
+//! Manifests and indexes: the blobs of an image, and the image for this machine.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::platform::Platform;
 
 /// Registries refuse to store larger manifests. What is read of one takes up to ten times as much memory.
 pub(crate) const LARGEST_DOCUMENT: u64 = 4 * 1024 * 1024;
-/// An index may name another index. Nobody nests deeper than two.
+/// An index may name another index. No builder nests deeper than two.
 pub(crate) const DEEPEST_INDEX: usize = 4;
 
 /// A blob by its address.
@@ -52,7 +52,7 @@ struct Raw {
     layers: Option<Vec<Descriptor>>,
 }
 
-/// Reads a manifest or index. Which of them it is shows in what it has, not in what it is called.
+/// Parses a manifest or index. Its fields decide which of them it is, not its media type.
 pub(crate) fn parse(json: &[u8], what: &str) -> Result<Document, Error> {
     let wrong = |reason: String| Error::Image { what: what.to_owned(), reason };
     let raw: Raw = serde_json::from_slice(json).map_err(|error| wrong(format!("not a manifest: {error}")))?;
@@ -73,7 +73,7 @@ pub(crate) fn parse(json: &[u8], what: &str) -> Result<Document, Error> {
     }
 }
 
-/// Chooses the entry of an index for a platform: one that says so, else one that says nothing.
+/// Chooses the entry of an index for a platform: one with that platform, else one without a platform.
 pub(crate) fn choose<'a>(entries: &'a [Descriptor], platform: &Platform, what: &str) -> Result<&'a Descriptor, Error> {
     let named = entries.iter().filter(|entry| entry.platform.as_ref().is_some_and(|theirs| platform.runs(theirs)));
     let exact = |entry: &&Descriptor| entry.platform.as_ref().is_some_and(|theirs| theirs.variant == platform.variant);
@@ -87,13 +87,13 @@ pub(crate) fn choose<'a>(entries: &'a [Descriptor], platform: &Platform, what: &
     })
 }
 
-/// A manifest and the configuration it names must agree on the number of layers, and no container stands on more than the kernel
-/// takes: the room that documents have is enough for tens of thousands, each of which would be looked up in all below it.
+/// Checks that a manifest and its configuration have the same number of layers, and not more than the kernel can mount.
+/// Documents have room for tens of thousands of layers, each of which would be looked up in all layers below it.
 pub(crate) fn check_layers(layers: usize, diff_ids: usize, what: &str) -> Result<(), Error> {
     let reason = match layers {
         _ if layers != diff_ids => format!("the manifest has {layers} layers, the configuration {diff_ids}"),
         0..=MOST_LAYERS => return Ok(()),
-        _ => format!("{layers} layers, the kernel takes {MOST_LAYERS}"),
+        _ => format!("{layers} layers, the kernel allows {MOST_LAYERS}"),
     };
     Err(Error::Image { what: what.to_owned(), reason })
 }
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(choose(&entries, &amd64, "x").unwrap().digest.to_string(), digest('b'));
         let entries = index(&[&of("linux", "arm64"), &of("windows", "amd64")]);
         let error = choose(&entries, &amd64, "x.tar").unwrap_err().to_string();
-        assert_eq!(error, "x.tar: no image for linux/amd64; there is linux/arm64, windows/amd64");
+        assert_eq!(error, "x.tar: no image for linux/amd64; available: linux/arm64, windows/amd64");
         let entries = index(&[&of("linux", "arm64"), ""]);
         assert_eq!(choose(&entries, &amd64, "x").unwrap().digest.to_string(), digest('b'));
     }
@@ -137,13 +137,13 @@ mod tests {
     fn more_layers_than_the_kernel_takes_are_refused() {
         check_layers(500, 500, "m").unwrap();
         let error = check_layers(501, 501, "m").unwrap_err().to_string();
-        assert_eq!(error, "m: 501 layers, the kernel takes 500");
+        assert_eq!(error, "m: 501 layers, the kernel allows 500");
         let error = check_layers(2, 1, "m").unwrap_err().to_string();
         assert_eq!(error, "m: the manifest has 2 layers, the configuration 1");
     }
 
     #[test]
-    fn what_is_neither_manifest_nor_index_is_refused() {
+    fn documents_other_than_manifests_and_indexes_are_refused() {
         for (json, part) in [
             ("{}", "schemaVersion"),
             ("[]", "not a manifest"),

@@ -1,8 +1,8 @@
 //! Mounting overlays.
 //!
-//! Layers are handed to the kernel one by one, as open directories where it takes them (Linux 6.13), else by path (6.8), so that any
-//! number of them fits. Older kernels get one string of options, which must fit into a page: those before 6.5 would take layers one
-//! by one, and then know nothing of them.
+//! Layers are passed to the kernel one by one, as open directories where it supports that (Linux 6.13), else by path
+//! (6.8), so that any number of them fits. Older kernels get one string of options, which must fit into a page: those
+//! before 6.5 accept layers one by one but then ignore them.
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,17 +17,17 @@ use rustix::mount::{
 
 use crate::error::{At, Error};
 
-/// What to mount.
+/// An overlay to mount.
 pub(crate) struct Overlay<'a> {
     /// directories from the topmost down
     pub(crate) lowers: &'a [PathBuf],
-    /// how those are opened, if owners are not as they are on disk
+    /// how to open them, if the owners differ from those on disk
     pub(crate) owners: Option<Owners<'a>>,
     /// where changes go, and a place for the kernel to prepare them; without it the mount is read-only
     pub(crate) upper: Option<Upper>,
 }
 
-/// Opens a directory as a tree that shows its files with other owners than they have on disk.
+/// Opens a directory as a mount that maps the owners of its files.
 pub type Owners<'a> = &'a dyn Fn(&Path) -> std::io::Result<OwnedFd>;
 
 /// Two directories on one file system.
@@ -36,30 +36,30 @@ pub(crate) struct Upper {
     pub(crate) work: PathBuf,
 }
 
-/// How a directory is handed to the kernel.
+/// How a directory is passed to the kernel.
 #[derive(Clone, Copy)]
 enum Hand {
     Descriptor,
     Path,
 }
 
-/// The kernel's own bound on layers.
+/// The kernel's limit on layers.
 pub(crate) const MOST_LAYERS: usize = 500;
-/// Options of the old call must fit into a page with the zero at the end.
+/// Options of the old call must fit into a page with the terminating NUL.
 const LONGEST_OPTIONS: usize = 4095;
 
 /// Mounts an overlay.
 pub(crate) fn mount_overlay(overlay: &Overlay<'_>, target: &Path) -> Result<(), Error> {
     if overlay.lowers.len() > MOST_LAYERS {
-        let reason = format!("{} layers, the kernel takes {MOST_LAYERS}", overlay.lowers.len());
+        let reason = format!("{} layers, the kernel allows {MOST_LAYERS}", overlay.lowers.len());
         return Err(failed(target, reason));
     }
     for hand in [Hand::Descriptor, Hand::Path] {
         match configure(overlay, hand) {
             Ok(file_system) => return attach(&file_system, overlay, target),
-            // By its name a tree with other owners cannot be found.
+            // A mapped mount has no path.
             Err(Refusal::Unknown | Refusal::OldKernel) if overlay.owners.is_some() => {
-                return Err(failed(target, "this kernel takes no layers with other owners (Linux 6.15 does)".into()));
+                return Err(failed(target, "this kernel does not support ID-mapped layers (Linux 6.15 does)".into()));
             }
             Err(Refusal::Unknown) => {}
             Err(Refusal::OldKernel) => break,
@@ -69,15 +69,15 @@ pub(crate) fn mount_overlay(overlay: &Overlay<'_>, target: &Path) -> Result<(), 
     mount_by_options(overlay, target)
 }
 
-/// Mounts a file system in memory, which takes a tenth of the machine's at most. The kernel alone would let each take half of it;
-/// who needs more than a tenth for changes has an image and a disk.
+/// Mounts a tmpfs limited to a tenth of the machine's memory. The kernel's default is half. A container that writes
+/// more should use an image and a disk.
 pub(crate) fn mount_memory(target: &Path) -> Result<(), Error> {
     let options = CString::new("mode=755,size=10%").unwrap_or_default();
     let mounted = mount("keelet", target, "tmpfs", MountFlags::empty(), options.as_c_str());
     mounted.map_err(|error| Error::Mount { what: "tmpfs".into(), target: target.into(), reason: error.to_string() })
 }
 
-/// Takes away everything that is mounted at a place, also if somebody still uses it.
+/// Unmounts everything at a path, even if it is in use.
 pub(crate) fn unmount_all(target: &Path) -> Result<(), Error> {
     while is_mount_point(target)? {
         match unmount(target, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
@@ -88,7 +88,7 @@ pub(crate) fn unmount_all(target: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether something is mounted at a place. What does not exist is no mount point.
+/// Whether something is mounted at a path. A missing path is not a mount point.
 pub(crate) fn is_mount_point(target: &Path) -> Result<bool, Error> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     match rustix::fs::statx(CWD, target, flags, StatxFlags::TYPE) {
@@ -99,9 +99,9 @@ pub(crate) fn is_mount_point(target: &Path) -> Result<bool, Error> {
 }
 
 enum Refusal {
-    /// the kernel does not know this way of saying it
+    /// the kernel does not support this mount API
     Unknown,
-    /// the kernel's overlays know one string of options only
+    /// overlayfs of this kernel supports one string of options only
     OldKernel,
     Failed(String),
 }
@@ -113,7 +113,7 @@ fn configure(overlay: &Overlay<'_>, hand: Hand) -> Result<OwnedFd, Refusal> {
     };
     let told = |error: Errno| Refusal::Failed(explain(&file_system, error));
     fsconfig_set_string(&file_system, "source", "keelet").map_err(told)?;
-    // A tree that is in no place goes when it is closed, which must not be before the overlay stands on it.
+    // A detached mount vanishes when it is closed, so it must stay open until the overlay is mounted.
     let mut trees = Vec::new();
     for lower in overlay.lowers {
         let handed = match overlay.owners {
@@ -155,7 +155,7 @@ fn hand_over(file_system: &OwnedFd, key: &str, path: &Path, hand: Hand) -> Resul
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let directory = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
             match fsconfig_set_fd(file_system, key, &directory) {
-                // Kernels that take descriptors need not take those that only name a place.
+                // Kernels that accept descriptors may still refuse O_PATH descriptors.
                 Err(Errno::BADF) => {
                     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
                     let directory = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
@@ -180,7 +180,7 @@ fn attach(file_system: &OwnedFd, overlay: &Overlay<'_>, target: &Path) -> Result
         .map_err(|error| failed(target, error.to_string()))
 }
 
-/// The error with what the kernel wrote into the mount's own log.
+/// The error, with the messages of the kernel's mount log.
 fn explain(file_system: &OwnedFd, error: Errno) -> String {
     let mut message = error.to_string();
     let mut buffer = [0; 1024];
@@ -197,8 +197,8 @@ fn mount_by_options(overlay: &Overlay<'_>, target: &Path) -> Result<(), Error> {
     let mut add = |key: &str, paths: &[&Path]| {
         let names: Option<Vec<&str>> = paths.iter().map(|path| path.to_str()).collect();
         let names = names.filter(|names| !names.iter().any(|name| name.contains([':', ',', '\\'])));
-        let names =
-            names.ok_or_else(|| failed(target, "this kernel takes no paths with ':', ',' or '\\' in them".into()))?;
+        let names = names
+            .ok_or_else(|| failed(target, "this kernel does not support paths with ':', ',' or '\\' in them".into()))?;
         options.push_str(if options.is_empty() { "" } else { "," });
         options.push_str(&format!("{key}={}", names.join(":")));
         Ok::<_, Error>(())
@@ -211,7 +211,7 @@ fn mount_by_options(overlay: &Overlay<'_>, target: &Path) -> Result<(), Error> {
     }
     if options.len() > LONGEST_OPTIONS {
         let reason = format!(
-            "{} layers need {} bytes of options and this kernel takes {LONGEST_OPTIONS}; Linux 6.8 has no such bound",
+            "{} layers need {} bytes of options, but this kernel allows {LONGEST_OPTIONS}; Linux 6.8 has no such limit",
             lowers.len(),
             options.len()
         );
@@ -240,18 +240,18 @@ mod tests {
     type Way = fn(&Overlay<'_>, &Path) -> Result<(), Error>;
 
     fn by(hand: Hand, overlay: &Overlay<'_>, target: &Path) -> Result<(), Error> {
-        // An old kernel says so when it is given a descriptor.
+        // An old kernel returns this for a descriptor.
         let old = matches!(configure(overlay, Hand::Descriptor), Err(Refusal::OldKernel));
         match if old { Err(Refusal::OldKernel) } else { configure(overlay, hand) } {
             Ok(file_system) => attach(&file_system, overlay, target),
             Err(Refusal::Unknown | Refusal::OldKernel) => {
-                Err(failed(target, "the kernel does not know this way".into()))
+                Err(failed(target, "the kernel does not support this mount API".into()))
             }
             Err(Refusal::Failed(reason)) => Err(failed(target, reason)),
         }
     }
 
-    /// The kernel of the machine decides which way is taken; each of them has to work where it is known.
+    /// The kernel decides which API is used; each has to work where it is supported.
     #[test]
     fn every_way_to_mount_gives_the_same_overlay() {
         if !rustix::process::geteuid().is_root() {
@@ -308,11 +308,11 @@ mod tests {
         let lowers = [PathBuf::from("/a:b")];
         let error =
             mount_by_options(&Overlay { lowers: &lowers, owners: None, upper: None }, target).unwrap_err().to_string();
-        assert!(error.contains("no paths with ':'"), "{error}");
+        assert!(error.contains("does not support paths with ':'"), "{error}");
     }
 
     #[test]
-    fn what_the_kernel_refuses_is_explained() {
+    fn a_refusal_of_the_kernel_is_explained() {
         if !rustix::process::geteuid().is_root() {
             return keelet_report::skipped("mounting needs root");
         }

@@ -1,4 +1,4 @@
-//! Which of the images behind one name is for this machine.
+//! The choice of the image for this machine.
 
 use std::fmt;
 
@@ -33,13 +33,13 @@ impl Platform {
         Self { os: "linux".to_owned(), architecture: architecture.to_owned(), variant: String::new() }
     }
 
-    /// Whether an image for `other` runs here. An image that does not say what it is for is taken at its word.
+    /// Whether an image for `other` runs here. An image without a platform is assumed to run.
     pub(crate) fn runs(&self, other: &Self) -> bool {
         let same = |mine: &str, theirs: &str| theirs.is_empty() || mine == theirs;
         same(&self.os, &other.os) && same(&self.architecture, &other.architecture) && self.runs_variant(&other.variant)
     }
 
-    /// Variants above the base need a processor that nobody asked about, so only the base ones are taken.
+    /// Only base variants are accepted, because higher ones need processor features that are not checked.
     fn runs_variant(&self, variant: &str) -> bool {
         match self.architecture.as_str() {
             _ if variant.is_empty() || variant == self.variant => true,

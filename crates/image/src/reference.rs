@@ -1,4 +1,4 @@
-//! What people write to mean an image.
+//! Image references.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -7,14 +7,14 @@ use oci_client::Reference;
 use crate::digest::{Digest, is_hex};
 use crate::error::Error;
 
-/// A reference, read.
+/// A parsed reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
     /// `rootfs:/path`
     Directory(PathBuf),
     /// an ID or the first digits of one
     Id(String),
-    /// a name with a tag, a digest or both; if it also looks like the first digits of an ID, those
+    /// a name with a tag, a digest or both; and the digits, if it could also be the prefix of an ID
     Name(Reference, Option<String>),
 }
 
@@ -22,7 +22,7 @@ pub(crate) enum Wanted {
 const FEWEST_DIGITS: usize = 12;
 const DIGITS: usize = 64;
 
-/// Reads a reference as other tools do: `busybox` means `docker.io/library/busybox:latest`.
+/// Parses a reference as other tools do: `busybox` means `docker.io/library/busybox:latest`.
 pub(crate) fn parse(reference: &str) -> Result<Wanted, Error> {
     if let Some(path) = reference.strip_prefix("rootfs:").filter(|path| path.starts_with('/')) {
         return directory(reference, path).map(Wanted::Directory);
@@ -41,17 +41,17 @@ pub(crate) fn parse(reference: &str) -> Result<Wanted, Error> {
     Ok(Wanted::Name(name, is_id(reference).then(|| reference.to_owned())))
 }
 
-/// Reads a reference that must be a name.
+/// Parses a reference that must be a name.
 pub(crate) fn parse_name(reference: &str) -> Result<Reference, Error> {
     let name = Reference::try_from(reference).map_err(|error| wrong(reference, &error.to_string()))?;
     if let Some(digest) = name.digest() {
-        Digest::parse(digest).map_err(|reason| wrong(reference, &reason))?;
+        Digest::parse(digest).map_err(|error| wrong(reference, &error.to_string()))?;
     }
     Ok(name)
 }
 
-/// The full name that is meant, with a digest or else with a tag: `busybox` is `docker.io/library/busybox:latest`. None if it
-/// is no name.
+/// The full name, with a digest or else with a tag: `busybox` is `docker.io/library/busybox:latest`. None if it is not
+/// a name.
 pub fn full_name(reference: &str) -> Option<String> {
     let Ok(Wanted::Name(name, _)) = parse(reference) else { return None };
     match name.digest() {
@@ -85,12 +85,12 @@ fn directory(reference: &str, path: &str) -> Result<PathBuf, Error> {
             Component::RootDir | Component::CurDir => {}
             Component::Normal(part) => clean.push(part),
             Component::ParentDir | Component::Prefix(_) => {
-                return Err(wrong(reference, "the path must not have '..' in it"));
+                return Err(wrong(reference, "the path must not contain '..'"));
             }
         }
     }
     if path.contains('\0') {
-        return Err(wrong(reference, "the path must not have a zero in it"));
+        return Err(wrong(reference, "the path must not contain a NUL byte"));
     }
     Ok(clean)
 }
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_reference_is_named_in_the_error() {
+    fn an_invalid_reference_is_named_in_the_error() {
         for wrong in ["", "UPPER", "a b", "name:tag:tag", "name@sha256:12", "name@sha512:00", "../etc"] {
             let error = parse(wrong).unwrap_err().to_string();
             assert!(error.contains(&format!("{wrong:?}")), "{error}");

@@ -1,8 +1,8 @@
 //! Root file systems for containers, and images as read-only volumes.
 //!
-//! A root is a directory below `roots` with a note, a directory for changes and the place where the overlay of both is
-//! mounted. The note is written first: from then on the layers stay, and a root that was not finished or lost its
-//! mount (a restart of the machine) is completed by asking for it again.
+//! A root is a directory below `roots` with a record, a directory for changes and the mount point of the overlay of
+//! both. The record is written first: from then on the layers stay, and an unfinished root, or one without its mount
+//! (after a reboot), is completed by the next request for it.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -19,7 +19,7 @@ use crate::store::{Guard, Store, make_directory};
 use crate::tree::{self, Usage};
 use crate::work::Work;
 
-/// What a root or mount stands on.
+/// The record of a root or mount.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Note {
     /// the image's ID
@@ -37,7 +37,7 @@ struct Note {
     owner: Option<Owner>,
 }
 
-/// Whose a root or mount is.
+/// The owner of a root or mount.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Owner {
     /// goes when its owner does
@@ -55,19 +55,19 @@ const NOTE: &str = "root.json";
 // === impl Store ===
 
 impl Store {
-    /// Makes a root from an image, or finds the one with this key, and returns where it is mounted. Files belong to whom
-    /// the image says.
+    /// Makes a root from an image, or finds the one with this key, and returns its mount point. Files have the owners
+    /// that the image has.
     pub fn make_root(&self, key: &str, image: &Image) -> Result<PathBuf, Error> {
         self.make_root_for(key, image, None)
     }
 
-    /// The same with other owners. Changes are kept with those.
+    /// The same with mapped owners. Changes are kept with those.
     pub fn make_root_for(&self, key: &str, image: &Image, owners: Option<Owners<'_>>) -> Result<PathBuf, Error> {
         let directory = self.root_directory(key)?;
         let _guard = self.lock()?;
         let lowers = self.lower_directories(image)?;
-        // A directory for changes that lies within a lower one: Linux 6.18 mounts it, but calls what happens then undefined and
-        // answers ELOOP to whoever walks into it. On another file system the two cannot meet.
+        // A directory for changes within a lower directory: Linux 6.18 mounts it, but the behaviour is undefined, and
+        // walking into it returns ELOOP. On another file system the two cannot overlap.
         let in_memory = lowers.iter().any(|lower| self.inner.root.starts_with(lower));
         let note =
             Note { image: image.id.clone(), layers: layers_of(image), target: None, in_memory, owner: self.owner() };
@@ -77,7 +77,7 @@ impl Store {
             }
             Some(_) => {}
             None => {
-                // Somebody was killed before the note was written: nothing here is worth keeping.
+                // A process was killed before it wrote the record: nothing here is worth keeping.
                 self.take_away(&directory)?;
                 make_directory(&directory, 0o711)?;
                 write_note(&directory.join(NOTE), &note)?;
@@ -95,7 +95,7 @@ impl Store {
         Ok(target)
     }
 
-    /// Unmounts and removes a root with all changes. One that is not there is fine.
+    /// Unmounts and removes a root with all changes. Succeeds if it does not exist.
     pub fn remove_root(&self, key: &str) -> Result<(), Error> {
         let directory = self.root_directory(key)?;
         let guard = self.lock()?;
@@ -118,13 +118,13 @@ impl Store {
         Ok(self.all_roots()?.into_iter().filter_map(|(key, note)| is_own(note).then_some(key)).collect())
     }
 
-    /// IDs of the images that roots and mounts of other owners stand on.
+    /// IDs of the images that roots and mounts of other owners use.
     pub fn images_of_others(&self) -> Result<BTreeSet<String>, Error> {
         let others = self.notes()?.into_iter().filter(|note| !self.owns(note));
         Ok(others.map(|note| note.image).collect())
     }
 
-    /// What the changes in a root take on disk, or in memory.
+    /// The disk or memory usage of the changes in a root.
     pub fn root_usage(&self, key: &str) -> Result<Usage, Error> {
         let directory = self.root_directory(key)?;
         let note = read_note(&directory.join(NOTE))?;
@@ -133,12 +133,12 @@ impl Store {
         tree::usage(&changes).at("count", changes)
     }
 
-    /// Mounts an image read-only at a directory that exists. The key is for [`Store::unmount_image`].
+    /// Mounts an image read-only at an existing directory. The key is for [`Store::unmount_image`].
     pub fn mount_image(&self, key: &str, image: &Image, target: &Path) -> Result<(), Error> {
         self.mount_image_for(key, image, target, None)
     }
 
-    /// The same with other owners.
+    /// The same with mapped owners.
     pub fn mount_image_for(
         &self,
         key: &str,
@@ -167,13 +167,13 @@ impl Store {
             return Ok(());
         }
         let mut lowers = self.lower_directories(image)?;
-        // Without a directory for changes overlayfs wants at least two others, and not one of them twice.
+        // Without a directory for changes overlayfs needs at least two distinct lower directories.
         let fill = [self.path("empty/a"), self.path("empty/b")];
         lowers.extend(fill.into_iter().take(2usize.saturating_sub(lowers.len())));
         mount_overlay(&Overlay { lowers: &lowers, owners, upper: None }, target)
     }
 
-    /// Takes a mounted image away. One that is not there is fine.
+    /// Unmounts an image. Succeeds if it does not exist.
     pub fn unmount_image(&self, key: &str) -> Result<(), Error> {
         let path = self.mount_note(key)?;
         let guard = self.lock()?;
@@ -188,7 +188,7 @@ impl Store {
         Ok(())
     }
 
-    /// The keys of all images that this owner has mounted or was about to.
+    /// The keys of all images that this owner has mounted or was about to mount.
     pub fn image_mounts(&self) -> Result<Vec<String>, Error> {
         let mut keys = Vec::new();
         for name in names_in(&self.path("mounts"))? {
@@ -208,8 +208,8 @@ impl Store {
         Ok(self.path("mounts").join(format!("{}.json", checked(key)?)))
     }
 
-    /// Prepares the place for changes. The overlay shows its owner and mode as those of the root directory, so they are those of
-    /// the topmost layer.
+    /// Prepares the directory for changes. The overlay shows its owner and mode as those of the root directory, so they
+    /// are copied from the topmost layer.
     fn make_upper(
         &self,
         directory: &Path,
@@ -243,7 +243,7 @@ impl Store {
         Ok(upper)
     }
 
-    /// Unmounts whatever is in a root's directory and moves it out of sight.
+    /// Unmounts everything in a root's directory and moves the directory to a working directory.
     fn take_away(&self, directory: &Path) -> Result<Option<Work>, Error> {
         if !directory.exists() {
             return Ok(None);
@@ -255,12 +255,14 @@ impl Store {
         Ok(Some(work))
     }
 
-    /// Takes away what belongs to directories that are gone, and what has no note: nobody makes a root while the guard is held.
+    /// Removes what belongs to deleted owner directories, and what has no record: no root is being made while the guard
+    /// is held.
     pub(crate) fn take_away_abandoned(&self, _guard: &Guard) -> Result<Vec<Work>, Error> {
         let (boot, mounts) = (this_boot(), this_mount_namespace());
         let is_abandoned = |note: &Note| {
             note.owner.as_ref().is_some_and(|owner| {
-                // Who sees other mounts cannot tell that a directory is gone. After a restart of the machine nobody uses anything.
+                // A process in another mount namespace cannot tell whether a directory is deleted. After a reboot no
+                // process uses anything.
                 let can_tell = owner.boot != boot || owner.mounts == mounts;
                 can_tell
                     && !owner.directory.exists()
@@ -315,7 +317,7 @@ impl Store {
         Ok(self.notes()?.into_iter().flat_map(|note| note.layers).collect())
     }
 
-    /// IDs of the images that roots and mounts stand on, whoever owns them.
+    /// IDs of the images that roots and mounts use, of all owners.
     pub fn images_in_use(&self) -> Result<BTreeSet<String>, Error> {
         Ok(self.notes()?.into_iter().map(|note| note.image).collect())
     }

@@ -1,7 +1,7 @@
-//! The store itself: what lies where, who may change it when, and what goes when nobody needs it any more.
+//! The store: its layout, its lock, and the removal of what is no longer used.
 //!
-//! Changes of the list of images, the appearance of layers and their removal happen under one file lock, which is
-//! held for moments only. Whatever takes long (downloading, unpacking, deleting) happens in a workplace outside of it.
+//! The list of images changes, layers appear and layers are removed under one file lock, which is held briefly. Long
+//! work (downloading, unpacking, deleting) happens in a working directory without the lock.
 
 use std::collections::BTreeSet;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -32,17 +32,18 @@ pub struct Options {
     pub platform: Platform,
     /// whether an image survives a power cut right after it was stored, for the price of a wait for the disk
     pub durable: bool,
-    /// whose roots and mounts these are, where several share a store: a directory that goes when its owner does. What belongs to a
-    /// directory that is gone belongs to nobody and is removed by whoever opens the store next
+    /// the owner of these roots and mounts, where several share a store: a directory that is deleted with its owner.
+    /// What belongs to a deleted directory is removed when the store is opened next
     pub owner: Option<PathBuf>,
-    /// whether containers run whose owner is that directory, although it is gone: it may be on a file system that is not mounted
+    /// whether containers of that owner run although its directory is missing: it may be on a file system that is not
+    /// mounted
     pub in_use: InUse,
 }
 
-/// Says of the directory of an owner whether containers of it run.
+/// Tells whether containers of an owner's directory run.
 pub type InUse = fn(&Path) -> bool;
 
-/// Images and roots below one directory. Clones mean the same store; other processes may use it at the same time.
+/// Images and roots below one directory. Clones share the store; other processes may use it at the same time.
 #[derive(Clone)]
 pub struct Store {
     pub(crate) inner: Arc<Inner>,
@@ -53,12 +54,12 @@ pub(crate) struct Inner {
     pub(crate) options: Options,
 }
 
-/// The right to change the store. Dropping it gives the right back.
+/// The lock of the store. Dropping it releases the lock.
 pub(crate) struct Guard {
     _held: OwnedFd,
 }
 
-/// A layer that is unpacked and waits to become part of the store.
+/// An unpacked layer that is not part of the store yet.
 pub(crate) struct Unpacked {
     /// its chain ID without the algorithm
     pub(crate) chain: String,
@@ -66,17 +67,17 @@ pub(crate) struct Unpacked {
     pub(crate) path: PathBuf,
 }
 
-/// What is remembered about a layer beside its files.
+/// The record of a layer beside its files.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct LayerNote {
     pub(crate) bytes: u64,
     pub(crate) inodes: u64,
 }
 
-/// What a collection took away.
+/// The result of a garbage collection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Collected {
-    /// IDs of the images that went, the least recently used first
+    /// IDs of the removed images, the least recently used first
     pub images: Vec<String>,
     /// what their layers took on disk
     pub bytes: u64,
@@ -94,12 +95,12 @@ impl Default for Options {
 // === impl Store ===
 
 impl Store {
-    /// Opens the store in a directory, which is made if it is not there, and removes what killed processes left.
+    /// Opens the store in a directory, which is created if it does not exist, and removes what killed processes left.
     pub fn open(root: &Path) -> Result<Self, Error> {
         Self::open_with(root, Options::default())
     }
 
-    /// Opens a store that behaves differently.
+    /// Opens a store with options.
     pub fn open_with(root: &Path, options: Options) -> Result<Self, Error> {
         make_directory(root, 0o711)?;
         let root = root.canonicalize().at("resolve", root)?;
@@ -120,7 +121,7 @@ impl Store {
         Ok(index.images.keys().filter_map(|id| index.image(id)).collect())
     }
 
-    /// The image that a reference means: a name, a name with a digest, an ID, the first digits of one, or `rootfs:/path`.
+    /// The image of a reference: a name, a name with a digest, an ID, a prefix of one, or `rootfs:/path`.
     pub fn find(&self, reference: &str) -> Result<Option<Image>, Error> {
         let wanted = reference::parse(reference)?;
         if let Wanted::Directory(path) = wanted {
@@ -130,8 +131,8 @@ impl Store {
         Ok(index.find(reference, &wanted)?.and_then(|id| index.image(id)))
     }
 
-    /// Removes a name; with the last name, or when given an ID, the image. What is not there is fine. Layers that a root still
-    /// stands on stay until the root goes.
+    /// Removes a name; with the last name, or when given an ID, the image. Succeeds if it does not exist. Layers that a
+    /// root uses stay until the root is removed.
     pub fn remove(&self, reference: &str) -> Result<Removed, Error> {
         let wanted = reference::parse(reference)?;
         let guard = self.lock()?;
@@ -142,13 +143,13 @@ impl Store {
         }
         index.write(&self.index_path())?;
         let trash = self.sweep(&guard, &index)?;
-        // Deleting takes long; others may go on meanwhile.
+        // Deleting takes long and happens without the lock.
         drop(guard);
         drop(trash);
         Ok(removed)
     }
 
-    /// Protects an image from collection, or no longer.
+    /// Pins an image, which protects it from garbage collection, or unpins it.
     pub fn set_pinned(&self, reference: &str, pinned: bool) -> Result<(), Error> {
         let wanted = reference::parse(reference)?;
         let _guard = self.lock()?;
@@ -161,7 +162,7 @@ impl Store {
         index.write(&self.index_path())
     }
 
-    /// What all layers take on disk.
+    /// The disk usage of all layers.
     pub fn usage(&self) -> Result<Usage, Error> {
         let layers = self.path("layers");
         let mut total = Usage::default();
@@ -174,8 +175,8 @@ impl Store {
         Ok(total)
     }
 
-    /// Removes images until their layers have given back as many bytes as asked for, the least recently used first. Images in
-    /// `keep`, pinned ones and those that a root or mount stands on stay.
+    /// Removes images until the requested number of bytes is freed, the least recently used first. Images in `keep`,
+    /// pinned ones and those that a root or mount uses stay.
     pub fn collect(&self, keep: &BTreeSet<String>, bytes_to_free: u64) -> Result<Collected, Error> {
         let guard = self.lock()?;
         let mut index = self.index()?;
@@ -248,10 +249,10 @@ impl Store {
         Ok(())
     }
 
-    /// Waits for the right to change the store. Locks of other threads count like those of other processes.
+    /// Takes the lock of the store. Other threads are excluded like other processes.
     pub(crate) fn lock(&self) -> Result<Guard, Error> {
         let path = self.path("lock");
-        // Without it the whole store may have been removed while it is in use: it begins anew.
+        // Without the lock file the whole store may have been removed while in use: it starts again empty.
         if !path.exists() {
             self.make_places()?;
         }
@@ -270,7 +271,7 @@ impl Store {
         Work::new(&self.path("tmp"))
     }
 
-    /// Makes layers and an image part of the store, both or neither.
+    /// Adds layers and an image to the store, both or neither.
     pub(crate) fn publish(&self, layers: Vec<Unpacked>, images: Vec<(String, Record)>) -> Result<Vec<Image>, Error> {
         if self.inner.options.durable && !layers.is_empty() {
             let root = File::open(&self.inner.root).at("open", &self.inner.root)?;
@@ -281,7 +282,7 @@ impl Store {
         for layer in layers {
             let target = self.path("layers").join(&layer.chain);
             match std::fs::rename(&layer.path, &target) {
-                // Somebody else unpacked the same layer meanwhile; theirs is as good.
+                // Another process unpacked the same layer meanwhile; that copy is equivalent.
                 Err(_) if target.is_dir() => {}
                 renamed => renamed.at("move into place", &target)?,
             }
@@ -302,7 +303,7 @@ impl Store {
         Ok(ids.iter().filter_map(|id| index.image(id)).collect())
     }
 
-    /// Adds names to an image, if it is there.
+    /// Adds names to an image, if it exists.
     pub(crate) fn add_names(
         &self,
         id: &str,
@@ -320,9 +321,9 @@ impl Store {
         Ok(index.image(id))
     }
 
-    /// Notes that an image was used now. The time is the system's; nobody here reads a clock.
+    /// Records that an image was used now, with the time of the file system; this crate reads no clock.
     pub(crate) fn touch(&self, id: &str) {
-        // A directory of the host is not ours to collect.
+        // A directory of the host is never collected.
         if !id.starts_with("sha256:") {
             return;
         }
@@ -332,11 +333,11 @@ impl Store {
             Ok(rustix::fs::futimens(&file, &Timestamps { last_access: now, last_modification: now })?)
         });
         if let Err(error) = touched {
-            tracing::warn!(path = %path.display(), %error, "the time of last use was not noted");
+            tracing::warn!(path = %path.display(), %error, "cannot record when an image was last used");
         }
     }
 
-    /// The same of an image that may be a directory of the host: that is never cleared away, so nobody asks for its last use.
+    /// The same for an image that may be a directory of the host, which is never collected and needs no record.
     pub(crate) fn touch_image(&self, image: &Image) {
         if let Source::Layers(_) = image.source {
             self.touch(&image.id);
@@ -351,7 +352,7 @@ impl Store {
         std::fs::metadata(self.used_path(id)).and_then(|metadata| metadata.modified()).ok()
     }
 
-    /// Moves everything that nobody needs into a workplace, which deletes it when dropped.
+    /// Moves everything unused into a working directory, which deletes it when dropped.
     pub(crate) fn sweep(&self, _guard: &Guard, index: &Index) -> Result<Trash, Error> {
         let survey = survey(&self.path("tmp"))?;
         let mut trash = Trash::default();
@@ -360,8 +361,8 @@ impl Store {
         match self.layers_in_use() {
             Ok(layers) => used.extend(layers),
             Err(error) => {
-                // Whoever does not know what is in use removes nothing.
-                tracing::warn!(%error, "layers that nobody needs are not removed");
+                // Without knowledge of what is in use nothing is removed.
+                tracing::warn!(%error, "cannot determine which layers are in use; none is removed");
                 return Ok(trash);
             }
         }
@@ -395,7 +396,7 @@ impl Store {
         Ok(trash)
     }
 
-    /// The layers of an image from the topmost down, as far as one of them does not hide all that is below.
+    /// The layers of an image from the topmost down, without those that a layer hides completely.
     pub(crate) fn lower_directories(&self, image: &Image) -> Result<Vec<PathBuf>, Error> {
         let layers = match &image.source {
             Source::Directory(path) => return Ok(vec![path.canonicalize().at("resolve", path)?]),

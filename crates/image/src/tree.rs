@@ -1,8 +1,9 @@
-//! Whole directory trees: counting them and removing them, without ever leaving them.
+//! Directory trees: measuring and removing them, without ever leaving them.
 //!
-//! Both walk by directory descriptors, follow no links and stay on one mount: what is mounted into a tree (a volume of a
-//! container) is neither counted nor removed. Neither memory nor descriptors grow with the size of a tree or its depth, which
-//! its owner chose: counting keeps few levels open and finds the way back by `..`, and removing moves directories to the top.
+//! Both walk by directory descriptors, follow no links and stay on one mount: what is mounted into a tree (a volume of
+//! a container) is neither counted nor removed. Neither memory nor descriptors grow with the size or depth of a tree,
+//! because a container controls both: measuring keeps few levels open and returns by `..`, and removing moves
+//! directories to the top.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -12,7 +13,7 @@ use std::path::Path;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
-/// What a tree takes on its disk.
+/// The disk usage of a tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// bytes of disk blocks
@@ -25,8 +26,8 @@ pub struct Usage {
 pub(crate) const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// How often a directory is read before what is still in it counts as put there meanwhile. Those disks that hide names need two
-/// rounds.
+/// How often a directory is read before the remaining entries count as concurrently created. File systems that hide
+/// names during removal need two rounds.
 const MOST_ROUNDS: u32 = 8;
 /// So many levels at the top of a tree, and as many at the place that is being counted, stay open.
 const OPEN_LEVELS: usize = 16;
@@ -50,7 +51,7 @@ struct Shares {
     inodes: u128,
 }
 
-/// Opens a directory that is no link.
+/// Opens a directory that is not a link.
 pub(crate) fn open_directory(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(CWD, path, DIRECTORY, Mode::empty())?)
 }
@@ -77,7 +78,7 @@ pub(crate) fn walk(
     let mut levels = vec![Level::new(root, &stat)?];
     while let Some(level) = levels.last_mut() {
         let Some(directory) = &mut level.directory else {
-            // It was moved elsewhere while it was closed; what else is in it is not of this tree.
+            // It was moved elsewhere while it was closed; its other content is not part of this tree.
             levels.pop();
             continue;
         };
@@ -128,7 +129,7 @@ fn climb(below: Option<&Level>, above: Option<&mut Level>) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes a file or tree; one that is not there is fine. A mount within it is an error, and is left alone.
+/// Removes a file or tree; succeeds if it does not exist. A mount within it is an error, and is not touched.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -141,8 +142,8 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
     Ok(remove_at(&parent, &name)?)
 }
 
-/// Removes what has this name in a directory, all of it if it is a directory itself. Depth costs nothing: what is not empty is
-/// moved to the top and emptied there in its turn.
+/// Removes an entry of a directory, recursively. Depth costs nothing: a directory that is not empty is moved to the top
+/// and emptied there.
 pub(crate) fn remove_at(parent: impl AsFd, name: &CStr) -> Result<(), Errno> {
     if unlink(parent.as_fd(), name)? {
         return Ok(());
@@ -191,8 +192,8 @@ fn empty_into(top: BorrowedFd<'_>, name: &CStr, moved: &mut Numbers) -> Result<(
     Ok(())
 }
 
-/// Removes what is no directory, or an empty one. False if there is something in it. A mount point is an error, told by the kernel
-/// before it looks into it.
+/// Removes a file or an empty directory. False for a directory that is not empty. A mount point is an error that the
+/// kernel reports first.
 fn remove_empty(parent: BorrowedFd<'_>, name: &CStr) -> Result<bool, Errno> {
     if unlink(parent, name)? {
         return Ok(true);
@@ -207,7 +208,7 @@ fn remove_empty(parent: BorrowedFd<'_>, name: &CStr) -> Result<bool, Errno> {
 /// Names for what is moved.
 struct Numbers(u64);
 
-/// Removes what is no directory. False if it is one.
+/// Removes a file. False for a directory.
 fn unlink(parent: impl AsFd, name: &CStr) -> Result<bool, Errno> {
     match rustix::fs::unlinkat(parent, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => Ok(true),

@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-use crate::error::{At, Error};
+use crate::error::{At, Error, UserFault};
 use crate::tree::open_directory;
 
 /// A user of an image.
@@ -41,13 +41,13 @@ struct Group {
 
 /// Larger files are not lists of users.
 const LARGEST_FILE: u64 = 8 * 1024 * 1024;
-/// Links in the image may make the kernel ask to try again; endless renaming by somebody else must not keep us here.
+/// The kernel may return EAGAIN while other processes rename files; the limit stops a hostile loop of renames.
 const TRIES: usize = 128;
 
-/// Finds out who is meant by ``, `1000`, `name`, `1000:1000` or `name:group`. Numbers need not be known to the image, names must
-/// be. A group that is given stands alone; otherwise the user's further groups are those that list the name.
+/// Resolves ``, `1000`, `name`, `1000:1000` or `name:group`. Numeric IDs need not be known to the image, names must
+/// be. An explicit group is the only one; otherwise the supplementary groups are those that list the name.
 pub fn resolve_user(rootfs: &Path, spec: &str) -> Result<User, Error> {
-    let wrong = |reason: String| Error::User { spec: spec.to_owned(), reason };
+    let wrong = |reason| Error::User { spec: spec.to_owned(), reason };
     let (user, group) = match spec.split_once(':') {
         Some((user, group)) => (user, Some(group).filter(|group| !group.is_empty())),
         None => (spec, None),
@@ -66,9 +66,9 @@ pub fn resolve_user(rootfs: &Path, spec: &str) -> Result<User, Error> {
         },
         (None, Some(uid)) => User { uid, gid: 0, groups: Vec::new(), home: "/".to_owned(), name: None },
         (None, None) if looks_numeric(user) => {
-            return Err(wrong(format!("{user} is not a user ID, those are 0 to 4294967294")));
+            return Err(wrong(UserFault::UserId(user.to_owned())));
         }
-        (None, None) => return Err(wrong(format!("the image has no user {user:?} in /etc/passwd"))),
+        (None, None) => return Err(wrong(UserFault::UserName(user.to_owned()))),
     };
     match group {
         Some(group) => found.gid = resolve_group(&groups, group).map_err(wrong)?,
@@ -87,15 +87,15 @@ pub fn groups_of(rootfs: &Path, uid: u32) -> Result<Vec<u32>, Error> {
     Ok(groups_listing(&parse_groups(&read_in_root(rootfs, "etc/group")?), name))
 }
 
-fn resolve_group(groups: &[Group], wanted: &str) -> Result<u32, String> {
+fn resolve_group(groups: &[Group], wanted: &str) -> Result<u32, UserFault> {
     if let Some(gid) = parse_id(wanted) {
         return Ok(gid);
     }
     if looks_numeric(wanted) {
-        return Err(format!("{wanted} is not a group ID, those are 0 to 4294967294"));
+        return Err(UserFault::GroupId(wanted.to_owned()));
     }
     let found = groups.iter().find(|group| group.name == wanted);
-    found.map(|group| group.gid).ok_or_else(|| format!("the image has no group {wanted:?} in /etc/group"))
+    found.map(|group| group.gid).ok_or_else(|| UserFault::GroupName(wanted.to_owned()))
 }
 
 fn groups_listing(groups: &[Group], name: Option<&str>) -> Vec<u32> {
@@ -225,10 +225,10 @@ mod tests {
         for (spec, part) in [
             ("nobody", "no user \"nobody\""),
             ("app:nogroup", "no group \"nogroup\""),
-            ("-1", "not a user ID"),
-            ("4294967295", "not a user ID"),
+            ("-1", "not a valid user ID"),
+            ("4294967295", "not a valid user ID"),
             ("bad", "no user"),
-            ("0:99999999999", "not a group ID"),
+            ("0:99999999999", "not a valid group ID"),
         ] {
             let error = resolve_user(root.path(), spec).unwrap_err().to_string();
             assert!(error.contains(part) && error.contains(&format!("{spec:?}")), "{error}");
@@ -260,11 +260,11 @@ mod tests {
         assert!(resolve_user(root.path(), "daemon").is_err());
     }
 
-    /// No driver has these numbers, so whoever opens the device gets an error of the system's.
+    /// No driver has these device numbers, so opening the device fails.
     const NOBODYS_DEVICE: (u32, u32) = (4000, 1);
 
     #[test]
-    fn what_is_no_file_is_refused_without_being_opened() {
+    fn special_files_are_refused_without_being_opened() {
         if !rustix::process::geteuid().is_root() {
             return keelet_report::skipped("making devices needs root");
         }
@@ -274,7 +274,7 @@ mod tests {
             let path = root.path().join(name);
             fs::remove_file(&path).unwrap();
             rustix::fs::mknodat(rustix::fs::CWD, &path, kind, Mode::from_raw_mode(0o600), device).unwrap();
-            assert!(kind == FileType::Fifo || File::open(&path).is_err(), "the device tells that it was opened");
+            assert!(kind == FileType::Fifo || File::open(&path).is_err(), "the device was opened");
             let error = resolve_user(root.path(), "app").unwrap_err().to_string();
             assert!(error.contains(name) && error.contains("not a regular file"), "{error}");
         }

@@ -1,7 +1,7 @@
-//! Places for things that are not finished.
+//! Working directories for unfinished work.
 //!
-//! A workplace is a directory below `tmp` that its owner holds locked. Whoever finds one that nobody holds may remove it: its owner
-//! was killed. A workplace may also list layers that its owner counts on, so that nobody removes them meanwhile.
+//! A working directory is below `tmp`, and its owner holds a lock on it. One without a lock may be removed: its owner
+//! was killed. It may also list layers that its owner needs, so that no other process removes them meanwhile.
 
 use std::collections::BTreeSet;
 use std::fs::DirBuilder;
@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use crate::error::{At, Error};
 use crate::tree;
 
-/// A workplace. Dropping it removes everything in it.
+/// A working directory. Dropping it removes everything in it.
 pub(crate) struct Work {
     path: PathBuf,
     /// holds the lock
@@ -27,16 +27,16 @@ pub(crate) struct Work {
 static NEXT: AtomicU64 = AtomicU64::new(0);
 const LEASE: &str = "lease";
 
-/// What is found when all workplaces are looked at.
+/// The state of all working directories.
 #[derive(Default)]
 pub(crate) struct Survey {
-    /// layers that owners who are alive count on
+    /// layers that live owners need
     pub(crate) leased: BTreeSet<String>,
-    /// workplaces whose owners are gone
+    /// working directories whose owners are dead
     pub(crate) abandoned: Vec<PathBuf>,
 }
 
-/// Looks at all workplaces. The caller holds the store's lock, so that none is being made.
+/// Lists all working directories. The caller holds the store's lock, so that none is being created.
 pub(crate) fn survey(tmp: &Path) -> Result<Survey, Error> {
     let mut survey = Survey::default();
     for entry in std::fs::read_dir(tmp).at("list", tmp)? {
@@ -65,13 +65,14 @@ pub(crate) fn survey(tmp: &Path) -> Result<Survey, Error> {
 // === impl Work ===
 
 impl Work {
-    /// Makes a workplace. The caller holds the store's lock, so that nobody takes it for abandoned before it is locked.
+    /// Creates a working directory. The caller holds the store's lock, so that no process takes it for abandoned before
+    /// it is locked.
     pub(crate) fn new(tmp: &Path) -> Result<Self, Error> {
         loop {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
             let path = tmp.join(format!("{}-{number}", std::process::id()));
             match DirBuilder::new().mode(0o700).create(&path) {
-                // Left by a killed process that had the same ID.
+                // Left by a killed process with the same PID.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
                 made => made.at("create", &path)?,
             }
@@ -85,7 +86,7 @@ impl Work {
         &self.path
     }
 
-    /// Says which layers must not go while this workplace exists. The caller holds the store's lock.
+    /// Sets the layers that must not be removed while this working directory exists. The caller holds the store's lock.
     pub(crate) fn lease(&self, layers: &[String]) -> Result<(), Error> {
         let path = self.path.join(LEASE);
         std::fs::write(&path, layers.join("\n")).at("write", &path)
@@ -95,7 +96,7 @@ impl Work {
 impl Drop for Work {
     fn drop(&mut self) {
         if let Err(error) = tree::remove(&self.path) {
-            tracing::warn!(path = %self.path.display(), %error, "a workplace was not removed; the next start tries again");
+            tracing::warn!(path = %self.path.display(), %error, "working directory not removed; the next start retries");
         }
     }
 }

@@ -52,7 +52,7 @@ fn read_table(spool: &Spool) -> Result<Vec<Row>, Error> {
 
 fn candidate(spool: &Spool, row: Row) -> Result<Candidate, Error> {
     let parsed = parse_member(spool, &row.config)?;
-    // Configurations are named by their digest. One that is not what its name says was changed by somebody.
+    // Configurations are named by their digest. A mismatch means that the archive was modified.
     let stem = row.config.rsplit('/').next().unwrap_or_default().trim_end_matches(".json");
     if let Ok(expected) = Digest::parse(&format!("sha256:{stem}")) {
         expected.expect(&parsed.id, format!("{ARCHIVE}: {}", row.config))?;

@@ -18,7 +18,7 @@ const FULL_NAME: &str = "io.containerd.image.name";
 /// A tag by the specification, a full name with some tools.
 const REF_NAME: &str = "org.opencontainers.image.ref.name";
 
-/// Finds the images for a platform. Entries for other platforms are left out; if nothing is left, that is an error.
+/// Finds the images for a platform. Entries for other platforms are skipped; it is an error if none is left.
 pub(super) fn find(spool: &Spool, platform: &Platform) -> Result<Vec<Candidate>, Error> {
     let what = format!("{ARCHIVE}: {INDEX}");
     let Document::Index(entries) = parse(&spool.read_document(INDEX)?, &what)? else {

@@ -1,8 +1,8 @@
 //! Images from archives: OCI layouts and `docker save`.
 //!
-//! The archive is a stream that nobody can go back in, and its table of contents often comes last. So its files are first put into
-//! a workplace, under numbers; no name in the archive becomes a name on the disk. Then the images are found and
-//! their layers unpacked.
+//! The archive is a stream without seek, and its table of contents often comes last. So its files are first spooled
+//! into a working directory, under numbers; no name in the archive becomes a name on the disk. Then the images are
+//! found and their layers unpacked.
 
 mod docker;
 mod layout;
@@ -30,7 +30,7 @@ struct Candidate {
     names: Vec<String>,
 }
 
-/// What messages call the stream that is imported.
+/// The name of the imported stream in messages.
 const ARCHIVE: &str = "archive";
 
 // === impl Store ===
@@ -48,7 +48,7 @@ impl Store {
         let mut candidates = self.find_candidates(&spool)?;
         if let Some(name) = name {
             let [candidate] = candidates.as_mut_slice() else {
-                let reason = format!("{} images, and one name for all of them", candidates.len());
+                let reason = format!("{} images, but one name for all of them", candidates.len());
                 return Err(Error::Image { what: ARCHIVE.to_owned(), reason });
             };
             let tag = tag_of(&name).ok_or_else(|| Error::Reference {
@@ -68,7 +68,7 @@ impl Store {
         let platform = &self.inner.options.platform;
         let mut candidates = if spool.has(layout::INDEX) {
             let mut candidates = layout::find(spool, platform)?;
-            // `docker save` writes both tables; names may be in the other one only.
+            // `docker save` writes both tables; names may be in the second one only.
             if spool.has(docker::TABLE) {
                 docker::add_names(spool, &mut candidates)?;
             }
@@ -76,7 +76,7 @@ impl Store {
         } else if spool.has(docker::TABLE) {
             docker::find(spool)?
         } else {
-            let reason = format!("neither {} nor {} is in it, so it is no image", layout::INDEX, docker::TABLE);
+            let reason = format!("neither {} nor {} is in it, so it is not an image", layout::INDEX, docker::TABLE);
             return Err(Error::Image { what: ARCHIVE.to_owned(), reason });
         };
         for candidate in &candidates {
@@ -121,7 +121,7 @@ fn add_candidate(assembly: &mut Assembly, spool: &Spool, candidate: &Candidate) 
     Ok(())
 }
 
-/// Reads a configuration that is known to be the right one.
+/// Parses a configuration whose digest is verified.
 fn parse_member(spool: &Spool, member: &str) -> Result<Parsed, Error> {
     parse_config(&spool.read_document(member)?, &format!("{ARCHIVE}: {member}"))
 }

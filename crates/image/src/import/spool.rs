@@ -1,4 +1,4 @@
-//! The files of an archive, put aside under numbers.
+//! The files of an archive, spooled under numbers.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -25,11 +25,11 @@ enum Member {
     Link(String),
 }
 
-/// A link to a link to a link is a loop sooner or later.
+/// The limit on links to links, which detects loops.
 const MOST_LINKS: usize = 8;
 /// Names are kept in memory. A hundred images of a hundred layers have some 20,000 names of 80 bytes.
 const MOST_NAMES: usize = 8 * 1024 * 1024;
-/// What a name costs beside its bytes.
+/// The memory that a name costs besides its bytes.
 const NAME_COST: usize = 128;
 
 /// `./a/../b` as `b`. Names that go above the top end there: they are keys, not paths.
@@ -76,7 +76,7 @@ impl Spool {
         path: PathBuf,
         budget: &Budget,
     ) -> Result<(), Fault> {
-        budget.pay_entry().step("look at the disk")?;
+        budget.pay_entry().step("check the free space")?;
         let name = normalise(std::str::from_utf8(&entry.name).map_err(|_| Fault::Name)?);
         let link = || std::str::from_utf8(&entry.link).map_err(|_| Fault::Name);
         self.names += entry.name.len() + entry.link.len() + NAME_COST;
@@ -113,7 +113,8 @@ impl Spool {
     }
 
     fn resolve(&self, name: &str) -> Result<&Path, Error> {
-        let missing = || Error::Image { what: ARCHIVE.to_owned(), reason: format!("{name} is not in it") };
+        let missing =
+            || Error::Image { what: ARCHIVE.to_owned(), reason: format!("{name} is missing from the archive") };
         let mut key = normalise(name);
         for _ in 0..MOST_LINKS {
             match self.members.get(&key).ok_or_else(missing)? {

@@ -1,4 +1,4 @@
-//! One blob from a registry into a file, checked, and gone on with where a connection broke.
+//! Downloads one blob into a file, verifies it, and resumes after a lost connection.
 
 use std::path::Path;
 
@@ -14,10 +14,10 @@ use crate::error::{At, Error, RegistryProblem};
 use crate::limits::Budget;
 use crate::manifest::Descriptor;
 
-/// A connection that breaks is tried again, from where it broke. A line that breaks more often needs a person or the caller's
-/// own back-off.
+/// Retries after a lost connection, each from the last byte. The caller has its own backoff for a line that fails more
+/// often.
 const TRIES: u32 = 3;
-/// How often progress is told: a few times per second on a fast line.
+/// How often progress is reported: a few times per second on a fast line.
 const TELL_EVERY: u64 = 1024 * 1024;
 
 /// What has arrived of a blob.
@@ -28,7 +28,7 @@ struct Arrived {
     told: u64,
 }
 
-/// Fetches a blob. Only what has the right size and digest is a success.
+/// Downloads a blob. It succeeds only with the right size and digest.
 pub(super) async fn fetch(
     endpoint: &Endpoint,
     descriptor: &Descriptor,
@@ -45,7 +45,7 @@ pub(super) async fn fetch(
         if !broke || tries == TRIES {
             return Err(error);
         }
-        tracing::debug!(%error, tries, "a blob broke off; going on");
+        tracing::debug!(%error, tries, "blob download interrupted; resuming");
         tokio::time::sleep(endpoint.retry_pause * tries).await;
         tries += 1;
     }
@@ -78,13 +78,13 @@ async fn attempt(
     while let Some(chunk) = stream.next().await {
         let chunk = match chunk {
             Ok(chunk) => chunk,
-            // All of it is there; its digest says whether it is right.
+            // It is complete; the digest decides whether it is right.
             Err(_) if arrived.bytes == descriptor.size => break,
             Err(error) => return Err(endpoint.broken(&descriptor.digest, arrived.bytes, descriptor.size, &error)),
         };
         let length = chunk.len() as u64;
         if arrived.bytes + length > descriptor.size {
-            let detail = format!("blob {}: more than its {} bytes", descriptor.digest, descriptor.size);
+            let detail = format!("blob {}: larger than its {} bytes", descriptor.digest, descriptor.size);
             return Err(endpoint.bad_answer(detail));
         }
         budget.pay_bytes(length).map_err(std::io::Error::from).at("fetch into", path)?;
@@ -112,7 +112,7 @@ async fn attempt(
 // === impl Arrived ===
 
 impl Arrived {
-    /// The registry gave everything again, not the rest.
+    /// The registry sent the whole blob, not the rest.
     async fn restart(&mut self, path: &Path) -> Result<(), Error> {
         self.file.flush().await.at("write", path)?;
         self.file.get_ref().set_len(0).await.at("write", path)?;

@@ -1,4 +1,4 @@
-//! Who we are to a registry.
+//! Credentials for registries.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 
-use crate::error::{At, Error};
+use crate::error::{At, CredentialsFault, Error};
 
 /// Credentials for a registry.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub enum Auth {
         /// the password
         password: String,
     },
-    /// a token that the registry takes as it is
+    /// a token that is sent as it is
     Token(String),
 }
 
@@ -56,7 +56,7 @@ pub fn docker_config_path() -> Option<PathBuf> {
     Some(directory.or_else(home)?.join("config.json"))
 }
 
-/// What a docker configuration says about a registry and repository. A file that is not there says nothing.
+/// The credentials in a docker configuration for a registry and repository. A missing file has none.
 pub fn docker_auth(path: &Path, registry: &str, repository: &str) -> Result<Auth, Error> {
     let content = match std::fs::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Auth::Anonymous),
@@ -65,40 +65,36 @@ pub fn docker_auth(path: &Path, registry: &str, repository: &str) -> Result<Auth
     docker_auth_in(&content, registry, repository).map_err(|reason| Error::Credentials { path: path.into(), reason })
 }
 
-/// The same of a configuration that was read already. The error is for people, and repeats nothing secret.
-pub fn docker_auth_in(content: &[u8], registry: &str, repository: &str) -> Result<Auth, String> {
-    // The message of the parser tells lines, never content.
+/// The same for a configuration in memory.
+pub fn docker_auth_in(content: &[u8], registry: &str, repository: &str) -> Result<Auth, CredentialsFault> {
     let config: DockerConfig =
-        serde_json::from_slice(content).map_err(|error| format!("not a docker configuration: {error}"))?;
+        serde_json::from_slice(content).map_err(|error| CredentialsFault::Syntax(error.to_string()))?;
     let full = format!("{}/{repository}", host_of(registry));
     let helper = config.cred_helpers.iter().flatten().find(|(key, _)| covers(key, &full));
     if let Some((key, helper)) = helper {
-        return Err(format!(
-            "{key}: credentials come from the helper docker-credential-{helper}, which is not supported; put them into \"auths\""
-        ));
+        return Err(CredentialsFault::Helper { key: key.clone(), helper: helper.clone() });
     }
     // The most specific entry wins: `host/team` before `host`.
     let entries = config.auths.iter().flatten().filter(|(key, _)| covers(key, &full));
     let Some((key, entry)) = entries.max_by_key(|(key, _)| plain(key).len()) else { return Ok(Auth::Anonymous) };
-    match (read_entry(entry).map_err(|reason| format!("{key}: {reason}"))?, &config.creds_store) {
+    match (read_entry(key, entry)?, &config.creds_store) {
         (Some(auth), _) => Ok(auth),
-        (None, Some(store)) => Err(format!(
-            "{key}: credentials come from the helper docker-credential-{store}, which is not supported; put them into \"auths\""
-        )),
+        (None, Some(store)) => Err(CredentialsFault::Helper { key: key.clone(), helper: store.clone() }),
         (None, None) => Ok(Auth::Anonymous),
     }
 }
 
-fn read_entry(entry: &DockerEntry) -> Result<Option<Auth>, String> {
+fn read_entry(key: &str, entry: &DockerEntry) -> Result<Option<Auth>, CredentialsFault> {
     let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
     if let Some(token) = given(&entry.registrytoken) {
         return Ok(Some(Auth::Token(token)));
     }
     if given(&entry.identitytoken).is_some() {
-        return Err("an identity token is not supported; log in with a name and a password or an access token".into());
+        return Err(CredentialsFault::IdentityToken { key: key.to_owned() });
     }
     if let Some(auth) = given(&entry.auth) {
-        return decode_basic(&auth).map(Some);
+        let wrong = || CredentialsFault::Basic { key: Some(key.to_owned()) };
+        return decode_basic(&auth).map(Some).ok_or_else(wrong);
     }
     Ok(match (given(&entry.username), given(&entry.password)) {
         (Some(username), Some(password)) => Some(Auth::Basic { username, password }),
@@ -106,13 +102,13 @@ fn read_entry(entry: &DockerEntry) -> Result<Option<Auth>, String> {
     })
 }
 
-fn decode_basic(auth: &str) -> Result<Auth, String> {
-    let wrong = || "\"auth\" must be base64 of NAME:PASSWORD".to_owned();
-    let bytes = STANDARD.decode(auth.trim()).map_err(|_| wrong())?;
-    let text = String::from_utf8(bytes).map_err(|_| wrong())?;
-    let (username, password) = text.split_once(':').ok_or_else(wrong)?;
-    // Some versions of docker ended the text with zeros.
-    Ok(Auth::Basic { username: username.to_owned(), password: password.trim_end_matches('\0').to_owned() })
+/// Name and password in base64; `None` if the text is something else.
+fn decode_basic(auth: &str) -> Option<Auth> {
+    let bytes = STANDARD.decode(auth.trim()).ok()?;
+    let text = String::from_utf8(bytes).ok()?;
+    let (username, password) = text.split_once(':')?;
+    // Some versions of docker end the text with zeros.
+    Some(Auth::Basic { username: username.to_owned(), password: password.trim_end_matches('\0').to_owned() })
 }
 
 /// Keys come as hosts, as addresses and with paths.
@@ -143,11 +139,12 @@ fn covers(key: &str, full: &str) -> bool {
 impl Auth {
     /// From the base64 text `NAME:PASSWORD` that pull secrets have.
     pub fn from_base64(text: &str) -> Result<Self, Error> {
-        decode_basic(text).map_err(|reason| Error::Credentials { path: PathBuf::from("credentials"), reason })
+        let reason = CredentialsFault::Basic { key: None };
+        decode_basic(text).ok_or_else(|| Error::Credentials { path: PathBuf::from("credentials"), reason })
     }
 }
 
-/// Secrets do not belong into logs.
+/// Secrets must not appear in logs.
 impl fmt::Debug for Auth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -201,7 +198,7 @@ mod tests {
             ("nonsense", "not a docker configuration"),
         ] {
             let error = docker_auth_in(config.as_bytes(), "r.example", "app").unwrap_err();
-            assert!(error.contains(part), "{error}");
+            assert!(error.to_string().contains(part), "{error}");
         }
         assert_eq!(docker_auth_in(br#"{"credsStore":"desktop"}"#, "r.example", "app"), Ok(Auth::Anonymous));
     }
@@ -213,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_there_says_nothing() {
+    fn a_missing_file_has_no_credentials() {
         assert_eq!(docker_auth(Path::new("/nonexistent/config.json"), "r", "a").unwrap(), Auth::Anonymous);
     }
 }

@@ -1,9 +1,8 @@
-//! Where a registry may send us.
+//! Where a registry may redirect the node.
 //!
-//! A registry names other hosts: where tokens are given, where blobs are. One that is somewhere else has no business with services
-//! that only this node can reach: on its loopback interface, or on a link (where clouds give a node its credentials).
-//! Unless the registry is there itself, such addresses are refused, whether they are written down, found by name, or
-//! come with a redirect.
+//! A registry names other hosts, for tokens and for blobs. A remote registry must not reach services that only this
+//! node can reach: on its loopback interface, or on a link (where clouds serve a node's credentials). Unless the
+//! registry itself is there, such addresses are refused, as literals, by name, and in redirects.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -13,32 +12,32 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::redirect::Policy;
 use reqwest::{ClientBuilder, Url};
 
-/// What a registry may reach through us.
+/// What a registry may reach through this node.
 #[derive(Clone)]
 pub(super) struct Guard(Arc<Registry>);
 
 struct Registry {
     /// its host, without a port
     host: String,
-    /// Whether it is on this node or its links itself. A name is known to be so once it was looked up, which is before anything
-    /// that the registry says can be heard.
+    /// Whether the registry itself is on this node or its links. For a name that is known after its lookup, which comes
+    /// before any response of the registry.
     is_near: AtomicBool,
-    /// hosts of the proxies that the environment names; they are the operator's
+    /// hosts of the proxies in the environment, which the operator trusts
     proxies: Vec<String>,
 }
 
 /// A host that was refused.
 #[derive(Debug, thiserror::Error)]
-#[error("it leads to {host}, which is loopback or link-local; the registry {registry} is not there")]
+#[error("refusing to connect to {host}: it is loopback or link-local, and the registry {registry} is not")]
 pub(super) struct Refused {
     host: String,
     registry: String,
 }
 
-/// As many as HTTP clients follow.
+/// The usual limit of HTTP clients.
 const MOST_REDIRECTS: usize = 10;
 
-/// Whether only this node, or who shares a link with it, has this address. The unspecified one means the node too.
+/// Whether only this node, or a host on the same link, has this address. The unspecified address means the node too.
 fn is_near(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(address) => address.is_loopback() || address.is_link_local() || address.octets()[0] == 0,
@@ -46,7 +45,7 @@ fn is_near(address: IpAddr) -> bool {
     }
 }
 
-/// The address that a host is, if it is no name.
+/// The address of a host that is not a name.
 fn literal(host: &str) -> Option<IpAddr> {
     host.trim_start_matches('[').trim_end_matches(']').parse().ok()
 }
@@ -92,7 +91,7 @@ impl Guard {
         builder.redirect(policy).dns_resolver(self.clone())
     }
 
-    /// Whether the registry may send us to an address. Names are looked at again when they are looked up.
+    /// Whether the registry may send the node to a URL. Names are checked again when they are resolved.
     pub(super) fn check(&self, url: &Url) -> Result<(), Refused> {
         let host = url.host_str().unwrap_or_default();
         let is_refused = is_localhost(host) || literal(host).is_some_and(is_near);
@@ -103,11 +102,11 @@ impl Guard {
         Refused { host: host.to_owned(), registry: self.0.host.clone() }
     }
 
-    /// Those addresses of a name that may be used.
+    /// The addresses of a name that may be used.
     fn choose(&self, name: &str, found: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, Refused> {
         let all_near = !found.is_empty() && found.iter().all(|address| is_near(address.ip()));
         if name.eq_ignore_ascii_case(&self.0.host) {
-            // Whoever asks for the image named this host.
+            // The host is in the image reference itself.
             self.0.is_near.fetch_or(all_near, Ordering::Relaxed);
             return Ok(found);
         }
@@ -143,7 +142,7 @@ mod tests {
 
     /// IMG-4
     #[test]
-    fn a_registry_elsewhere_cannot_send_us_to_loopback_or_a_link() {
+    fn a_remote_registry_cannot_redirect_to_loopback_or_a_link() {
         let far = ["registry.example", "registry.example:5000", "192.0.2.1:5000", "[2001:db8::1]:5000"];
         let near = ["localhost:5000", "127.0.0.1:5000", "[::1]:5000", "169.254.1.1", "x.localhost"];
         let local = [
@@ -165,7 +164,7 @@ mod tests {
         for url in local {
             let parsed = Url::parse(url).unwrap();
             for registry in far {
-                assert!(Guard::new(registry).check(&parsed).is_err(), "{registry} may send us to {url}");
+                assert!(Guard::new(registry).check(&parsed).is_err(), "{registry} may redirect to {url}");
             }
             for registry in near {
                 assert!(Guard::new(registry).check(&parsed).is_ok(), "{registry} is there itself: {url}");
@@ -176,9 +175,9 @@ mod tests {
         }
     }
 
-    /// IMG-4: names are judged by what they mean.
+    /// IMG-4: names are judged by their addresses.
     #[test]
-    fn a_name_that_means_loopback_is_refused_unless_the_registry_is_there() {
+    fn a_name_that_resolves_to_loopback_is_refused_unless_the_registry_is_there() {
         let guard = Guard::new("registry.example:5000");
         let found = |texts: &[&str]| guard.choose("auth.example", addresses(texts)).ok();
         assert_eq!(found(&["127.0.0.1"]), None);
@@ -186,7 +185,7 @@ mod tests {
         assert_eq!(found(&["192.0.2.1", "127.0.0.1"]), Some(addresses(&["192.0.2.1"])), "the others may be used");
         let own = addresses(&["192.0.2.1", "127.0.0.1"]);
         assert_eq!(guard.choose("registry.example", own.clone()).unwrap(), own);
-        assert_eq!(found(&["127.0.0.1"]), None, "one address of many does not make the registry a near one");
+        assert_eq!(found(&["127.0.0.1"]), None, "one address of many does not make the registry local");
         guard.choose("registry.example", addresses(&["127.0.0.1", "::1"])).unwrap();
         assert_eq!(found(&["127.0.0.1"]), Some(addresses(&["127.0.0.1"])), "the registry is there itself");
     }

@@ -1,7 +1,7 @@
-//! Asking a registry over HTTP: who we are to it, and no more of its answer than an answer of that kind may have.
+//! HTTP requests to a registry: authentication, and a size limit for each kind of response.
 //!
-//! `oci_client` speaks this protocol too, but keeps every answer as a whole: a registry, or whoever stands between, that sends for
-//! ever would fill the memory. Its names for what goes wrong are used here.
+//! `oci_client` speaks this protocol too, but keeps every response in memory: an endless response of a registry, or of
+//! an attacker in between, would fill it. Its error types are used here.
 
 use std::io;
 use std::sync::Arc;
@@ -26,13 +26,13 @@ pub(super) struct Repository {
     guard: Guard,
     pulse: Arc<Pulse>,
     scheme: &'static str,
-    /// the reference as this host is asked for it
+    /// the reference as sent to this host
     pub(super) reference: Reference,
     auth: Auth,
     pass: Mutex<Pass>,
 }
 
-/// What lets us in.
+/// The authorisation to send.
 #[derive(Clone, PartialEq)]
 enum Pass {
     Unasked,
@@ -40,15 +40,15 @@ enum Pass {
     Header(HeaderValue),
 }
 
-/// Who is told our name and password: whom the user named. Another host that the registry sends us on to may want a token too,
-/// and gets to know nobody for it.
+/// Credentials are sent only to the host that the user named. Another host to which the registry redirects may want a
+/// token too, and gets an anonymous request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Asker {
     Registry,
     Other,
 }
 
-/// How a registry asks who we are.
+/// How a registry asks for authentication.
 #[derive(Debug, PartialEq, Eq)]
 enum Challenge {
     Bearer { realm: String, service: Option<String> },
@@ -67,16 +67,16 @@ const ACCEPTED: &str = "application/vnd.oci.image.index.v1+json, application/vnd
 
 /// Tokens are signed lists of rights; the largest in use have a few kilobytes.
 const LARGEST_TOKEN: u64 = 1024 * 1024;
-/// What is read of a refusal. Nobody says more that is worth reading.
+/// How much of an error response is read.
 const LARGEST_REFUSAL: u64 = 64 * 1024;
-/// What is repeated of a refusal that is no error of the protocol.
+/// How much of an error response is repeated if it is not an error of the protocol.
 const LONGEST_MESSAGE: usize = 1024;
-/// How long an answer may take that is kept as a whole. The largest, 4 MiB, comes within it over a line of 35 kB/s.
+/// The time limit of a response that is kept in memory. The largest, 4 MiB, arrives within it over a line of 35 kB/s.
 const WHOLE_ANSWER: Duration = Duration::from_secs(120);
 
 type Asked<T> = Result<T, OciDistributionError>;
 
-/// A client for one registry, or mirror, and for where it sends us.
+/// A client for one registry or mirror, and for the hosts to which it redirects.
 pub(super) fn client(options: &PullOptions, guard: &Guard) -> reqwest::Result<Client> {
     let certificates = options.extra_roots.iter().map(|pem| reqwest::Certificate::from_pem(pem));
     guard
@@ -88,7 +88,7 @@ pub(super) fn client(options: &PullOptions, guard: &Guard) -> reqwest::Result<Cl
         .build()
 }
 
-/// The whole of an answer that has to fit into memory.
+/// Reads a response that has to fit into memory.
 async fn whole(mut response: Response, most: u64, pulse: &Pulse) -> Asked<Vec<u8>> {
     let url = response.url().to_string();
     in_time(async {
@@ -96,7 +96,7 @@ async fn whole(mut response: Response, most: u64, pulse: &Pulse) -> Asked<Vec<u8
         while let Some(chunk) = response.chunk().await? {
             pulse.beat();
             if content.len() as u64 + chunk.len() as u64 > most {
-                return Err(OciDistributionError::SpecViolationError(format!("url {url}: more than {most} bytes")));
+                return Err(OciDistributionError::SpecViolationError(format!("url {url}: larger than {most} bytes")));
             }
             content.extend_from_slice(&chunk);
         }
@@ -105,7 +105,7 @@ async fn whole(mut response: Response, most: u64, pulse: &Pulse) -> Asked<Vec<u8
     .await
 }
 
-/// A refusal in the registry's own words, as far as they are worth reading.
+/// The error response of a registry, as far as it is readable.
 async fn refusal(mut response: Response) -> OciDistributionError {
     let (status, url) = (response.status(), response.url().to_string());
     if status == StatusCode::UNAUTHORIZED {
@@ -120,7 +120,7 @@ async fn refusal(mut response: Response) -> OciDistributionError {
     OciDistributionError::ServerError { code: status.as_u16(), url, message: shortened(&body) }
 }
 
-/// The beginning of what a registry says to a refusal; what breaks off says less.
+/// The beginning of an error response; an incomplete one is shorter.
 async fn words(response: &mut Response) -> Vec<u8> {
     let mut body = Vec::new();
     let read = async {
@@ -144,12 +144,12 @@ fn shortened(words: &[u8]) -> String {
 async fn in_time<T>(asking: impl Future<Output = Asked<T>>) -> Asked<T> {
     let answer = tokio::time::timeout(WHOLE_ANSWER, asking).await;
     answer.unwrap_or_else(|_| {
-        let what = format!("no whole answer within {} seconds", WHOLE_ANSWER.as_secs());
+        let what = format!("no complete response within {} seconds", WHOLE_ANSWER.as_secs());
         Err(io::Error::new(io::ErrorKind::TimedOut, what).into())
     })
 }
 
-/// How an answer asks who we are. A token is asked for before a password.
+/// The authentication that a response asks for. A token is preferred to a password.
 fn challenge(headers: &HeaderMap) -> Option<Challenge> {
     let texts: Vec<&str> = headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok()).collect();
     let all: Vec<_> = texts.iter().flat_map(|text| ChallengeParser::new(text)).filter_map(Result::ok).collect();
@@ -163,15 +163,15 @@ fn challenge(headers: &HeaderMap) -> Option<Challenge> {
     bearer.or_else(|| (!texts.is_empty()).then_some(Challenge::Basic))
 }
 
-/// Whether an answer comes from whom was asked, and not from somebody he sent us on to.
+/// Whether a response comes from the requested host and not from one after a redirect.
 fn is_of_same_host(asked: &str, answered: &Url) -> bool {
     Url::parse(asked).is_ok_and(|asked| asked.origin() == answered.origin())
 }
 
-/// A value that is never shown.
+/// A header value that is never printed.
 fn secret(text: &str) -> Asked<HeaderValue> {
     let mut value = HeaderValue::from_str(text)
-        .map_err(|_| OciDistributionError::AuthenticationFailure("the token cannot be sent".to_owned()))?;
+        .map_err(|_| OciDistributionError::AuthenticationFailure("the token is not a valid header value".to_owned()))?;
     value.set_sensitive(true);
     Ok(value)
 }
@@ -186,18 +186,18 @@ impl Repository {
         Self { client, guard, pulse, scheme, reference, auth, pass: Mutex::new(Pass::Unasked) }
     }
 
-    /// Whether anything arrives from this host.
+    /// Records that data arrived from this host.
     pub(super) fn pulse(&self) -> &Arc<Pulse> {
         &self.pulse
     }
 
-    /// Asks for something that has to fit into memory.
+    /// Requests something that has to fit into memory.
     pub(super) async fn get_whole(&self, what: &str, most: u64) -> Asked<Vec<u8>> {
         whole(self.get(what, 0).await?, most, &self.pulse).await
     }
 
-    /// Asks for something of the repository, or for the rest of it from an offset. An answer is a success; how much of it is read
-    /// is the caller's to bound.
+    /// Requests something of the repository, or the rest of it from an offset. The caller has to limit how much of the
+    /// response it reads.
     pub(super) async fn get(&self, what: &str, offset: u64) -> Asked<Response> {
         let response = in_time(self.let_in(what, offset)).await?;
         self.pulse.beat();
@@ -205,7 +205,7 @@ impl Repository {
     }
 
     async fn let_in(&self, what: &str, offset: u64) -> Asked<Response> {
-        // Without a pass the registry may still give it, or say itself that it does not.
+        // Without authorisation the registry may still serve it, or refuse by itself.
         let (pass, why_none) = match self.pass().await {
             Ok(pass) => (pass, None),
             Err(error) => (Pass::Unneeded, Some(error)),
@@ -235,7 +235,7 @@ impl Repository {
         format!("{}://{host}/v2/{repository}/{what}{namespace}", self.scheme)
     }
 
-    /// What lets us in. It is asked for once; the version of the protocol is what every registry tells, if only to whom it knows.
+    /// The authorisation, requested once. The base URL of the protocol tells how to authenticate.
     async fn pass(&self) -> Asked<Pass> {
         let mut pass = self.pass.lock().await;
         if *pass == Pass::Unasked {
@@ -251,14 +251,14 @@ impl Repository {
         Ok(pass.clone())
     }
 
-    /// Another pass for one that was good for a while, as those of long pulls are.
+    /// Renews an expired authorisation, as happens during long pulls.
     async fn renewed(&self, old: &Pass, refusal: &Response, asker: Asker) -> Asked<Option<Pass>> {
         let asked = challenge(refusal.headers()).filter(|asked| matches!(asked, Challenge::Bearer { .. }));
         if asked.is_none() || matches!(old, Pass::Unneeded) || matches!(self.auth, Auth::Token(_)) {
             return Ok(None);
         }
         let mut pass = self.pass.lock().await;
-        // Others who are refused at the same time need one only.
+        // Concurrent requests that are refused at the same time need one renewal only.
         if *pass == *old {
             *pass = self.answer_to(asked, asker).await?;
         }
@@ -291,7 +291,7 @@ impl Repository {
         let mut request = self.client.get(url).query(&[("scope", scope.as_str())]).query(service.as_slice());
         if let (Auth::Basic { username, password }, Asker::Registry) = (&self.auth, asker) {
             if self.scheme == "https" && !realm.starts_with("https://") {
-                let why = format!("the registry wants the password at {realm}, where everybody on the way can read it");
+                let why = format!("refusing to send the password to {realm}, because the connection is not encrypted");
                 return Err(OciDistributionError::AuthenticationFailure(why));
             }
             request = request.basic_auth(username, Some(password));
@@ -332,7 +332,7 @@ mod tests {
 
     use super::*;
 
-    /// A server that says the same to each who asks.
+    /// A server with the same response for every request.
     async fn server(answer: impl Fn(SocketAddr) -> String) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -346,7 +346,7 @@ mod tests {
         address
     }
 
-    /// Asks a registry at this address, known by a name of its own.
+    /// Requests from a registry at this address, under a host name of its own.
     async fn ask(registry: SocketAddr) -> OciDistributionError {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let host = format!("registry.test:{}", registry.port());
@@ -356,12 +356,12 @@ mod tests {
         let client = guard.apply(Client::builder()).resolve("registry.test", registry).build().unwrap();
         let reference = Reference::try_from(format!("{host}/app:v1")).unwrap();
         let repository = Repository::new(client, guard, &options, reference, Auth::Anonymous);
-        repository.get("manifests/v1", 0).await.expect_err("the registry gives nothing")
+        repository.get("manifests/v1", 0).await.expect_err("the registry serves nothing")
     }
 
     /// IMG-4: the realm of tokens, and redirects.
     #[tokio::test]
-    async fn a_registry_elsewhere_reaches_nothing_on_this_node_through_us() {
+    async fn a_remote_registry_reaches_no_service_of_this_node() {
         let victim = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = victim.local_addr().unwrap().port();
         let realm = format!(
@@ -376,17 +376,17 @@ mod tests {
             let asked = ask(server(|_| answer.clone()).await);
             let error = tokio::select! {
                 error = asked => error,
-                _ = victim.accept() => panic!("{case} led to a service of this node"),
+                _ = victim.accept() => panic!("{case} reached a service of this node"),
             };
             let mut told = format!("{error:?}");
             told.retain(|letter| letter != '\\');
             assert!(told.contains("127.0.0.1") && told.contains("registry.test"), "{case}: {told}");
-            assert!(victim.accept().now_or_never().is_none(), "{case} led to a service of this node");
+            assert!(victim.accept().now_or_never().is_none(), "{case} reached a service of this node");
         }
     }
 
     #[test]
-    fn who_was_asked_is_known_by_scheme_host_and_port() {
+    fn the_requested_host_is_identified_by_scheme_name_and_port() {
         let asked = "https://r.example/v2/app/blobs/x";
         for (answered, same) in [
             ("https://r.example:443/other", true),
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_asked_for_before_a_password() {
+    fn a_token_is_preferred_to_a_password() {
         let asked = |texts: &[&'static str]| {
             let values = texts.iter().map(|text| (WWW_AUTHENTICATE, HeaderValue::from_static(text)));
             challenge(&values.collect())

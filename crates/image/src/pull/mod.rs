@@ -1,9 +1,9 @@
 //! Images from registries.
 //!
-//! A pull resolves the reference to a manifest for this machine, fetches the configuration, and then only those layers that
-//! the store does not have: up to three at a time into a workplace, hashed on the way, while those that have arrived are
-//! unpacked from the lowest up. Dropping the future at any point leaves nothing behind
-//! but a workplace that is removed in the background, or at the next start.
+//! A pull resolves the reference to a manifest for this machine, downloads the configuration, and then only the layers
+//! that the store does not have: up to three at a time into a working directory, hashed on the way, while layers that
+//! have arrived are unpacked from the lowest up. Dropping the future at any point leaves nothing behind but a working
+//! directory that is removed in the background, or at the next start.
 
 mod blob;
 mod credentials;
@@ -51,15 +51,15 @@ pub struct PullOptions {
     pub docker_config: Option<PathBuf>,
     /// how long to wait for a connection
     pub connect_timeout: Duration,
-    /// how long a connection may be silent before another one is tried
+    /// how long a connection may be silent before it is replaced
     pub read_timeout: Duration,
-    /// how long to wait before a connection that broke is tried again, longer each time
+    /// how long to wait before a lost connection is retried, longer each time
     pub retry_pause: Duration,
-    /// how long nothing may arrive from a host before the pull from it is given up
+    /// how long no data may arrive from a host before the pull from it is abandoned
     pub progress_timeout: Duration,
 }
 
-/// What a pull has come to.
+/// The progress of a pull.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Progress {
@@ -88,10 +88,10 @@ pub enum Progress {
     },
 }
 
-/// An assembly in a future. If the future is dropped, what it holds is removed where that holds nobody up.
+/// An assembly in a future. If the future is dropped, its files are removed on a blocking thread.
 struct Held(Option<Assembly>);
 
-/// What there is to unpack.
+/// The layers to unpack.
 struct Layers<'a> {
     what: &'a str,
     chain: &'a [Digest],
@@ -99,7 +99,7 @@ struct Layers<'a> {
     manifest: &'a Manifest,
 }
 
-/// Layers that are fetched at a time. Three fill a line without being unfair to others who ask the same registry.
+/// Concurrent downloads of layers. Three fill a line without being unfair to other clients of the registry.
 const AT_ONCE: usize = 3;
 
 // === impl PullOptions ===
@@ -112,7 +112,7 @@ impl Default for PullOptions {
             extra_roots: Vec::new(),
             docker_config: None,
             connect_timeout: Duration::from_secs(20),
-            // Twice within the other, so that one connection that died does not end a pull.
+            // Two silent connections fit into the time limit, so that one dead connection does not end a pull.
             read_timeout: Duration::from_secs(29),
             retry_pause: Duration::from_millis(200),
             progress_timeout: Duration::from_secs(60),
@@ -123,9 +123,10 @@ impl Default for PullOptions {
 // === impl Store ===
 
 impl Store {
-    /// Pulls an image. The registry is asked for the manifest in any case, also for one that is here and named by its digest: it
-    /// decides who may have it. Without `auth` the docker configuration of the options is asked, and if that has nothing the registry is
-    /// asked anonymously. Mirrors are tried first; the error is the one of the last that was tried.
+    /// Pulls an image. The registry is always asked for the manifest, even for an image that is present and named by
+    /// its digest, because the registry decides about access. Without `auth` the docker configuration of the options is
+    /// used, and without an entry there the request is anonymous. Mirrors are tried first; the error is that of the
+    /// last host.
     pub async fn pull(
         &self,
         reference: &str,
@@ -149,7 +150,7 @@ impl Store {
         failures.pop();
         if let Error::Registry { detail, .. } = &mut last {
             for failure in failures {
-                detail.push_str("; before that ");
+                detail.push_str("; earlier attempt: ");
                 detail.push_str(&failure);
             }
         }
@@ -191,7 +192,7 @@ impl Store {
         progress(Progress::Resolved { digest: digest.to_string(), layers: missing.len(), bytes });
 
         let directory = assembly.path();
-        // Room for all of them, so that a slow disk never stops a download that others wait behind.
+        // Room for all of them, so that a slow disk never blocks a download.
         let (arrived, arrivals) = mpsc::channel(missing.len().max(1));
         let fetching = async {
             let fetching = fetch_layers(endpoint, &manifest, &missing, &directory, &budget, progress, arrived);
@@ -202,7 +203,7 @@ impl Store {
         let assembly = match select(pin!(fetching), pin!(unpacking)).await {
             Either::Left((Ok(()), unpacking)) => unpacking.await?,
             Either::Left((Err(error), unpacking)) => {
-                // Let the layer that is being unpacked end, so that nothing is left when the caller hears of it.
+                // Waits for the layer in progress, so that nothing is left when the caller gets the error.
                 let _ = unpacking.await;
                 return Err(error);
             }
@@ -216,7 +217,8 @@ impl Store {
         published.await?.pop().ok_or(Error::Abandoned { step: "storing an image" })
     }
 
-    /// Gives names to an image that is there already. An image is its configuration, so nothing has to be fetched.
+    /// Adds names to an image that is present already. The configuration identifies an image, so nothing has to be
+    /// downloaded.
     async fn name_existing(
         &self,
         id: &Digest,
@@ -228,7 +230,7 @@ impl Store {
         blocking("naming an image", move || store.add_names(&id, tags, digests)).await
     }
 
-    /// From a reference to the manifest for this machine, with the digest of what the reference itself points to.
+    /// Resolves a reference to the manifest for this machine, with the digest that the reference itself points to.
     async fn resolve(&self, endpoint: &Endpoint) -> Result<(Digest, Manifest), Error> {
         let mut wanted: Option<Digest> = None;
         let mut first: Option<Digest> = None;
@@ -248,7 +250,7 @@ impl Store {
     }
 }
 
-/// Fetches all missing layers and says which have arrived.
+/// Downloads all missing layers and reports each that has arrived.
 async fn fetch_layers(
     endpoint: &Endpoint,
     manifest: &Manifest,
@@ -265,13 +267,13 @@ async fn fetch_layers(
     });
     let mut fetches = futures::stream::iter(fetches).buffer_unordered(AT_ONCE);
     while let Some(fetched) = fetches.next().await {
-        // The receiver only goes when unpacking failed, and then its error is the one that counts.
+        // The receiver is dropped only when unpacking failed, and then that error counts.
         let _ = arrived.send(fetched?).await;
     }
     Ok(())
 }
 
-/// Runs something that waits for the disk where it holds nobody up.
+/// Runs a function that waits for the disk on a blocking thread.
 async fn blocking<T: Send + 'static>(
     step: &'static str,
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
@@ -297,7 +299,7 @@ impl Layers<'_> {
                     break path;
                 }
                 let Some((arrived, path)) = arrivals.recv().await else {
-                    blocking("removing what was fetched", move || assembly.take().map(drop)).await?;
+                    blocking("removing downloaded layers", move || assembly.take().map(drop)).await?;
                     return Err(Error::Abandoned { step: "fetching a layer" });
                 };
                 waiting.insert(arrived, path);
@@ -309,7 +311,7 @@ impl Layers<'_> {
         Ok(assembly)
     }
 
-    /// Unpacks a fetched layer on a thread that may block, and removes the fetched file.
+    /// Unpacks a downloaded layer on a blocking thread, and removes the downloaded file.
     async fn unpack_one(&self, assembly: Held, index: usize, layer: &str, path: PathBuf) -> Result<Held, Error> {
         let what = format!("{}: layer {layer}", self.what);
         let (chain, diff_id) = (self.chain.to_vec(), self.diff_ids[index].clone());

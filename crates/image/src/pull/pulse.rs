@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// When something last arrived from a host, and how long nothing may.
+/// When data last arrived from a host, and the limit of silence.
 pub(super) struct Pulse {
     last: Mutex<Instant>,
     patience: Duration,
 }
 
-/// Nothing arrived for so long.
+/// No data arrived within the limit.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Stalled(pub(super) Duration);
 
@@ -22,7 +22,7 @@ impl Pulse {
         Self { last: Mutex::new(Instant::now()), patience }
     }
 
-    /// Something arrived.
+    /// Records that data arrived.
     pub(super) fn beat(&self) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
@@ -31,7 +31,7 @@ impl Pulse {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) + self.patience
     }
 
-    /// Does what waits for a host, and gives it up when nothing arrives any more. However slow a host is, each byte counts.
+    /// Waits for a host, and gives up when no data arrives any more. A slow host is fine as long as bytes arrive.
     pub(super) async fn watch<T>(&self, work: impl Future<Output = T>) -> Result<T, Stalled> {
         self.beat();
         let mut work = std::pin::pin!(work);
@@ -53,7 +53,7 @@ mod tests {
 
     /// IMG-3
     #[tokio::test(start_paused = true)]
-    async fn what_arrives_within_a_minute_keeps_a_pull_going_and_silence_ends_it() {
+    async fn data_within_a_minute_keeps_a_pull_going_and_silence_ends_it() {
         let pulse = Pulse::new(MINUTE);
         let slow = pulse.watch(async {
             for _ in 0..10 {

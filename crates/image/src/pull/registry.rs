@@ -1,4 +1,4 @@
-//! One host that may have an image: asking it, and saying clearly what went wrong.
+//! One host that may have an image: requests to it, and errors about it.
 
 use std::error::Error as StdError;
 use std::sync::Arc;
@@ -19,23 +19,23 @@ use crate::digest::Digest;
 use crate::error::{Error, RegistryProblem};
 use crate::manifest::{Descriptor, LARGEST_DOCUMENT};
 
-/// A host and how to ask it.
+/// A host and how to connect to it.
 pub(super) struct Endpoint {
     repository: Repository,
     pub(super) retry_pause: Duration,
 }
 
-/// A blob that begins to arrive.
+/// A blob whose response has begun.
 pub(super) struct Blob {
-    /// whether it begins where it was asked to, not at the start
+    /// whether it begins at the requested offset and not at the start
     pub(super) continues: bool,
     pub(super) stream: BoxStream<'static, std::io::Result<bytes::Bytes>>,
 }
 
-/// The key of those mirrors that are asked for the images of every registry.
+/// The key of the mirrors for every registry.
 const EVERY_REGISTRY: &str = "*";
 
-/// The hosts to ask for an image, in order: mirrors of its registry, mirrors of all, then the registry itself.
+/// The hosts to try for an image, in order: mirrors of its registry, mirrors of all, then the registry itself.
 pub(super) fn endpoints(name: &Reference, auth: Option<&Auth>, options: &PullOptions) -> Result<Vec<Endpoint>, Error> {
     let from_file = |host: &str| match &options.docker_config {
         Some(path) => docker_auth(path, host, name.repository()),
@@ -69,7 +69,7 @@ fn client(options: &PullOptions, guard: &Guard) -> Result<Client, Error> {
         .map_err(|error| Error::Image { what: "setting up TLS".to_owned(), reason: with_causes(&error) })
 }
 
-/// An error and everything behind it, since the first line often says only that something failed.
+/// An error with all its causes, because the first line often says only that something failed.
 fn with_causes(error: &dyn StdError) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -121,7 +121,7 @@ fn problem_of_status(code: u16) -> RegistryProblem {
         401 | 403 => RegistryProblem::Unauthorised,
         404 => RegistryProblem::NotFound,
         429 => RegistryProblem::TooManyRequests,
-        // Gateways say so when what is behind them does not answer.
+        // Gateways return these when the server behind them does not respond.
         502..=504 => RegistryProblem::Unreachable,
         _ => RegistryProblem::BadAnswer,
     }
@@ -150,7 +150,7 @@ impl Endpoint {
 
     /// A connection that ended in the middle of a blob.
     pub(super) fn broken(&self, digest: &Digest, done: u64, total: u64, error: &std::io::Error) -> Error {
-        let detail = format!("blob {digest}: broke off after {done} of {total} bytes: {}", with_causes(error));
+        let detail = format!("blob {digest}: connection lost after {done} of {total} bytes: {}", with_causes(error));
         self.failed(RegistryProblem::Unreachable, detail)
     }
 
@@ -158,10 +158,10 @@ impl Endpoint {
         self.failed(problem_of(error), with_causes(error))
     }
 
-    /// Fetches what the reference points to, or another manifest of the same repository by digest.
+    /// Downloads what the reference points to, or another manifest of the same repository by digest.
     pub(super) async fn fetch_manifest(&self, digest: Option<&Digest>) -> Result<(Digest, Vec<u8>), Error> {
         let own = &self.repository.reference;
-        let named = own.digest().map(Digest::parse).transpose().map_err(|reason| self.bad_answer(reason))?;
+        let named = own.digest().map(Digest::parse).transpose().map_err(|error| self.bad_answer(error.to_string()))?;
         let wanted = digest.cloned().or(named);
         let name = wanted.as_ref().map_or_else(|| own.tag().unwrap_or("latest").to_owned(), ToString::to_string);
         let content = self.fetch_whole(&format!("manifests/{name}")).await?;
@@ -174,7 +174,7 @@ impl Endpoint {
         }
     }
 
-    /// Fetches a blob that has to fit into memory.
+    /// Downloads a blob that has to fit into memory.
     pub(super) async fn fetch_document(&self, descriptor: &Descriptor) -> Result<Vec<u8>, Error> {
         let content = self.fetch_whole(&format!("blobs/{}", descriptor.digest)).await?;
         let found = Digest::of(&content);
@@ -189,7 +189,7 @@ impl Endpoint {
         content.map_err(|error| self.explain(&error))
     }
 
-    /// Asks for a blob, or for the rest of it.
+    /// Requests a blob, or the rest of it.
     pub(super) async fn open_blob(&self, descriptor: &Descriptor, offset: u64) -> Result<Blob, Error> {
         let response = self.repository.get(&format!("blobs/{}", descriptor.digest), offset).await;
         let response = response.map_err(|error| self.explain(&error))?;
@@ -199,10 +199,10 @@ impl Endpoint {
         Ok(Blob { continues, stream: stream.boxed() })
     }
 
-    /// Does what waits for this host, and gives it up when nothing arrives any more.
+    /// Waits for this host, and gives up when no data arrives any more.
     pub(super) async fn watch<T>(&self, work: impl Future<Output = T>) -> Result<T, Error> {
         self.repository.pulse().watch(work).await.map_err(|Stalled(patience)| {
-            self.failed(RegistryProblem::Stalled, format!("nothing has arrived for {} s", patience.as_secs_f64()))
+            self.failed(RegistryProblem::Stalled, format!("no data received for {} s", patience.as_secs_f64()))
         })
     }
 }

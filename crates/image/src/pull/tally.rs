@@ -1,4 +1,4 @@
-//! How far a pull has come, summed up over its layers.
+//! The progress of a pull, summed up over its layers.
 
 use std::collections::BTreeMap;
 
@@ -20,10 +20,10 @@ pub struct Tally {
 // === impl Tally ===
 
 impl Tally {
-    /// Counts what a pull tells.
+    /// Counts a progress report.
     pub fn note(&mut self, progress: Progress) {
         match progress {
-            // After a mirror that failed in the middle it begins anew.
+            // After a mirror failed in the middle, counting starts again.
             Progress::Resolved { layers, bytes, .. } => *self = Self { layers, bytes, ..Self::default() },
             Progress::Fetched { layer, done, .. } => drop(self.arrived.insert(layer, done)),
             Progress::Unpacked { .. } => self.unpacked += 1,

@@ -1,8 +1,8 @@
-//! Reading tar archives that somebody else made.
+//! A reader of untrusted tar archives.
 //!
-//! What comes in is a stream of bytes from a stranger; what goes out are entries whose fields are checked, and their
-//! content. Every allocation is bounded: names, extended headers and sparse maps have limits of their own, content is
-//! never held in memory. A truncated archive, a wrong checksum and data after the end are errors that name the place.
+//! The input is an untrusted stream of bytes; the output are entries with checked fields, and their content. Every
+//! allocation is bounded: names, extended headers and sparse maps have their own limits, content is never held in
+//! memory. A truncated archive, a wrong checksum and data after the end are errors that name the position.
 
 mod extended;
 mod header;

@@ -190,7 +190,7 @@ fn broken_archives_are_refused_with_the_place() {
         ("checksum", wrong_sum, "checksum", "offset 0"),
         ("garbage after end", [&good[..], &zeros[..], b"garbage"].concat(), "after the end", "offset 1024"),
         ("long name of 8 GiB", fix(huge), "too long", "offset 0"),
-        ("uid", fix(bad_uid), "uid is not a number", "name"),
+        ("uid", fix(bad_uid), "invalid uid", "name"),
         ("uid of minus one", [pax(&[("uid", b"4294967295")]), good.clone()].concat(), "uid", "offset 0"),
         ("size below zero", [pax(&[("size", b"-1")]), good.clone()].concat(), "size", "offset 0"),
         ("type", raw(b'Z', b"odd", b""), "entry type 'Z'", "odd"),

@@ -99,8 +99,8 @@ impl Below {
 // === impl Lowers ===
 
 impl Lowers<'_> {
-    /// The file or directory that is visible under this name, which the layer itself does not have. What cannot be looked up is
-    /// not there.
+    /// The file or directory that is visible under this name, which the layer itself does not have. A failed lookup
+    /// counts as absent.
     pub(super) fn find(&self, name: &Name<'_>) -> Option<Below> {
         if !matches!(look_up(self.own, name), Ok(Answer::Nothing)) {
             return None;

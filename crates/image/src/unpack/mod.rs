@@ -97,7 +97,7 @@ impl Unpacking<'_> {
     }
 
     fn place(&mut self, entry: &Entry, content: &mut impl Read) -> Result<(), Fault> {
-        self.budget.pay_entry().step("look at the disk")?;
+        self.budget.pay_entry().step("check the free space")?;
         let name = Name::parse(&entry.name)?;
         if name.is_root() {
             if entry.kind != Kind::Directory {
@@ -139,12 +139,12 @@ impl Unpacking<'_> {
         let there = ancestors.partition_point(|ancestor| self.root.has_directory(ancestor));
         let (mut directory, mut is_below) = (None, true);
         for missing in &ancestors[there..] {
-            self.budget.pay_entry().step("look at the disk")?;
+            self.budget.pay_entry().step("check the free space")?;
             let spot = match directory.take() {
                 None => self.root.free_spot(missing)?,
                 Some(above) => Spot::new(above, missing.last())?,
             };
-            // What is not there has nothing below it.
+            // Nothing is below a directory that does not exist.
             let below = if is_below { self.lowers.find(missing).filter(Below::is_directory) } else { None };
             is_below = below.is_some();
             let made = spot.make_directory()?;
@@ -170,7 +170,7 @@ impl Unpacking<'_> {
 
     fn make_hard_link(&mut self, spot: &Spot, name: &Name<'_>, entry: &Entry) -> Result<(), Fault> {
         let refused = |reason| Fault::HardLink { target: String::from_utf8_lossy(&entry.link).into_owned(), reason };
-        let target = Name::parse(&entry.link).map_err(|_| refused("it leads out of the root"))?;
+        let target = Name::parse(&entry.link).map_err(|_| refused("it escapes the root"))?;
         if target.is_root() || target == *name {
             return Err(refused("it is not a file"));
         }

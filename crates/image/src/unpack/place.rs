@@ -1,4 +1,4 @@
-//! Names in a layer: made harmless, taken apart, and read for whiteouts.
+//! Names in a layer: sanitised, split, and checked for whiteouts.
 
 use std::borrow::Cow;
 

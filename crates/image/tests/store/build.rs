@@ -287,7 +287,7 @@ pub(crate) fn access(found: &fs::Metadata) -> String {
     format!("{:o} {}:{}", found.mode() & 0o7777, found.uid(), found.gid())
 }
 
-/// Everything below a directory that somebody could notice: names, kinds, modes, owners, sizes and contents.
+/// Everything observable below a directory: names, kinds, modes, owners, sizes and contents.
 pub(crate) fn listing(directory: &Path) -> Vec<String> {
     let mut lines = Vec::new();
     let mut open = vec![directory.to_owned()];

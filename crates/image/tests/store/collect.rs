@@ -1,4 +1,4 @@
-//! Removing images, counting them, and collecting those that nobody uses.
+//! Removal of images, disk usage, and garbage collection of unused images.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -78,7 +78,7 @@ fn a_tag_that_is_not_the_last_leaves_the_image() {
 }
 
 #[test]
-fn the_least_recently_used_go_first_and_only_as_many_as_needed() {
+fn the_least_recently_used_are_collected_first_and_only_as_many_as_needed() {
     if !is_root() {
         return;
     }

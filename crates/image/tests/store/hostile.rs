@@ -1,4 +1,4 @@
-//! Archives that somebody made to do harm, or that broke on the way: each is refused by name and leaves nothing.
+//! Hostile and damaged archives: each is refused by name and leaves nothing.
 
 use std::ffi::CString;
 use std::fs;
@@ -12,7 +12,7 @@ fn layer(entries: Vec<Raw>) -> Vec<u8> {
     Sample::new(vec![tar(entries)]).docker_archive()
 }
 
-/// Imports into a store that has an image already, and sees that nothing changed in or around it.
+/// Imports into a store that has an image already, and checks that nothing changed in or around it.
 fn refuse(case: &str, archive: &[u8]) -> Error {
     refuse_with(case, archive, options())
 }
@@ -40,16 +40,16 @@ fn hostile_layers_are_refused_by_name_and_leave_nothing() {
     let file = || Raw::file("file", "x");
     let long = "n".repeat(300);
     let table: Vec<(&str, Vec<Raw>, &str, &str)> = vec![
-        ("name goes up", vec![Raw::file("../evil", "x")], "../evil", "leads out of the root"),
-        ("name goes up in the middle", vec![Raw::file("a/../../evil", "x")], "a/../../evil", "leads out of the root"),
-        ("absolute name goes up", vec![Raw::file("/../evil", "x")], "/../evil", "leads out of the root"),
-        ("empty name", vec![Raw::file("", "x")], "", "not one of a file"),
-        ("root as a link", vec![Raw::symlink(".", "/etc")], ".", "not one of a file"),
+        ("name goes up", vec![Raw::file("../evil", "x")], "../evil", "escapes the root"),
+        ("name goes up in the middle", vec![Raw::file("a/../../evil", "x")], "a/../../evil", "escapes the root"),
+        ("absolute name goes up", vec![Raw::file("/../evil", "x")], "/../evil", "escapes the root"),
+        ("empty name", vec![Raw::file("", "x")], "", "invalid file name"),
+        ("root as a link", vec![Raw::symlink(".", "/etc")], ".", "invalid file name"),
         (
             "hard link out",
             vec![Raw::hardlink("link", "../../../etc/passwd")],
             "link",
-            "hard link to \"../../../etc/passwd\": it leads out",
+            "hard link to \"../../../etc/passwd\": it escapes",
         ),
         ("hard link to the host", vec![Raw::hardlink("link", "/etc/hostname")], "link", "it is not in the image"),
         ("hard link to nothing", vec![Raw::hardlink("link", "nothing")], "link", "it is not in the image"),
@@ -83,7 +83,7 @@ fn hostile_layers_are_refused_by_name_and_leave_nothing() {
         ),
         ("device number out of range", vec![Raw::new(b'3', "dev").device(0o7777777, 1)], "dev", "major"),
         ("name of 300 bytes", vec![file().pax("path", "n".repeat(300).as_bytes())], &long, "File name too long"),
-        ("name with a zero", vec![file().pax("path", b"a\0b")], "a\0b", "not one of a file"),
+        ("name with a zero", vec![file().pax("path", b"a\0b")], "a\0b", "invalid file name"),
     ];
     for (case, entries, entry, message) in table {
         let error = refuse(case, &layer(entries)).to_string();
@@ -111,7 +111,7 @@ fn broken_streams_are_refused_and_leave_nothing() {
     };
     let other = Sample::new(vec![tar(vec![Raw::file("file", "CONTENT")])]);
     let table: Vec<(&str, Vec<u8>, &str)> = vec![
-        ("empty", Vec::new(), "no image"),
+        ("empty", Vec::new(), "not an image"),
         ("text", b"this is no archive at all".to_vec(), "ends in the middle"),
         ("long text", b"this is no archive ".repeat(100), "checksum"),
         ("truncated archive", whole[..whole.len() / 2].to_vec(), ""),
@@ -143,12 +143,12 @@ fn broken_streams_are_refused_and_leave_nothing() {
                 ("manifest.json".into(), br#"[{"Config":"c","Layers":["../../etc/passwd"]}]"#.to_vec()),
                 ("c".into(), image.config_json()),
             ]),
-            "../../etc/passwd is not in it",
+            "../../etc/passwd is missing from the archive",
         ),
         (
             "configuration missing",
             archive(&[("manifest.json".into(), br#"[{"Config":"/etc/passwd","Layers":[]}]"#.to_vec())]),
-            "/etc/passwd is not in it",
+            "/etc/passwd is missing from the archive",
         ),
         (
             "layers and diff IDs differ in number",
@@ -189,7 +189,7 @@ fn broken_streams_are_refused_and_leave_nothing() {
         (
             "links in a circle",
             tar(vec![Raw::symlink("manifest.json", "a"), Raw::symlink("a", "manifest.json")]),
-            "manifest.json is not in it",
+            "manifest.json is missing from the archive",
         ),
     ];
     for (case, bytes, message) in table {
@@ -267,7 +267,7 @@ fn bombs_stop_at_the_limits() {
     assert!(matches!(&error, Error::Entry { fault: Fault::Limit(_), .. }), "{error}");
 }
 
-/// Files without a byte in them still take an inode each, and others need some too.
+/// Empty files still take an inode each, and other programs need some too.
 #[test]
 fn files_without_content_leave_inodes_to_others() {
     in_namespace(|| {
@@ -284,7 +284,7 @@ fn files_without_content_leave_inodes_to_others() {
     });
 }
 
-/// Links that lead out may exist, but nothing goes through them to the host.
+/// Links that point outside may exist, but nothing goes through them to the host.
 #[test]
 fn links_are_never_followed_out_of_the_layer() {
     if !is_root() {
@@ -352,9 +352,9 @@ fn links_of_lower_layers_are_not_followed() {
     assert_eq!(fs::read_link(copied).unwrap().to_str(), Some("/etc/passwd"));
 }
 
-/// Whatever breaks in an archive, it is taken whole or not at all.
+/// A damaged archive is imported whole or not at all.
 #[test]
-fn archives_with_random_damage_are_taken_whole_or_not_at_all() {
+fn archives_with_random_damage_are_imported_whole_or_not_at_all() {
     if !is_root() {
         return;
     }

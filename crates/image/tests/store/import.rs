@@ -1,4 +1,4 @@
-//! Archives that are as they should be.
+//! Valid archives.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
@@ -65,7 +65,7 @@ fn an_archive_may_hold_several_images_that_share_layers() {
         assert_eq!(store.find("example.org/one:latest").unwrap().unwrap().id, samples[0].id());
         assert_eq!(store.find("two:v1").unwrap().unwrap().id, samples[1].id());
         let error = store.import(&archive[..], Some("both")).unwrap_err().to_string();
-        assert!(error.contains("2 images, and one name"), "{error}");
+        assert!(error.contains("2 images, but one name"), "{error}");
     }
 }
 
@@ -260,7 +260,7 @@ fn directories_that_a_layer_only_goes_through_stay_as_they_are_below() {
     assert_eq!(access(&copied), "4755 9:9", "a hard link to a file of the layer below");
     assert_eq!(copied.len(), 7);
     let new = fs::metadata(layer(3).join("private")).unwrap();
-    assert_eq!(access(&new), "755 0:0", "what is hidden is not inherited");
+    assert_eq!(access(&new), "755 0:0", "a hidden directory is not inherited");
 }
 
 /// Directories as the layer below has them, as new ones are, and as an entry names them: mode, owner and an attribute.
@@ -268,8 +268,8 @@ const OLD: &str = "700 5:6 below";
 const NEW: &str = "755 0:0 ";
 const NAMED: &str = "711 7:8 ";
 
-/// IMG-2: what a layer hides is hidden from the layer itself too, whether it hides the directory, one above it, or all that is in one
-/// above it: a directory made again is a new one, and a hard link has no target there.
+/// IMG-2: a whiteout hides from the layer itself too, whether it hides the directory, a parent, or the content of a
+/// parent: a directory created again is a new one, and a hard link has no target there.
 #[test]
 fn a_directory_made_again_over_a_whiteout_inherits_nothing() {
     if !is_root() {
@@ -300,8 +300,8 @@ fn a_directory_made_again_over_a_whiteout_inherits_nothing() {
             let found = fs::metadata(top.join(directory)).unwrap();
             let expected = if new.contains(&directory) { (0o755, 0, 0) } else { (0o700, 5, 6) };
             let found = (found.mode() & 0o7777, found.uid(), found.gid());
-            let told = |(mode, uid, gid)| format!("mode {mode:o}, owner {uid}:{gid}");
-            assert_eq!(told(found), told(expected), "{case} is hidden: {directory}");
+            let shown = |(mode, uid, gid)| format!("mode {mode:o}, owner {uid}:{gid}");
+            assert_eq!(shown(found), shown(expected), "{case} is hidden: {directory}");
         }
     }
     // Entries may come in any order: what was only gone through is hidden later, and what was named stays as it was named.
@@ -338,7 +338,7 @@ fn a_directory_made_again_over_a_whiteout_inherits_nothing() {
 }
 
 #[test]
-fn what_a_killed_process_left_is_swept_and_what_a_live_one_holds_is_not() {
+fn leftovers_of_a_killed_process_are_removed_and_those_of_a_live_one_are_not() {
     if !is_root() {
         return;
     }
@@ -460,7 +460,7 @@ fn an_import_that_is_killed_leaves_nothing_after_the_next_start() {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     assert!(has_begun(), "the child puts files aside");
-    // While the child lives, nobody takes its work away.
+    // While the child is alive, no other process removes its working directory.
     store(place.path());
     assert!(has_begun());
     child.kill().unwrap();

@@ -1,4 +1,4 @@
-//! What unpacking costs the process that does it: memory and descriptors, whatever a layer holds.
+//! The cost of unpacking: memory and descriptors, whatever a layer contains.
 //!
 //! Each case runs in a process of its own, which is this test called again: the high-water mark of memory is a process's.
 
@@ -15,7 +15,7 @@ use crate::build::*;
 const BUDGET: u64 = 64 * 1024;
 /// Descriptors of the process that unpacks: fewer than the levels of a tree, and room for what a store keeps open.
 const DESCRIPTORS: u64 = 128;
-/// Tells the process that unpacks where its work is.
+/// The variable that passes the working directory to the process that unpacks.
 const CHILD: &str = "KEELET_IMAGE_TEST_MEMORY";
 /// A path of 2,000 levels is nearly as long as a path may be.
 const LEVELS: usize = 2000;
@@ -24,7 +24,7 @@ const LEVELS: usize = 2000;
 type Case = (&'static str, &'static str, Box<dyn Fn(&mut Layer)>);
 type Packer = fn(&[u8]) -> Vec<u8>;
 
-/// What it cost to import a layer and to remove it again.
+/// The cost of importing and removing a layer.
 struct Cost {
     kib: u64,
     /// empty if it was taken
@@ -315,7 +315,7 @@ fn zstd_bomb(repeats: u16) -> Vec<u8> {
     frame
 }
 
-/// IMG-1: nothing is remembered from one entry to the next. Four times as many of everything cost the same.
+/// IMG-1: no state is kept from one entry to the next. Four times as many entries cost the same.
 #[test]
 fn memory_does_not_grow_with_the_number_of_entries() {
     const TEST: &str = "memory::memory_does_not_grow_with_the_number_of_entries";

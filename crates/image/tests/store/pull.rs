@@ -1,4 +1,4 @@
-//! Pulling from a registry that behaves, and from some that do not.
+//! Pulling from valid and from faulty registries.
 
 use std::fs;
 use std::path::Path;
@@ -102,9 +102,9 @@ fn an_image_is_pulled_three_layers_at_a_time_and_never_again() {
     });
 }
 
-/// IMG-5: what is on the node was pulled by others; the registry says who else may have it.
+/// IMG-5: another caller pulled the image on the node; the registry decides who else may use it.
 #[test]
-fn an_image_that_is_here_is_asked_for_at_the_registry_also_by_its_digest() {
+fn the_registry_is_asked_for_a_present_image_even_by_its_digest() {
     run(async {
         let registry = Registry::start().await;
         let sample = sample(1);
@@ -133,7 +133,7 @@ fn a_pull_may_move_between_threads() {
 }
 
 #[test]
-fn a_registry_may_ask_who_we_are() {
+fn a_registry_may_require_authentication() {
     run(async {
         for door in [Door::Basic, Door::Bearer] {
             let registry = Registry::start().await;
@@ -175,9 +175,9 @@ fn failures_say_where_what_and_why_and_leave_nothing() {
         for (case, digest, fault, problem, part) in [
             ("wrong layer", &blob, Fault::Wrong, RegistryProblem::BadAnswer, "the content has the digest"),
             ("wrong configuration", &config, Fault::Wrong, RegistryProblem::BadAnswer, "the content has the digest"),
-            ("broken layer", &blob, Fault::Broken, RegistryProblem::Unreachable, "broke off after"),
+            ("broken layer", &blob, Fault::Broken, RegistryProblem::Unreachable, "connection lost after"),
             ("short layer", &blob, Fault::Short, RegistryProblem::BadAnswer, "bytes"),
-            ("long layer", &blob, Fault::Long, RegistryProblem::BadAnswer, "more than its"),
+            ("long layer", &blob, Fault::Long, RegistryProblem::BadAnswer, "larger than its"),
             ("missing layer", &blob, Fault::Missing, RegistryProblem::NotFound, "no such blob"),
             ("missing configuration", &config, Fault::Missing, RegistryProblem::NotFound, "no such blob"),
         ] {
@@ -199,9 +199,9 @@ fn failures_say_where_what_and_why_and_leave_nothing() {
     });
 }
 
-/// Whatever is asked: nobody keeps more of an answer than it may have.
+/// No response is kept beyond its size limit.
 #[test]
-fn a_registry_that_sends_for_ever_is_cut_off() {
+fn an_endless_response_is_cut_off() {
     run(async {
         for (part, status, problem) in [
             ("/manifests/", 200, RegistryProblem::BadAnswer),
@@ -231,9 +231,9 @@ fn a_registry_that_sends_for_ever_is_cut_off() {
     });
 }
 
-/// A pass of a registry is good for minutes, a pull may take hours.
+/// A token expires after minutes, a pull may take hours.
 #[test]
-fn a_pass_that_ended_is_asked_for_again() {
+fn an_expired_token_is_renewed() {
     run(async {
         let registry = Registry::start().await;
         registry.put("team/app", "v1", &sample(2));
@@ -245,9 +245,9 @@ fn a_pass_that_ended_is_asked_for_again() {
     });
 }
 
-/// CVE-2020-15157: who a registry sends us on to is not told who we are, however he asks.
+/// CVE-2020-15157: a host to which a registry redirects gets no credentials, however it asks.
 #[test]
-fn a_password_is_for_the_registry_alone() {
+fn a_password_is_sent_to_the_registry_only() {
     run(async {
         for door in [Door::Basic, Door::Bearer] {
             let (registry, other) = (Registry::start().await, Registry::start().await);
@@ -264,7 +264,7 @@ fn a_password_is_for_the_registry_alone() {
 }
 
 #[test]
-fn a_connection_that_breaks_once_is_gone_on_with() {
+fn a_lost_connection_is_resumed() {
     run(async {
         let registry = Registry::start().await;
         let sample = sample(2);
@@ -278,7 +278,7 @@ fn a_connection_that_breaks_once_is_gone_on_with() {
 }
 
 #[test]
-fn what_is_not_there_and_nobody_who_answers_are_told_apart() {
+fn a_missing_image_and_an_unreachable_registry_are_different_errors() {
     run(async {
         let registry = Registry::start().await;
         let place = tempfile::tempdir().unwrap();
@@ -297,16 +297,16 @@ fn what_is_not_there_and_nobody_who_answers_are_told_apart() {
             registry.with(|state| state.status = Some(status));
             assert_eq!(problem(pull(&store, &registry, None).await.unwrap_err()), expected, "{status}");
         }
-        let nobody = {
+        let closed = {
             let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             listener.local_addr().unwrap().to_string()
         };
         let mut options = PullOptions::default();
-        options.plain_http.insert(nobody.clone());
-        let error = store.pull(&format!("{nobody}/app"), None, &options, |_| {}).await.unwrap_err();
-        assert!(error.to_string().contains(&nobody), "{error}");
+        options.plain_http.insert(closed.clone());
+        let error = store.pull(&format!("{closed}/app"), None, &options, |_| {}).await.unwrap_err();
+        assert!(error.to_string().contains(&closed), "{error}");
         assert_eq!(problem(error), RegistryProblem::Unreachable);
-        // A registry that speaks plain HTTP is not asked so unless the options say it.
+        // Plain HTTP is used only if the options allow it.
         registry.with(|state| state.status = None);
         let error = store
             .pull(&format!("{}/team/app:v1", registry.host), None, &PullOptions::default(), |_| {})
@@ -317,7 +317,7 @@ fn what_is_not_there_and_nobody_who_answers_are_told_apart() {
 }
 
 #[test]
-fn mirrors_are_asked_first_and_the_registry_when_they_fail() {
+fn mirrors_are_tried_first_and_the_registry_when_they_fail() {
     run(async {
         let (mirror, registry) = (Registry::start().await, Registry::start().await);
         let sample = sample(1);
@@ -391,7 +391,7 @@ fn the_image_for_this_machine_is_pulled_from_an_index() {
 }
 
 #[test]
-fn a_pull_that_is_given_up_leaves_nothing_and_can_be_repeated() {
+fn an_abandoned_pull_leaves_nothing_and_can_be_repeated() {
     run(async {
         let registry = Registry::start().await;
         let sample = sample(4);
@@ -412,7 +412,7 @@ fn a_pull_that_is_given_up_leaves_nothing_and_can_be_repeated() {
             result = pulling => panic!("ended: {:?}", result.map(|image| image.id)),
             () = async { for _ in 0..3 { unpacked.recv().await; } } => {}
         }
-        // What was unpacked is removed in the background.
+        // The unpacked layers are removed in the background.
         for _ in 0..6000 {
             if tmp_is_empty(place.path()) {
                 break;
@@ -428,7 +428,7 @@ fn a_pull_that_is_given_up_leaves_nothing_and_can_be_repeated() {
 
 /// IMG-3
 #[test]
-fn a_pull_without_progress_is_given_up_and_says_so() {
+fn a_pull_without_progress_fails() {
     run(async {
         let registry = Registry::start().await;
         let sample = sample(1);
@@ -442,7 +442,7 @@ fn a_pull_without_progress_is_given_up_and_says_so() {
             .await
             .unwrap_err();
         assert!(matches!(&error, Error::Registry { problem: RegistryProblem::Stalled, .. }), "{error}");
-        assert!(error.to_string().ends_with("no progress: nothing has arrived for 2 s"), "{error}");
+        assert!(error.to_string().ends_with("no progress: no data received for 2 s"), "{error}");
         assert!(tmp_is_empty(place.path()));
     });
 }

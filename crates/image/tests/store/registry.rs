@@ -1,4 +1,4 @@
-//! A registry on the loopback interface that does what a test tells it to.
+//! A registry on the loopback interface whose behaviour the test chooses.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -14,14 +14,14 @@ use hyper_util::rt::TokioIo;
 
 use crate::build::{Sample, sha256};
 
-/// What the registry asks for.
+/// The authentication that the registry requires.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Door {
     Basic,
     Bearer,
 }
 
-/// What is wrong with a blob.
+/// A fault of a blob.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Fault {
     /// another content
@@ -30,9 +30,9 @@ pub(crate) enum Fault {
     Broken,
     /// the connection ends in the middle, the first time
     BrokenOnce,
-    /// less than the manifest says, but a whole answer
+    /// shorter than in the manifest, but a complete response
     Short,
-    /// more than the manifest says
+    /// longer than in the manifest
     Long,
     /// never ends
     Stuck,
@@ -46,25 +46,25 @@ pub(crate) struct State {
     pub(crate) blobs: BTreeMap<String, Vec<u8>>,
     pub(crate) faults: BTreeMap<String, Fault>,
     pub(crate) door: Option<Door>,
-    /// how often a token is good
+    /// how many requests a token is valid for
     pub(crate) uses: Option<usize>,
-    /// how often it still is
+    /// how many are left
     pub(crate) left: usize,
     pub(crate) status: Option<u16>,
-    /// paths with this in them are answered so, and the answer goes on and on
+    /// the response to paths with this text, which never ends
     pub(crate) endless: Option<(&'static str, u16)>,
-    /// bytes of endless answers that were taken
+    /// bytes of endless responses that were read
     pub(crate) taken: usize,
-    /// paths that were asked for
+    /// paths of all requests
     pub(crate) log: Vec<String>,
-    /// what callers said of who they are
+    /// authorisation headers of all requests
     pub(crate) told: Vec<String>,
-    /// the host that has the blobs instead
+    /// the host to which blobs are redirected
     pub(crate) elsewhere: Option<String>,
-    /// blobs on their way now, and the most at once
+    /// concurrent blob requests, and their maximum
     pub(crate) at_once: (usize, usize),
     pub(crate) slow: Duration,
-    /// Layers are given to nobody before so many are asked for at once.
+    /// No layer is served before that many are requested at once.
     pub(crate) together: usize,
 }
 
@@ -131,7 +131,7 @@ impl Registry {
         change(&mut self.state.lock().unwrap())
     }
 
-    /// How often blobs were asked for.
+    /// The number of blob requests.
     pub(crate) fn blob_requests(&self) -> usize {
         self.with(|state| state.log.iter().filter(|path| path.contains("/blobs/")).count())
     }
@@ -217,7 +217,7 @@ async fn answer(
     Ok(full(404, "no such thing"))
 }
 
-/// Much more than anybody may keep, and still less than the machine has.
+/// More than any limit, and still less than the machine's memory.
 pub(crate) const ENDLESS: usize = 512 << 20;
 
 fn endless(status: u16, state: &Arc<Mutex<State>>) -> Response<Body> {

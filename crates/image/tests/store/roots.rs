@@ -8,7 +8,7 @@ use rustix::mount::{MountPropagationFlags, mount_change};
 
 use crate::build::*;
 
-/// Runs something where mounts are nobody else's and vanish at the end.
+/// Runs a function in a private mount namespace.
 pub(crate) fn in_namespace(test: impl FnOnce() + Send) {
     if !is_root() {
         return;
@@ -26,8 +26,8 @@ pub(crate) fn in_namespace(test: impl FnOnce() + Send) {
     });
 }
 
-/// A directory that takes its mounts away before it goes, also when a test fails: removing must never go into the host's own
-/// files.
+/// A directory that unmounts everything in it when dropped, also when a test fails: removing must never reach the
+/// host's own files.
 pub(crate) struct Place(tempfile::TempDir);
 
 impl Place {
@@ -212,7 +212,7 @@ fn images_without_layers_and_with_hundreds_have_roots() {
             .import(&Sample::new(layers).packing(Packing::Plain).docker_archive()[..], Some("too-many"))
             .unwrap_err()
             .to_string();
-        assert!(error.contains("501 layers, the kernel takes 500"), "{error}");
+        assert!(error.contains("501 layers, the kernel allows 500"), "{error}");
     });
 }
 
@@ -352,7 +352,7 @@ fn owners_of_one_store_leave_each_other_alone() {
         run.make_root("two", &image).unwrap();
         assert_eq!((agent.roots().unwrap(), run.roots().unwrap()), (vec!["one".to_owned()], vec!["two".to_owned()]));
         assert_eq!(run.images_of_others().unwrap().into_iter().collect::<Vec<_>>(), std::slice::from_ref(&image.id));
-        // The run was killed, and somebody removed its directory.
+        // The run was killed, and its directory was removed.
         drop(run);
         fs::remove_dir(owners.path().join("run")).unwrap();
         // Who sees other mounts cannot know that.
@@ -366,11 +366,11 @@ fn owners_of_one_store_leave_each_other_alone() {
         elsewhere.unwrap();
         assert!(place.path().join("roots/two").exists(), "it may be there all the same");
         let next = owned("next");
-        assert!(!place.path().join("roots/two").exists(), "it belongs to nobody");
+        assert!(!place.path().join("roots/two").exists(), "it has no owner");
         assert!(root.join("etc").is_dir() && place.path().join("roots/one").exists(), "the other is in use");
         assert_eq!(mounts_below(place.path()), 1);
         assert_eq!(next.roots().unwrap(), Vec::<String>::new());
-        // One that was begun and not noted is nobody's either.
+        // An unfinished one without a record has no owner either.
         fs::create_dir(place.path().join("roots/half")).unwrap();
         assert_eq!(agent.roots().unwrap(), ["one"]);
         owned("last");
