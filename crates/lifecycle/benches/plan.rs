@@ -1,4 +1,4 @@
-//! What one plan costs: a pod of three containers with probes, at rest and with a probe result coming in.
+//! The cost of one plan: a pod of three containers with probes, at rest and with a probe result coming in.
 
 use std::{hint::black_box, time::Duration};
 
@@ -31,7 +31,7 @@ spec:
     livenessProbe: {httpGet: {port: 81}, periodSeconds: 1}
 ";
 
-/// A pod that runs: what is seen of it, what is remembered, and when.
+/// A running pod: its observation, its evidence, and the time.
 struct Scene {
     rules: Rules,
     pod: Pod,

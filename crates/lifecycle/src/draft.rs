@@ -1,4 +1,4 @@
-//! A plan in the making: the inputs, and what has been decided so far.
+//! A plan in progress: the inputs, and the decisions so far.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::{
     time::{Moment, Now},
 };
 
-/// A plan in the making.
+/// A plan in progress.
 pub(crate) struct Draft<'a> {
     pub(crate) rules: &'a Rules,
     pub(crate) pod: &'a Pod,
@@ -26,20 +26,20 @@ pub(crate) struct Draft<'a> {
     pub(crate) results: Vec<ProbeRecord>,
     pub(crate) events: Vec<Event>,
     pub(crate) wake_at: Option<Moment>,
-    /// Containers whose newest life was first seen ended by this observation.
+    /// Containers whose newest instance is first seen exited in this observation.
     pub(crate) fresh_exits: Vec<String>,
     /// Whether this is the first plan of this agent run.
     pub(crate) resuming: bool,
-    /// Containers that the agent before this one was launching when it died.
+    /// Containers that the previous agent was launching when it died.
     pub(crate) interrupted: Vec<String>,
-    /// What this run of the agent may believe of containers that its ledger does not know.
+    /// The source that this run of the agent may trust for containers that its ledger does not know.
     pub(crate) inherits: Inherits,
-    /// Why readiness has to be shown again.
+    /// Why readiness has to be probed again.
     pub(crate) doubt: Option<Basis>,
 }
 
-/// Delays between tries of an operation that fails: short at first, because most failures pass, and never long,
-/// because a pod that is being restarted or deleted waits for it.
+/// Delays between retries of a failed operation: short at first, because most failures pass, and never long, because a
+/// pod that is being restarted or deleted waits for it.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_secs(10);
 
@@ -65,19 +65,19 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The newest instance of a container, unless it is what is left of an earlier life.
+    /// The newest instance of a container, unless it is a leftover of an earlier one.
     pub(crate) fn newest(&self, name: &str) -> Option<&'a Instance> {
         let record = self.evidence.durable.container(name);
         let newest = self.observed.newest(name)?;
         record.is_none_or(|record| !record.has_outlived(newest)).then_some(newest)
     }
 
-    /// Asks for a plan at that moment, if nothing is observed before.
+    /// Asks for a plan at that time, if nothing is observed before.
     pub(crate) fn wake(&mut self, at: Moment) {
         self.wake_at = Some(self.wake_at.map_or(at, |planned| planned.earlier(at)));
     }
 
-    /// Starts an operation, unless one about the same thing is under way or failed too recently.
+    /// Starts an operation, unless one with the same key is running or failed too recently.
     pub(crate) fn start(&mut self, operation: Operation) -> bool {
         let key = operation.key();
         if self.in_flight(&key) {
@@ -120,12 +120,12 @@ impl<'a> Draft<'a> {
         self.pending(key).is_some()
     }
 
-    /// Whether some container may come to life without having been observed yet.
+    /// Whether a container may be starting without having been observed yet.
     pub(crate) fn launches_in_flight(&self) -> bool {
         self.evidence.volatile.pending.iter().any(|pending| pending.operation.brings_to_life())
     }
 
-    /// Remembers that an operation failed, and when it may be tried again.
+    /// Records that an operation failed, and when it may be retried.
     pub(crate) fn failed(&mut self, key: OpKey, failure: OpFailure) {
         let retries = &mut self.evidence.volatile.retries;
         let failures = match retries.iter().position(|retry| retry.key == key) {
@@ -140,13 +140,13 @@ impl<'a> Draft<'a> {
         self.evidence.volatile.retries.retain(|retry| retry.key != *key);
     }
 
-    /// Remembers why a running container has to stop. The first reason stays, unless all containers are restarting;
-    /// the grace period may only shrink.
+    /// Records why a running container has to stop. The first reason stays, unless all containers are restarting; the
+    /// grace period may only shrink.
     pub(crate) fn mark_killed(&mut self, container: &str, id: &str, reason: KillReason, grace: Duration) {
         let now = self.now;
         if let Some(life) = self.evidence.volatile.lives.get_mut(container).filter(|life| life.id == id) {
             match &mut life.kill {
-                // A restart of all containers overrules whatever was going on.
+                // A restart of all containers overrides any other kill.
                 Some(kill) if kill.reason == reason || !matches!(reason, KillReason::RestartAll) => {
                     let shrunk = now.since(&kill.since) + grace;
                     kill.grace = kill.grace.min(shrunk);

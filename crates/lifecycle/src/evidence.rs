@@ -1,7 +1,7 @@
-//! What the agent remembers of a pod.
+//! What the agent records of a pod.
 //!
-//! The durable part survives a reboot and is written only on transitions. The volatile part is about containers that
-//! run now: it changes with every probe result and is worth nothing after a reboot, because they do not survive one
+//! The durable part survives a reboot and is written only on transitions. The volatile part is about running
+//! containers: it changes with every probe result and is invalid after a reboot, because containers do not survive one
 //! either.
 
 use std::collections::BTreeMap;
@@ -18,12 +18,12 @@ use crate::{
     time::{BootId, Moment, Wall},
 };
 
-/// Everything that plans rest on besides the spec and the newest observation.
+/// Everything that plans depend on besides the spec and the newest observation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Evidence {
     /// What survives a reboot.
     pub durable: Durable,
-    /// What is about running containers.
+    /// What concerns running containers.
     pub volatile: Volatile,
 }
 
@@ -35,22 +35,22 @@ pub struct Durable {
     pub first_seen: Option<Moment>,
     /// Whether the pod may run here.
     pub admission: Admission,
-    /// How many sandboxes were made.
+    /// The number of sandboxes created so far.
     pub sandbox_attempts: u32,
     /// The sandbox in which a regular container has been started: from then on the pod is initialized there.
     pub initialized_in: Option<String>,
-    /// By container name. In boxes, here and in [`Volatile`]: a map makes room for eleven values where one is.
+    /// By container name. Boxed, here and in [`Volatile`], because a B-tree node has room for eleven values.
     pub containers: BTreeMap<String, Box<ContainerRecord>>,
-    /// How far a restart of all containers is.
+    /// The progress of a restart of all containers.
     pub restart_all: RestartAll,
-    /// Set once the pod is on its way out, for good.
+    /// Set permanently once the pod is ending.
     pub ending: Option<Ending>,
     /// The status last planned.
     pub published: Option<PodStatus>,
-    /// Its number; the next different status gets the next one.
+    /// The version of that status; the next different status gets the next version.
     pub version: u64,
-    /// The newest values of the Ready condition that were ours, oldest first. One that the API server shows and that
-    /// is not among them was written by somebody else.
+    /// The newest values of the Ready condition that this agent published, oldest first. A value at the API server that
+    /// is not among them was written by another client.
     pub ready_marks: Vec<ReadyMark>,
 }
 
@@ -58,7 +58,7 @@ pub struct Durable {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Admission {
-    /// Not yet decided.
+    /// Not decided yet.
     #[default]
     Undecided,
     /// It may.
@@ -81,25 +81,26 @@ pub struct ReadyMark {
     pub since: Wall,
 }
 
-/// What is remembered of a container over all its lives.
+/// The record of a container over all its instances.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerRecord {
     /// How often it was restarted.
     pub restart_count: u32,
-    /// Whether `restart_count` already counts a life that has not begun: its end was noticed by its absence.
+    /// Whether `restart_count` includes an instance that has not started: the exit of the last one was noticed by its
+    /// absence.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub counted_ahead: bool,
     /// The newest instance ever seen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub newest: Option<String>,
-    /// The instance that ran when last seen.
+    /// The instance that was running when last observed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub running: Option<RunningRecord>,
-    /// How the newest life that ended did so.
+    /// The exit of the newest instance that exited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_exit: Option<Exit>,
-    /// How the one before did.
+    /// The exit before that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub previous_exit: Option<Exit>,
     /// Crash backoff.
@@ -108,12 +109,12 @@ pub struct ContainerRecord {
     /// The sandbox in which this ordinary init container has succeeded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub completed_in: Option<String>,
-    /// The image and its ID, as last seen.
+    /// The image and its ID, as last observed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image_id: Option<String>,
 }
 
-/// An instance that ran when last seen.
+/// An instance that was running when last observed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunningRecord {
@@ -125,7 +126,7 @@ pub struct RunningRecord {
     pub sandbox: String,
 }
 
-/// How a life ended.
+/// The exit of an instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Exit {
@@ -147,12 +148,12 @@ pub struct Exit {
     pub finished: Moment,
     /// What ended it.
     pub cause: ExitCause,
-    /// Whether a restart of all containers has followed it, so that it asks for none any more.
+    /// Whether a restart of all containers has answered it, so that it triggers no other one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub answered: bool,
 }
 
-/// What ended a life.
+/// What ended an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ExitCause {
@@ -160,11 +161,11 @@ pub enum ExitCause {
     Own,
     /// The agent stopped it.
     Killed(KillReason),
-    /// Nobody knows: it is gone, or the runtime lost track of it. The exit code is a stand-in.
+    /// Unknown: it disappeared, or the runtime lost track of it. The exit code is a placeholder.
     Lost,
 }
 
-/// A pod on its way out.
+/// An ending pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Ending {
@@ -175,24 +176,24 @@ pub struct Ending {
     /// The grace period, counted from then.
     #[serde(with = "serde_millis")]
     pub grace: Duration,
-    /// Whether somebody wants the pod's remains removed.
+    /// Whether the pod was deleted, so that its containers are removed too.
     pub deleted: bool,
 }
 
-/// Why a pod is on its way out.
+/// Why a pod is ending.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum EndingCause {
-    /// Somebody deleted it.
+    /// It was deleted.
     Deleted,
     /// No regular container runs, and none will.
     Finished,
-    /// An init container failed for good.
+    /// An init container failed permanently.
     InitFailed {
-        /// Which one.
+        /// The container.
         container: String,
     },
-    /// Its sandbox is gone and nothing in it may run again.
+    /// Its sandbox was lost and nothing in it may run again.
     NotRebuilt,
     /// It may not run here.
     Rejected,
@@ -208,25 +209,25 @@ pub struct Volatile {
     pub agent_started: Option<Moment>,
     /// Running containers, by name.
     pub lives: BTreeMap<String, Box<Life>>,
-    /// Containers on their way to a life, by name.
+    /// Containers that are being started, by name.
     pub launches: BTreeMap<String, Box<Launch>>,
-    /// Operations not yet seen finished.
+    /// Operations that have not been observed as finished.
     pub pending: Vec<Pending>,
-    /// Operations that failed and are to be tried again.
+    /// Failed operations to be retried.
     pub retries: Vec<Retry>,
-    /// The number of the next operation.
+    /// The sequence number of the next operation.
     pub next_operation: u64,
     /// Whether volumes and directories are in place.
     pub volumes_ready: bool,
-    /// Whether the legacy reset of an agent start (the gate `ChangeContainerStatusOnKubeletRestart`) is still owed.
+    /// Whether the legacy reset at an agent start (the gate `ChangeContainerStatusOnKubeletRestart`) is still due.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub reset_owed: bool,
-    /// The restart request last taken.
+    /// The restart request that was accepted last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restart_request: Option<String>,
 }
 
-/// A container that runs.
+/// A running container.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Life {
@@ -250,7 +251,7 @@ pub struct Life {
     pub kill: Option<Kill>,
 }
 
-/// How far a hook is.
+/// The progress of a hook.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum HookProgress {
@@ -278,7 +279,7 @@ pub struct Kill {
     pub pre_stop: HookProgress,
 }
 
-/// A container on its way to a life.
+/// A container that is being started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Launch {
@@ -291,8 +292,8 @@ pub struct Launch {
     /// Why the last attempt failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<StartFailure>,
-    /// The agent died while its start was under way, and none of its lives has begun since. Runtimes give up a start
-    /// whose caller goes away and show a container that never ran as ended.
+    /// The agent died during its start, and no instance has started since. Runtimes abandon a start whose caller
+    /// disconnects and show a container that never ran as exited.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cut_short: bool,
 }
@@ -308,24 +309,24 @@ pub struct StartFailure {
     pub at: Moment,
 }
 
-/// An operation that failed and is to be tried again.
+/// A failed operation to be retried.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Retry {
-    /// What it is about.
+    /// Its key.
     pub key: OpKey,
-    /// How often it failed in a row.
+    /// Consecutive failures.
     pub failures: u32,
-    /// Not to be tried before.
+    /// The earliest retry.
     pub not_before: Moment,
-    /// How it failed last.
+    /// The last failure.
     pub failure: OpFailure,
 }
 
 // === impl Durable ===
 
 impl Durable {
-    /// What is remembered of the container of that name.
+    /// The record of a container.
     pub fn container(&self, name: &str) -> Option<&ContainerRecord> {
         self.containers.get(name).map(Box::as_ref)
     }
@@ -334,7 +335,7 @@ impl Durable {
 // === impl Life ===
 
 impl Life {
-    /// A life that begins.
+    /// A new instance.
     pub(crate) fn new(id: String, started: Moment) -> Self {
         Self {
             id,
@@ -347,7 +348,7 @@ impl Life {
         }
     }
 
-    /// What is remembered of the probe of that kind.
+    /// The state of a probe.
     pub fn probe(&self, kind: keelet_pod::ProbeKind) -> &ProbeMemory {
         match kind {
             keelet_pod::ProbeKind::Startup => &self.startup,
@@ -377,23 +378,23 @@ impl Launch {
 // === impl ContainerRecord ===
 
 impl ContainerRecord {
-    /// Whether the container ever had a life.
+    /// Whether the container ever had an instance.
     pub fn has_lived(&self) -> bool {
         self.running.is_some() || self.last_exit.is_some()
     }
 
-    /// Remembers how a life ended.
+    /// Records the exit of an instance.
     pub(crate) fn ended(&mut self, exit: Exit) {
         self.running = None;
         self.previous_exit = self.last_exit.replace(exit);
     }
 
-    /// Whether an instance is what is left of an earlier life. It is found as the newest where the last one is lost.
+    /// Whether an instance is a leftover of an earlier one. It appears as the newest if the last one is lost.
     pub(crate) fn has_outlived(&self, instance: &Instance) -> bool {
         self.newest.as_ref().is_some_and(|newest| *newest != instance.id) && instance.attempt < self.restart_count
     }
 
-    /// The restart count of the next life.
+    /// The restart count of the next instance.
     pub(crate) fn next_attempt(&self) -> u32 {
         if self.counted_ahead || !self.has_lived() { self.restart_count } else { self.restart_count.saturating_add(1) }
     }

@@ -1,8 +1,8 @@
-//! What changed from one evidence to the next: the journal of a pod, for people.
+//! The journal of a pod: the changes from one evidence to the next, for people.
 //!
-//! Evidence says how things are, the journal how they came to be so. It is derived from two consecutive evidences and
-//! the reasons of the newer one, so whoever keeps evidence can keep a journal beside it. Nothing is ever decided from
-//! it, and it holds no prose: sentences are made by whoever shows it.
+//! Evidence is the present state, the journal is the history. It is derived from two consecutive evidences and the
+//! reasons of the newer one, so any keeper of evidence can keep a journal beside it. No decision depends on it, and it
+//! contains no prose: `keelet-explain` makes the sentences.
 
 mod between;
 
@@ -23,11 +23,11 @@ use crate::{
 /// One change.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Note {
-    /// When it happened; where that is not known, when it was noticed.
+    /// When it happened, or if that is unknown, when it was observed.
     pub at: Moment,
     /// What changed.
     pub what: What,
-    /// The evidence it rests on, where it is not evidence itself.
+    /// The evidence behind it, unless the change is evidence itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub because: Option<Because>,
 }
@@ -40,7 +40,7 @@ pub enum What {
     Seen,
     /// Another run of the agent began.
     AgentStarted {
-        /// When the run before was last known to be alive.
+        /// When the previous run was last alive.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         last_seen: Option<Moment>,
         /// Whether the node was rebooted in between.
@@ -54,44 +54,44 @@ pub enum What {
         /// For people.
         message: String,
     },
-    /// Somebody's request to restart all containers was taken.
+    /// A request to restart all containers was accepted.
     RequestTaken {
         /// The request.
         id: String,
-        /// Who asked.
+        /// The requester.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<String>,
     },
-    /// The legacy reset of an agent start: first everything counts as well, then nothing is known.
+    /// The legacy reset at an agent start: first everything is started and ready, then nothing is known.
     LegacyReset {
         /// Whether this is the second half.
         done: bool,
     },
-    /// A life ended.
+    /// An instance exited.
     Exited {
         /// The container.
         container: String,
-        /// How.
+        /// The exit.
         exit: Exit,
         /// The index of the restart rule that matched.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         rule: Option<usize>,
     },
-    /// The pod is on its way out, or its grace period has shrunk.
+    /// The pod is ending, or its grace period has shrunk.
     Ending {
         /// Why.
         cause: EndingCause,
         /// The grace period.
         #[serde(with = "serde_millis")]
         grace: Duration,
-        /// Whether its remains are to be removed.
+        /// Whether its containers are to be removed.
         deleted: bool,
     },
-    /// A restart of all containers went one step on.
+    /// A restart of all containers advanced one step.
     RestartAll {
         /// Which one.
         step: RestartAllStep,
-        /// Who or what asked for it.
+        /// The trigger.
         triggers: Vec<Trigger>,
     },
     /// A container has to stop.
@@ -106,7 +106,7 @@ pub enum What {
         #[serde(with = "serde_millis")]
         grace: Duration,
     },
-    /// A sandbox was asked for.
+    /// The creation of a sandbox was started.
     SandboxRequested {
         /// How many there were before.
         attempt: u32,
@@ -115,18 +115,18 @@ pub enum What {
     Sandbox {
         /// Which one.
         id: Option<String>,
-        /// What the runtime found missing of the one before, if that is why there is none.
+        /// What the runtime found missing in the previous one, if that is the reason.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         lost: Option<String>,
     },
-    /// A container's start was asked for. Tries after one that failed are not noted.
+    /// The start of a container was requested. Retries are not recorded.
     Launching {
         /// The container.
         container: String,
-        /// Its restart count, once it runs.
+        /// Its restart count, once it is running.
         attempt: u32,
     },
-    /// A life began.
+    /// An instance started.
     Running {
         /// The container.
         container: String,
@@ -139,24 +139,24 @@ pub enum What {
     RestartCount {
         /// The container.
         container: String,
-        /// What it is now.
+        /// The new value.
         count: u32,
     },
-    /// A container has come to wait for something.
+    /// A container began to wait.
     Waiting {
         /// The container.
         container: String,
-        /// For what, in a word.
+        /// The reason, in a word.
         reason: String,
-        /// For what, for people.
+        /// The reason, for people.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         message: String,
     },
-    /// A container is shown ended, although no end was seen.
+    /// A container is reported as terminated although its exit was not observed.
     ShownEnded {
         /// The container.
         container: String,
-        /// The exit code that stands in.
+        /// The placeholder exit code.
         exit_code: i32,
         /// In a word.
         reason: String,
@@ -165,19 +165,19 @@ pub enum What {
     Started {
         /// The container.
         container: String,
-        /// What it is now.
+        /// The new value.
         value: bool,
     },
     /// `ready` of a container.
     Ready {
         /// The container.
         container: String,
-        /// What it is now.
+        /// The new value.
         value: bool,
     },
     /// The phase of the pod.
     Phase {
-        /// What it is now.
+        /// The new value.
         phase: Phase,
     },
     /// A condition of the pod.
@@ -185,7 +185,7 @@ pub enum What {
         /// Which one.
         #[serde(rename = "type")]
         kind: ConditionType,
-        /// What it is now.
+        /// The new value.
         status: Truth,
         /// Why, in a word.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -197,9 +197,9 @@ pub enum What {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RestartAllStep {
-    /// Somebody asked for it: containers are being killed and removed.
+    /// It was triggered: containers are being killed and removed.
     Begun,
-    /// Somebody else asked for it too.
+    /// It was triggered again.
     Joined,
     /// All are removed; the pod starts again.
     Removed,
@@ -207,7 +207,7 @@ pub enum RestartAllStep {
     Released,
     /// Every regular container has been started again.
     Finished,
-    /// It does not go on.
+    /// It was abandoned.
     Abandoned,
 }
 

@@ -1,20 +1,20 @@
 //! The rules: what a pod needs next, what its status is, and why. Pure.
 //!
-//! One function, [`Rules::plan`], takes a validated [`keelet_pod::Pod`], a dated look at it ([`Observed`]), what is
-//! remembered of it ([`Evidence`]) and the time ([`Now`]), and returns a [`Plan`]: operations to start and to cancel,
-//! the pod's status with its reasons, what to remember, and when to look again. Nothing in here reads a clock, a
-//! disk or a socket, so a restarted agent decides exactly what the old one would have decided, and a simulator can
-//! compare the two.
+//! One function, [`Rules::plan`], takes a validated [`keelet_pod::Pod`], a dated observation of it ([`Observed`]), its
+//! evidence ([`Evidence`]) and the time ([`Now`]), and returns a [`Plan`]: operations to start and to cancel, the pod's
+//! status with its reasons, the evidence to record, and when to plan again. Nothing in here reads a clock, a disk or a
+//! socket, so a restarted agent decides exactly what the old one would have decided, and a simulator can compare the
+//! two.
 //!
 //! A plan is made in three steps, each a module:
 //!
-//! - [`absorb`] folds the observation into the evidence: lives that began and ended, operations that finished, a new
-//!   run of the agent. `probe` turns single probe results into verdicts.
+//! - [`absorb`] folds the observation into the evidence: instances that started and exited, operations that finished, a
+//!   new run of the agent. `probe` turns single probe results into verdicts.
 //! - [`order`] and [`restart`] decide what has to happen: sandbox, init containers, sidecars, regular containers,
 //!   termination; policy, exit-code rules, backoff, and the restart of all containers.
-//! - [`status`] says what it adds up to: container states, phase, conditions, each with the evidence it rests on.
+//! - [`status`] computes the result: container states, phase, conditions, each with the evidence behind it.
 //!
-//! The caller owns the evidence. It records what a plan returns before it acts on it, and hands it back next time.
+//! The caller owns the evidence. It records what a plan returns before it acts on it, and passes it to the next plan.
 
 mod absorb;
 mod draft;

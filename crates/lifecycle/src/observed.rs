@@ -1,4 +1,4 @@
-//! What the agent sees of a pod: the runtime's containers, operations, requests, and the API server's copy.
+//! What the agent observes of a pod: the runtime's containers, operations, requests, and the API server's copy.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -8,45 +8,45 @@ use crate::{
     time::{Moment, Wall},
 };
 
-/// One dated look at a pod. Whoever makes it guarantees that it began after the last operation that it reports as
-/// finished, so nothing that operation did is missing from it.
+/// One dated observation of a pod. The caller guarantees that it began after the last operation that it reports as
+/// finished, so it includes all effects of that operation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observed {
-    /// The agent process that looks.
+    /// The agent process that observes.
     pub agent: AgentRun,
     /// The pod's sandboxes.
     pub sandboxes: Vec<Sandbox>,
     /// The pod's containers in the runtime, dead ones included.
     pub containers: Vec<Instance>,
-    /// Operations in flight, and finished ones whose result no plan has taken yet.
+    /// Running operations, and finished ones whose result no plan has absorbed yet.
     pub operations: Vec<OpReport>,
-    /// Set once somebody asked for the pod to go away.
+    /// Set once the pod is deleted.
     pub deletion: Option<Deletion>,
-    /// A request to restart all containers that no plan has taken yet.
+    /// A request to restart all containers that no plan has absorbed yet.
     pub restart_request: Option<RestartRequest>,
     /// Conditions that others own, by type: whether their status is True.
     pub foreign_conditions: BTreeMap<String, bool>,
-    /// The newest status version that reached its readers: [`crate::Plan::version`].
+    /// The newest published status version: [`crate::Plan::version`].
     pub acknowledged: u64,
-    /// For containers neither the runtime nor the evidence knows: the next restart count by their log files.
+    /// For containers that neither the runtime nor the evidence knows: the next restart count by their log files.
     pub log_counts: BTreeMap<String, u32>,
 }
 
-/// The agent process that looks, and what it found when it started.
+/// The agent process that observes, and what it found when it started.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AgentRun {
-    /// When the process started; it tells two runs of the agent apart.
+    /// When the process started; it distinguishes two runs of the agent.
     pub started: Moment,
     /// What it knows of the time before.
     pub before: Before,
 }
 
-/// Who could have changed the pod's status while the agent was away.
+/// Which clients could have changed the pod's status while the agent was down.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Before {
     /// In a cluster: the API server's copy of the status, as it was when the agent started.
     Cluster(Option<Box<PodStatus>>),
-    /// On its own: how long the agent was away, if it ever ran.
+    /// Standalone: how long the agent was down, if it ever ran.
     Standalone(Option<Duration>),
 }
 
@@ -65,7 +65,7 @@ pub struct Sandbox {
     pub ips: Vec<String>,
     /// Whether it uses the node's network.
     pub host_network: bool,
-    /// What the runtime found missing of it, such as its network or its files, if that is why it is not ready.
+    /// What the runtime found missing in it, such as its network or its files, if that is why it is not ready.
     pub lost: Option<String>,
 }
 
@@ -78,7 +78,7 @@ pub struct Instance {
     pub name: String,
     /// The sandbox it belongs to.
     pub sandbox: String,
-    /// Its restart count, as labelled when it was made.
+    /// Its restart count, as labelled when it was created.
     pub attempt: u32,
     /// The container hash it was labelled with; `None` if it carries none.
     pub hash: Option<u32>,
@@ -88,57 +88,57 @@ pub struct Instance {
     pub image_id: String,
     /// When it was created.
     pub created_at: Wall,
-    /// What it does.
+    /// Its state.
     pub state: InstanceState,
 }
 
-/// What a container in the runtime does.
+/// The state of a container in the runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InstanceState {
-    /// Made, never started.
+    /// Created, never started.
     Created,
     /// Running since then.
     Running {
         /// Its start.
         started_at: Wall,
     },
-    /// It has ended.
+    /// It has exited.
     Exited {
         /// Its start.
         started_at: Wall,
         /// Its end.
         finished_at: Wall,
-        /// The exit code; 128 plus the number for a signal.
+        /// The exit code; 128 plus the signal if a signal killed it.
         exit_code: i32,
         /// `Completed`, `Error`, `OOMKilled`, ...
         reason: String,
         /// The termination message.
         message: String,
     },
-    /// The runtime cannot tell.
+    /// The runtime does not know its state.
     Unknown,
 }
 
-/// Somebody asked for the pod to go away.
+/// A request to delete the pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deletion {
     /// The grace period as it is now; it may shrink, never grow.
     pub grace: Duration,
 }
 
-/// Somebody asked for all containers to be restarted.
+/// A request to restart all containers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestartRequest {
-    /// Tells two requests apart.
+    /// Distinguishes two requests.
     pub id: String,
-    /// Who asked, for people.
+    /// The requester, for people.
     pub by: String,
 }
 
 // === impl Observed ===
 
 impl Observed {
-    /// A look that shows nothing yet.
+    /// An observation without any content.
     pub fn nothing(agent: AgentRun) -> Self {
         Self {
             agent,
@@ -158,7 +158,7 @@ impl Observed {
         self.containers.iter().filter(|c| c.name == name).max_by_key(|c| c.age_key())
     }
 
-    /// Whether this container is there and has ended.
+    /// Whether this container exists and has exited.
     pub(crate) fn has_ended(&self, id: &str) -> bool {
         self.containers.iter().any(|c| c.id == id && matches!(c.state, InstanceState::Exited { .. }))
     }

@@ -1,8 +1,8 @@
-//! What a plan starts and cancels, and how it comes back.
+//! Operations: what a plan starts and cancels, and their results.
 //!
-//! An operation runs beside the pod's task and is never awaited by it. The plan that starts one remembers it as
-//! [`Pending`] in the evidence; the observation of a later plan tells whether it still runs or how it ended. A
-//! result is folded in once, because only a pending operation of the same number takes it.
+//! An operation runs beside the pod's task, which never awaits it. The plan that starts one records it as [`Pending`]
+//! in the evidence; the observation of a later plan has its state or its result. A result is absorbed once, because it
+//! needs a pending operation with the same sequence number.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::time::Moment;
 
-/// Numbers the operations of one pod; never used twice in one run of the agent.
+/// The sequence number of an operation of a pod; never used twice in one run of the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct OpId(pub u64);
 
@@ -36,7 +36,7 @@ pub enum Operation {
         /// Its ID.
         sandbox: String,
     },
-    /// Have the image on the node, as the pull policy says.
+    /// Make sure that the image is on the node, by the pull policy.
     EnsureImage {
         /// The container that needs it.
         container: String,
@@ -88,7 +88,7 @@ pub enum Operation {
         /// Why it has to stop.
         reason: KillReason,
     },
-    /// Remove a container that does not run; its logs stay.
+    /// Remove a container that is not running; its logs stay.
     Remove {
         /// The container's name.
         container: String,
@@ -120,11 +120,11 @@ pub enum KillReason {
     RestartAll,
     /// The pod is being deleted, or has nothing left to do.
     PodEnding,
-    /// The sandbox it lives in is gone.
+    /// Its sandbox was lost.
     SandboxGone,
-    /// The runtime cannot tell its state.
+    /// The runtime does not know its state.
     StateUnknown,
-    /// A newer container of the same name runs.
+    /// A newer container of the same name is running.
     Superseded,
 }
 
@@ -138,14 +138,14 @@ pub enum Step {
         /// What to do.
         operation: Operation,
     },
-    /// Cancel the operation of this number. It counts as running until it is reported finished.
+    /// Cancel the operation of this number. It counts as running until it is reported as finished.
     Cancel {
         /// Its number.
         id: OpId,
     },
 }
 
-/// An operation started by an earlier plan and not yet seen finished.
+/// An operation started by an earlier plan and not yet observed as finished.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pending {
     /// Its number.
@@ -159,7 +159,7 @@ pub struct Pending {
     pub cancelled: bool,
 }
 
-/// What an observation says of an operation.
+/// The state of an operation in an observation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpReport {
     /// Its number.
@@ -168,7 +168,7 @@ pub struct OpReport {
     pub state: OpState,
 }
 
-/// How far an operation is.
+/// The state of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OpState {
     /// Not finished.
@@ -185,13 +185,13 @@ pub enum OpState {
 /// How an operation ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OpResult {
-    /// It did what it was to do.
+    /// It succeeded.
     Done,
     /// A probe attempt was made, with this outcome.
     Probed(ProbeReport),
     /// It failed.
     Failed(OpFailure),
-    /// It was cancelled before it took effect, or nobody knows whether it did.
+    /// It was cancelled before it took effect, or its effect is unknown.
     Cancelled,
 }
 
@@ -200,14 +200,14 @@ pub enum OpResult {
 pub struct OpFailure {
     /// `ErrImagePull`, `CreateContainerConfigError`, `RunContainerError`, ...
     pub reason: String,
-    /// The runtime's own words.
+    /// The runtime's message.
     pub message: String,
 }
 
 /// One probe attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeReport {
-    /// What it showed.
+    /// Its outcome.
     pub outcome: Outcome,
     /// How long the target took.
     #[serde(with = "serde_millis")]
@@ -216,7 +216,7 @@ pub struct ProbeReport {
     pub output: String,
 }
 
-/// What one probe attempt showed.
+/// The outcome of one probe attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Outcome {
@@ -226,15 +226,15 @@ pub enum Outcome {
     Warning,
     /// It failed.
     Failure,
-    /// It could not be made: an unknown port name, an exec that does not start.
+    /// The attempt could not be made: an unknown port name, an exec that does not start.
     Error,
-    /// Our own queue held it up for more than half its timeout: it says nothing about the target.
+    /// The agent's own queue delayed it for more than half its timeout: it says nothing about the target.
     Late,
-    /// The container went away meanwhile.
+    /// The container exited meanwhile.
     Cancelled,
 }
 
-/// What an operation is about: at most one per key runs at a time.
+/// The key of an operation: at most one per key runs at a time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum OpKey {
@@ -263,12 +263,12 @@ pub enum OpKey {
 // === impl OpFailure ===
 
 impl OpFailure {
-    /// Whether a pull failed, which is tried again after a backoff.
+    /// Whether a pull failed, which is retried after a backoff.
     pub(crate) fn is_of_pull(&self) -> bool {
         matches!(self.reason.as_str(), "ErrImagePull" | "RegistryUnavailable")
     }
 
-    /// Whether looking for an image on the node failed. That costs next to nothing and is done again every second, so that an
+    /// Whether the lookup of an image on the node failed. A lookup is cheap and is repeated every second, so that an
     /// image that a person imports is used at once (BACK-10).
     pub(crate) fn is_of_lookup(&self) -> bool {
         matches!(self.reason.as_str(), "ErrImageNeverPull" | "ImageInspectError")
@@ -278,7 +278,7 @@ impl OpFailure {
 // === impl Operation ===
 
 impl Operation {
-    /// What the operation is about.
+    /// The key of the operation.
     pub fn key(&self) -> OpKey {
         match self {
             Self::PrepareVolumes => OpKey::Volumes,
@@ -312,7 +312,7 @@ impl Operation {
         }
     }
 
-    /// Whether it can bring a container to life.
+    /// Whether it can start a container.
     pub fn brings_to_life(&self) -> bool {
         matches!(self, Self::Launch { .. } | Self::StartCreated { .. })
     }

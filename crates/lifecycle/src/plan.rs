@@ -13,43 +13,43 @@ use crate::{
     time::Moment,
 };
 
-/// What to do, what to say, what to remember, and when to look again.
+/// What to do, what to publish, what to record, and when to plan again.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// Operations to start and to cancel, in this order, once the evidence is recorded.
     pub operations: Vec<Step>,
     /// The pod's status.
     pub status: PodStatus,
-    /// The number of that status. It rises when the status changes.
+    /// The version of that status. It rises when the status changes.
     pub version: u64,
-    /// Why each part of the status is as it is.
+    /// The reason of each part of the status.
     pub why: Vec<Why>,
-    /// What to remember, to be recorded before anything is acted upon.
+    /// The evidence, to be recorded before anything is acted upon.
     pub evidence: Evidence,
-    /// Probe results that were taken, for the history.
+    /// Probe results that were absorbed, for the history.
     pub results: Vec<ProbeRecord>,
-    /// What happened, for people.
+    /// Events to emit.
     pub events: Vec<Event>,
     /// When to plan again if nothing is observed before.
     pub wake_at: Option<Moment>,
-    /// How far the pod is on its way through life.
+    /// The stage of the pod.
     pub stage: Stage,
 }
 
-/// How far a pod is on its way through life.
+/// The stage of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// It runs, or tries to.
+    /// It is running or starting.
     Live,
     /// It is being stopped.
     Ending,
-    /// Nothing of it runs any more, and its phase is final. Dead containers are kept for their logs.
+    /// No container is running, and the phase is terminal. Exited containers are kept for their logs.
     Ended,
     /// It was deleted and nothing of it is left in the runtime.
     Gone,
 }
 
-/// A part of the status and the evidence it rests on.
+/// A part of the status and its evidence.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Why {
@@ -77,7 +77,7 @@ pub enum Subject {
     Phase,
 }
 
-/// The evidence a part of the status rests on.
+/// The evidence behind a part of the status.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Because {
@@ -87,36 +87,36 @@ pub enum Because {
         probe: ProbeKind,
         /// Whether it passed.
         passed: bool,
-        /// When it was decided.
+        /// When the threshold was reached.
         at: Moment,
-        /// Results in a row that decided it.
+        /// The consecutive results.
         run: u32,
-        /// What the deciding attempt said.
+        /// The output of the deciding attempt.
         output: String,
     },
-    /// The value was known before the agent started, and nothing has been seen that changes it.
+    /// The value was known before the agent started, and nothing observed since changes it.
     Carried {
         /// Which probe it belongs to.
         probe: ProbeKind,
-        /// What it was.
+        /// The value.
         passed: bool,
-        /// What it rests on.
+        /// Its evidence.
         basis: Basis,
     },
-    /// The probe has not decided yet in this life.
+    /// The probe has not reached a threshold for this instance.
     NotYetProbed {
         /// Which probe.
         probe: ProbeKind,
-        /// Results in a row so far.
+        /// Consecutive results so far.
         run: u32,
         /// Whether these passed.
         passing: bool,
     },
     /// The container has no such probe, so running is enough.
     NoProbe,
-    /// The container does not run.
+    /// The container is not running.
     NotRunning,
-    /// The container runs but has not started up.
+    /// The container is running but its startup probe has not succeeded.
     NotStarted,
     /// The container was started.
     Running {
@@ -125,7 +125,7 @@ pub enum Because {
         /// Its ID.
         id: String,
     },
-    /// The container ended.
+    /// The container exited.
     Exited {
         /// Its ID.
         id: String,
@@ -155,7 +155,7 @@ pub enum Because {
         /// When.
         at: Moment,
     },
-    /// Its turn has not come, or its start is under way.
+    /// Other containers start first, or its start is in progress.
     Pending,
     /// It is being stopped.
     Stopping {
@@ -166,17 +166,17 @@ pub enum Because {
     },
     /// All containers are restarting.
     RestartAll {
-        /// Who or what asked for it.
+        /// The trigger.
         trigger: String,
         /// Since when.
         since: Moment,
     },
-    /// The sum over these containers, each with its own evidence.
+    /// The aggregate of these containers, each with its own evidence.
     Containers {
         /// The ones that decide.
         names: Vec<String>,
     },
-    /// Readiness gates that others own.
+    /// Readiness gates, whose conditions other components own.
     ReadinessGates {
         /// The ones that are not True.
         pending: Vec<String>,
@@ -185,24 +185,24 @@ pub enum Because {
     Sandbox {
         /// The one in use.
         id: Option<String>,
-        /// What the runtime found missing of the newest one, if that is why none is.
+        /// What the runtime found missing in the newest one, if that is the reason.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         lost: Option<String>,
     },
-    /// The pod is on its way out.
+    /// The pod is ending.
     Ending {
         /// Why.
         cause: EndingCause,
         /// Since when.
         since: Moment,
     },
-    /// The spec alone decides.
+    /// It follows from the spec.
     Spec,
     /// Kept as it was: once true, always true.
     Kept,
 }
 
-/// A probe attempt whose result a plan took.
+/// A probe attempt whose result a plan absorbed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProbeRecord {
@@ -214,23 +214,23 @@ pub struct ProbeRecord {
     pub probe: ProbeKind,
     /// When the attempt was made.
     pub at: Moment,
-    /// What it showed.
+    /// Its outcome.
     pub outcome: Outcome,
     /// How long the target took.
     #[serde(with = "serde_millis")]
     pub latency: Duration,
-    /// What it said, shortened.
+    /// Its output, shortened.
     pub output: String,
 }
 
-/// What happened, for people.
+/// An event to emit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     /// The container it is about; the pod if there is none.
     pub container: Option<String>,
     /// `Unhealthy`, `Killing`, `BackOff`, ...
     pub reason: &'static str,
-    /// Whether somebody should worry.
+    /// Whether it is a warning.
     pub severity: Severity,
     /// For people.
     pub message: String,
@@ -239,7 +239,7 @@ pub struct Event {
 /// The type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Severity {
-    /// All is as it should be.
+    /// Nothing is wrong.
     Normal,
     /// Something is wrong.
     Warning,

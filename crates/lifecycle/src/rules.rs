@@ -18,7 +18,7 @@ use crate::{
     time::Now,
 };
 
-/// The node's settings that bear on decisions.
+/// The node's settings that influence decisions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// Whether an agent start keeps or resets started and ready.
@@ -31,7 +31,7 @@ pub struct Rules {
     pub pull_backoff: BackoffLimits,
     /// Kernel parameters that pods may set.
     pub sysctls: Sysctls,
-    /// An absence of the agent longer than this makes readiness doubtful on a node without a control plane.
+    /// On a node without a control plane, readiness must be probed again after the agent was down for longer than this.
     pub node_monitor_grace: Duration,
 }
 
@@ -54,7 +54,7 @@ impl Rules {
     /// What the pod needs next, what its status is, and why.
     ///
     /// Pure and total: the same inputs give the same plan, and every input gives one. Planning again on the planned
-    /// state, with the planned operations under way, starts nothing new.
+    /// state, with the planned operations running, starts nothing new.
     pub fn plan(&self, pod: &Pod, observed: &Observed, evidence: &Evidence, now: Now) -> Plan {
         let mut draft = Draft::new(self, pod, observed, evidence, now);
         absorb::agent_start(&mut draft);

@@ -1,7 +1,7 @@
 //! Kernel parameters that pods may set.
 //!
-//! Safe are those that a pod has of its own and that cannot harm another: the kubelet's list as of Kubernetes 1.37. What the
-//! operator allows beside them must at least belong to a namespace that a pod can have of its own.
+//! Safe are those that are namespaced and cannot harm another pod: the kubelet's list as of Kubernetes 1.37. What the
+//! operator allows beside them must at least be namespaced.
 
 use keelet_pod::Pod;
 
@@ -11,6 +11,11 @@ pub struct Sysctls {
     /// names, or beginnings with `*` at their end
     allowed: Vec<String>,
 }
+
+/// A pattern of `allowedUnsafeSysctls` that covers parameters of the whole node.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} covers kernel parameters that are not namespaced")]
+pub struct NotNamespaced(pub String);
 
 /// A namespace that kernel parameters belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,14 +76,14 @@ fn with_dots(name: &str) -> String {
 // === impl Sysctls ===
 
 impl Sysctls {
-    /// Allows what these patterns mean. The error is a pattern that means parameters of the whole node.
-    pub fn allowing(patterns: Vec<String>) -> Result<Self, String> {
+    /// Allows the parameters that match these patterns.
+    pub fn allowing(patterns: Vec<String>) -> Result<Self, NotNamespaced> {
         let is_wrong = |pattern: &&String| {
             let inner = pattern.strip_suffix('*').unwrap_or(pattern);
             namespace(&with_dots(pattern)).is_none() || inner.is_empty() || inner.contains('*')
         };
         match patterns.iter().find(is_wrong) {
-            Some(wrong) => Err(wrong.clone()),
+            Some(wrong) => Err(NotNamespaced(wrong.clone())),
             None => Ok(Self { allowed: patterns.iter().map(|pattern| with_dots(pattern)).collect() }),
         }
     }
@@ -95,7 +100,7 @@ impl Sysctls {
             let name = with_dots(&sysctl.name);
             if !SAFE.contains(&name.as_str()) && !self.allows(&name) {
                 return Some(format!(
-                    "{name:?} is none of the safe ones, and allowedUnsafeSysctls of this node does not name it"
+                    "{name:?} is not a safe sysctl, and allowedUnsafeSysctls of this node does not allow it"
                 ));
             }
             let shared = namespace(&name).is_none_or(shares);

@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use keelet_lifecycle::sysctls::{NAMESPACED, Sysctls};
+use keelet_lifecycle::sysctls::{NAMESPACED, NotNamespaced, Sysctls};
 use keelet_pod::{Kind, Object, Origin, Quantity, TypeMeta, read_object};
 use serde::Deserialize;
 
@@ -288,7 +288,7 @@ impl Checker<'_> {
     }
 
     fn sysctls(&mut self, patterns: Vec<String>) -> Sysctls {
-        Sysctls::allowing(patterns).unwrap_or_else(|pattern| {
+        Sysctls::allowing(patterns).unwrap_or_else(|NotNamespaced(pattern)| {
             let message = format!(
                 "must be a kernel parameter that pods have of their own, or the beginning of one with '*' at its \
                                    end: {}",

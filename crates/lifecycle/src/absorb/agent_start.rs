@@ -1,7 +1,7 @@
 //! A new run of the agent (KEEP-*): an agent restart is not evidence of anything but itself.
 //!
-//! What the ledger knows of a container ID stays true. What it does not know is taken from the API server's copy.
-//! Readiness becomes doubtful only if somebody else withdrew it meanwhile, or if nobody watched for too long.
+//! The ledger's evidence about a container ID stays true. What the ledger does not know comes from the API server's
+//! copy. Readiness becomes doubtful only if another client withdrew it meanwhile, or if no agent watched for too long.
 
 use std::collections::BTreeSet;
 
@@ -19,10 +19,10 @@ use crate::{
     time::Moment,
 };
 
-/// What a new run of the agent may believe of containers that its ledger does not know.
+/// Which source a new run of the agent may trust for containers that its ledger does not know.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Inherits {
-    /// Nothing: this run has watched all along.
+    /// None: this run has watched all along.
     Nothing,
     /// Each container's own started and ready, as this node last published them.
     OwnStatus,
@@ -61,7 +61,7 @@ pub(crate) fn agent_start(draft: &mut Draft<'_>) {
     }
 }
 
-/// Operations died with the process that ran them; probes are carried over. After a reboot no container is left.
+/// Operations died with the process that ran them; probe state is carried over. After a reboot no container is left.
 fn begin_run(draft: &mut Draft<'_>, run: Moment) {
     let now = draft.now;
     let volatile = &mut draft.evidence.volatile;
@@ -86,7 +86,7 @@ fn begin_run(draft: &mut Draft<'_>, run: Moment) {
     }
 }
 
-/// The moments that waits are counted from.
+/// The times from which waits are counted.
 fn each_moment(durable: &mut Durable, mut visit: impl FnMut(&mut Moment)) {
     for record in durable.containers.values_mut() {
         for exit in [&mut record.last_exit, &mut record.previous_exit].into_iter().flatten() {
@@ -105,13 +105,13 @@ fn each_moment(durable: &mut Durable, mut visit: impl FnMut(&mut Moment)) {
     }
 }
 
-/// Compares the API server's copy of the status with what this node last said.
+/// Compares the API server's copy of the status with the status that this node last published.
 fn compare(draft: &mut Draft<'_>, stored: &PodStatus) {
     if draft.evidence.durable.published.is_none() || another_agent_was_in_charge(&draft.evidence.durable, stored) {
         inherit(draft, stored);
         return;
     }
-    // A terminal phase is final, whoever wrote it.
+    // A terminal phase is final, whichever client wrote it.
     if let Some(published) = draft.evidence.durable.published.as_mut().filter(|_| stored.phase.is_terminal()) {
         published.phase = stored.phase;
         (published.reason, published.message) = (stored.reason.clone(), stored.message.clone());
@@ -123,10 +123,10 @@ fn compare(draft: &mut Draft<'_>, stored: &PodStatus) {
         };
         let marks = &mut draft.evidence.durable.ready_marks;
         if !marks.is_empty() && !marks.contains(&mark) {
-            // Heeded once: the next run of the agent may find it again if ours does not get through before.
+            // Applied once: the next run of the agent may find the same copy if our own status is not published before.
             marks.push(mark);
             draft.doubt = Some(Basis::ForeignWrite);
-            // Theirs is what readers see, so the next change counts from it.
+            // Readers see the foreign value, so the next transition counts from it.
             if let Some(published) = &mut draft.evidence.durable.published {
                 published.conditions.retain(|condition| condition.kind != ConditionType::Ready);
                 published.conditions.push(ready.clone());
@@ -135,8 +135,8 @@ fn compare(draft: &mut Draft<'_>, stored: &PodStatus) {
     }
 }
 
-/// A copy that is merely older than the ledger names lives that the ledger has seen. Lives that it has not seen were
-/// begun by somebody else.
+/// A copy that is merely older than the ledger names instances that the ledger has seen. Instances that it has not seen
+/// were started by another agent.
 fn another_agent_was_in_charge(durable: &Durable, stored: &PodStatus) -> bool {
     stored.all_containers().any(|status| {
         let record = durable.container(&status.name).cloned().unwrap_or_default();
@@ -151,7 +151,7 @@ fn another_agent_was_in_charge(durable: &Durable, stored: &PodStatus) -> bool {
     })
 }
 
-/// Takes over what the API server's copy says.
+/// Takes over the values of the API server's copy.
 fn inherit(draft: &mut Draft<'_>, stored: &PodStatus) {
     draft.inherits = Inherits::ApiStatus;
     draft.evidence.volatile.lives.clear();
@@ -169,7 +169,7 @@ fn inherit(draft: &mut Draft<'_>, stored: &PodStatus) {
             backoff: durable.containers.get(&status.name).and_then(|record| record.backoff.clone()),
             last_exit: status.last_state.terminated.as_ref().map(exit),
             image_id: Some(status.image_id.clone()).filter(|id| !id.is_empty()),
-            // In which sandbox it has succeeded nobody says; that it has, they do.
+            // The copy does not name the sandbox in which the init container succeeded, only that it did.
             completed_in: is_complete(draft.pod, status).then(String::new),
             counted_ahead: is_counted_ahead(status),
             ..ContainerRecord::default()
@@ -192,8 +192,8 @@ fn inherit(draft: &mut Draft<'_>, stored: &PodStatus) {
     inherit_restart_all(draft, stored);
 }
 
-/// How far a restart of all containers is, by the API server's copy. Whoever was in charge may have begun one or
-/// finished ours, so the ledger's word counts only where both say that containers are being removed.
+/// The progress of a restart of all containers by the API server's copy. Another agent may have begun one or finished
+/// ours, so the ledger counts only where both say that containers are being removed.
 fn inherit_restart_all(draft: &mut Draft<'_>, stored: &PodStatus) {
     let now = draft.now;
     let durable = &mut draft.evidence.durable;
@@ -216,7 +216,7 @@ fn inherit_restart_all(draft: &mut Draft<'_>, stored: &PodStatus) {
         .filter(|status| was_removed_to_restart(status))
         .map(|status| status.name.clone())
         .collect();
-    // Victims and triggers have been counted already (RALL-14); who waited for its backoff has not (RALL-15).
+    // Victims and triggers are counted already (RALL-14); containers that waited for their backoff are not (RALL-15).
     for (name, record) in durable.containers.iter_mut().filter(|(name, _)| outstanding.contains(*name)) {
         let is_victim = record.last_exit.as_ref().is_some_and(|exit| exit.reason == RESTARTING_ALL);
         record.counted_ahead = is_victim || restart::names_trigger(&message, name);
@@ -243,20 +243,20 @@ fn was_removed_to_restart(status: &ContainerStatus) -> bool {
         || ended.is_some_and(|ended| ended.reason == RESTARTING_ALL)
 }
 
-/// Whether the restart count already counts an instance that has not begun. Whoever found a running container gone has
-/// counted its restart with the loss (STAT-5).
+/// Whether the restart count includes an instance that has not started. An agent that misses a running container counts
+/// its restart together with the loss (STAT-5).
 fn is_counted_ahead(status: &ContainerStatus) -> bool {
     let lost = status.last_state.terminated.as_ref().is_some_and(|ended| ended.reason == STATUS_UNKNOWN);
     lost && matches!(status.state, ContainerState::Waiting(_))
 }
 
-/// Whether a status speaks of an ordinary init container that is done.
+/// Whether a status is that of an ordinary init container that succeeded.
 fn is_complete(pod: &Pod, status: &ContainerStatus) -> bool {
     let is_init = pod.container(&status.name).is_some_and(|container| container.role == Role::Init);
     is_init && status.ready && matches!(status.state, ContainerState::Terminated(_))
 }
 
-/// Whether the runtime knows of no life after the one this status speaks of.
+/// Whether the runtime has no instance after the one in this status.
 fn nothing_newer(observed: &crate::observed::Observed, status: &ContainerStatus) -> bool {
     observed.newest(&status.name).is_none_or(|newest| Some(&newest.id) == status.container_id.as_ref())
 }
@@ -275,7 +275,7 @@ fn exit_from(terminated: &Terminated, now: Moment) -> Exit {
     }
 }
 
-/// What ended an instance, by the words of its status.
+/// What ended an instance, by the reason in its status.
 fn cause_from(terminated: &Terminated) -> ExitCause {
     match terminated.reason.as_str() {
         RESTARTING_ALL => ExitCause::Killed(KillReason::RestartAll),
@@ -284,7 +284,7 @@ fn cause_from(terminated: &Terminated) -> ExitCause {
     }
 }
 
-/// Readiness has to be shown again where a probe can show it; started stays.
+/// Readiness has to be probed again where there is a probe; started stays.
 fn doubt_readiness(draft: &mut Draft<'_>, basis: &Basis) {
     let pod = draft.pod;
     for (name, life) in &mut draft.evidence.volatile.lives {
@@ -295,7 +295,7 @@ fn doubt_readiness(draft: &mut Draft<'_>, basis: &Basis) {
     }
 }
 
-/// The first half of the legacy reset: for one status, everything that runs is called started and ready.
+/// The first half of the legacy reset: for one status, every running container is started and ready.
 fn assume_all_well(draft: &mut Draft<'_>) {
     let volatile = &mut draft.evidence.volatile;
     for life in volatile.lives.values_mut() {

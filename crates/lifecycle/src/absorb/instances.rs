@@ -1,4 +1,4 @@
-//! Lives that began and ended (STAT-2, STAT-3, STAT-5, STAT-8).
+//! Instances that started and exited (STAT-2, STAT-3, STAT-5, STAT-8).
 
 use keelet_pod::{AgentRestart, Container, Role};
 
@@ -18,16 +18,16 @@ use crate::{
 /// older than it, so that a skew between two clocks cannot pass a new one off as an old one.
 const SKEW_MS: i64 = 10_000;
 
-/// The exit code that runtimes give to what went down with the node.
+/// The exit code that runtimes report for containers that went down with the node.
 const UNKNOWN_AFTER_BOOT: i32 = 255;
 
-/// The exit code that stands in where it is not known.
+/// The placeholder for an unknown exit code.
 const UNKNOWN_EXIT_CODE: i32 = 137;
 
-/// The reason of an end that nobody saw.
+/// The reason of an exit whose status is unknown.
 pub(crate) const STATUS_UNKNOWN: &str = "ContainerStatusUnknown";
 
-/// Notices lives that began and ended.
+/// Records instances that started and exited.
 pub(crate) fn instances(draft: &mut Draft<'_>) {
     for container in draft.pod.all_containers() {
         let instances = draft.observed.containers.iter().filter(|instance| instance.name == container.name);
@@ -47,8 +47,8 @@ pub(crate) fn instances(draft: &mut Draft<'_>) {
     }
 }
 
-/// Whether an instance has ended without ever having run because the agent died while it was being started. That says
-/// nothing about the container: it is no life, and is removed and made again.
+/// Whether an instance ended without ever having run because the agent died during its start. That says nothing about
+/// the container: it does not count as an instance, and is removed and created again.
 pub(crate) fn is_stillborn(draft: &Draft<'_>, instance: &Instance) -> bool {
     let InstanceState::Exited { started_at, .. } = &instance.state else { return false };
     let volatile = &draft.evidence.volatile;
@@ -57,7 +57,7 @@ pub(crate) fn is_stillborn(draft: &Draft<'_>, instance: &Instance) -> bool {
     cut_short && never_ran(*started_at) && counted != Some(&instance.id)
 }
 
-/// An instance that is not the newest: it matters only if its end was not seen.
+/// An instance that is not the newest: it matters only if its exit is not recorded yet.
 fn missed(draft: &mut Draft<'_>, container: &Container, instance: &Instance) {
     let record = draft.evidence.durable.containers.entry(container.name.clone()).or_default();
     let was_running = record.running.as_ref().is_some_and(|running| running.id == instance.id);
@@ -78,7 +78,7 @@ fn missed(draft: &mut Draft<'_>, container: &Container, instance: &Instance) {
 
 fn seen(draft: &mut Draft<'_>, container: &Container, instance: &Instance) {
     match &instance.state {
-        // Not a life yet, and perhaps never one.
+        // It has not started, and perhaps never will.
         InstanceState::Created => {
             if draft.evidence.durable.container(&container.name).is_some_and(|record| record.running.is_some()) {
                 absent(draft, container);
@@ -94,7 +94,7 @@ fn running(draft: &mut Draft<'_>, container: &Container, instance: &Instance, st
     begin(draft, container, instance);
     let record = draft.evidence.durable.containers.entry(container.name.clone()).or_default();
     if record.last_exit.as_ref().is_some_and(|exit| exit.id == instance.id) {
-        // The runtime lost track of it, it was given up, and now it is back: it is still given up.
+        // The runtime lost track of it, the agent abandoned it, and now it is back: it stays abandoned.
         return;
     }
     if record.running.as_ref().is_none_or(|running| running.id != instance.id || running.sandbox != instance.sandbox) {
@@ -120,7 +120,7 @@ fn exited(draft: &mut Draft<'_>, container: &Container, instance: &Instance) {
             if exit.cause == ExitCause::Lost && said(&exit) == said(lost) {
                 return;
             }
-            // Given up earlier without an exit code; now there may be one.
+            // It was abandoned without an exit code; now there may be one.
             let known = exit.cause != ExitCause::Lost;
             let cause = if known { ExitCause::Killed(KillReason::StateUnknown) } else { ExitCause::Lost };
             let exit = Exit { cause, ..exit };
@@ -146,7 +146,7 @@ fn note_completion(draft: &mut Draft<'_>, container: &Container, instance: &Inst
     }
 }
 
-/// The runtime cannot tell what it does. It is given up: stopped, and replaced if it may be.
+/// The runtime does not know its state. It is abandoned: stopped, and replaced if the policy allows it.
 fn unknown(draft: &mut Draft<'_>, container: &Container, instance: &Instance) {
     let record = draft.evidence.durable.containers.entry(container.name.clone()).or_default();
     if record.running.as_ref().is_some_and(|running| running.id == instance.id) {
@@ -154,7 +154,7 @@ fn unknown(draft: &mut Draft<'_>, container: &Container, instance: &Instance) {
     }
 }
 
-/// The runtime has no instance at all.
+/// The runtime has no instance of the container.
 fn absent(draft: &mut Draft<'_>, container: &Container) {
     if draft.evidence.durable.container(&container.name).is_some_and(|record| record.running.is_some()) {
         give_up(draft, container);
@@ -162,7 +162,7 @@ fn absent(draft: &mut Draft<'_>, container: &Container) {
     draft.evidence.volatile.lives.remove(&container.name);
 }
 
-/// A container ran when last seen, and nobody can say how it ended.
+/// A container was running when last observed, and its exit status is unknown.
 fn give_up(draft: &mut Draft<'_>, container: &Container) {
     let terminating = matches!(draft.evidence.durable.restart_all.stage, restart::RestartAllStage::Terminating(_));
     let life = draft.evidence.volatile.lives.remove(&container.name);
@@ -196,7 +196,7 @@ fn give_up(draft: &mut Draft<'_>, container: &Container) {
     }
 }
 
-/// Counts a life that was not known before.
+/// Counts an instance that was not known before.
 fn begin(draft: &mut Draft<'_>, container: &Container, instance: &Instance) {
     let record = draft.evidence.durable.containers.entry(container.name.clone()).or_default();
     if record.image_id.as_deref() != Some(&instance.image_id) {
@@ -239,7 +239,7 @@ fn exit_of(draft: &Draft<'_>, container: &Container, instance: &Instance) -> Exi
         || never_ran(*started_at)
         || *exit_code == UNKNOWN_AFTER_BOOT && outlived_its_boot(draft.now, *started_at, *finished_at);
     let cause = match kill.map(|kill| kill.reason) {
-        // What a probe's kill led to is told by the exit code alone.
+        // After a kill by a probe the exit code alone describes the result.
         None | Some(KillReason::Probe(_)) if lost => ExitCause::Lost,
         None => ExitCause::Own,
         Some(reason) => ExitCause::Killed(reason),
@@ -257,30 +257,30 @@ fn exit_of(draft: &Draft<'_>, container: &Container, instance: &Instance) -> Exi
     }
 }
 
-/// Whether an exit code only stands in for one that is not known, in the words of the runtimes: containerd says `Unknown`
-/// of a task that it lost and `StartError` where a program was never executed, dockerd `ContainerCannotRun`, keelet's own
-/// runtime `ContainerStatusUnknown`; CRI-O says -1.
+/// Whether an exit code is a placeholder, by the reasons of the runtimes: containerd reports `Unknown` for a task that
+/// it lost and `StartError` where a program was never executed, dockerd `ContainerCannotRun`, keelet's own runtime
+/// `ContainerStatusUnknown`; CRI-O reports -1.
 pub(super) fn is_stand_in(exit_code: i32, reason: &str) -> bool {
     exit_code < 0 || matches!(reason, "Unknown" | "StartError" | "ContainerCannotRun" | STATUS_UNKNOWN)
 }
 
-/// Whether a container was made and never started.
+/// Whether a container was created and never started.
 fn never_ran(started_at: Wall) -> bool {
     started_at.as_millis() <= 0
 }
 
-/// Whether a container is said to have been started before this boot and to have ended in it, which no container does:
-/// so CRI-O dates the end of what went down with the node.
+/// Whether a container supposedly started before this boot and exited in it, which is impossible: CRI-O dates the exit
+/// of containers that went down with the node so.
 fn outlived_its_boot(now: Now, started_at: Wall, finished_at: Wall) -> bool {
     let boot = now.wall.as_millis().saturating_sub(now.boot_ms);
     started_at.as_millis() < boot && finished_at.as_millis() >= boot
 }
 
-/// A life that begins under this agent starts from nothing. One that this run of the agent found is believed as far
-/// as somebody vouches for it.
+/// An instance that starts under this agent has no evidence. For one that this run of the agent found, the evidence of
+/// the trusted source counts.
 fn new_life(draft: &mut Draft<'_>, container: &Container, instance: &Instance, started_at: Wall) -> Life {
     let mut life = Life::new(instance.id.clone(), draft.now.dated(started_at));
-    // The agent before this one launched it, and died before it saw it: nobody has run its hook.
+    // The previous agent launched it and died before it observed it, so its hook has not run.
     let found = draft.resuming && !draft.interrupted.contains(&container.name);
     if container.post_start.is_none() || found {
         life.post_start = HookProgress::Done;
@@ -298,15 +298,15 @@ fn new_life(draft: &mut Draft<'_>, container: &Container, instance: &Instance, s
     let published = draft.evidence.durable.published.as_ref();
     let Some((published, status)) = published.and_then(|all| Some((all, all.container(&container.name)?))) else {
         if older {
-            // A rerun of its startup probe might kill what has run well for a year.
+            // Running its startup probe again might kill a container that has run well for a year.
             life.startup = ProbeMemory { on_hold: true, ..carried(true, Basis::Age) };
         }
         return life;
     };
     let same = status.container_id.as_ref() == Some(&instance.id);
-    // Where an ID is known and it is another one, this is another life: nothing of it is known, however old it is.
-    let nobody_knows = status.container_id.is_none() && matches!(status.state, ContainerState::Running(_));
-    if !(same || nobody_knows && older) {
+    // A known ID that differs means another instance: there is no evidence about it, however old it is.
+    let no_known_id = status.container_id.is_none() && matches!(status.state, ContainerState::Running(_));
+    if !(same || no_known_id && older) {
         return life;
     }
     if status.started == Some(true) {

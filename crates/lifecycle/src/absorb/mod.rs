@@ -1,7 +1,7 @@
-//! From observation to evidence: what a look at the pod teaches, remembered before anything is decided.
+//! From observation to evidence: everything an observation shows is recorded before any decision.
 //!
-//! [`agent_start`] settles what a new run of the agent may believe of what it finds, [`results`] folds in operations
-//! that have finished, [`instances`] notices lives that began and ended.
+//! [`agent_start`] decides which evidence a new run of the agent may trust, [`results`] folds in finished operations,
+//! [`instances`] records instances that started and exited.
 
 mod agent_start;
 mod instances;

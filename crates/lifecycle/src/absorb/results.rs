@@ -1,4 +1,4 @@
-//! Operations that have finished.
+//! Finished operations.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::{
     time::Moment,
 };
 
-/// Folds in operations that have finished, and forgets those nobody runs any more.
+/// Folds in finished operations, and drops pending ones that are no longer running.
 pub(crate) fn results(draft: &mut Draft<'_>) {
     let reports = &draft.observed.operations;
     let mut finished = Vec::new();
@@ -71,7 +71,8 @@ fn take(draft: &mut Draft<'_>, pending: &Pending, at: Moment, result: &OpResult)
         }
         Operation::Probe { container, id, probe } => {
             let report = match result {
-                // It asked a container that was on its way out, and a command dies with its container: that is no answer.
+                // The attempt ran against a container that was being stopped, and a command dies with its container: it
+                // has no result.
                 OpResult::Probed(report) if report.outcome == Outcome::Failure && draft.observed.has_ended(id) => {
                     ProbeReport { outcome: Outcome::Cancelled, ..report.clone() }
                 }
@@ -98,7 +99,7 @@ fn image_result(draft: &mut Draft<'_>, container: &str, image: &str, at: Moment,
     match result {
         OpResult::Done => {
             launch.image = Some(image.to_owned());
-            // Another failure than that of the image stays until the container has started (STAT-7).
+            // A failure other than that of the image stays until the container has started (STAT-7).
             let of_lookup = launch.failure.as_ref().is_some_and(|failed| failed.failure.is_of_lookup());
             if launch.pull_backoff.take().is_some() || of_lookup {
                 launch.failure = None;
@@ -110,7 +111,7 @@ fn image_result(draft: &mut Draft<'_>, container: &str, image: &str, at: Moment,
                 launch.failure = Some(StartFailure { failure: failure.clone(), at });
                 warn(draft, Some(container), "Failed", failure);
             }
-            // However often it failed before, the next look is a second away.
+            // However often it failed before, the next lookup is a second away.
             let key = crate::operation::OpKey::Image(container.to_owned());
             draft.succeeded(&key);
             draft.failed(key, failure.clone());
@@ -123,7 +124,7 @@ fn image_result(draft: &mut Draft<'_>, container: &str, image: &str, at: Moment,
             launch.pull_backoff =
                 Some(Backoff { delay: next, advanced: at, key: image.to_owned(), served: String::new() });
             launch.failure = Some(StartFailure { failure: failure.clone(), at });
-            // The pull backoff alone says when to try again.
+            // The pull backoff alone decides when to retry.
             let key = crate::operation::OpKey::Image(container.to_owned());
             draft.succeeded(&key);
             warn(draft, Some(container), "Failed", failure);
@@ -141,7 +142,7 @@ fn launch_result(draft: &mut Draft<'_>, container: &str, at: Moment, result: &Op
         }
         OpResult::Failed(failure) => {
             launch.failure = Some(StartFailure { failure: failure.clone(), at });
-            // It may be the image that went away meanwhile.
+            // The image may have been removed meanwhile.
             launch.image = None;
             warn(draft, Some(container), "Failed", failure);
         }
@@ -158,7 +159,7 @@ fn post_start_result(draft: &mut Draft<'_>, container: &str, id: &str, at: Momen
     let Some(life) = draft.evidence.volatile.lives.get_mut(container).filter(|life| life.id == id) else { return };
     life.post_start = progress;
     if let OpResult::Failed(failure) = result {
-        // The hook's own words may hold secrets; they stay out of the event and out of the status.
+        // The hook's own output may contain secrets; it stays out of the event and out of the status.
         let failure = OpFailure { reason: "PostStartHookError".to_owned(), message: failure.reason.clone() };
         let launch = draft.evidence.volatile.launches.entry(container.to_owned()).or_default();
         launch.failure = Some(StartFailure { failure, at });
@@ -172,7 +173,7 @@ fn pre_stop_result(draft: &mut Draft<'_>, container: &str, id: &str, result: &Op
     }
     let life = draft.evidence.volatile.lives.get_mut(container).filter(|life| life.id == id);
     if let Some(kill) = life.and_then(|life| life.kill.as_mut()) {
-        // Failed or cut short, it had its chance: the stop goes on.
+        // The hook failed or was cut short; the stop continues.
         kill.pre_stop = HookProgress::Done;
     }
 }
@@ -191,7 +192,7 @@ fn probe_result(draft: &mut Draft<'_>, container: &str, id: &str, kind: ProbeKin
     let Some(life) = draft.evidence.volatile.lives.get_mut(container).filter(|life| life.id == id) else { return };
     let being_killed = life.kill.is_some();
     let memory = life.probe_mut(kind);
-    // What was asked before a kill was decided does not count towards another one.
+    // An attempt that began before a kill was decided does not count towards another kill.
     if memory.on_hold || (being_killed && kind != ProbeKind::Readiness) {
         return;
     }
@@ -207,8 +208,9 @@ fn probe_result(draft: &mut Draft<'_>, container: &str, id: &str, kind: ProbeKin
     announce(draft, container, kind, report, round_over);
     if let Some(late) = overdue {
         let (title, late, why) = (kind.title(), late.as_secs(), &report.output);
-        let message =
-            format!("{title} probe: this node could not ask for {late} s, so its result is not up to date: {why}");
+        let message = format!(
+            "{title} probe: this node could not run the probe for {late} s, so its result is not up to date: {why}"
+        );
         draft.event(Some(container), "ProbeLate", Severity::Warning, message);
     }
 }

@@ -1,4 +1,4 @@
-//! Comparing two evidences, and writing down what is different.
+//! The comparison of two evidences.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use crate::{
     time::Moment,
 };
 
-/// Texts of others are cut to this many bytes: the evidence and the probe history have more.
+/// Foreign texts are cut to this many bytes: the evidence and the probe history have more.
 const LONGEST_TEXT: usize = 256;
 
-/// What changed from `before` to `after`, in the order in which one thing leads to another.
+/// The changes from `before` to `after`, causes before their effects.
 ///
-/// `why` are the reasons of the newer status. `last_seen` is when the agent run before this one was last known to be
-/// alive; it is asked only where another run has begun.
+/// `why` are the reasons of the newer status. `last_seen` is when the previous agent run was last alive; it is used
+/// only where another run has begun.
 pub fn between(before: &Evidence, after: &Evidence, why: &[Why], last_seen: Option<Moment>, now: Moment) -> Vec<Note> {
     let mut scribe = Scribe { before, after, why, now, notes: Vec::new() };
     scribe.agent(last_seen);
@@ -40,7 +40,7 @@ pub fn between(before: &Evidence, after: &Evidence, why: &[Why], last_seen: Opti
     scribe.notes
 }
 
-/// Writes notes.
+/// Collects the changes.
 struct Scribe<'a> {
     before: &'a Evidence,
     after: &'a Evidence,
@@ -172,7 +172,7 @@ impl Scribe<'_> {
         }
         for pending in self.begun() {
             let Operation::Stop { container, id, timeout, reason } = &pending.operation else { continue };
-            // One that is followed is marked, and noted above.
+            // An exit that a restart answered is marked, and recorded above.
             if after.lives.get(container).is_none_or(|life| life.id != *id) {
                 let (container, id) = (container.clone(), id.clone());
                 let what = What::Killing { container, id, reason: *reason, grace: *timeout };
@@ -181,7 +181,7 @@ impl Scribe<'_> {
         }
     }
 
-    /// Operations that were not under way before, and are no second tries.
+    /// Operations that were not running before, without retries.
     fn begun(&self) -> Vec<Pending> {
         let (before, after) = (&self.before.volatile, &self.after.volatile);
         let failed = |key: &OpKey| before.retries.iter().any(|retry| retry.key == *key);
@@ -251,7 +251,7 @@ impl Scribe<'_> {
             ContainerState::Waiting(waiting) => {
                 let because = self.because(&Subject::State(container()));
                 let again = old.is_some_and(|old| match &old.state {
-                    // Another backoff has another end; any other trouble goes by its name.
+                    // Another backoff has another end; any other reason is identified by its name.
                     ContainerState::Waiting(old) if matches!(because, Some(Because::Backoff { .. })) => old == waiting,
                     ContainerState::Waiting(old) => old.reason == waiting.reason,
                     ContainerState::Running(_) | ContainerState::Terminated(_) => false,
@@ -301,7 +301,7 @@ impl Scribe<'_> {
     }
 }
 
-/// What a probe found that has a container killed. The life takes it along when it ends.
+/// The probe result that has a container killed. It is dropped with the instance when the container exits.
 fn verdict_behind(life: &Life, reason: KillReason) -> Option<Because> {
     let KillReason::Probe(probe) = reason else { return None };
     match &life.probe(probe).verdict {

@@ -1,4 +1,4 @@
-//! Stopping one container: hook, turn, signal, within its grace period (TERM-3, PROC-4).
+//! Stopping one container: hook, order, signal, within its grace period (TERM-3, PROC-4).
 
 use std::time::Duration;
 
@@ -12,28 +12,28 @@ use crate::{
 /// The shortest time between the stop signal and SIGKILL.
 const SHORTEST_STOP: Duration = Duration::from_secs(2);
 
-/// Whether it is a container's turn to get the stop signal.
+/// Whether a container may get the stop signal now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// It is.
+    /// It may.
     Now,
-    /// Others go first, as long as the grace period lasts.
+    /// Other containers stop first, as long as the grace period lasts.
     Later,
 }
 
-/// Has a container stopped, at once.
+/// Stops a container at once.
 pub(crate) fn kill(draft: &mut Draft<'_>, instance: &Instance, reason: KillReason, grace: Duration) {
     draft.mark_killed(&instance.name, &instance.id, reason, grace);
     advance(draft, instance, reason, grace, Turn::Now);
 }
 
-/// Does the next step of a kill that was marked, or of one nobody remembers the life of.
+/// Does the next step of a marked kill, or of a kill of a container without evidence.
 pub(crate) fn advance(draft: &mut Draft<'_>, instance: &Instance, reason: KillReason, grace: Duration, turn: Turn) {
     let (now, container, id) = (draft.now, instance.name.clone(), instance.id.clone());
     let kill =
         draft.evidence.volatile.lives.get(&container).filter(|life| life.id == id).and_then(|life| life.kill.clone());
     let Some(kill) = kill else {
-        // Not a life we follow (unknown to the spec, or given up): there is no hook and no turn to wait for.
+        // A container without evidence (unknown to the spec, or abandoned) has neither a hook nor a place in the order.
         draft.start(Operation::Stop { container, id, timeout: grace.max(SHORTEST_STOP), reason });
         return;
     };
@@ -57,12 +57,12 @@ pub(crate) fn advance(draft: &mut Draft<'_>, instance: &Instance, reason: KillRe
     draft.start(Operation::Stop { container, id, timeout, reason: kill.reason });
 }
 
-/// A stop under way that would last longer than it now may is called off, to be started again with less time.
+/// Cancels a running stop that would last longer than it may now, to start it again with less time.
 pub(crate) fn shorten(draft: &mut Draft<'_>, id: &str, timeout: Duration) {
     let Some(pending) = draft.pending(&OpKey::Stop(id.to_owned())) else { return };
     let Operation::Stop { timeout: planned, .. } = pending.operation else { return };
     let left = planned.saturating_sub(draft.now.since(&pending.since));
-    // Less than a second is the rounding of elapsed time, not a change of mind.
+    // A difference below a second is rounding, not a change of the grace period.
     if left > timeout + Duration::from_secs(1) {
         draft.cancel(|operation| matches!(operation, Operation::Stop { id: stopped, .. } if stopped == id));
     }

@@ -1,4 +1,4 @@
-//! Keeping one container as the spec wants it: start it, restart it, replace it, kill it.
+//! Maintaining one container: start it, restart it, replace it, kill it.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::{
 pub(crate) enum Launching {
     /// It may.
     Allowed,
-    /// Another one goes first.
+    /// Another container starts first.
     NotYet,
 }
 
@@ -50,7 +50,8 @@ pub(crate) fn maintain(draft: &mut Draft<'_>, container: &Container, sandbox: &S
     }
 }
 
-/// Whether a container is owed a start: never started, restarting with all others, or restarted by policy or rule.
+/// Whether a container has to be started: never started, part of a restart of all containers, or restarted by policy or
+/// rule.
 pub(crate) fn wants_start(draft: &Draft<'_>, container: &Container) -> bool {
     let durable = &draft.evidence.durable;
     let record = durable.container(&container.name);
@@ -67,11 +68,12 @@ fn start_if_due(draft: &mut Draft<'_>, container: &Container, sandbox: &Sandbox,
     }
 }
 
-/// Starts a container, once its backoff is over and its image is here.
+/// Starts a container, once its backoff is over and its image is on the node.
 pub(crate) fn launch(draft: &mut Draft<'_>, container: &Container, sandbox: &Sandbox) {
     let in_flight = draft.in_flight(&OpKey::Launch(container.name.clone()));
     match crash_gate(draft, container) {
-        // A container that ends at once is seen ended before its launch is seen done: its wait is told all the same.
+        // A container that exits at once is seen exited before its launch is seen finished: its backoff is reported all
+        // the same.
         None | Some(Gate::Open(_)) if in_flight => return,
         None => {}
         Some(Gate::Open(backoff)) => {
@@ -101,13 +103,13 @@ pub(crate) fn launch(draft: &mut Draft<'_>, container: &Container, sandbox: &San
     }
 }
 
-/// It has to go before another one can take its name.
+/// It has to be removed before another one can take its name.
 pub(super) fn remove_stillborn(draft: &mut Draft<'_>, found: &Instance) {
     draft.start(Operation::Remove { container: found.name.clone(), id: found.id.clone() });
 }
 
-/// The crash backoff before the next start; `None` where there is nothing to wait for: a first start, a start that a
-/// restart of all containers owes, a container whose end nobody saw.
+/// The crash backoff before the next start; `None` where there is nothing to wait for: a first start, a start of a
+/// restart of all containers, a container whose exit status is unknown.
 pub(crate) fn crash_gate(draft: &Draft<'_>, container: &Container) -> Option<Gate> {
     let durable = &draft.evidence.durable;
     let record = durable.container(&container.name)?;
@@ -142,10 +144,10 @@ fn next_attempt(draft: &Draft<'_>, container: &Container) -> u32 {
     remembered.max(after_dead).max(logged)
 }
 
-/// A running container stays, unless something speaks against it.
+/// A running container is kept, unless there is a reason to stop it.
 fn keep_or_kill(draft: &mut Draft<'_>, container: &Container, found: &Instance) {
     let Some(life) = draft.evidence.volatile.lives.get(&container.name).filter(|life| life.id == found.id) else {
-        // Given up while the runtime had lost track of it.
+        // It was abandoned while the runtime had lost track of it.
         let grace = draft.pod.termination_grace;
         kill::kill(draft, found, KillReason::StateUnknown, grace);
         return;
@@ -204,7 +206,7 @@ fn announce(draft: &mut Draft<'_>, container: &Container, reason: KillReason) {
     draft.event(Some(name), "Killing", Severity::Normal, message);
 }
 
-/// Two running instances of one name are one too many; the newest stays.
+/// If two instances of one name run, the older one is stopped.
 fn stop_superseded(draft: &mut Draft<'_>, container: &Container) {
     let observed = draft.observed;
     let newest = draft.newest(&container.name).map(|instance| &instance.id);

@@ -22,7 +22,7 @@ use crate::{
     restart::{self, RestartAllRule},
 };
 
-/// No pod is stopped faster than this on purpose (TERM-2).
+/// The shortest grace period of a pod (TERM-2).
 const SHORTEST_GRACE: Duration = Duration::from_secs(1);
 
 /// Decides once whether the pod may run here (RALL-29, API-29).
@@ -41,7 +41,7 @@ pub(crate) fn admit(draft: &mut Draft<'_>) {
     end(draft, EndingCause::Rejected);
 }
 
-/// Why this node does not run the pod: a reason and its words (API-21, API-29).
+/// Why this node refuses the pod: a reason and a message (API-21, API-29).
 fn objection(draft: &Draft<'_>) -> Option<(&'static str, String)> {
     if draft.rules.restart_all == RestartAllRule::Ignored && draft.pod.has_restart_all_rule() {
         let why = "it asks for the restart rule action RestartAllContainers, and the feature gate \
@@ -52,7 +52,7 @@ fn objection(draft: &Draft<'_>) -> Option<(&'static str, String)> {
     Some(("SysctlForbidden", format!("forbidden sysctl: {forbidden}")))
 }
 
-/// Takes a deletion, and a grace period that has shrunk since.
+/// Absorbs a deletion, and a grace period that has shrunk since.
 pub(crate) fn end_if_asked(draft: &mut Draft<'_>) {
     let Some(deletion) = &draft.observed.deletion else { return };
     let grace = deletion.grace.max(SHORTEST_GRACE);
@@ -66,7 +66,7 @@ pub(crate) fn end_if_asked(draft: &mut Draft<'_>) {
     }
 }
 
-/// A pod whose phase is final by somebody else's word is on its way out (STAT-20).
+/// A pod with a terminal phase that another client wrote is ending (STAT-20).
 pub(crate) fn end_if_final(draft: &mut Draft<'_>) {
     if draft.evidence.durable.published.as_ref().is_some_and(|status| status.phase.is_terminal()) {
         end(draft, EndingCause::Finished);
@@ -87,7 +87,7 @@ pub(crate) fn proceed(draft: &mut Draft<'_>) {
     }
 }
 
-/// The pod is on its way out, for good.
+/// The pod is ending, permanently.
 fn end(draft: &mut Draft<'_>, cause: EndingCause) {
     let (since, grace) = (draft.now, draft.pod.termination_grace.max(SHORTEST_GRACE));
     draft.evidence.durable.ending.get_or_insert(Ending { cause, since, grace, deleted: false });

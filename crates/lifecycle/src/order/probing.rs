@@ -11,7 +11,7 @@ use crate::{
     time::Moment,
 };
 
-/// Starts the probes that are due, and cancels those whose container is gone or on its way out.
+/// Starts the probes that are due, and cancels those whose container exited or is being stopped.
 pub(crate) fn probes(draft: &mut Draft<'_>) {
     let lives = &draft.evidence.volatile.lives;
     let orphans: Vec<String> = draft
@@ -33,7 +33,7 @@ pub(crate) fn probes(draft: &mut Draft<'_>) {
         return;
     }
     if draft.evidence.volatile.reset_owed {
-        // What is asked now would answer for values that the legacy reset is about to take back.
+        // An attempt now would be for values that the legacy reset is about to take back.
         return;
     }
     for container in draft.pod.lasting_containers().filter(|container| container.role.is_probed()) {
@@ -60,8 +60,8 @@ fn one(draft: &mut Draft<'_>, container: &Container, kind: ProbeKind) {
     if memory.due.is_none() {
         memory.due = Some(probe::first_due(kind, spec, started, passed_at));
         if draft.resuming {
-            // A life that nobody told this run about is asked as soon as the others, and no sooner, and a period lies
-            // between its first attempt and the next.
+            // An instance that is new to this run is probed with the others, not sooner, and a period later the second
+            // time.
             probe::after_restart(memory, spec, draft.now);
         }
     }
@@ -76,8 +76,8 @@ fn one(draft: &mut Draft<'_>, container: &Container, kind: ProbeKind) {
     }
 }
 
-/// Startup runs until it has decided; the others wait for its success. A container that is being stopped is asked
-/// about readiness only.
+/// The startup probe runs until it has decided; the others wait for its success. A container that is being stopped has
+/// its readiness probe only.
 fn is_wanted(container: &Container, life: &Life, kind: ProbeKind, ending: bool) -> bool {
     let started = has_started(container, life);
     let staying = life.kill.is_none() && !ending;
@@ -88,12 +88,12 @@ fn is_wanted(container: &Container, life: &Life, kind: ProbeKind, ending: bool) 
     }
 }
 
-/// Whether a running container has started up.
+/// Whether a running container has started.
 pub(crate) fn has_started(container: &Container, life: &Life) -> bool {
     container.startup.is_none() || life.startup.verdict.passed() == Some(true)
 }
 
-/// When the startup probe succeeded; long ago if that is all that is known.
+/// When the startup probe succeeded; long ago if only the fact is known.
 fn startup_passed(container: &Container, life: &Life) -> Option<Moment> {
     container.startup.as_ref()?;
     match &life.startup.verdict {

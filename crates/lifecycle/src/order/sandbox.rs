@@ -10,21 +10,21 @@ use crate::{
     plan::Severity,
 };
 
-/// What there is of a sandbox.
+/// The state of the sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SandboxView<'a> {
-    /// This one is in use.
+    /// This one is usable.
     Usable(&'a Sandbox),
-    /// None is.
+    /// None is usable.
     Unusable {
         /// Why.
         why: &'static str,
-        /// What is missing of the newest one, where the runtime says so.
+        /// What is missing in the newest one, where the runtime reports it.
         lost: Option<&'a str>,
     },
 }
 
-/// What there is of a sandbox.
+/// The state of the sandbox.
 pub(crate) fn view<'a>(pod: &Pod, observed: &'a Observed) -> SandboxView<'a> {
     let newest = observed.sandboxes.iter().max_by_key(|sandbox| (sandbox.attempt, sandbox.created_at));
     let ready = observed.sandboxes.iter().filter(|sandbox| sandbox.ready).count();
@@ -43,10 +43,10 @@ pub(crate) fn view<'a>(pod: &Pod, observed: &'a Observed) -> SandboxView<'a> {
     }
 }
 
-/// Clears what is left of sandboxes that cannot be used, then makes a new one.
+/// Removes unusable sandboxes, then creates a new one.
 pub(crate) fn rebuild(draft: &mut Draft<'_>) {
     let observed = draft.observed;
-    // What took its files may have taken the pod's volumes too. Those that are there stay as they are.
+    // The cause of its lost files may have removed the pod's volumes too. Existing ones stay as they are.
     if observed.sandboxes.iter().any(|sandbox| sandbox.lost.is_some()) {
         draft.evidence.volatile.volumes_ready = false;
     }
@@ -64,7 +64,7 @@ pub(crate) fn rebuild(draft: &mut Draft<'_>) {
         draft.start(if sandbox.ready {
             Operation::StopSandbox { sandbox: sandbox_id }
         } else {
-            // Its containers are remembered, and their logs stay.
+            // The evidence about its containers and their logs stay.
             Operation::RemoveSandbox { sandbox: sandbox_id }
         });
         busy = true;

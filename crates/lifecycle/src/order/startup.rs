@@ -1,4 +1,4 @@
-//! Starting up: sandbox, init containers and sidecars in turn, then the regular ones (SIDE-*, PROC-3).
+//! Starting up: sandbox, init containers and sidecars in order, then the regular ones (SIDE-*, PROC-3).
 
 use keelet_pod::{Container, Role};
 
@@ -57,7 +57,7 @@ enum Progress {
     Busy,
 }
 
-/// The sandbox is missing or cannot be used. A pod with nothing left to run ends; any other is rebuilt.
+/// The sandbox is missing or unusable. A pod with nothing left to run ends; any other gets a new sandbox.
 fn without_sandbox(draft: &mut Draft<'_>) {
     let pod = draft.pod;
     let durable = &draft.evidence.durable;
@@ -77,7 +77,7 @@ fn without_sandbox(draft: &mut Draft<'_>) {
     sandbox::rebuild(draft);
 }
 
-/// Of the dead instances of a container only the newest tells anything (SIDE-11, SYNC-5).
+/// Of the exited instances of a container only the newest is kept (SIDE-11, SYNC-5).
 fn prune(draft: &mut Draft<'_>) {
     let (pod, observed) = (draft.pod, draft.observed);
     for container in pod.lasting_containers() {
@@ -95,12 +95,12 @@ fn prune(draft: &mut Draft<'_>) {
     }
 }
 
-/// Init containers and sidecars, in turn. Once a regular container has run in this sandbox, ordinary init containers
-/// are never looked at again.
+/// Init containers and sidecars, in order. Once a regular container has run in this sandbox, ordinary init containers
+/// are never run again.
 fn init_containers(draft: &mut Draft<'_>, sandbox: &Sandbox) -> Progress {
     let pod = draft.pod;
     let initialized = draft.evidence.durable.initialized_in.as_ref() == Some(&sandbox.id);
-    // Whatever stands before the last one that has begun is over, also if its instance is gone.
+    // Every container before the last one that has begun is complete, even if its instance was removed.
     let front = pod.init_containers.iter().rposition(|container| has_begun(draft, container, sandbox)).unwrap_or(0);
     for (index, container) in pod.init_containers.iter().enumerate() {
         if initialized || index < front {
@@ -120,7 +120,7 @@ fn has_begun(draft: &Draft<'_>, container: &Container, sandbox: &Sandbox) -> boo
         || record.is_some_and(|record| record.completed_in.as_ref() == Some(&sandbox.id))
 }
 
-/// The container whose turn it is.
+/// The container that may start next.
 fn advance(draft: &mut Draft<'_>, container: &Container, sandbox: &Sandbox) -> Progress {
     if container.role == Role::Sidecar {
         maintain(draft, container, sandbox, Launching::Allowed);
@@ -157,7 +157,7 @@ fn advance(draft: &mut Draft<'_>, container: &Container, sandbox: &Sandbox) -> P
     Progress::Busy
 }
 
-/// An ordinary init container ended without success: it is run again, or the pod has failed.
+/// An ordinary init container exited without success: it is run again, or the pod has failed.
 fn after_failure(draft: &mut Draft<'_>, container: &Container, sandbox: &Sandbox) {
     let exit = draft.evidence.durable.container(&container.name).and_then(|record| record.last_exit.as_ref());
     let again = exit.is_none_or(|exit| restart::restarts_after(container, exit, draft.rules.restart_all));
@@ -171,13 +171,13 @@ fn after_failure(draft: &mut Draft<'_>, container: &Container, sandbox: &Sandbox
 fn sidecar_has_started(draft: &Draft<'_>, container: &Container) -> bool {
     draft.evidence.volatile.lives.get(&container.name).is_some_and(|life| {
         let started = container.startup.is_none() || life.startup.verdict.passed() == Some(true);
-        // One that is being replaced meanwhile has started all the same (SIDE-4).
+        // A container that is being replaced meanwhile has started all the same (SIDE-4).
         started && life.post_start == HookProgress::Done
     })
 }
 
-/// Regular containers start side by side, except that one with a post-start hook holds up those after it until the
-/// hook is done.
+/// Regular containers start side by side, but a container with a post-start hook delays those after it until the hook
+/// is done.
 fn regular_containers(draft: &mut Draft<'_>, sandbox: &Sandbox) {
     let pod = draft.pod;
     let mut launching = Launching::Allowed;
@@ -201,7 +201,7 @@ fn is_starting(draft: &Draft<'_>, container: &Container) -> bool {
             .is_some_and(|life| life.kill.is_none() && life.post_start == HookProgress::Owed)
 }
 
-/// Whether a regular container has ended and stays so.
+/// Whether a regular container has exited and is not restarted.
 fn is_done(draft: &Draft<'_>, container: &Container) -> bool {
     let alive = draft.newest(&container.name).is_some_and(|instance| {
         instance.may_run() || instance.state == InstanceState::Created && wants_start(draft, container)

@@ -1,4 +1,4 @@
-//! The way out: regular containers first, sidecars last and in reverse, all within one grace period (TERM-*).
+//! Ending a pod: regular containers first, sidecars last and in reverse, all within one grace period (TERM-*).
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::{
     plan::Severity,
 };
 
-/// Does what a pod on its way out needs next.
+/// Does what an ending pod needs next.
 pub(crate) fn proceed(draft: &mut Draft<'_>) {
     draft.cancel(|operation| match operation {
         Operation::PrepareVolumes
@@ -46,7 +46,7 @@ pub(crate) fn proceed(draft: &mut Draft<'_>) {
     }
 }
 
-/// Nothing of the pod runs any more.
+/// No container of the pod is running.
 pub(crate) fn ended(draft: &Draft<'_>) -> bool {
     let observed = draft.observed;
     draft.evidence.durable.ending.is_some()
@@ -63,7 +63,7 @@ pub(crate) fn gone(draft: &Draft<'_>) -> bool {
         && draft.observed.sandboxes.is_empty()
 }
 
-/// An operation that was called off too late may yet bring a container or a sandbox to life.
+/// An operation that was cancelled too late may still start a container or a sandbox.
 fn may_still_begin(draft: &Draft<'_>) -> bool {
     draft.evidence.volatile.pending.iter().any(|pending| {
         pending.operation.brings_to_life() || matches!(pending.operation, Operation::CreateSandbox { .. })
@@ -101,7 +101,7 @@ fn remove_remains(draft: &mut Draft<'_>) {
     for instance in &observed.containers {
         debug_assert!(
             !matches!(instance.state, InstanceState::Running { .. }),
-            "nothing runs when remains are removed"
+            "no container runs when containers are removed"
         );
         draft.start(Operation::Remove { container: instance.name.clone(), id: instance.id.clone() });
     }

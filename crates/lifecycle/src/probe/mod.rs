@@ -1,7 +1,7 @@
-//! Probes: what their results add up to, and when the next attempt is due.
+//! Probes: from results to verdicts, and when the next attempt is due.
 //!
-//! A [`ProbeMemory`] belongs to one container ID. A new container starts with an empty one, so no streak of a former
-//! life ever counts (PROBE-13).
+//! A [`ProbeMemory`] belongs to one container ID. A new container starts with an empty one, so a streak of a former
+//! instance never counts (PROBE-13).
 
 mod schedule;
 mod threshold;
@@ -26,16 +26,16 @@ const LATE_PERIODS: u32 = 3;
 /// for longer than this.
 const LATE_AT_LEAST: Duration = Duration::from_secs(30);
 
-/// What is remembered of one probe of one container.
+/// The state of one probe of one container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProbeMemory {
-    /// What the results so far add up to.
+    /// The verdict of the results so far.
     pub verdict: Verdict,
     /// Equal results in a row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<Run>,
-    /// Attempts in a row that could not be made.
+    /// Consecutive attempts that could not be made.
     #[serde(skip_serializing_if = "is_zero")]
     pub errors: u32,
     /// Attempts of the current round that could not be made; the third ends the round.
@@ -44,13 +44,13 @@ pub struct ProbeMemory {
     /// When the next attempt is due; `None` until its clock has started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub due: Option<Moment>,
-    /// The next attempt is out of turn, because the agent has just started.
+    /// The next attempt is outside of the schedule, because the agent has just started.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub off_beat: bool,
-    /// When the first attempt was due of those that were all late since; `None` if the newest one was not.
+    /// When the first of the late attempts was due, if all attempts since were late; `None` if the newest was not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub late_since: Option<Moment>,
-    /// Not to be run again in this life.
+    /// Not to be run again for this instance.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub on_hold: bool,
     /// The newest attempt.
@@ -58,34 +58,34 @@ pub struct ProbeMemory {
     pub last: Option<Attempt>,
 }
 
-/// What the results of a probe add up to.
+/// The verdict of a probe.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Verdict {
-    /// No threshold has been reached in this life.
+    /// No threshold has been reached for this instance.
     #[default]
     NeverProbed,
     /// Known from before the agent started; no threshold has been reached since.
     Carried {
-        /// What is known.
+        /// The value.
         passed: bool,
-        /// What it rests on.
+        /// Its evidence.
         basis: Basis,
     },
     /// A threshold was reached under this agent.
     Probed {
-        /// Which one.
+        /// Whether it passed.
         passed: bool,
-        /// When it was reached first, with this value.
+        /// When the verdict first got this value.
         at: Moment,
-        /// Results in a row it took.
+        /// The consecutive results.
         run: u32,
-        /// What the deciding attempt said.
+        /// The output of the deciding attempt.
         output: String,
     },
 }
 
-/// What a carried verdict rests on.
+/// The evidence behind a carried verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Basis {
@@ -93,25 +93,25 @@ pub enum Basis {
     Probe {
         /// When.
         at: Moment,
-        /// Results in a row it took.
+        /// The consecutive results.
         run: u32,
-        /// What the deciding attempt said.
+        /// The output of the deciding attempt.
         output: String,
     },
-    /// The status last published says so, and nobody here knows better.
+    /// It is in the status that was last published, and there is no better evidence.
     Status,
-    /// Neither the ledger nor an API server knows the container, and it ran for more than 10 s before this run of the agent
-    /// began: it is no new one (CON-3).
+    /// Neither the ledger nor an API server knows the container, and it ran for more than 10 s before this run of the
+    /// agent began, so it is not a new one (CON-3).
     Age,
-    /// Somebody else set the pod's Ready condition while the agent was away, so readiness has to be shown again.
+    /// Another client changed the pod's Ready condition while the agent was down, so readiness must be probed again.
     ForeignWrite,
-    /// The agent was away for longer than the node monitor grace period, so readiness has to be shown again.
+    /// The agent was down for longer than the node monitor grace period, so readiness must be probed again.
     Absence {
         /// For how long.
         #[serde(with = "serde_millis")]
         away: Duration,
     },
-    /// The legacy gate `ChangeContainerStatusOnKubeletRestart` asks for this value at an agent start.
+    /// The legacy gate `ChangeContainerStatusOnKubeletRestart` sets this value at an agent start.
     LegacyReset,
 }
 
@@ -122,7 +122,7 @@ pub struct Run {
     pub passed: bool,
     /// How many.
     pub length: u32,
-    /// When the newest came in.
+    /// When the newest result came in.
     pub last: Moment,
 }
 
@@ -131,27 +131,27 @@ pub struct Run {
 pub struct Attempt {
     /// When it ended.
     pub at: Moment,
-    /// What it showed.
+    /// Its outcome.
     pub outcome: Outcome,
     /// How long the target took.
     #[serde(with = "serde_millis")]
     pub latency: Duration,
-    /// What it said, shortened.
+    /// Its output, shortened.
     pub output: String,
 }
 
 // === impl ProbeMemory ===
 
 impl ProbeMemory {
-    /// For how long the node has not managed to ask, if that is too long: the verdict is then older than it should be, and
-    /// people have to know. A few late attempts of a busy minute are no news.
+    /// For how long the node could not run the probe, if that is too long: the verdict is outdated then, and people
+    /// have to know. A few late attempts in a busy minute are not reported.
     pub fn overdue(&self, probe: &Probe, now: Moment) -> Option<Duration> {
         let late = now.since(&self.late_since?);
         (late > (LATE_PERIODS * probe.period).max(LATE_AT_LEAST)).then_some(late)
     }
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_zero(number: &u32) -> bool {
     *number == 0
 }
@@ -159,7 +159,7 @@ fn is_zero(number: &u32) -> bool {
 // === impl Verdict ===
 
 impl Verdict {
-    /// What is known, if anything.
+    /// The value, if it is known.
     pub fn passed(&self) -> Option<bool> {
         match self {
             Self::NeverProbed => None,
@@ -167,7 +167,7 @@ impl Verdict {
         }
     }
 
-    /// The same verdict in the eyes of an agent that has just started.
+    /// The same verdict, as an agent that has just started carries it over.
     pub(crate) fn carry(&mut self) {
         if let Self::Probed { passed, at, run, output } = self {
             let basis = Basis::Probe { at: *at, run: *run, output: std::mem::take(output) };

@@ -13,12 +13,12 @@ const LONGEST_LIVENESS_HEAD_START: Duration = Duration::from_secs(10);
 /// After an agent start, kept probes are spread over at most this long.
 const LONGEST_SPREAD: Duration = Duration::from_secs(1);
 
-/// When the first attempt in a life is due.
+/// When the first attempt for an instance is due.
 ///
-/// `started` is the container's start, `startup_passed` the moment its startup probe succeeded, if it has one.
-/// Readiness follows that success at once. Liveness without an initial delay leaves one period first: the kubelet's
-/// own first attempt falls anywhere within it, so nobody relies on an earlier one, and a slow second of start-up must
-/// not kill.
+/// `started` is the container's start, `startup_passed` the time at which its startup probe succeeded, if it has one.
+/// Readiness is probed right after that. Liveness without an initial delay is probed one period later: the kubelet's
+/// first attempt is anywhere within that period, so no pod relies on an earlier one, and a slow second during startup
+/// must not kill a container.
 pub(crate) fn first_due(kind: ProbeKind, probe: &Probe, started: Moment, startup_passed: Option<Moment>) -> Moment {
     let after_delay = started.plus(probe.initial_delay);
     let head_start = probe.period.min(LONGEST_LIVENESS_HEAD_START);
@@ -38,18 +38,18 @@ pub(crate) fn after_attempt(probe: &Probe, due: Moment, now: Moment) -> Moment {
     due.plus(Duration::from_millis((elapsed / period + 1) * period))
 }
 
-/// Brings a memory over an agent restart: the verdict is carried, the streak only if it is fresh, and the next
-/// attempt is due at once, spread by the phase it had.
+/// Carries the state over an agent restart: the verdict is carried, the streak only if it is fresh, and the next
+/// attempt is due at once, spread by its former phase.
 pub(crate) fn after_restart(memory: &mut ProbeMemory, probe: &Probe, now: Moment) {
     memory.verdict.carry();
     memory.tries = 0;
-    // It was another agent that could not keep up.
+    // The previous agent was late, not this one.
     memory.late_since = None;
     let stale = 2 * probe.period + probe.timeout;
     if memory.run.is_some_and(|run| now.since(&run.last) >= stale) {
         memory.run = None;
     }
-    // Attempts that could not be made are a streak of their own, with its own age.
+    // Attempts that could not be made have their own streak, with its own age.
     if memory.last.as_ref().is_none_or(|last| now.since(&last.at) >= stale) {
         memory.errors = 0;
     }
@@ -58,7 +58,7 @@ pub(crate) fn after_restart(memory: &mut ProbeMemory, probe: &Probe, now: Moment
         // The phase within the window keeps probes apart that were apart before.
         let phase =
             u64::try_from((due.boot_ms - now.boot_ms).rem_euclid(i64::try_from(window).unwrap_or(1))).unwrap_or(0);
-        // An initial delay that is not over is not cut short.
+        // An initial delay that is not over is not shortened.
         let long_ahead = due.since(&now) >= Duration::from_millis(window) && memory.last.is_none();
         if !long_ahead {
             memory.due = Some(now.plus(Duration::from_millis(phase)));

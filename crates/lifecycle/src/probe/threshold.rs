@@ -8,21 +8,21 @@ use crate::{
     time::Moment,
 };
 
-/// How often an attempt that could not be made is tried in one round.
+/// How often an attempt that could not be made is retried in one round.
 const TRIES_PER_ROUND: u32 = 3;
 
-/// What a result did.
+/// The effect of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// The verdict is as it was.
+    /// The verdict is unchanged.
     None,
-    /// The verdict is another one now.
+    /// The verdict changed.
     Changed,
-    /// The attempt could not be made and is to be tried again at once.
+    /// The attempt could not be made and is to be retried at once.
     TryAgain,
 }
 
-/// Takes one result.
+/// Absorbs one result.
 pub(crate) fn take(
     memory: &mut ProbeMemory,
     kind: ProbeKind,
@@ -35,7 +35,7 @@ pub(crate) fn take(
         Outcome::Success | Outcome::Warning => count(memory, kind, probe, report, at, true),
         Outcome::Failure => count(memory, kind, probe, report, at, false),
         Outcome::Error => error(memory, kind, probe, report, at),
-        // Neither says anything about the target; the next attempt begins a round of its own.
+        // Neither says anything about the target; the next attempt begins a new round.
         Outcome::Late | Outcome::Cancelled => {
             memory.tries = 0;
             if report.outcome == Outcome::Late {
@@ -61,8 +61,8 @@ fn count(
     let off_beat = std::mem::take(&mut memory.off_beat);
     let threshold = if passed { probe.success_threshold } else { probe.failure_threshold };
     let length = match memory.run.filter(|run| run.passed == passed) {
-        // An agent that keeps restarting asks more often than the period says. Nobody is killed or taken out of service
-        // sooner for that.
+        // An agent that keeps restarting probes more often than the period. That must not kill a container or make it
+        // unready sooner.
         Some(run) if off_beat && !passed && at.since(&run.last) < probe.period => return Effect::None,
         Some(run) => run.length.saturating_add(1),
         None => 1,
@@ -71,9 +71,9 @@ fn count(
     if length < threshold { Effect::None } else { decide(memory, kind, passed, length, &report.output, at) }
 }
 
-/// An attempt that could not be made says nothing about liveness, however often. A container whose readiness or
-/// startup cannot even be asked is not ready, though, and not for ever "not yet": after as many rounds as failures
-/// would take, it counts as a failure.
+/// An attempt that could not be made says nothing about liveness, however often. But a container whose readiness or
+/// startup probe cannot run must not stay undecided for ever: after as many rounds as the failure threshold it counts
+/// as a failure.
 fn error(memory: &mut ProbeMemory, kind: ProbeKind, probe: &Probe, report: &ProbeReport, at: Moment) -> Effect {
     memory.tries = memory.tries.saturating_add(1);
     if memory.tries < TRIES_PER_ROUND {
@@ -85,13 +85,13 @@ fn error(memory: &mut ProbeMemory, kind: ProbeKind, probe: &Probe, report: &Prob
     if kind == ProbeKind::Liveness || rounds < probe.failure_threshold {
         return Effect::None;
     }
-    // Successes from before do not count towards the ones that it takes now.
+    // Earlier successes do not count towards the success threshold.
     memory.run = None;
     decide(memory, kind, false, rounds, &report.output, at)
 }
 
 fn decide(memory: &mut ProbeMemory, kind: ProbeKind, passed: bool, run: u32, output: &str, at: Moment) -> Effect {
-    // A startup probe has said all it has to say, and a container that is being killed is not asked any more.
+    // A startup probe runs until its first verdict, and a container that is being killed is not probed any more.
     if kind == ProbeKind::Startup || (kind == ProbeKind::Liveness && !passed) {
         memory.on_hold = true;
         memory.run = None;

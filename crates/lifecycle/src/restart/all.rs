@@ -1,9 +1,9 @@
 //! Restarting all containers in place (RALL-*): a machine of two phases.
 //!
-//! *Terminating*: somebody triggered it. The condition is announced, then every container is killed and removed, the
-//! trigger last; nothing else happens to the pod meanwhile. *Starting*: nothing is left in the runtime but the
-//! sandbox, and the pod starts as it did the first time. Every step reads what is there and does what is missing, so
-//! the machine goes on after a crash at any point.
+//! *Terminating*: a container or a person triggered it. The condition is published, then every container is killed and
+//! removed, the trigger last; nothing else happens to the pod meanwhile. *Starting*: nothing is left in the runtime but
+//! the sandbox, and the pod starts as it did the first time. Every step reads the present state and does what is
+//! missing, so the machine continues after a crash at any point.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,21 +26,21 @@ use crate::{
     time::Moment,
 };
 
-/// How far a restart of all containers is, and how often there were some.
+/// The progress of a restart of all containers, and the backoff of the triggers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RestartAll {
-    /// How far it is.
+    /// Its progress.
     pub stage: RestartAllStage,
     /// The backoff of each container that triggered one.
     pub backoff: BTreeMap<String, Backoff>,
 }
 
-/// How far a restart of all containers is.
+/// The progress of a restart of all containers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RestartAllStage {
-    /// None is under way.
+    /// None is in progress.
     Idle {
         /// The last one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -58,12 +58,12 @@ pub enum RestartAllStage {
 pub struct Cleanup {
     /// Since when.
     pub since: Moment,
-    /// Who or what asked for it, in the order in which it was noticed.
+    /// Its triggers, in the order in which they were noticed.
     pub triggers: Vec<Trigger>,
-    /// The status version that announces it; no kill is sent before it was seen, or half a second has passed.
+    /// The status version with the condition; no kill is sent before it is published, or half a second has passed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub announced: Option<u64>,
-    /// The containers whose restart count rises: those that had a life.
+    /// The containers whose restart count rises: those that had an instance.
     pub restarted: BTreeSet<String>,
 }
 
@@ -73,7 +73,7 @@ pub struct Cleanup {
 pub struct Startup {
     /// Since when.
     pub since: Moment,
-    /// What asked for it.
+    /// Its trigger.
     pub triggers: Vec<Trigger>,
     /// Whether the backoff is over.
     pub released: bool,
@@ -81,11 +81,11 @@ pub struct Startup {
     pub outstanding: BTreeSet<String>,
 }
 
-/// Who or what asked for all containers to be restarted.
+/// A trigger of a restart of all containers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Trigger {
-    /// A container exited and its first matching rule says so.
+    /// A container exited and its first matching rule has the action `RestartAllContainers`.
     Exit {
         /// The container.
         container: String,
@@ -102,40 +102,40 @@ pub enum Trigger {
     Request {
         /// The request.
         id: String,
-        /// Who asked.
+        /// The requester.
         by: String,
         /// When.
         at: Moment,
     },
-    /// The API server's copy of the status says that one is under way, and nobody here remembers why.
+    /// The API server's copy of the status says that one is in progress, and its trigger is unknown.
     Inherited {
         /// Its message.
         message: String,
-        /// When the agent learnt of it.
+        /// When the agent read it.
         at: Moment,
     },
 }
 
-/// A restart of all containers that is over.
+/// A completed restart of all containers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Summary {
-    /// What asked for it.
+    /// Its trigger.
     pub triggers: Vec<Trigger>,
     /// When the last container was removed.
     pub removed: Moment,
 }
 
-/// How long a kill waits for the condition to be seen.
+/// How long a kill waits for the condition to be published.
 const ANNOUNCEMENT: Duration = Duration::from_millis(500);
 
 /// The reason of a victim's termination.
 pub(crate) const RESTARTING_ALL: &str = "RestartingAllContainers";
 
-/// What tells the backoff of a restart of all containers from that of one, in a waiting message.
+/// The text in a waiting message that distinguishes this backoff from that of one container.
 pub(crate) const BACKOFF_OF_ALL: &str = "restarting all containers";
 
-/// Begins a restart of all containers if an exit or a request asks for one, and abandons one that must not go on.
+/// Begins a restart of all containers if an exit or a request triggers one, and abandons one that must not continue.
 pub(crate) fn notice(draft: &mut Draft<'_>) {
     if draft.evidence.durable.ending.is_some() || !may_go_on(draft) {
         abandon(draft);
@@ -168,7 +168,7 @@ pub(crate) fn notice(draft: &mut Draft<'_>) {
     draft.evidence.durable.restart_all.stage = RestartAllStage::Terminating(cleanup);
 }
 
-/// Does what is missing of the first phase. `true` while nothing else may happen to the pod.
+/// Does what is missing in the first phase. `true` while nothing else may happen to the pod.
 pub(crate) fn clean_up(draft: &mut Draft<'_>) -> bool {
     let RestartAllStage::Terminating(cleanup) = &draft.evidence.durable.restart_all.stage else { return false };
     let cleanup = cleanup.clone();
@@ -201,15 +201,15 @@ pub(crate) fn clean_up(draft: &mut Draft<'_>) -> bool {
             let known = draft.kill_reason(&container, &id) == Some(reason);
             draft.mark_killed(&container, &id, reason, timeout);
             let message = format!("Stopping container {container}: {}", describe(&cleanup.triggers));
-            // One that is being stopped already need not take all the time that stop would give it.
+            // A running stop is shortened to the grace period of this restart.
             order::shorten(draft, &id, timeout);
             if draft.start(Operation::Stop { container: container.clone(), id, timeout, reason }) && !known {
                 draft.event(Some(&container), "Killing", Severity::Normal, message);
             }
         } else if instance.state == InstanceState::Created && draft.in_flight(&OpKey::Launch(container.clone())) {
-            // It may run by the time a removal arrives. Once the start has ended, the next look tells.
+            // It may be running by the time a removal arrives. Once the start has ended, the next observation decides.
         } else if !(is_trigger(instance) && victims_left) {
-            // The trigger's dead container goes last: as long as it is there, it alone tells what has to happen.
+            // The trigger's exited container is removed last: while it exists, it is evidence of the restart.
             draft.start(Operation::Remove { container, id });
         }
     }
@@ -252,11 +252,11 @@ pub(crate) fn backoff_of(draft: &Draft<'_>, container: &str, id: &str, at: Momen
     gate(entry, draft.rules.crash_backoff, image, id, at, draft.now)
 }
 
-/// A container has begun a life.
+/// An instance of a container has started.
 pub(crate) fn life_began(stage: &mut RestartAllStage, container: &str) {
     match stage {
         RestartAllStage::Idle { .. } => {}
-        // Its launch could not be called back; it goes down with the others and counts as one of them.
+        // Its launch could not be cancelled; it is killed with the others and counts as one of them.
         RestartAllStage::Terminating(cleanup) => {
             cleanup.restarted.insert(container.to_owned());
         }
@@ -266,7 +266,7 @@ pub(crate) fn life_began(stage: &mut RestartAllStage, container: &str) {
     }
 }
 
-/// The sandbox went away before the second phase was over: every container is owed a start again (RALL-39).
+/// The sandbox was lost before the second phase was over: every container has to be started again (RALL-39).
 pub(crate) fn start_over(draft: &mut Draft<'_>) {
     let pod = draft.pod;
     if let RestartAllStage::Starting(startup) = &mut draft.evidence.durable.restart_all.stage {
@@ -274,7 +274,7 @@ pub(crate) fn start_over(draft: &mut Draft<'_>) {
     }
 }
 
-/// Ends the second phase once every regular container has been started again, or the pod is on its way out.
+/// Ends the second phase once every regular container has been started again, or the pod is ending.
 pub(crate) fn finish(draft: &mut Draft<'_>) {
     if draft.evidence.durable.ending.is_some() {
         abandon(draft);
@@ -295,7 +295,7 @@ fn abandon(draft: &mut Draft<'_>) {
     }
 }
 
-/// With the gate off, a restart that a rule began is not continued; one that a person asked for is.
+/// With the gate off, a restart that a rule began is abandoned; one that a person requested continues.
 fn may_go_on(draft: &Draft<'_>) -> bool {
     let by_rule = |triggers: &[Trigger]| !triggers.iter().any(|trigger| matches!(trigger, Trigger::Request { .. }));
     draft.rules.restart_all == RestartAllRule::Honoured
@@ -306,8 +306,8 @@ fn may_go_on(draft: &Draft<'_>) -> bool {
         }
 }
 
-/// Exits that ask for it and that no restart has answered. An exit that matched while the gate was off counts as long as
-/// its instance is the newest of its container (RALL-29).
+/// Exits that trigger a restart and that no restart has answered. An exit that matched while the gate was off counts as
+/// long as its instance is the newest of its container (RALL-29).
 fn exits_that_trigger(draft: &Draft<'_>) -> Vec<Trigger> {
     let stage = &draft.evidence.durable.restart_all.stage;
     let answered =
@@ -364,7 +364,7 @@ fn begin_startup(draft: &mut Draft<'_>, cleanup: Cleanup) {
     let why = describe(&cleanup.triggers);
     for container in draft.pod.lasting_containers() {
         let launch = draft.evidence.volatile.launches.entry(container.name.clone()).or_default();
-        // The backoff of a pull goes on, and says what the container waits for.
+        // The backoff of a pull continues, and is the reason that the container waits.
         if launch.failure.as_ref().is_some_and(|failed| !failed.failure.is_of_pull()) {
             launch.failure = None;
         }
@@ -394,12 +394,12 @@ fn begin_startup(draft: &mut Draft<'_>, cleanup: Cleanup) {
     });
 }
 
-/// What asked for it, in one sentence.
+/// The triggers, in one sentence.
 pub(crate) fn describe(triggers: &[Trigger]) -> String {
     triggers.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// Whether what [`describe`] said names this container as a trigger.
+/// Whether a text of [`describe`] names this container as a trigger.
 pub(crate) fn names_trigger(description: &str, container: &str) -> bool {
     description.contains(&format!("container {container} exited with code "))
 }
@@ -413,7 +413,7 @@ impl Default for RestartAllStage {
 }
 
 impl RestartAllStage {
-    /// What asked for the present or last one.
+    /// The triggers of the present or last one.
     pub fn triggers(&self) -> &[Trigger] {
         match self {
             Self::Idle { last } => last.as_ref().map_or(&[], |last| &last.triggers),
@@ -422,7 +422,7 @@ impl RestartAllStage {
         }
     }
 
-    /// Visits the moments that waits are counted from.
+    /// Visits the times from which waits are counted.
     pub(crate) fn each_moment(&mut self, visit: &mut impl FnMut(&mut Moment)) {
         let triggers = match self {
             Self::Idle { .. } => return,
@@ -442,12 +442,12 @@ impl RestartAllStage {
         }
     }
 
-    /// Whether one is under way.
+    /// Whether one is in progress.
     pub fn is_under_way(&self) -> bool {
         !matches!(self, Self::Idle { .. })
     }
 
-    /// Whether this container is owed a start, whatever its policy and backoff say.
+    /// Whether this container has to be started, whatever its policy and backoff.
     pub fn owes_start(&self, container: &str) -> bool {
         matches!(self, Self::Starting(startup) if startup.outstanding.contains(container))
     }

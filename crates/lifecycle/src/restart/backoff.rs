@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{operation::serde_millis, time::Moment};
 
-/// The numbers of a backoff.
+/// The parameters of a backoff.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackoffLimits {
     /// The first delay.
@@ -32,7 +32,7 @@ pub enum BackoffConfigError {
     },
 }
 
-/// How far a backoff is.
+/// The state of a backoff.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Backoff {
@@ -41,9 +41,9 @@ pub struct Backoff {
     pub delay: Duration,
     /// When it was last lengthened.
     pub advanced: Moment,
-    /// What it is for; something else starts anew.
+    /// What it is for; a change of it resets the backoff.
     pub key: String,
-    /// The event it was last lengthened for. That one has waited its turn, also if the agent died before it acted.
+    /// The event it was last lengthened for. That one has waited already, even if the agent died before it acted.
     pub served: String,
 }
 
@@ -65,7 +65,7 @@ const REDUCED_INITIAL: Duration = Duration::from_secs(1);
 /// The cap under that gate, where nodes have no cap of their own.
 const REDUCED_CAP: Duration = Duration::from_secs(60);
 
-/// A backoff without an advance for this long starts anew.
+/// A backoff without an advance for this long is reset.
 const RESET_AFTER: Duration = Duration::from_secs(600);
 
 /// Whether a start may happen `now` after the event `event` that happened at `finished`.
@@ -98,10 +98,10 @@ impl BackoffLimits {
     /// 10 s, doubling up to 5 minutes.
     pub const DEFAULT: Self = Self { initial: Duration::from_secs(10), cap: Duration::from_secs(300) };
 
-    /// As the node's configuration and gates say (BACK-7).
+    /// By the node's configuration and gates (BACK-7).
     ///
-    /// `max_period` is `crashLoopBackOff.maxContainerRestartPeriod`. A node that may have a cap of its own has one,
-    /// 300 s by default, and that one overrules the cap of the reduced backoff.
+    /// `max_period` is `crashLoopBackOff.maxContainerRestartPeriod`. A node with the gate for its own cap has one, 300
+    /// s by default, and that one overrides the cap of the reduced backoff.
     pub fn for_node(max_period: Option<Duration>, features: &Features) -> Result<Self, BackoffConfigError> {
         let has_own_cap = features.crash_loop_max.is_on();
         let is_reduced = features.reduced_backoff.is_on();
@@ -131,7 +131,7 @@ impl Default for BackoffLimits {
 // === impl Backoff ===
 
 impl Backoff {
-    /// Whether it has been quiet for so long that it starts anew.
+    /// Whether it has been quiet for so long that it is reset.
     pub(crate) fn is_idle(&self, now: Moment) -> bool {
         now.since(&self.advanced) > RESET_AFTER
     }

@@ -1,4 +1,4 @@
-//! Restarts: who is restarted, when, and with whom.
+//! Restarts: which containers are restarted, when, and with which others.
 
 mod all;
 mod backoff;

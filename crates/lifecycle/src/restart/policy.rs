@@ -1,4 +1,4 @@
-//! What an exit asks for: rules first, then the policy (RULE-*).
+//! The effect of an exit: rules first, then the policy (RULE-*).
 
 use keelet_pod::{Action, Container, RestartPolicy, Role};
 
@@ -7,19 +7,19 @@ use crate::{
     operation::KillReason,
 };
 
-/// What an exit asks for.
+/// The effect of an exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// The container stays down.
+    /// The container is not restarted.
     Stay,
-    /// The container is started again.
+    /// The container is restarted.
     Restart {
-        /// The rule that says so; the policy if there is none.
+        /// The rule that matched; the policy if there is none.
         rule: Option<usize>,
     },
-    /// Every container of the pod is started again.
+    /// Every container of the pod is restarted.
     RestartAll {
-        /// The rule that says so.
+        /// The rule that matched.
         rule: usize,
     },
 }
@@ -30,14 +30,14 @@ pub enum RestartAllRule {
     /// They do.
     #[default]
     Honoured,
-    /// The gate is off: a match is as good as none.
+    /// The gate is off: a match is ignored.
     Ignored,
 }
 
-/// The exit code of a process that the OOM killer took.
+/// The exit code of a process that the OOM killer killed.
 const OUT_OF_MEMORY: i32 = 137;
 
-/// What an exit with that code asks for. The first rule that matches decides, even if a later one would ask for more.
+/// The effect of an exit with that code. The first rule that matches decides, even if a later one would do more.
 pub fn on_exit(container: &Container, exit_code: i32, restart_all: RestartAllRule) -> Decision {
     if container.role == Role::Ephemeral {
         return Decision::Stay;
@@ -59,13 +59,13 @@ fn by_policy(container: &Container, exit_code: i32) -> Decision {
     if restarts { Decision::Restart { rule: None } } else { Decision::Stay }
 }
 
-/// Whether the container is started again after this exit.
+/// Whether the container is restarted after this exit.
 ///
-/// Rules look at exits of the program and at those that a probe's kill caused (RULE-3). Where the agent ended the
-/// container for another reason its policy decides, or the reason itself: what was stopped to be replaced comes back, and
-/// so does what went down with its sandbox or was lost, if anything may bring it back.
+/// Rules apply to exits of the program and to those that a probe's kill caused (RULE-3). If the agent ended the
+/// container for another reason, the policy decides, or the reason itself: a container that was stopped to be replaced
+/// is started again, and so is one that was lost, alone or with its sandbox, if anything may restart it.
 pub(crate) fn restarts_after(container: &Container, exit: &Exit, restart_all: RestartAllRule) -> bool {
-    // Killed for its memory, an init container has failed, whatever code it managed to return.
+    // An init container that the OOM killer killed has failed, whatever its exit code.
     let failed_anyway = container.role == Role::Init && exit.exit_code == 0 && !exit.is_success();
     let exit_code = if failed_anyway { OUT_OF_MEMORY } else { exit.exit_code };
     let by_rules = || on_exit(container, exit_code, restart_all) != Decision::Stay;
@@ -99,7 +99,7 @@ pub(crate) fn is_restartable(container: &Container) -> bool {
 // === impl Exit ===
 
 impl Exit {
-    /// Whether restart rules look at it: the program ended by itself, or a probe had it killed.
+    /// Whether restart rules apply to it: the program exited by itself, or a probe had it killed.
     pub fn is_judged_by_rules(&self) -> bool {
         matches!(self.cause, ExitCause::Own | ExitCause::Killed(KillReason::Probe(_)))
     }

@@ -1,4 +1,4 @@
-//! Whether a person may ask for all containers to be restarted (RALL-31).
+//! Whether a person may request a restart of all containers (RALL-31).
 
 use keelet_pod::{Pod, RestartPolicy};
 
@@ -11,13 +11,13 @@ use super::RestartAllRule;
      is {policy}, and no container of the pod has a restart rule with the action RestartAllContainers"
 )]
 pub struct RestartRefused {
-    /// The first container that may not come back.
+    /// The first container that must not be restarted.
     pub container: String,
     /// Its policy.
     pub policy: RestartPolicy,
 }
 
-/// Checks a request for a pod that an API server knows. A node on its own has nobody to ask and may always do it.
+/// Checks a request for a pod that an API server knows. On a standalone node a request is always allowed.
 pub fn check_request(pod: &Pod, restart_all: RestartAllRule) -> Result<(), RestartRefused> {
     if restart_all == RestartAllRule::Honoured && pod.has_restart_all_rule() {
         return Ok(());

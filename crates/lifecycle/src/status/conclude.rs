@@ -1,4 +1,4 @@
-//! The last step of a plan: the whole status, its number, and how far the pod is.
+//! The last step of a plan: the whole status, its version, and the stage of the pod.
 
 use keelet_pod::Role;
 
@@ -20,7 +20,7 @@ use crate::{
     restart::{RestartAllRule, RestartAllStage, Trigger, describe},
 };
 
-/// How many values of the Ready condition are remembered as ours: enough for every write that can be under way.
+/// How many values of the Ready condition are recorded as ours: enough for every write that can be in progress.
 const READY_MARKS: usize = 8;
 
 /// Computes the status and finishes the plan.
@@ -61,7 +61,7 @@ fn stage(draft: &Draft<'_>) -> Stage {
     }
 }
 
-/// A container that has come to wait for the next pull of its image (BACK-9).
+/// A container that begins to wait for the next pull of its image (BACK-9).
 fn announce_pull_backoff(draft: &mut Draft<'_>, status: &PodStatus) {
     let backs_off = |container: &ContainerStatus| match &container.state {
         ContainerState::Waiting(waiting) => (waiting.reason == "ImagePullBackOff").then(|| waiting.message.clone()),
@@ -127,7 +127,7 @@ fn pod_status(draft: &Draft<'_>, why: &mut Vec<Why>) -> PodStatus {
     };
     let ips = match order::view(pod, draft.observed) {
         SandboxView::Usable(sandbox) => sandbox.ips.clone(),
-        // The address of a pod that is on its way out stays known until it is gone.
+        // The address of an ending pod stays in the status until the pod is deleted.
         SandboxView::Unusable { .. } => previous
             .filter(|_| draft.evidence.durable.ending.is_some())
             .map(|previous| previous.pod_ips.iter().map(|ip| ip.ip.clone()).collect())
@@ -148,8 +148,8 @@ fn pod_status(draft: &Draft<'_>, why: &mut Vec<Why>) -> PodStatus {
     }
 }
 
-/// Nothing runs and nothing will: what is not known to have ended is said to have (STAT-23), except containers whose
-/// turn never came.
+/// Nothing runs and nothing will: a container without a known exit is reported as terminated (STAT-23), except those
+/// that were never due to start.
 fn close(draft: &Draft<'_>, init: &mut [ContainerStatus], regular: &mut [ContainerStatus]) {
     if matches!(draft.evidence.durable.admission, Admission::Rejected { .. }) {
         return;
@@ -173,9 +173,9 @@ fn close(draft: &Draft<'_>, init: &mut [ContainerStatus], regular: &mut [Contain
     }
 }
 
-/// The API server rejects a whole status in which a container that ended for good is alive again (API-20). Such a one,
-/// an init container that has to run again after a reboot, is shown as it was until it has ended again. Where no API
-/// server listens it is shown as it is.
+/// The API server rejects a whole status in which a container that exited permanently runs again (API-20). Such a
+/// container, an init container that has to run again after a reboot, is shown with its old state until it has exited
+/// again. On a standalone node the real state is shown.
 fn stay_ended(draft: &Draft<'_>, status: &mut ContainerStatus) {
     let published = draft.evidence.durable.published.as_ref().and_then(|before| before.container(&status.name));
     let (Some(before), Some(container)) = (published, draft.pod.container(&status.name)) else { return };
@@ -188,8 +188,8 @@ fn stay_ended(draft: &Draft<'_>, status: &mut ContainerStatus) {
     }
 }
 
-/// A terminal phase is final, and is only said once nothing runs any more. While all containers restart, the pod is
-/// pending, whatever its containers look like.
+/// A terminal phase is final, and is only published once nothing runs any more. While all containers restart, the pod
+/// is pending, whatever the states of its containers.
 fn settle_phase(draft: &Draft<'_>, all: &[ContainerStatus], ended: bool) -> (Phase, Because) {
     let durable = &draft.evidence.durable;
     let before = durable.published.as_ref().map(|status| status.phase);
@@ -220,7 +220,7 @@ fn settle_phase(draft: &Draft<'_>, all: &[ContainerStatus], ended: bool) -> (Pha
                 );
             (if failed { Phase::Failed } else { computed }, because)
         }
-        // Not yet the last word: the pod stays what it was.
+        // Not final yet: the pod keeps its phase.
         _ if computed.is_terminal() => (before.unwrap_or(Phase::Pending), names()),
         _ => (computed, names()),
     }
@@ -268,8 +268,8 @@ fn conditions(draft: &Draft<'_>, all: &[ContainerStatus], phase: Phase, why: &mu
         .collect()
 }
 
-/// A pod whose containers are about to be killed takes no traffic, and does not look healthy if the kills do not work
-/// (CON-16), though each container that still runs may be as ready as before.
+/// A pod whose containers are about to be killed takes no traffic, and must not look healthy if the kills fail
+/// (CON-16), even if each running container is as ready as before.
 fn unless_restarting(draft: &Draft<'_>, ready: Finding) -> Finding {
     let stage = &draft.evidence.durable.restart_all.stage;
     let RestartAllStage::Terminating(cleanup) = stage else { return ready };
@@ -284,8 +284,8 @@ fn unless_restarting(draft: &Draft<'_>, ready: Finding) -> Finding {
 fn all_containers_restarting(draft: &Draft<'_>, phase: Phase) -> Option<Finding> {
     let stage = &draft.evidence.durable.restart_all.stage;
     let by_rule = draft.pod.has_restart_all_rule() && draft.rules.restart_all == RestartAllRule::Honoured;
-    // What was once said of a restart that a person asked for is taken back, not left standing. With the gate off a
-    // rule's condition is nobody's any more.
+    // The condition of a restart that a person requested is set to False, not left standing. With the gate off the
+    // condition of a rule has no owner any more.
     let published = draft.evidence.durable.published.as_ref();
     let said = published.is_some_and(|status| status.condition(&ConditionType::AllContainersRestarting).is_some());
     let by_request = !draft.pod.has_restart_all_rule() && said;

@@ -89,7 +89,7 @@ pub(crate) fn containers_ready(pod: &Pod, statuses: &[ContainerStatus], phase: P
     Finding::fails("ContainersNotReady", message, Because::Containers { names: [unknown, unready].concat() })
 }
 
-/// `Ready`: the containers are, and so says everyone who has a gate.
+/// `Ready`: the containers are ready, and all readiness gates are True.
 pub(crate) fn ready(pod: &Pod, containers: &Finding, foreign: &BTreeMap<String, bool>) -> Finding {
     if !containers.holds {
         return containers.clone();

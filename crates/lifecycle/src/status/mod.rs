@@ -1,4 +1,4 @@
-//! Status: what the evidence adds up to, and why.
+//! Status: computed from the evidence, with reasons.
 
 mod conclude;
 mod conditions;

@@ -100,7 +100,7 @@ pub enum ConditionType {
     PodScheduled,
     /// All containers are being stopped and removed to be started again.
     AllContainersRestarting,
-    /// Somebody else's.
+    /// A condition of another component.
     #[serde(untagged)]
     Foreign(String),
 }
@@ -112,7 +112,7 @@ pub enum Truth {
     True,
     /// It does not hold.
     False,
-    /// Somebody else could not tell.
+    /// Another component could not determine it.
     Unknown,
 }
 
@@ -125,7 +125,7 @@ pub struct ContainerStatus {
     /// What it does.
     #[serde(default)]
     pub state: ContainerState,
-    /// How its previous life ended.
+    /// The exit of its previous instance.
     #[serde(default, skip_serializing_if = "LastState::is_none")]
     pub last_state: LastState,
     /// Whether it takes traffic.
@@ -160,10 +160,10 @@ pub enum ContainerState {
     Terminated(Terminated),
 }
 
-/// `lastState`: how the previous life ended, if there was one.
+/// `lastState`: the exit of the previous instance, if there was one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LastState {
-    /// The end of the previous life.
+    /// The exit of the previous instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terminated: Option<Terminated>,
 }
@@ -263,7 +263,7 @@ impl Default for ContainerState {
 // === impl LastState ===
 
 impl LastState {
-    /// Whether there was no previous life.
+    /// Whether there was no previous instance.
     pub fn is_none(&self) -> bool {
         self.terminated.is_none()
     }

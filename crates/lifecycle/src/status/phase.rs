@@ -5,12 +5,12 @@ use keelet_pod::{Container, Pod, Role};
 use super::{ContainerState, ContainerStatus, Phase};
 use crate::restart::{Decision, RESTARTING_ALL, RestartAllRule, on_exit};
 
-/// What bears on the phase besides the container statuses.
+/// What influences the phase besides the container statuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Context {
     /// Whether a regular container has been started in the current sandbox.
     pub(crate) initialized: bool,
-    /// Whether this is the last word: nothing runs any more, and nothing will.
+    /// Whether the phase is final: nothing runs any more, and nothing will.
     pub(crate) last_word: bool,
     /// Whether rules with the action `RestartAllContainers` count.
     pub(crate) restart_all: RestartAllRule,
@@ -29,7 +29,7 @@ struct Tally {
     unknown: usize,
 }
 
-/// The phase that the container statuses add up to.
+/// The phase that follows from the container statuses.
 pub(crate) fn phase(pod: &Pod, statuses: &[ContainerStatus], context: Context) -> Phase {
     let mut tally = Tally::default();
     for container in pod.lasting_containers() {
@@ -63,7 +63,7 @@ pub(crate) fn phase(pod: &Pod, statuses: &[ContainerStatus], context: Context) -
     }
 }
 
-/// The exit code of the newest life that ended, and whether the container may come back after it.
+/// The exit code of the newest instance that exited, and whether the container may be restarted after it.
 fn last_end(container: &Container, status: &ContainerStatus, rule: RestartAllRule) -> Option<(i32, bool)> {
     let terminated = match &status.state {
         ContainerState::Terminated(terminated) => terminated,

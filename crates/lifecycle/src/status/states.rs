@@ -37,7 +37,7 @@ pub(crate) fn container_status(draft: &Draft<'_>, container: &Container, why: &m
         why.push(Why { subject: Subject::Ready(name()), because: ready_because });
     }
     if record.restart_count > 0 {
-        // Log files alone may tell of earlier instances, and not how they ended (STAT-8).
+        // Log files alone may show that there were earlier instances, and not how they exited (STAT-8).
         let because = record.last_exit.as_ref().map_or(Because::Kept, |exit| exited(draft, container, exit));
         why.push(Why { subject: Subject::RestartCount(name()), because });
     }
@@ -75,7 +75,7 @@ fn state(
     let Some(exit) = &record.last_exit else { return never_lived(draft, container) };
     let terminated = || (ContainerState::Terminated(exit.to_status()), exited(draft, container, exit));
     if draft.evidence.durable.ending.is_some() || is_complete(container, exit) {
-        // A lost one is only called ended once nothing can bring it back.
+        // A lost container is reported as terminated only once nothing can restart it.
         let open = is_missing(draft, container, exit) && !order::ended(draft);
         return if open { (default_waiting(draft), exited(draft, container, exit)) } else { terminated() };
     }
@@ -101,8 +101,8 @@ fn state(
         return (waiting("CrashLoopBackOff", message), Because::Backoff { until, delay });
     }
     let gone = draft.newest(&container.name).is_none_or(|newest| newest.state == InstanceState::Created);
-    // The API server lets an ended container come back only if its exit code says so. Where the agent has a reason
-    // of its own, the container is shown waiting, never ended.
+    // The API server allows a terminated container to run again only if its exit code permits it. Where the agent has
+    // another reason, the container is shown waiting, never terminated.
     let may_come_back = on_exit(container, exit.exit_code, draft.rules.restart_all) != Decision::Stay;
     if (exit.cause == ExitCause::Lost && gone) || !may_come_back {
         return (default_waiting(draft), exited(draft, container, exit));
@@ -113,7 +113,7 @@ fn state(
     terminated()
 }
 
-/// Nobody knows how it ended, there is nothing left of it to look at, and it has not been called ended before.
+/// Its exit status is unknown, no instance of it is left, and it has not been reported as terminated before.
 fn is_missing(draft: &Draft<'_>, container: &Container, exit: &Exit) -> bool {
     let called_ended = draft
         .evidence
@@ -125,7 +125,7 @@ fn is_missing(draft: &Draft<'_>, container: &Container, exit: &Exit) -> bool {
     exit.cause == ExitCause::Lost && draft.newest(&container.name).is_none() && !called_ended
 }
 
-/// A container that a restart of all containers owes a start.
+/// A container that a restart of all containers has to start.
 fn owed(draft: &Draft<'_>, container: &Container) -> (ContainerState, Because) {
     let stage = &draft.evidence.durable.restart_all.stage;
     let RestartAllStage::Starting(startup) = stage else { return (default_waiting(draft), Because::Pending) };
@@ -156,7 +156,7 @@ fn never_lived(draft: &Draft<'_>, container: &Container) -> (ContainerState, Bec
     }
     let regular_exists = || draft.pod.containers.iter().any(|c| draft.newest(&c.name).is_some());
     if container.role == Role::Init && regular_exists() {
-        // Its instance was cleaned away, but the pod could not have come this far without it.
+        // Its instance was removed, but the pod could not have come this far without its success.
         let inferred = Terminated { reason: "Completed".to_owned(), ..Terminated::default() };
         return (ContainerState::Terminated(inferred), Because::Kept);
     }
@@ -166,19 +166,19 @@ fn never_lived(draft: &Draft<'_>, container: &Container) -> (ContainerState, Bec
     (default_waiting(draft), Because::Pending)
 }
 
-/// Made but not started, and nothing stands in its way (STAT-3).
+/// Created but not started, and nothing delays its start (STAT-3).
 fn is_created(draft: &Draft<'_>, container: &Container) -> bool {
     draft.newest(&container.name).is_some_and(|newest| newest.state == InstanceState::Created)
 }
 
-/// Why the last attempt to start it failed, while it is being tried again.
+/// Why the last attempt to start it failed, until the next attempt succeeds.
 fn start_failure(draft: &Draft<'_>, container: &Container) -> Option<(ContainerState, Because)> {
     let launch = draft.evidence.volatile.launches.get(&container.name)?;
     let failed = launch.failure.as_ref()?;
     let failure = &failed.failure;
     let because =
         Because::StartFailed { reason: failure.reason.clone(), message: failure.message.clone(), at: failed.at };
-    // It stays the name of the trouble while the next pull is under way.
+    // It stays the reason during the next pull.
     let backing_off = launch.pull_backoff.as_ref().filter(|_| failure.is_of_pull());
     if let Some(backoff) = backing_off
         && crate::time::millis(draft.now.since(&failed.at)) >= PULL_ERROR_SHOWN_MS
@@ -189,15 +189,15 @@ fn start_failure(draft: &Draft<'_>, container: &Container) -> Option<(ContainerS
     Some((waiting(&failure.reason, failure.message.clone()), because))
 }
 
-/// Whether the backoff of a failed pull is over and the container's turn to pull has not come: then it is not the image
-/// that it waits for.
+/// Whether the backoff of a failed pull is over and the container may not pull yet: then it does not wait for the
+/// image.
 fn may_pull_again(draft: &Draft<'_>, container: &Container) -> bool {
     let launch = draft.evidence.volatile.launches.get(&container.name);
     let until = launch.and_then(|launch| launch.pulls_again_at());
     until.is_some_and(|until| draft.now.has_reached(&until)) && !draft.in_flight(&OpKey::Image(container.name.clone()))
 }
 
-/// When the reason of a failed pull changes its name or is no reason any more, if it has yet to.
+/// When the waiting reason of a failed pull changes or ends, if it still has to.
 pub(crate) fn next_change(draft: &Draft<'_>) -> Option<Moment> {
     let shown = std::time::Duration::from_millis(PULL_ERROR_SHOWN_MS);
     let named_until = |launch: &Launch| {

@@ -1,4 +1,4 @@
-//! What the API server would reject (API-20): an ended container does not come back to life without a reason in the
+//! Transitions that the API server rejects (API-20): a terminated container does not run again without a reason in the
 //! spec.
 
 use keelet_pod::{Container, Pod, Role};

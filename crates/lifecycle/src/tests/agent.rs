@@ -1,4 +1,4 @@
-//! More of the world: what tests of probes and of agent restarts do and look at.
+//! More of the world: helpers of the tests of probes and of agent restarts.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ impl World {
         self.pass(Duration::from_millis(millis))
     }
 
-    /// Lets time pass in which nobody plans: the agent is not there.
+    /// Advances the time without plans: the agent is down.
     pub(crate) fn away(&mut self, millis: u64) -> &mut Self {
         self.now = self.now.plus(Duration::from_millis(millis));
         self
@@ -69,12 +69,12 @@ impl World {
         self.settle()
     }
 
-    /// The same, and nobody plans yet.
+    /// The same, without a plan afterwards.
     pub(crate) fn reply_only(&mut self, name: &str, kind: ProbeKind, outcome: Outcome) -> &mut Self {
         let held = self.in_flight().into_iter().find(|(_, operation)| {
             matches!(operation, Operation::Probe { container, probe, .. } if container == name && *probe == kind)
         });
-        let (id, _) = held.unwrap_or_else(|| panic!("no {kind} probe of {name} is under way"));
+        let (id, _) = held.unwrap_or_else(|| panic!("no {kind} probe of {name} is running"));
         let report = ProbeReport { outcome, latency: Duration::from_millis(7), output: format!("{outcome:?}") };
         self.conclude(id, OpResult::Probed(report));
         self

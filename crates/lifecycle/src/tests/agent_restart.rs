@@ -65,7 +65,7 @@ fn a_ready_pod_stays_as_it_is() {
     assert_eq!(Rules::default().agent_restart, AgentRestart::KeepStatus);
     for kind in [one, several, sidecar] {
         for probes in [NONE, STARTUP, READINESS, BOTH] {
-            // KEEP-2 and KEEP-12 would tell the first two from the others. The container ID is known, so the clock
+            // KEEP-2 and KEEP-12 would treat the first two differently. The container ID is known, so the clock
             // is not asked (CON-3).
             for age in [1, 9, 11] {
                 let make = || {
@@ -193,7 +193,7 @@ fn a_reboot_leaves_nothing_to_inherit() {
     assert_eq!(world.bits("main"), (true, true));
 }
 
-/// KEEP-12, DEF-3: a container that nobody has asked yet is not ready in the first status after a restart.
+/// KEEP-12, DEF-3: a container that has not been probed yet is not ready in the first status after a restart.
 #[test]
 fn a_young_container_is_not_called_ready_unasked() {
     let make = || {
@@ -399,7 +399,7 @@ fn the_legacy_gate_resets_in_two_steps() {
                 let mut seen = vec![world.bits("main")];
                 assert_eq!(first.wake_at, Some(world.now), "the second step follows at once");
                 let asks = |step: &Step| matches!(step, Step::Start { operation: Operation::Probe { .. }, .. });
-                assert!(!first.operations.iter().any(asks), "nobody is asked yet");
+                assert!(!first.operations.iter().any(asks), "no probe runs yet");
                 for _ in 0..200 {
                     world.plan_once();
                     seen.push(world.bits("main"));

@@ -28,8 +28,8 @@ const BUSY: &str = "
   - {name: plain, image: app}
 ";
 
-/// `started` and `ready` of a running container change only in a plan that takes a result of its probe, or in which
-/// its life began or ended.
+/// `started` and `ready` of a running container change only in a plan that absorbs a result of its probe, or in which
+/// its instance started or exited.
 fn check(world: &World, plan: &Plan) {
     let Some(before) = world.plan.as_ref().map(|plan| &plan.status) else { return };
     for now in plan.status.all_containers() {
@@ -84,8 +84,8 @@ fn a_hundred_restarts_in_startup_change_nothing() {
     assert_eq!(world.container("main").restart_count, 0);
 }
 
-/// KEEP-10, KEEP-16, CON-8: a hundred restarts between results, attempts under way, answers changing: every change has
-/// its result.
+/// KEEP-10, KEEP-16, CON-8: a hundred restarts between results, with running attempts and changing results: every
+/// change has its result.
 #[test]
 fn a_hundred_restarts_between_results_need_results_to_change_anything() {
     let mut world = storm(100, |world, round| {
@@ -141,7 +141,7 @@ fn a_hundred_restarts_in_a_kill_kill_once() {
 /// KEEP-21, DEF-24: an agent that restarts over and over asks at each start, but reaches no threshold sooner than the
 /// period allows: three failures 10 s apart kill, thirty within 9 s do not.
 #[test]
-fn an_agent_that_keeps_restarting_kills_nobody_sooner() {
+fn an_agent_that_keeps_restarting_kills_no_container_sooner() {
     let mut world = World::with_spec(
         "
   containers:

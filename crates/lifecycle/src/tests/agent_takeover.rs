@@ -1,4 +1,4 @@
-//! Whose word counts at an agent start: the ledger's, the API server's copy, or nobody's.
+//! Which evidence counts at an agent start: the ledger, the API server's copy, or none.
 
 use keelet_pod::ProbeKind;
 
@@ -31,7 +31,7 @@ fn is_probe(operation: &Operation) -> bool {
     matches!(operation, Operation::Probe { .. })
 }
 
-/// The status as somebody else left it: Ready is what they say, since a second ago.
+/// The status as another client left it: Ready with this value, since a second ago.
 fn with_ready(world: &World, ready: Truth) -> PodStatus {
     let mut copy = world.status().clone();
     let condition = copy.conditions.iter_mut().find(|condition| condition.kind == ConditionType::Ready).unwrap();
@@ -106,9 +106,9 @@ fn without_a_ledger_a_container_in_startup_stays_in_startup() {
     assert_eq!(world.bits("main"), (true, true));
 }
 
-/// KEEP-20, CON-3: neither ledger nor API copy: what runs is left running, and readiness has to be shown. What ran for
-/// more than 10 s before the agent started is no new container and has started; a younger one has that to show, too. A
-/// container without probes is ready because it runs.
+/// KEEP-20, CON-3: neither ledger nor API copy: running containers keep running, and readiness has to be probed. A
+/// container that ran for more than 10 s before the agent started is not new and has started; a younger one has to pass
+/// its startup probe, too. A container without probes is ready because it runs.
 #[test]
 fn with_nothing_known_readiness_has_to_be_shown() {
     for (cluster, age) in [(false, 10_000), (false, 10_001), (false, 100_000), (true, 10_000), (true, 100_000)] {
@@ -179,7 +179,7 @@ fn nothing_is_carried_over_to_another_container() {
     }
 }
 
-/// CON-3, KEEP-2, KEEP-12: only where nobody knows an ID the clock decides: older than the agent start by more than
+/// CON-3, KEEP-2, KEEP-12: only where no ID is known the clock decides: older than the agent start by more than
 /// 10 s, or not.
 #[test]
 fn where_no_id_is_known_ten_seconds_decide() {
@@ -196,9 +196,9 @@ fn where_no_id_is_known_ten_seconds_decide() {
 }
 
 /// KEEP-14, SCN-K27, CON-4, CON-5: during a long outage the node controller has set Ready to False. What has a
-/// readiness probe is unready until asked, and says why; started stays. A deletion of the condition is no such word.
+/// readiness probe is unready until asked, and says why; started stays. A deletion of the condition does not count.
 #[test]
-fn a_ready_condition_that_somebody_else_wrote_makes_readiness_doubtful() {
+fn a_ready_condition_of_another_client_makes_readiness_doubtful() {
     for (ready, lost) in [(Truth::False, false), (Truth::Unknown, false), (Truth::False, true)] {
         let mut world = pod(BOTH);
         world.hold(is_probe).away(100_000);
@@ -245,7 +245,7 @@ fn a_pod_without_readiness_probes_is_ready_again_at_once() {
     assert_eq!(*world.condition(ConditionType::Ready), ready, "already answered");
 }
 
-/// CON-4: an older status of ours is not somebody else's word, whichever it is: the ledger's newer evidence stands.
+/// CON-4: an older status of ours is not a foreign write, whichever it is: the ledger's newer evidence stands.
 #[test]
 fn a_stale_copy_of_our_own_status_is_not_a_foreign_write() {
     let make = |unready: bool| {
@@ -271,8 +271,8 @@ fn a_stale_copy_of_our_own_status_is_not_a_foreign_write() {
     }
 }
 
-/// CON-4: the same over many lives: the copy names one that the ledger has long forgotten, or the one before, with the
-/// count of the present one. Neither was begun by somebody else.
+/// CON-4: the same over many instances: the copy names one that the ledger has long dropped, or the one before, with
+/// the count of the present one. Neither was started by another agent.
 #[test]
 fn a_stale_copy_of_a_former_life_is_not_a_foreign_write() {
     let make = || {
@@ -457,5 +457,5 @@ fn a_lost_container_is_counted_once_over_a_lost_ledger() {
     assert_eq!(copy.container("main").unwrap().restart_count, 1, "the loss is counted");
     world.away(1_000).lose_ledger().restart_in_cluster(Some(copy)).release().seconds(20);
     assert_eq!(world.container("main").restart_count, 1, "the loss is counted a second time");
-    assert_eq!(world.id("more"), more, "nobody knows the exit code, and a rule took it for 137");
+    assert_eq!(world.id("more"), more, "the exit status is unknown, but a rule matched the placeholder 137");
 }

@@ -116,8 +116,8 @@ fn a_restart_of_all_containers_that_another_agent_began_starts_with_the_init_con
 }
 
 /// CON-4, DEF-13: the trigger's exit is known from the API server's copy alone: the ledger is lost, the condition was
-/// never written, and the trigger's instance is gone or still there. The restart happens all the same, unless a newer
-/// life shows that somebody has decided otherwise.
+/// never written, and the trigger's instance is removed or still there. The restart happens all the same, unless a
+/// newer instance shows that another agent decided otherwise.
 #[test]
 fn an_exit_that_only_the_api_copy_knows_triggers_unless_a_newer_life_runs() {
     for (instance, restarts) in [("gone", true), ("dead", true), ("newer", false)] {

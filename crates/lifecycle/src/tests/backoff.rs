@@ -231,7 +231,7 @@ fn a_decided_start_is_not_delayed_again() {
     assert_eq!(world.launches("a").last(), Some(&30), "the delay was doubled once");
 }
 
-/// DEF-20, BACK-2: after a kill by a probe the delay counts from this exit, not from that of a former life.
+/// DEF-20, BACK-2: after a kill by a probe the delay counts from this exit, not from that of a former instance.
 #[test]
 fn the_delay_after_a_probe_kill_counts_from_that_exit() {
     let mut world = World::with_spec(
@@ -239,7 +239,7 @@ fn the_delay_after_a_probe_kill_counts_from_that_exit() {
          failureThreshold: 3}\n",
     );
     world.settle().answer("a", ProbeKind::Liveness, Outcome::Failure);
-    // Each life is killed 15 s after its start; the delays are 0, 10, 20, 40.
+    // Each instance is killed 15 s after its start; the delays are 0, 10, 20, 40.
     world.seconds(200);
     assert_eq!(world.launches("a"), [0, 15, 40, 75, 130]);
 }
@@ -363,7 +363,7 @@ fn the_pull_policy_decides_whether_a_restart_asks_for_the_image() {
     let mut world = World::with_spec("  containers: [{name: a, image: app, imagePullPolicy: Never}]\n");
     world.fail("EnsureImage", "ErrImageNeverPull");
     world.seconds(5);
-    assert_eq!(world.waiting_reason("a"), Some("ErrImageNeverPull"), "it is no backoff of a pull");
+    assert_eq!(world.waiting_reason("a"), Some("ErrImageNeverPull"), "it is not a backoff of a pull");
     world.failing.clear();
     world.seconds(1);
     assert_eq!(world.launches("a"), [6]);

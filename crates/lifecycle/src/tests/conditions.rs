@@ -352,7 +352,7 @@ fn an_unchanged_status_keeps_its_version() {
     assert_eq!(world.statuses.len() as u64, plan.version + 1, "every status raised it by one");
 }
 
-/// STAT-29, STAT-28, SCN-C2: somebody else's condition makes the pod ready, and unready again, without a probe.
+/// STAT-29, STAT-28, SCN-C2: a condition of another component makes the pod ready, and unready again, without a probe.
 #[test]
 fn a_readiness_gate_of_others_decides_ready() {
     let mut world = World::with_spec(GATED);

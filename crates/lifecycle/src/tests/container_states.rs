@@ -59,7 +59,7 @@ fn found(spec: &str, instances: Vec<Instance>) -> World {
 
 const ONE: &str = "  containers: [{name: c, image: \"x:1\"}]\n";
 
-/// STAT-1: a container that has not run waits, with a reason that tells whether init containers come first; so do init
+/// STAT-1: a container that has not run waits, with a reason that depends on init containers before it; so do init
 /// containers themselves.
 #[test]
 fn a_container_that_has_not_run_waits() {
@@ -198,8 +198,8 @@ fn a_container_missing_from_the_runtime_is_shown_by_its_past() {
     }
 }
 
-/// STAT-5, STAT-8: what is left of an earlier life does not become a life again when the newest is lost: it is
-/// counted once, and shown as lost.
+/// STAT-5, STAT-8: a leftover of an earlier instance does not become the present one when the newest is lost: the loss
+/// is counted once, and shown as lost.
 #[test]
 fn the_remains_of_an_earlier_life_are_not_the_lost_one() {
     let mut world = World::with_spec(ONE);
@@ -208,7 +208,7 @@ fn the_remains_of_an_earlier_life_are_not_the_lost_one() {
     for count in [2, 3] {
         let running = world.id("c").to_owned();
         world.observed.containers.retain(|instance| instance.id != running);
-        assert_eq!(world.observed.containers.len(), 1, "the first life's remains");
+        assert_eq!(world.observed.containers.len(), 1, "the leftover of the first instance");
         world.hold(|operation| matches!(operation, Operation::Launch { .. })).settle();
         let status = world.container("c");
         let ended = status.last_state.terminated.as_ref().unwrap();
@@ -259,10 +259,10 @@ fn a_failed_start_shows_its_reason() {
     assert!(matches!(world.container("c").state, ContainerState::Terminated(_)), "ended until it starts again");
 }
 
-/// STAT-8, VEC-33: the count of a new life is one more than what the runtime, the ledger or the log files know, the
-/// largest of them.
+/// STAT-8, VEC-33: the count of a new instance is one more than the largest count in the runtime, the ledger and the
+/// log files.
 #[test]
-fn the_restart_count_is_the_largest_that_anybody_knows() {
+fn the_restart_count_is_the_largest_in_any_evidence() {
     let attempt = |world: &World| {
         let last = world.started.iter().rev().find_map(|(_, operation)| match operation {
             Operation::Launch { attempt, .. } => Some(*attempt),
@@ -285,7 +285,7 @@ fn the_restart_count_is_the_largest_that_anybody_knows() {
     assert_eq!((attempt(&world), world.container("c").restart_count), (10, 10), "the ledger remembers");
 }
 
-/// STAT-9: how a life ended stays visible through the whole next life, and until that has ended too.
+/// STAT-9: the exit of an instance stays visible through the whole next instance, and until that has exited too.
 #[test]
 fn the_last_state_lasts_until_the_next_end() {
     let mut world = World::with_spec(ONE);

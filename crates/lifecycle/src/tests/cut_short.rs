@@ -103,7 +103,7 @@ fn a_start_that_is_given_up_only_later_is_no_life_either() {
     assert_eq!((world.running(), world.container("main").restart_count), (["main"].into(), 0));
 }
 
-/// STAT-5: a container that cannot be started under an agent that lives has failed, and so has its pod.
+/// STAT-5: a container that cannot be started while its agent runs has failed, and so has its pod.
 #[test]
 fn a_start_that_fails_by_itself_is_a_failure() {
     let mut world = world_with_start_under_way("main");
@@ -124,7 +124,7 @@ fn a_start_that_fails_by_itself_is_a_failure() {
     assert_eq!(world.status().phase, Phase::Failed);
 }
 
-/// SIDE-11, STAT-5: what never ran tells nothing, so the life before it is the one that is kept.
+/// SIDE-11, STAT-5: an instance that never ran is no evidence, so the one before it is kept.
 #[test]
 fn the_life_before_a_start_that_died_with_the_agent_is_kept() {
     let mut world = World::with_spec("\n  containers:\n  - {name: main, image: \"x:1\"}\n");

@@ -1,4 +1,4 @@
-//! Post-start hooks, and the events of a container's life (SIDE-13, PROC-5, EVT-*).
+//! Post-start hooks, and the events of a container (SIDE-13, PROC-5, EVT-*).
 
 use std::{cell::RefCell, rc::Rc};
 
@@ -33,7 +33,7 @@ fn a_post_start_hook_holds_up_the_next_container() {
         assert_eq!(world.running(), ["a", "b"].into());
         assert_eq!((world.launches("b"), hooks(&world)), (vec![30], 1), "held: {held}");
         world.seconds(60);
-        assert_eq!(hooks(&world), 1, "it runs once in a life");
+        assert_eq!(hooks(&world), 1, "it runs once for an instance");
     }
 }
 
@@ -129,7 +129,7 @@ fn listen(world: &mut World) -> Rc<RefCell<Vec<Event>>> {
     heard
 }
 
-/// EVT-1, EVT-2, EVT-3, EVT-4, BACK-2, PROBE-29: what happens to a container is told once, about that container, with
+/// EVT-1, EVT-2, EVT-3, EVT-4, BACK-2, PROBE-29: what happens to a container is reported once, about that container, with
 /// the right weight.
 #[test]
 fn events_name_the_container_and_their_weight() {
@@ -143,7 +143,7 @@ fn events_name_the_container_and_their_weight() {
 ",
     );
     let heard = listen(&mut world);
-    let told = || -> Vec<(String, &'static str, Severity, String)> {
+    let events = || -> Vec<(String, &'static str, Severity, String)> {
         let about = |event: Event| (event.container.unwrap_or_default(), event.reason, event.severity, event.message);
         heard.borrow_mut().drain(..).map(about).collect()
     };
@@ -151,22 +151,22 @@ fn events_name_the_container_and_their_weight() {
     use Severity::{Normal, Warning};
     world.answer("c", ProbeKind::Readiness, Outcome::Warning).settle();
     let warning = c("ProbeWarning", Warning, "Readiness probe warning: Warning");
-    assert_eq!(told(), [c("Started", Normal, "Started container c"), warning.clone()]);
+    assert_eq!(events(), [c("Started", Normal, "Started container c"), warning.clone()]);
     world.answer("c", ProbeKind::Liveness, Outcome::Failure).seconds(1);
     let unhealthy = c("Unhealthy", Warning, "Liveness probe failed: Failure");
-    assert_eq!(told(), std::slice::from_ref(&unhealthy), "every failing attempt");
+    assert_eq!(events(), std::slice::from_ref(&unhealthy), "every failing attempt");
     world.seconds(1);
     let killing = c("Killing", Normal, "Container c failed liveness probe, will be restarted");
     let started = c("Started", Normal, "Started container c");
-    assert_eq!(told(), [unhealthy, killing, started, warning]);
+    assert_eq!(events(), [unhealthy, killing, started, warning]);
     world.exit("c", 1).seconds(9);
-    assert_eq!(told(), [c("BackOff", Warning, "Back-off 10 s restarting failed container c")]);
+    assert_eq!(events(), [c("BackOff", Warning, "Back-off 10 s restarting failed container c")]);
     world.answer("c", ProbeKind::Liveness, Outcome::Success).seconds(2);
-    told();
+    events();
     world.delete(30);
-    assert_eq!(told(), [c("Killing", Normal, "Stopping container c")]);
+    assert_eq!(events(), [c("Killing", Normal, "Stopping container c")]);
     world.seconds(60);
-    assert!(told().is_empty());
+    assert!(events().is_empty());
 }
 
 /// EVT-4, EVT-6, BACK-9: troubles of the pod and of images have their weight, too.
@@ -177,11 +177,11 @@ fn troubles_are_warnings_and_back_offs_of_images_are_not() {
     world.fail("PrepareVolumes", "MountError").settle();
     world.failing.clear();
     world.fail("EnsureImage", "ErrImagePull").seconds(2);
-    let told: Vec<(Option<String>, &'static str, Severity)> =
+    let events: Vec<(Option<String>, &'static str, Severity)> =
         heard.borrow().iter().map(|event| (event.container.clone(), event.reason, event.severity)).collect();
     let c = Some("c".to_owned());
     assert_eq!(
-        told,
+        events,
         [
             (None, "FailedMount", Severity::Warning),
             (c.clone(), "Failed", Severity::Warning),

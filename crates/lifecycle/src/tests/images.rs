@@ -46,7 +46,7 @@ fn failing_pulls_are_repeated_with_growing_delays() {
 }
 
 /// BACK-9, STAT-7, EVT-4: a failure is first called `ErrImagePull`, a second later `ImagePullBackOff` with the error
-/// appended, also while the next pull is under way.
+/// appended, also during the next pull.
 #[test]
 fn a_failed_pull_is_called_a_back_off_after_a_second() {
     let mut world = World::with_spec(ONE);
@@ -116,8 +116,9 @@ fn the_pull_policy_decides_how_often_an_image_is_asked_for() {
     }
 }
 
-/// BACK-10, EVT-4: an image that may not be pulled and is not here is called just that, for as long as it takes, and so is
-/// one that the runtime cannot look up. There is no back-off of a pull: an image imported by hand is used within a second.
+/// BACK-10, EVT-4: an image that must not be pulled and is missing has its own reason, for as long as it takes, and so
+/// has one that the runtime cannot look up. There is no backoff of a pull: an image imported by hand is used within a
+/// second.
 #[test]
 fn an_image_that_is_only_looked_up_is_used_within_a_second() {
     for reason in ["ErrImageNeverPull", "ImageInspectError"] {
@@ -128,8 +129,8 @@ fn an_image_that_is_only_looked_up_is_used_within_a_second() {
             world.seconds(60);
         }
         assert!(!world.saw_event("BackOff", ""), "{reason}");
-        let told = world.events.iter().filter(|(event, _)| event == "Failed").count();
-        assert_eq!(told, 1, "{reason} is told once, not with every look");
+        let failed = world.events.iter().filter(|(event, _)| event == "Failed").count();
+        assert_eq!(failed, 1, "{reason} is reported once, not with every lookup");
         let looks = pulls(&world, "c");
         let longest = looks.windows(2).map(|pair| pair[1] - pair[0]).max();
         assert_eq!(longest, Some(1000), "{reason}: time between two looks");
@@ -184,7 +185,7 @@ fn a_container_whose_turn_has_not_come_does_not_wait_for_its_image() {
     assert_eq!(world.running(), ["other", "side", "source"].into());
 }
 
-/// STAT-7, RALL-14: a restart of all containers does not hide that an image cannot be pulled: the container goes on to wait
+/// STAT-7, RALL-14: a restart of all containers does not hide that an image cannot be pulled: the container continues to wait
 /// for its image, and says so.
 #[test]
 fn a_restart_of_all_does_not_hide_a_failing_pull() {
@@ -223,7 +224,7 @@ fn crashes_and_failing_pulls_back_off_separately() {
     world.seconds(1);
     assert_eq!(world.launches("c"), [10]);
     world.exit("c", 1);
-    assert_eq!(world.launches("c"), [10, 10], "the failed pull is no crash");
+    assert_eq!(world.launches("c"), [10, 10], "the failed pull is not a crash");
     world.exit("c", 1).fail("EnsureImage", "ErrImagePull").seconds(10);
     assert_eq!(pulls(&world, "c").last(), Some(&20_000), "asked for when the crash back-off is over");
     assert_eq!(waiting(&world, "c").0, "ErrImagePull");
@@ -276,7 +277,7 @@ fn one_bad_image_does_not_hold_up_the_others() {
     assert_eq!(world.status().phase, Phase::Pending);
 }
 
-/// BACK-9: a pull that nobody finished is no failure: it is asked for again at once.
+/// BACK-9: a pull without a result is not a failure: it is started again at once.
 #[test]
 fn a_pull_that_was_called_off_is_no_failure() {
     let mut world = World::with_spec(ONE);

@@ -1,4 +1,4 @@
-//! Init containers and sidecars in the course of a pod's life (SIDE-4, SIDE-5, SIDE-11, SIDE-12).
+//! Init containers and sidecars over the course of a pod (SIDE-4, SIDE-5, SIDE-11, SIDE-12).
 
 use std::time::Duration;
 
@@ -76,7 +76,7 @@ fn older_dead_instances_are_removed() {
         world.exit("s1", 1).exit("c1", 1).seconds(300);
     }
     assert_eq!((dead(&world, "s1"), dead(&world, "c1")), (vec![2], vec![2]));
-    assert_eq!(dead(&world, "i1"), [2], "the one that succeeded tells that it did");
+    assert_eq!(dead(&world, "i1"), [2], "the successful one is kept");
     assert_eq!(world.container("s1").restart_count, 3);
 }
 

@@ -120,7 +120,7 @@ fn a_pod_that_becomes_ready_is_noted_step_by_step() {
     assert_eq!(take(&journal), Vec::<String>::new(), "probes that pass are not news");
 }
 
-/// PROBE-28, BACK-2: a kill keeps what the probe said, though the life it belonged to is over; each backoff is noted.
+/// PROBE-28, BACK-2: a kill keeps the probe's output after its instance has exited; each backoff is recorded.
 #[test]
 fn a_crash_loop_is_noted_from_the_probe_to_the_backoff() {
     let (mut world, journal) = watched(PROBED);
@@ -163,7 +163,7 @@ fn a_crash_loop_is_noted_from_the_probe_to_the_backoff() {
     world.seconds(10).exit("main", 5).seconds(20);
     let waits = take(&journal).into_iter().filter(|note| note == "main waits CrashLoopBackOff").count();
     assert_eq!(waits, 2);
-    // Two backoffs in a row, with no life seen between them, are two all the same.
+    // Two backoffs in a row, without an instance observed between them, are recorded as two.
     world.exits_at_once.insert("main".to_owned(), 3);
     world.exit("main", 5).seconds(300);
     let notes = take(&journal);
@@ -207,7 +207,7 @@ fn a_restart_of_all_is_noted_with_its_trigger() {
     assert!(pod_wide.contains(&"AllContainersRestarting True".to_owned()));
 }
 
-/// RALL-31, BACK-3: a request is noted with who asked; a second trigger joins; a backoff that ends is noted.
+/// RALL-31, BACK-3: a request is recorded with its requester; a second trigger joins; a backoff that ends is recorded.
 #[test]
 fn requests_joined_triggers_and_backoffs_of_all_are_noted() {
     let mut world = up(FOUR);
@@ -300,7 +300,7 @@ fn the_legacy_reset_is_noted_in_both_halves() {
     );
 }
 
-/// TERM-1, STAT-22, STAT-23: the way out, a grace period that shrinks, and ends that nobody saw.
+/// TERM-1, STAT-22, STAT-23: an ending pod, a grace period that shrinks, and exits with unknown status.
 #[test]
 fn the_way_out_is_noted() {
     let (mut world, journal) = watched(PROBED);
@@ -341,9 +341,9 @@ fn second_tries_are_not_news() {
     assert_eq!((count("launch main 0"), count("main waits RunContainerError")), (1, 1), "{notes:#?}");
 }
 
-/// A container that another one replaces, or that the runtime lost sight of, is stopped without a life of its own.
+/// A container that another one replaces, or that the runtime lost track of, is stopped without its own evidence.
 #[test]
-fn a_stop_of_an_instance_that_nobody_follows_is_noted() {
+fn a_stop_of_an_instance_without_evidence_is_recorded() {
     let (mut world, journal) = watched(PROBED);
     world.seconds(5);
     take(&journal);
@@ -353,7 +353,7 @@ fn a_stop_of_an_instance_that_nobody_follows_is_noted() {
     assert!(notes.iter().any(|note| note.starts_with("kill main StateUnknown")), "{notes:#?}");
 }
 
-/// Everything that a status shows can be told from the journal alone, in every scenario of this file.
+/// Everything in a status can be reconstructed from the journal alone, in every scenario of this file.
 #[test]
 fn the_status_follows_from_the_journal() {
     let mut worlds: Vec<(World, Vec<Note>)> = Vec::new();
@@ -369,13 +369,13 @@ fn the_status_follows_from_the_journal() {
     world.settle().exit("setup", 1);
     worlds.push((world, journal.take()));
     for (world, notes) in &worlds {
-        assert_eq!(told(notes), seen(world.status()));
+        assert_eq!(replayed(notes), seen(world.status()));
     }
 }
 
-type Told = (Option<Phase>, Vec<(ConditionType, Truth)>, Vec<(String, bool, bool, u32, String)>);
+type Summary = (Option<Phase>, Vec<(ConditionType, Truth)>, Vec<(String, bool, bool, u32, String)>);
 
-fn seen(status: &PodStatus) -> Told {
+fn seen(status: &PodStatus) -> Summary {
     let mut conditions: Vec<_> = status.conditions.iter().map(|c| (c.kind.clone(), c.status)).collect();
     conditions.sort_by(|a, b| a.0.cmp(&b.0));
     let state = |state: &ContainerState| match state {
@@ -391,7 +391,7 @@ fn seen(status: &PodStatus) -> Told {
     (Some(status.phase), conditions, containers)
 }
 
-fn told(notes: &[Note]) -> Told {
+fn replayed(notes: &[Note]) -> Summary {
     let (mut phase, mut conditions) = (None, std::collections::BTreeMap::new());
     let mut containers: std::collections::BTreeMap<String, (bool, bool, u32, String)> = Default::default();
     for note in notes {

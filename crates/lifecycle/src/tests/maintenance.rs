@@ -52,7 +52,7 @@ fn a_changed_definition_replaces_the_container() {
             instance.hash = None;
         }
         world.settle();
-        assert!(world.since(mark).is_empty(), "a container without a label is nobody's business");
+        assert!(world.since(mark).is_empty(), "a container without a label is not touched");
     }
 }
 
@@ -216,7 +216,7 @@ fn the_api_server_lets_an_ended_container_back_only_for_a_reason() {
 }
 
 /// API-20, STAT-12: in a cluster an init container that runs again after a reboot is shown ended until it has ended
-/// again, because the API server would reject anything else; the phase tells the truth meanwhile. On its own a node
+/// again, because the API server would reject anything else; the phase is right meanwhile. On its own a node
 /// shows it as it is.
 #[test]
 fn an_init_container_that_runs_again_stays_ended_for_the_api_server() {

@@ -69,7 +69,7 @@ fn before_the_first_result_a_container_is_unready_and_alive() {
     assert_eq!(*world.why_ready("main"), Because::NotYetProbed { probe: ProbeKind::Readiness, run: 0, passing: false });
 }
 
-/// PROBE-13, DEF-4: two failures of a former life do not count in the next one.
+/// PROBE-13, DEF-4: two failures of a former instance do not count for the next one.
 #[test]
 fn a_streak_ends_with_its_container() {
     let mut world = World::with_spec(READY_AND_LIVE);
@@ -79,14 +79,14 @@ fn a_streak_ends_with_its_container() {
     assert_eq!(world.life("main").liveness.run, None);
     world.millis(2_999);
     assert_eq!(world.probed_at("main", ProbeKind::Liveness), [1_000, 2_000, 3_500, 4_500]);
-    assert_eq!(world.id("main"), first, "two failures of three in this life");
+    assert_eq!(world.id("main"), first, "two failures of three for this instance");
     world.millis(1);
-    assert!(world.running().is_empty(), "the third of this life");
+    assert!(world.running().is_empty(), "the third for this instance");
     assert_eq!(world.container("main").last_state.terminated.as_ref().unwrap().exit_code, 143);
 }
 
-/// PROBE-14, PROBE-24, PROBE-44, SCN-U13, DEF-9: a container that liveness has condemned is not asked about liveness
-/// again, also if it would pass; readiness goes on. The next life is asked about both.
+/// PROBE-14, PROBE-24, PROBE-44, SCN-U13, DEF-9: the liveness probe of a container that it has condemned is not run
+/// again, also if it would pass; readiness continues. The next instance has both.
 #[test]
 fn a_condemned_container_is_asked_about_readiness_only() {
     let mut world =
@@ -165,7 +165,7 @@ fn an_ended_sidecar_is_asked_again() {
     assert_eq!(world.bits("proxy"), (true, true));
 }
 
-/// SCN-U19: a restart of all containers takes the probes along, whoever triggered it.
+/// SCN-U19: a restart of all containers resets the probes, whatever the trigger.
 #[test]
 fn probes_go_on_after_a_restart_of_all_containers() {
     for trigger in ["main", "other"] {
@@ -259,7 +259,7 @@ fn readiness_flips_in_the_status_that_takes_the_result() {
     assert_eq!(world.container("main").restart_count, 0, "readiness kills nothing");
 }
 
-/// PROBE-23, SCN-U29: equal results are no news: the status keeps its number.
+/// PROBE-23, SCN-U29: equal results are not a change: the status keeps its version.
 #[test]
 fn equal_results_leave_the_status_alone() {
     let mut world = World::with_spec(READY_AND_LIVE);
@@ -273,7 +273,7 @@ fn equal_results_leave_the_status_alone() {
     assert!(!world.saw_event("Unhealthy", ""));
 }
 
-/// PROBE-26: a result that belongs to another container ID, or comes when nobody waits for one, changes nothing.
+/// PROBE-26: a result for another container ID, or without a pending attempt, changes nothing.
 #[test]
 fn a_result_of_a_former_life_is_not_taken() {
     let mut world = World::with_spec(READY_AND_LIVE);
@@ -326,8 +326,8 @@ fn a_result_of_another_container_id_is_not_taken() {
             assert_eq!(*world.life("main"), before, "{kind} {outcome:?} of {former} was taken for {present}");
             assert_eq!(world.bits("main"), bits, "{kind} {outcome:?}");
             assert!(plan.operations.is_empty(), "{kind} {outcome:?}: {:?}", plan.operations);
-            let told = world.events.iter().any(|(_, message)| message.contains("from the former"));
-            assert!(!told, "{kind} {outcome:?}: {:?}", world.events);
+            let reported = world.events.iter().any(|(_, message)| message.contains("from the former"));
+            assert!(!reported, "{kind} {outcome:?}: {:?}", world.events);
         }
     }
 }
@@ -336,7 +336,7 @@ fn a_result_of_another_container_id_is_not_taken() {
 /// only after it could be asked.
 #[test]
 fn a_probe_that_is_late_for_too_long_says_so_once() {
-    for (period, silent, told) in [(1, 29, 32), (10, 29, 41), (20, 59, 81), (60, 179, 241)] {
+    for (period, silent, reported) in [(1, 29, 32), (10, 29, 41), (20, 59, 81), (60, 179, 241)] {
         let spec = format!(
             "\n  containers:\n  - name: main\n    image: app\n    livenessProbe: {{exec: {{command: [up]}}, \
              periodSeconds: {period}, initialDelaySeconds: {period}, failureThreshold: 1}}\n"
@@ -346,20 +346,24 @@ fn a_probe_that_is_late_for_too_long_says_so_once() {
         world.answer("main", ProbeKind::Liveness, Outcome::Late);
         world.seconds(period + silent);
         assert_eq!(count(&world), 0, "period {period}: too early");
-        world.seconds(told - silent);
+        world.seconds(reported - silent);
         assert_eq!(count(&world), 1, "period {period}");
-        assert!(world.saw_event("ProbeLate", "Liveness probe: this node could not ask for "), "{:?}", world.events);
-        world.seconds(5 * told);
-        assert_eq!(count(&world), 1, "period {period}: it was told");
-        assert_eq!(world.container("main").restart_count, 0, "period {period}: late is no failure");
+        assert!(
+            world.saw_event("ProbeLate", "Liveness probe: this node could not run the probe for "),
+            "{:?}",
+            world.events
+        );
+        world.seconds(5 * reported);
+        assert_eq!(count(&world), 1, "period {period}: it was reported");
+        assert_eq!(world.container("main").restart_count, 0, "period {period}: late is not a failure");
         world.answer("main", ProbeKind::Liveness, Outcome::Success).seconds(period);
         assert_eq!(world.life("main").liveness.late_since, None, "period {period}");
-        world.answer("main", ProbeKind::Liveness, Outcome::Late).seconds(2 * told);
+        world.answer("main", ProbeKind::Liveness, Outcome::Late).seconds(2 * reported);
         assert_eq!(count(&world), 2, "period {period}: late again");
     }
 }
 
-/// PROBE-6: an attempt that fails because its container ends says nothing about it. It is recorded, and no event tells of it.
+/// PROBE-6: an attempt that fails because its container exits says nothing about it. It is recorded, without an event.
 #[test]
 fn a_failure_that_comes_with_the_end_of_its_container_is_none() {
     for kind in [ProbeKind::Readiness, ProbeKind::Liveness] {

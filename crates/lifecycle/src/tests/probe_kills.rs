@@ -176,7 +176,7 @@ fn a_terminating_pod_is_asked_about_readiness_only() {
     assert_eq!(world.bits("main"), (false, false));
 }
 
-/// DEF-9, SCN-U28, PROBE-42: a deletion cancels the liveness and startup attempts under way; readiness attempts are
+/// DEF-9, SCN-U28, PROBE-42: a deletion cancels the running liveness and startup attempts; readiness attempts are
 /// left alone, and each is cancelled the moment its container is gone.
 #[test]
 fn attempts_under_way_are_cancelled_with_what_they_ask() {

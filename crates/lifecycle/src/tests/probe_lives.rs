@@ -1,4 +1,4 @@
-//! A probe lives as long as its container, one attempt at a time.
+//! A probe exists as long as its container, and runs one attempt at a time.
 
 use keelet_pod::ProbeKind;
 
@@ -13,7 +13,7 @@ const PROBED: &str = "
     livenessProbe: {tcpSocket: {port: 80}, periodSeconds: 1}
 ";
 
-/// PROBE-7, PROBE-13: what a probe knew goes with its container; the next life knows nothing.
+/// PROBE-7, PROBE-13: the state of a probe is dropped with its container; the next instance starts without it.
 #[test]
 fn nothing_a_probe_knew_outlives_its_container() {
     let mut world = World::with_spec(PROBED);

@@ -1,4 +1,4 @@
-//! What holds for every pod and every course of events, checked at every plan of random lives.
+//! Invariants of every pod and every sequence of events, checked at every plan of random runs.
 
 use std::{
     cell::RefCell,
@@ -156,14 +156,14 @@ impl Watch {
         }
     }
 
-    /// A container that runs was restarted exactly once per life before this one.
+    /// A running container was restarted exactly once per instance before this one.
     fn counts_are_exact(&self, world: &World, plan: &Plan) {
         for status in plan.status.all_containers() {
             let lives = u32::try_from(self.lives.get(&status.name).map_or(0, BTreeSet::len)).unwrap();
             if matches!(status.state, ContainerState::Running(_)) {
                 assert_eq!(status.restart_count + 1, lives, "{} of {:#?}", status.name, world.observed.containers);
             }
-            assert!(status.restart_count <= lives, "{} counts lives that never were", status.name);
+            assert!(status.restart_count <= lives, "{} counts instances that never existed", status.name);
         }
     }
 }
@@ -197,7 +197,7 @@ fn is_justified(world: &World, plan: &Plan, operation: &Operation) {
     match operation {
         Operation::Launch { container, sandbox, .. } => {
             assert!(!alive(container), "{container} is started twice");
-            assert!(durable.ending.is_none(), "{container} is started in a pod on its way out");
+            assert!(durable.ending.is_none(), "{container} is started in an ending pod");
             assert!(!matches!(durable.restart_all.stage, RestartAllStage::Terminating(_)));
             assert!(world.observed.sandboxes.iter().any(|s| s.id == *sandbox && s.ready));
             let index = world.pod.init_containers.iter().position(|c| c.name == *container);

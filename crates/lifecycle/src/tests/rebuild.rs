@@ -83,7 +83,7 @@ fn a_dead_sandbox_is_replaced_with_all_that_has_not_succeeded() {
     world.exit("done", 0);
     let mark = world.mark();
     lose_sandbox(&mut world);
-    let operations: Vec<String> = super::restart_all::told(&world, mark);
+    let operations: Vec<String> = super::restart_all::actions(&world, mark);
     assert_eq!(operations, ["stop a", "stop c", "remove sandbox", "create sandbox", "launch a", "launch c"]);
     assert_eq!(world.running(), ["a", "c"].into());
     assert_eq!(counts(&world, ["a", "done", "c"]), [1, 0, 1]);
@@ -151,7 +151,7 @@ fn a_sandbox_lost_during_a_restart_is_replaced() {
             assert_eq!(world.status().phase, Phase::Running, "{label}");
             let attempts: Vec<u32> = world.observed.sandboxes.iter().map(|sandbox| sandbox.attempt).collect();
             assert_eq!(attempts, [1], "{label}");
-            // The launch under way takes effect in the dead sandbox, unless the node goes down with it.
+            // The running launch takes effect in the lost sandbox, unless the node goes down with it.
             let lived = halt == Halt::Initializing || (halt == Halt::Removed && !reboot);
             let setup = if lived { 2 } else { 1 };
             assert_eq!(counts(&world, ALL_FOUR), [setup, 1, 1, 1], "{label}");
@@ -199,9 +199,9 @@ fn forget(world: &mut World) {
     world.restart_agent();
 }
 
-/// RALL-33..RALL-35, RALL-37: the ledger is lost at any point; the copy tells how far the restart is.
+/// RALL-33..RALL-35, RALL-37: the ledger is lost at any point; the copy has the progress of the restart.
 #[test]
-fn the_copy_tells_how_far_a_restart_is() {
+fn the_copy_has_the_progress_of_a_restart() {
     for halt in Halt::ALL {
         let mut world = up(FOUR);
         halt.reach(&mut world);
@@ -216,8 +216,8 @@ fn the_copy_tells_how_far_a_restart_is() {
     }
 }
 
-/// DEF-13, RALL-3: ledger and condition are lost, and the trigger's instance was cleaned away: the exit code in the copy
-/// alone restarts all, unless the container has begun another life since.
+/// DEF-13, RALL-3: ledger and condition are lost, and the trigger's instance was removed: the exit code in the copy
+/// alone restarts all containers, unless another instance of the container has started since.
 #[test]
 fn the_exit_code_in_the_copy_is_enough() {
     for lives_again in [false, true] {
@@ -242,7 +242,7 @@ fn the_exit_code_in_the_copy_is_enough() {
         assert_eq!(world.running(), ["other", "side", "source"].into());
         assert_eq!(world.id("other") == other, lives_again);
         let others = u32::from(!lives_again);
-        assert_eq!(counts(&world, ALL_FOUR), [others, others, 1, others], "lives again: {lives_again}");
+        assert_eq!(counts(&world, ALL_FOUR), [others, others, 1, others], "restarted since: {lives_again}");
         assert_eq!((last(&world, "source").exit_code, last(&world, "source").reason.as_str()), (42, "Error"));
     }
 }
@@ -262,7 +262,8 @@ fn the_copy_tells_of_a_restart_that_waits() {
     assert_eq!(counts(&world, ALL_FOUR), [2; 4]);
 }
 
-/// RALL-15, RALL-37: who waited for its backoff at the trigger was not counted, and the copy shows that too.
+/// RALL-15, RALL-37: a container that waited for its backoff at the trigger was not counted, and the copy shows that
+/// too.
 #[test]
 fn the_copy_tells_who_has_been_counted() {
     let spec = FOUR.replace("{name: other, image: 'app:1'}", "{name: other, image: 'app:1', restartPolicy: OnFailure}");
@@ -290,7 +291,7 @@ fn the_copy_tells_of_a_victim_that_cannot_be_started() {
     assert_eq!((counts(&world, ALL_FOUR), world.status().phase), ([1; 4], Phase::Running));
 }
 
-/// RALL-37: a container in its ordinary backoff is no sign of a restart of all.
+/// RALL-37: an ordinary backoff is not evidence of a restart of all containers.
 #[test]
 fn the_copy_of_a_crashing_container_tells_of_no_restart() {
     let mut world =
@@ -369,7 +370,8 @@ fn log_files_tell_the_restart_count() {
     }
 }
 
-/// VEC-33, STAT-8, RALL-16: where neither runtime nor ledger nor API server knows, the log files say which life is next.
+/// VEC-33, STAT-8, RALL-16: where runtime, ledger and API server have no count, the log files have the next restart
+/// count.
 #[test]
 fn a_new_life_is_numbered_after_the_log_files() {
     let mut world = World::with_spec("  containers: [{name: a, image: 'app:1'}]\n");

@@ -66,7 +66,7 @@ fn text(field: &Option<String>) -> &str {
     field.as_deref().unwrap_or_default()
 }
 
-/// How the previous life of a container ended.
+/// The exit of the previous instance of a container.
 pub(crate) fn last(world: &World, name: &str) -> Terminated {
     world.container(name).last_state.terminated.clone().unwrap_or_else(|| panic!("{name} has no history"))
 }
@@ -85,12 +85,12 @@ pub(crate) fn counts<const N: usize>(world: &World, names: [&str; N]) -> [u32; N
 }
 
 /// The operations since the mark in few words: `stop source`, `remove side`, `launch setup`, ...
-pub(crate) fn told(world: &World, mark: usize) -> Vec<String> {
-    world.since(mark).into_iter().map(tell).collect()
+pub(crate) fn actions(world: &World, mark: usize) -> Vec<String> {
+    world.since(mark).into_iter().map(action).collect()
 }
 
 /// An operation in few words.
-pub(crate) fn tell(operation: &Operation) -> String {
+pub(crate) fn action(operation: &Operation) -> String {
     let verb = match operation {
         Operation::PrepareVolumes => "volumes",
         Operation::CreateSandbox { .. } => "create sandbox",
@@ -111,11 +111,11 @@ pub(crate) fn tell(operation: &Operation) -> String {
 /// Where a restart of all containers can be stopped half-way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Halt {
-    /// The condition is True, nobody has seen it, nothing is killed.
+    /// The condition is True and not published, nothing is killed.
     Announced,
-    /// Kills are under way.
+    /// Kills are in progress.
     Killing,
-    /// All are dead, removals are under way.
+    /// All have exited, removals are in progress.
     Removing,
     /// All are removed, the first one is about to be launched.
     Removed,

@@ -1,7 +1,7 @@
-//! Who is counted by a restart of all containers, and when (RALL-14..16), and what is none of its business.
+//! Which containers a restart of all containers counts, and when (RALL-14..16), and what it does not touch.
 
 use super::{
-    restart_all::{ALL_FOUR, FOUR, RULE_42, bring_up, counts, told, up},
+    restart_all::{ALL_FOUR, FOUR, RULE_42, actions, bring_up, counts, up},
     world::World,
 };
 use crate::{
@@ -38,7 +38,7 @@ fn a_container_that_was_just_started_is_counted() {
     assert_eq!(counts(&world, ALL_FOUR), [1; 4]);
 }
 
-/// RALL-14, RALL-16, RALL-24: containers that end before anybody saw them run are counted when they are removed.
+/// RALL-14, RALL-16, RALL-24: containers that exit before they are observed running are counted when they are removed.
 #[test]
 fn lives_too_short_to_be_seen_are_counted_when_they_are_removed() {
     let mut world = up(&format!(
@@ -51,7 +51,7 @@ fn lives_too_short_to_be_seen_are_counted_when_they_are_removed() {
     assert_eq!(counts(&world, ["source", "other"]), [2, 2]);
 }
 
-/// RALL-15, RALL-31: also with a request, who waits for its backoff is counted when it starts.
+/// RALL-15, RALL-31: with a request, too, a container that waits for its backoff is counted when it starts.
 #[test]
 fn a_request_counts_a_container_in_backoff_when_it_starts() {
     let mut world = up(&FOUR.replace(OTHER, "{name: other, image: 'app:1', restartPolicy: OnFailure}"));
@@ -100,11 +100,11 @@ fn strangers_are_left_alone() {
     let mark = world.mark();
     world.exit("source", 42);
     assert_eq!(world.running(), ["setup", "stranger"].into(), "nor is it waited for");
-    assert!(told(&world, mark).iter().all(|told| !told.contains("stranger")));
+    assert!(actions(&world, mark).iter().all(|action| !action.contains("stranger")));
     assert!(world.observed.containers.contains(&stranger));
 }
 
-/// RALL-5, RALL-31: what is under way for the pod as a whole is not called off.
+/// RALL-5, RALL-31: running operations for the pod as a whole are not cancelled.
 #[test]
 fn a_sandbox_under_way_is_not_called_off() {
     let mut world = World::with_spec(FOUR);

@@ -17,7 +17,7 @@ use crate::{
     status::{ConditionType, Phase},
 };
 
-/// What becomes of the operations that are under way when the agent dies. Their reports are lost in any case.
+/// What happens to operations that are running when the agent dies. Their results are lost in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     /// The first one has taken effect.
@@ -139,7 +139,11 @@ impl Play {
         assert!(world.holds(ConditionType::Ready), "{label}");
         for name in ALL_FOUR {
             let lives = u32::try_from(self.lives.borrow()[name].len()).unwrap();
-            assert_eq!(world.container(name).restart_count, lives - 1, "{label}: {name} is counted once for each life");
+            assert_eq!(
+                world.container(name).restart_count,
+                lives - 1,
+                "{label}: {name} is counted once for each instance"
+            );
         }
     }
 

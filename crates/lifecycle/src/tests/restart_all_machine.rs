@@ -1,11 +1,11 @@
-//! Restarting all containers, step by step: who triggers it, what is done, in which order (RALL-1..13, RALL-22..28).
+//! Restarting all containers, step by step: the triggers, the actions and their order (RALL-1..13, RALL-22..28).
 
 use std::time::Duration;
 
 use keelet_pod::ProbeKind;
 
 use super::{
-    restart_all::{ALL_FOUR, FOUR, Halt, RULE_42, bring_up, counts, ended, last, restarting, told, up},
+    restart_all::{ALL_FOUR, FOUR, Halt, RULE_42, actions, bring_up, counts, ended, last, restarting, up},
     world::{World, manifest},
 };
 use crate::{
@@ -30,15 +30,15 @@ fn the_condition_is_seen_before_the_first_kill() {
     let plan = world.plan.clone().unwrap();
     assert_eq!(plan.wake_at, Some(begun.plus(Duration::from_millis(500))));
     world.pass(Duration::from_millis(499));
-    assert_eq!(told(&world, mark), Vec::<String>::new(), "not a single operation before half a second");
+    assert_eq!(actions(&world, mark), Vec::<String>::new(), "not a single operation before half a second");
     world.observed.acknowledged = plan.version - 1;
     world.settle();
     assert_eq!(world.mark(), mark, "an older status was seen, not this one");
     world.pass(Duration::from_millis(1));
-    assert_eq!(told(&world, mark)[..3], ["remove setup", "stop side", "stop other"], "then it goes on");
+    assert_eq!(actions(&world, mark)[..3], ["remove setup", "stop side", "stop other"], "then it goes on");
 }
 
-/// RALL-9, CON-12: once the status was seen, nobody waits for the half second.
+/// RALL-9, CON-12: once the status is published, the half second is not waited for.
 #[test]
 fn kills_follow_the_acknowledgement_at_once() {
     let mut world = up(FOUR);
@@ -49,7 +49,7 @@ fn kills_follow_the_acknowledgement_at_once() {
     assert_eq!(world.mark(), mark);
     world.observed.acknowledged = world.plan.clone().unwrap().version;
     world.settle();
-    assert_eq!(told(&world, mark)[..3], ["remove setup", "stop side", "stop other"]);
+    assert_eq!(actions(&world, mark)[..3], ["remove setup", "stop side", "stop other"]);
     assert_eq!(world.running(), ["setup"].into(), "and the rest follows at once (RALL-10)");
 }
 
@@ -62,12 +62,12 @@ fn all_are_killed_and_removed_and_the_pod_starts_from_the_first_init_container()
     let (mark, now) = (world.mark(), world.now);
     world.exit("source", 42);
     assert_eq!(
-        told(&world, mark),
+        actions(&world, mark),
         ["remove setup", "stop side", "stop other", "remove side", "remove other", "remove source", "launch setup"]
     );
     assert_eq!(world.now, now);
     assert_eq!(world.running(), ["setup"].into());
-    assert_eq!(world.observed.containers.len(), 1, "nothing is left of the former lives");
+    assert_eq!(world.observed.containers.len(), 1, "no former instance is left");
     assert!(matches!(world.evidence.durable.restart_all.stage, RestartAllStage::Starting(_)));
 }
 
@@ -94,7 +94,7 @@ fn ten_victims_are_killed_at_once_and_without_grace() {
         .iter()
         .map(|step| match step {
             Step::Start { operation, .. } => operation,
-            Step::Cancel { .. } => panic!("nothing was under way"),
+            Step::Cancel { .. } => panic!("no operation was running"),
         })
         .collect();
     assert_eq!(kills.len(), 10);
@@ -104,8 +104,12 @@ fn ten_victims_are_killed_at_once_and_without_grace() {
     }
     let mark = world.mark();
     world.release();
-    assert!(told(&world, mark)[..10].iter().all(|told| told.starts_with("remove v")), "{:?}", told(&world, mark));
-    assert_eq!(told(&world, mark)[10], "remove source");
+    assert!(
+        actions(&world, mark)[..10].iter().all(|action| action.starts_with("remove v")),
+        "{:?}",
+        actions(&world, mark)
+    );
+    assert_eq!(actions(&world, mark)[10], "remove source");
     assert_eq!(world.running().len(), 11, "all within one moment");
     assert!(world.started.iter().all(|(_, operation)| !matches!(operation, Operation::PreStop { .. })));
 }
@@ -153,7 +157,7 @@ fn a_pod_may_ask_for_a_soft_stop() {
         .filter_map(|operation| if let Operation::Stop { timeout, .. } = operation { Some(*timeout) } else { None })
         .collect();
     assert_eq!(stops, [Duration::from_secs(7); 2]);
-    assert!(!told(&world, mark).iter().any(|told| told.starts_with("pre-stop")));
+    assert!(!actions(&world, mark).iter().any(|action| action.starts_with("pre-stop")));
     assert_eq!(last(&world, "other").exit_code, 143);
 }
 
@@ -175,7 +179,7 @@ fn dead_instances_of_earlier_lives_are_removed_too() {
     let (mark, trigger) = (world.mark(), world.id("source"));
     world.exit("source", 42);
     assert_eq!(
-        told(&world, mark),
+        actions(&world, mark),
         [
             "remove other",
             "remove source",
@@ -237,7 +241,7 @@ fn every_kind_of_container_may_trigger() {
     }
 }
 
-/// SCN-A13: an exit that no rule matches restarts nobody else.
+/// SCN-A13: an exit that no rule matches restarts no other container.
 #[test]
 fn an_exit_without_a_match_leaves_the_others_alone() {
     let mut world = up(FOUR);
@@ -280,7 +284,7 @@ fn two_triggers_at_once_cause_one_restart() {
         "container source exited with code 42 (restart rule 0); container other exited with code 42 (restart rule 0)"
     );
     assert_eq!(
-        told(&world, mark),
+        actions(&world, mark),
         ["remove setup", "stop side", "remove side", "remove source", "remove other", "launch setup"]
     );
     bring_up(&mut world);
@@ -304,7 +308,7 @@ fn a_late_trigger_joins_the_restart_under_way() {
     let mark = world.mark();
     world.exit("other", 42);
     world.pass(Duration::from_millis(500));
-    let order = told(&world, mark);
+    let order = actions(&world, mark);
     assert_eq!(order, ["remove setup", "stop side", "remove side", "remove source", "remove other", "launch setup"]);
     assert_eq!(world.evidence.durable.restart_all.stage.triggers().len(), 2);
     bring_up(&mut world);
@@ -331,7 +335,7 @@ fn the_kill_of_a_victim_is_no_trigger() {
     assert_eq!(last(&world, "other").reason, "RestartingAllContainers");
 }
 
-/// RALL-1: a probe's kill is no trigger as such, but its exit code may match.
+/// RALL-1: a probe's kill as such does not trigger, but its exit code may match.
 #[test]
 fn the_exit_code_of_a_probe_kill_may_trigger() {
     for (code, expected) in [(143, [1, 1]), (42, [0, 0])] {
@@ -349,7 +353,7 @@ fn the_exit_code_of_a_probe_kill_may_trigger() {
 }
 
 /// RALL-5, RALL-22, SCN-A20: while containers are removed nothing is started, probed or killed for its probes; the new
-/// lives are probed from nothing.
+/// instances are probed without former evidence.
 #[test]
 fn nothing_else_happens_while_containers_are_removed() {
     let spec = FOUR.replace(
@@ -369,7 +373,7 @@ fn nothing_else_happens_while_containers_are_removed() {
         "its probe is cut off"
     );
     world.seconds(5);
-    assert_eq!(told(&world, mark), ["remove setup", "stop side", "stop other"]);
+    assert_eq!(actions(&world, mark), ["remove setup", "stop side", "stop other"]);
     assert_eq!(world.probes_since(mark, "other", ProbeKind::Liveness), 0);
     world.answer("other", ProbeKind::Startup, Outcome::Failure).release();
     bring_up(&mut world);
@@ -378,10 +382,10 @@ fn nothing_else_happens_while_containers_are_removed() {
     world.seconds(5);
     assert_eq!((counts(&world, ALL_FOUR), world.container("other").started), ([1; 4], Some(true)));
     let why = world.evidence.durable.container("other").unwrap().last_exit.clone().unwrap();
-    assert_eq!(why.cause, ExitCause::Killed(KillReason::RestartAll), "the failing probe killed nobody");
+    assert_eq!(why.cause, ExitCause::Killed(KillReason::RestartAll), "the failing probe killed no container");
 }
 
-/// RALL-18: a container whose state nobody knows during the restart ended for the restart.
+/// RALL-18: a container with unknown state during the restart was ended by the restart.
 #[test]
 fn an_unknown_state_during_the_restart_is_explained_by_it() {
     let mut world = up(FOUR);
@@ -398,8 +402,8 @@ fn an_unknown_state_during_the_restart_is_explained_by_it() {
     assert_eq!(last(&world, "other").reason, "RestartingAllContainers");
 }
 
-/// RALL-16, RALL-5: a launch that was under way at the trigger is called off; if that comes too late, the new life goes
-/// down with the others.
+/// RALL-16, RALL-5: a launch that is running at the trigger is cancelled; if the cancellation comes too late, the new
+/// instance is killed with the others.
 #[test]
 fn a_launch_under_way_is_called_off() {
     for too_late in [false, true] {
@@ -407,7 +411,7 @@ fn a_launch_under_way_is_called_off() {
         world.exit("side", 1);
         world.hold(|operation| matches!(operation, Operation::Launch { .. }));
         world.exit("side", 1).seconds(10);
-        assert_eq!(world.in_flight().len(), 1, "side is on its way to its third life");
+        assert_eq!(world.in_flight().len(), 1, "the third instance of side is being started");
         world.cancels_too_late = too_late;
         world.exit("source", 42);
         assert!(matches!(&world.cancelled[..], [Operation::Launch { container, .. }] if container == "side"));
@@ -420,7 +424,7 @@ fn a_launch_under_way_is_called_off() {
     }
 }
 
-/// EVT-3, EVT-8, RALL-8: events name the trigger and whom it takes down.
+/// EVT-3, EVT-8, RALL-8: events name the trigger and the containers that are killed.
 #[test]
 fn events_name_the_trigger() {
     let mut world = up(FOUR);
@@ -459,7 +463,7 @@ fn deletion_wins_at_any_point() {
             }
         }
     }
-    // A trigger that exits while the pod is on its way out restarts nobody.
+    // A trigger that exits while the pod is ending restarts nothing.
     let mut world = up(FOUR);
     world.hold(|operation| matches!(operation, Operation::Stop { .. })).delete(30);
     world.exit("source", 42);

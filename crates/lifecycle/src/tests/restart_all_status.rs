@@ -158,7 +158,7 @@ fn the_condition_carries_the_generation() {
     assert_eq!(condition(&world).unwrap().observed_generation, Some(3));
 }
 
-/// CON-11, RALL-20, SCN-A18 (superseded: upstream's phases), SCN-A28: whoever triggers, the phase is Pending from then on
+/// CON-11, RALL-20, SCN-A18 (superseded: upstream's phases), SCN-A28: whatever the trigger, the phase is Pending from then on
 /// until the last regular container has started again, and never final.
 #[test]
 fn the_phase_is_pending_throughout() {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    restart_all::{ALL_FOUR, FOUR, Halt, RULE_42, bring_up, condition, counts, ended, last, restarting, told, up},
+    restart_all::{ALL_FOUR, FOUR, Halt, RULE_42, actions, bring_up, condition, counts, ended, last, restarting, up},
     world::{BEGINNING, World},
 };
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
     status::{ConditionType, ContainerState, Phase, Truth},
 };
 
-/// The starts of a container whose every life ends at once with 42, in seconds since the first.
+/// The starts of a container that always exits at once with 42, in seconds since the first.
 fn looping(spec: &str, name: &str, seconds: u64) -> World {
     let mut world = World::with_spec(spec);
     world.exits_at_once.insert(name.to_owned(), 42);
@@ -182,7 +182,7 @@ fn failures_after_the_restart_are_judged_normally() {
 
 fn tries(world: &World, verb: &str) -> Vec<u64> {
     let beginning = Wall::from_millis(BEGINNING);
-    let is_it = |operation: &Operation| super::restart_all::tell(operation) == verb;
+    let is_it = |operation: &Operation| super::restart_all::action(operation) == verb;
     let tries = world.started.iter().filter(|(_, operation)| is_it(operation));
     tries.map(|(at, _)| at.wall.since(beginning).as_secs()).collect()
 }
@@ -283,7 +283,7 @@ fn a_restart_may_be_asked_for_under_every_policy() {
     }
 }
 
-/// RALL-31, RALL-26: a request that meets a restart under way joins it, and the reason says that a container exited.
+/// RALL-31, RALL-26: a request during a restart joins it, and the reason says that a container exited.
 #[test]
 fn a_request_joins_a_restart_under_way() {
     let mut world = up(FOUR);
@@ -297,8 +297,8 @@ fn a_request_joins_a_restart_under_way() {
     assert_eq!(counts(&world, ALL_FOUR), [1; 4]);
 }
 
-/// RALL-6, RALL-11: a container that was made and whose start is under way is not removed: it may run by the time the removal
-/// arrives, and would be killed unseen. It is looked at again once the start has ended.
+/// RALL-6, RALL-11: a created container whose start is in progress is not removed: it may be running by the time the
+/// removal arrives, and would be killed unseen. It is observed again once the start has ended.
 #[test]
 fn a_container_whose_start_is_under_way_is_not_removed() {
     let is_launch =
@@ -322,7 +322,7 @@ fn a_container_whose_start_is_under_way_is_not_removed() {
         world.observed.operations.push(OpReport { id: launch, state: OpState::InFlight });
     }
     assert!(world.cancelled.iter().any(is_launch), "the launch is cancelled");
-    assert_eq!(removed(&world), 0, "removed while its start was under way");
+    assert_eq!(removed(&world), 0, "removed during its start");
     world.conclude(launch, OpResult::Cancelled);
     world.seconds(2);
     assert_eq!(removed(&world), 1, "{:?}", world.since(mark));
@@ -343,7 +343,7 @@ fn an_ephemeral_container_does_not_wait_for_the_backoff() {
     world.pod = World::with_spec(&with_debugger).pod;
     let mark = world.mark();
     world.settle();
-    assert_eq!(told(&world, mark), ["image debug", "launch debug"]);
+    assert_eq!(actions(&world, mark), ["image debug", "launch debug"]);
     assert_eq!((world.running(), world.waiting_reason("source")), (["debug"].into(), Some("CrashLoopBackOff")));
     world.seconds(10);
     bring_up(&mut world);
@@ -434,9 +434,9 @@ fn a_gate_that_goes_off_half_way_leaves_no_pod_dead() {
     assert_eq!(counts(&world, ALL_FOUR), [1; 4]);
 }
 
-/// RALL-3, RALL-32, DEF-13: a trigger that exited while the agent was down is noticed, whoever still knows of it.
+/// RALL-3, RALL-32, DEF-13: a trigger that exited while the agent was down is noticed from any evidence that is left.
 #[test]
-fn a_trigger_that_nobody_saw_exit_is_noticed() {
+fn a_trigger_that_exited_while_the_agent_was_down_is_noticed() {
     let mut world = up(FOUR);
     world.exit_only("source", 42).restart_agent();
     assert!(matches!(world.evidence.durable.restart_all.stage, RestartAllStage::Starting(_)));
@@ -448,7 +448,7 @@ fn a_trigger_that_nobody_saw_exit_is_noticed() {
     world.evidence = crate::Evidence::default();
     let mark = world.mark();
     world.restart_agent();
-    assert!(told(&world, mark).contains(&"stop other".to_owned()), "{:?}", told(&world, mark));
+    assert!(actions(&world, mark).contains(&"stop other".to_owned()), "{:?}", actions(&world, mark));
     assert!(
         world
             .started

@@ -129,7 +129,7 @@ fn a_requested_restart_spends_the_exit() {
 /// RALL-29, KEEP-20: the exit counts as well where the ledger is lost meanwhile, and where only the API server's copy
 /// knows of it.
 #[test]
-fn an_exit_counts_whoever_remembers_it() {
+fn an_exit_counts_from_any_evidence() {
     for in_cluster in [false, true] {
         let mut world = up(&pod("Never"));
         switch(&mut world, Ignored);

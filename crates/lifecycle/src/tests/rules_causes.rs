@@ -1,4 +1,4 @@
-//! Which ends the rules look at: those of the program and those that a probe's kill caused, and no others (RULE-3,
+//! The exits to which rules apply: those of the program and those that a probe's kill caused, and no others (RULE-3,
 //! PROBE-28, RALL-1).
 
 use keelet_pod::ProbeKind;
@@ -160,8 +160,8 @@ fn rules_look_at_the_kill_of_a_probe_under_every_policy() {
     }
 }
 
-/// RULE-3, RULE-11: ends of which the runtime knows nothing, in the words of the runtimes, are losses: no rule looks at
-/// their stand-in for an exit code, also over an agent restart and from the API server's copy.
+/// RULE-3, RULE-11: exits with unknown status, by the reasons of the runtimes, are losses: no rule applies to the
+/// placeholder exit code, also over an agent restart and from the API server's copy.
 #[test]
 fn an_end_that_the_runtime_does_not_know_is_a_loss() {
     let rows = [
@@ -169,7 +169,7 @@ fn an_end_that_the_runtime_does_not_know_is_a_loss() {
         ("containerd, start failed", 128, "StartError"),
         ("dockerd, start failed", 127, "ContainerCannotRun"),
         ("CRI-O, no exit code", -1, "Error"),
-        ("keelet, nobody saw the end", 137, "ContainerStatusUnknown"),
+        ("keelet, exit status unknown", 137, "ContainerStatusUnknown"),
     ];
     for (what, code, reason) in rows {
         for policy in POLICIES {
@@ -184,7 +184,7 @@ fn an_end_that_the_runtime_does_not_know_is_a_loss() {
             assert!(!triggered(&world), "{label}: {:?}", world.events);
             assert_eq!(world.running().contains("main"), policy != "Never", "{label}: the policy decides");
             assert_eq!(rule_of_restart(&world), None, "{label}");
-            // As the API server's copy tells it.
+            // From the API server's copy.
             let mut world = pod(policy, "RestartAllContainers", "");
             end_as(&mut world, code, reason);
             world.hold(|operation| matches!(operation, Operation::Launch { .. })).plan_once();

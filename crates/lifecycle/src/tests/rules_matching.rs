@@ -1,4 +1,4 @@
-//! Which exits ask for a restart, and of whom (RULE-*, API-20, VEC-1..VEC-15).
+//! Which exits restart which containers (RULE-*, API-20, VEC-1..VEC-15).
 
 use std::sync::Arc;
 

@@ -22,7 +22,7 @@ fn one(pod_policy: &str, container: &str) -> World {
     world
 }
 
-/// SCN-R1..SCN-R5, RULE-4, RULE-7, RULE-10, RULE-12: who is restarted in place, and what becomes of the pod.
+/// SCN-R1..SCN-R5, RULE-4, RULE-7, RULE-10, RULE-12: which containers are restarted in place, and the phase of the pod.
 #[test]
 fn an_exit_restarts_the_container_or_ends_the_pod() {
     let rule = format!(", restartPolicy: Never, {IN_42}");
@@ -187,7 +187,7 @@ fn the_exit_code_of_a_probe_kill_is_judged_by_the_rules() {
     }
 }
 
-/// RULE-9: an init container whose state nobody knows is run again by policy alone; rules have no exit code to match.
+/// RULE-9: an init container with unknown state is run again by policy alone; rules have no exit code to match.
 #[test]
 fn rules_do_not_judge_an_init_container_of_unknown_state() {
     let any =

@@ -1,4 +1,4 @@
-//! A pod's life from beginning to end.
+//! A pod from its creation to its end.
 
 use keelet_pod::ProbeKind;
 

@@ -1,4 +1,4 @@
-//! The startup probe: nothing else counts until it has passed once in this life.
+//! The startup probe: no other probe counts until it has passed once for this instance.
 
 use keelet_pod::ProbeKind;
 
@@ -53,7 +53,7 @@ fn nothing_else_is_asked_until_startup_has_passed() {
     world.answer("main", ProbeKind::Liveness, Outcome::Success);
     world.answer("main", ProbeKind::Startup, Outcome::Success).seconds(5);
     assert_eq!(world.bits("main"), (true, true));
-    // It would fail now, but nobody asks.
+    // It would fail now, but it is not run.
     world.answer("main", ProbeKind::Startup, Outcome::Failure).seconds(600);
     assert_eq!(world.probed_at("main", ProbeKind::Startup).len(), 7);
     assert_eq!(world.bits("main"), (true, true));

@@ -9,7 +9,7 @@ use crate::{
     status::{ConditionType, PodStatus},
 };
 
-/// API-22, STAT-10, STAT-11: the JSON is that of `v1.PodStatus`: its field names, `lastState` where there was a life
+/// API-22, STAT-10, STAT-11: the JSON is that of `v1.PodStatus`: its field names, `lastState` where there was an instance
 /// before and only there, times of whole seconds, nothing that is empty; and it reads back as it was written.
 #[test]
 fn a_status_is_written_as_the_api_has_it() {

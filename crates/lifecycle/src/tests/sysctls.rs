@@ -1,6 +1,10 @@
 //! Kernel parameters of pods.
 
-use crate::{Stage, status::Phase, sysctls::Sysctls};
+use crate::{
+    Stage,
+    status::Phase,
+    sysctls::{NotNamespaced, Sysctls},
+};
 
 use super::world::World;
 
@@ -48,7 +52,7 @@ fn unsafe_sysctls_reject_a_pod_unless_the_node_allows_them() {
     }
 }
 
-/// API-29: an agent that learns to refuse, or is told to, stops nothing that runs.
+/// API-29: an agent that begins to refuse a sysctl, by version or configuration, stops no running pod.
 #[test]
 fn a_pod_that_runs_keeps_its_sysctls() {
     let mut world = World::with_spec(&spec("", "net.core.somaxconn"));
@@ -75,6 +79,10 @@ fn parameters_of_the_whole_node_are_never_allowed() {
         "net.*.x*",
         "kernel/core_pattern",
     ] {
-        assert_eq!(Sysctls::allowing(vec!["net.*".to_owned(), wrong.to_owned()]), Err(wrong.to_owned()), "{wrong}");
+        assert_eq!(
+            Sysctls::allowing(vec!["net.*".to_owned(), wrong.to_owned()]),
+            Err(NotNamespaced(wrong.to_owned())),
+            "{wrong}"
+        );
     }
 }

@@ -154,7 +154,7 @@ fn a_hanging_hook_is_cut_off_when_the_grace_period_ends() {
     assert_eq!(world.stage(), Stage::Gone);
     let mut world = World::with_spec(HOOKED);
     world.hold(|operation| matches!(operation, Operation::PreStop { .. })).settle().delete(30).seconds(100);
-    assert_eq!(stops(&world), [(30_000, "main", 2000)], "nobody has to look at the right moment");
+    assert_eq!(stops(&world), [(30_000, "main", 2000)], "no plan at the exact moment is needed");
 }
 
 /// TERM-4, EVT-5: a hook that fails does not hold up the stop, and what it said stays out of the event.
@@ -303,8 +303,8 @@ fn a_pod_deleted_while_the_agent_was_down_goes_away() {
     assert_eq!(world.launches("main").len(), 1, "nothing is started for a deleted pod");
 }
 
-/// TERM-3, PROC-4, EVT-3: a kill for a probe runs the hook within the probe's grace period, and a hook that nobody
-/// answers for (the agent cancelled it) counts as run.
+/// TERM-3, PROC-4, EVT-3: a kill for a probe runs the hook within the probe's grace period, and a hook without a result
+/// (the agent cancelled it) counts as run.
 #[test]
 fn a_kill_for_a_probe_runs_the_hook_first() {
     let mut world = World::with_spec(

@@ -78,8 +78,8 @@ fn sidecars_are_stopped_last_and_in_reverse_order() {
     assert_eq!(world.stage(), Stage::Gone);
 }
 
-/// TERM-6, TERM-7, SCN-S19: when the grace period is used up nobody waits any longer, and what is left is stopped
-/// together with two seconds each.
+/// TERM-6, TERM-7, SCN-S19: when the grace period is used up no container waits any longer, and those still running
+/// are stopped together with two seconds each.
 #[test]
 fn sidecars_do_not_wait_beyond_the_grace_period() {
     let mut world = two_and_two("Always", "");
@@ -315,8 +315,8 @@ fn a_launch_not_yet_called_off_keeps_the_pod_from_ending() {
     assert!(matches!(world.since(mark).as_slice(), [Operation::StopSandbox { .. }, Operation::RemoveSandbox { .. }]));
 }
 
-/// STAT-23, SCN-C5: at the end every container that had begun counts as ended: 137 and `ContainerStatusUnknown` where
-/// nobody knows; those whose turn never came do not.
+/// STAT-23, SCN-C5: at the end every container that had started counts as terminated, with 137 and
+/// `ContainerStatusUnknown` if its exit status is unknown; those that were never due to start do not.
 #[test]
 fn what_is_not_known_to_have_ended_is_said_to_have() {
     let unknown = |world: &World, name: &str| match &world.container(name).state {

@@ -134,7 +134,7 @@ fn a_crashing_container_rests_on_its_exit_and_its_backoff() {
     assert_eq!(state(&world, "plain"), failed);
 }
 
-/// TERM-1, STAT-22: a pod on its way out says why and since when.
+/// TERM-1, STAT-22: an ending pod has a reason and a time.
 #[test]
 fn an_ending_pod_rests_on_what_ended_it() {
     let mut world = probed();
@@ -163,7 +163,7 @@ fn a_restart_of_all_rests_on_its_trigger() {
     assert_eq!(counted, Because::Exited { id: source, exit_code: 42, at: since, cause: ExitCause::Own, rule: Some(0) });
 }
 
-/// RALL-7, PROBE-28: a restart of all containers overrules a kill that is under way, with its grace period and its
+/// RALL-7, PROBE-28: a restart of all containers overrides a kill in progress, with its grace period and its
 /// reason; any other kill keeps its reason.
 #[test]
 fn a_restart_of_all_overrules_a_kill_under_way() {
@@ -187,7 +187,7 @@ fn a_restart_of_all_overrules_a_kill_under_way() {
 }
 
 /// STAT-5, RALL-18: a container that vanishes while it is being stopped was removed by a restart of all containers only
-/// if that is what stopped it; else nobody knows how it ended.
+/// if that is what stopped it; otherwise its exit status is unknown.
 #[test]
 fn a_container_that_vanishes_while_being_stopped_is_lost_unless_all_restart() {
     let hold = |world: &mut World| {
@@ -209,7 +209,7 @@ fn a_container_that_vanishes_while_being_stopped_is_lost_unless_all_restart() {
     assert_eq!((exit.reason.as_str(), exit.cause), ("ContainerStatusUnknown", ExitCause::Lost));
 }
 
-/// STAT-8: a restart count that log files alone tell of has a reason, too.
+/// STAT-8: a restart count that only log files show has a reason, too.
 #[test]
 fn a_restart_count_from_log_files_has_a_reason() {
     let mut world = World::with_spec("  containers: [{name: main, image: app}]\n");

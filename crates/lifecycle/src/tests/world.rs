@@ -1,5 +1,5 @@
-//! A pod's world in miniature: a runtime that does what plans ask for, a clock that stands still until told, probes
-//! that answer as scripted.
+//! A small world around a pod: a runtime that carries out plans, a clock that stands still until a test advances it,
+//! probes that answer as scripted.
 //!
 //! Every operation takes effect at once unless it is held. Whatever happens, the planner is asked again, as the agent
 //! would, until it has nothing left to start.
@@ -202,7 +202,7 @@ impl World {
         self.settle()
     }
 
-    /// A container exits, and nobody plans yet.
+    /// A container exits, without a plan afterwards.
     pub(crate) fn exit_only(&mut self, name: &str, exit_code: i32) -> &mut Self {
         let wall = self.now.wall;
         let instance = self.running_instance(name);

@@ -69,5 +69,5 @@ fn a_pod_whose_probes_never_end_delays_no_verdict_of_another_pod() {
     let overdue = world.overdue_probes();
     assert_eq!(overdue.len(), 66 - 16, "{overdue:?}");
     assert!(overdue.iter().all(|name| name.starts_with("hostile/")), "{overdue:?}");
-    assert!(world.saw_event("ProbeLate", "probe: this node could not ask for "), "no event tells of it");
+    assert!(world.saw_event("ProbeLate", "probe: this node could not run the probe for "), "no event tells of it");
 }
