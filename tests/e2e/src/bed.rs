@@ -1,4 +1,4 @@
-//! The containerd that a test has for itself.
+//! The private containerd of a test.
 
 use std::{env, path::PathBuf};
 
@@ -10,7 +10,7 @@ use keelet_harness::{Node, Place, Runs};
 pub struct Bed {
     /// The runtime.
     pub runtime: Runtime,
-    /// An image with busybox, already there.
+    /// An image with busybox, already imported.
     pub image: String,
     /// An empty directory.
     pub directory: PathBuf,
@@ -19,17 +19,17 @@ pub struct Bed {
 // === impl Bed ===
 
 impl Bed {
-    /// The one that `make e2e` made for this test.
+    /// The one that `make e2e` started for this test.
     pub fn here() -> Self {
-        let runtime = Runtime::connect(&told("KEELET_E2E_ENDPOINT")).expect("a socket");
-        Self { runtime, image: told("KEELET_E2E_IMAGE"), directory: told("KEELET_E2E_DIR").into() }
+        let runtime = Runtime::connect(&setting("KEELET_E2E_ENDPOINT")).expect("a socket");
+        Self { runtime, image: setting("KEELET_E2E_IMAGE"), directory: setting("KEELET_E2E_DIR").into() }
     }
 
     /// A node on it, without manifests and without an agent.
     pub fn node(&self) -> Node {
         Node::new(Place {
             directory: self.directory.clone(),
-            binary: told("KEELET_E2E_AGENT").into(),
+            binary: setting("KEELET_E2E_AGENT").into(),
             image: self.image.clone(),
             runtime: Runs::On(self.runtime.clone()),
         })
@@ -47,7 +47,7 @@ impl Bed {
     }
 }
 
-/// What `make e2e` said.
-fn told(name: &str) -> String {
+/// A setting that `make e2e` passes in the environment.
+fn setting(name: &str) -> String {
     env::var(name).unwrap_or_else(|_| panic!("{name} is not set: these tests are run by `make e2e`"))
 }

@@ -1,4 +1,4 @@
-//! The agent on a real containerd. Each fact is taken twice: from the ledger, and from the runtime.
+//! The agent on a real containerd. Each fact is checked twice: in the ledger, and in the runtime.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use keelet_lifecycle::status::{ConditionType, ContainerState, Phase};
 use tokio::time::{Instant, sleep};
 
 /// An init container, a sidecar with a startup probe, a web server behind all three kinds of probes, and a worker
-/// whose readiness probe counts how often it is asked.
+/// whose readiness probe counts its attempts.
 const WEB: &str = r#"
 apiVersion: v1
 kind: Pod
@@ -42,8 +42,8 @@ spec:
       readinessProbe: { exec: { command: [sh, -c, "echo x >> /tmp/asked"] }, periodSeconds: 1, timeoutSeconds: 20 }
 "#;
 
-/// A watcher that restarts the whole pod by exit code 88 when it is told to, and whoever told it has ended: a command ends
-/// with its container.
+/// A watcher that restarts the whole pod by exit code 88 when a command asks for it. It waits until that command has
+/// exited, because a command dies with its container.
 const JOB: &str = r#"
 apiVersion: v1
 kind: Pod
@@ -77,12 +77,12 @@ spec:
 
 const JOB_CONTAINERS: [&str; 3] = ["setup", "watcher", "trainer"];
 
-/// How often the worker's readiness probe was asked.
+/// The number of attempts of the worker's readiness probe.
 async fn asked(node: &Node, seen: &Seen) -> usize {
     node.run_in(seen, "worker", "wc -l < /tmp/asked").await.parse().expect("a number")
 }
 
-/// Looks at the pod until the worker was asked so many times more: nothing about it may have changed.
+/// Observes the pod until the worker was probed so many times more: nothing about the pod may have changed.
 async fn stays_for_probes(node: &Node, before: &Seen, more: usize) {
     let enough = asked(node, before).await + more;
     let until = Instant::now() + Duration::from_secs(60);
@@ -95,7 +95,7 @@ async fn stays_for_probes(node: &Node, before: &Seen, more: usize) {
         if asked(node, before).await >= enough {
             return;
         }
-        assert!(Instant::now() < until, "nobody asks the probes any more");
+        assert!(Instant::now() < until, "the probes do not run any more");
         sleep(Duration::from_millis(100)).await;
     }
 }
@@ -135,7 +135,7 @@ async fn a_pod_with_init_container_sidecar_and_probes_becomes_ready() {
     assert_eq!(node.run_in(&again, "server", "cat /www/rounds").await, "round");
 }
 
-/// KEEP-10, KEEP-20, KEEP-23. Not one new status is written, also none that is taken back at once.
+/// KEEP-10, KEEP-20, KEEP-23. No new status is written, not even one that is reverted at once.
 #[tokio::test]
 #[ignore = "needs containerd: make e2e"]
 async fn a_killed_agent_leaves_no_trace_in_the_status() {
@@ -152,7 +152,7 @@ async fn a_killed_agent_leaves_no_trace_in_the_status() {
     }
 }
 
-/// KEEP-10, KEEP-23: the first promise, word for word. Each agent lives until it has asked a probe.
+/// KEEP-10, KEEP-23: the first promise, word for word. Each agent runs until it has run a probe.
 #[tokio::test]
 #[ignore = "needs containerd: make e2e"]
 async fn a_hundred_agents_in_a_row_change_nothing() {
@@ -167,17 +167,17 @@ async fn a_hundred_agents_in_a_row_change_nothing() {
     }
 }
 
-/// How containerd 1.6 tells that it lost track of a task. Very seldom a start that it gave up leaves its task running while the
-/// container is called exited, and then it can be neither stopped nor removed over CRI.
+/// The error of containerd 1.6 when it lost track of a task. Very seldom an abandoned start leaves its task running
+/// while the container is reported as exited, and then CRI can neither stop nor remove it.
 const LOST_TASK: &str = "cannot delete running task";
-/// Told so often, it is not about to change.
+/// After this many errors the state is permanent.
 const LOST_FOR_GOOD: usize = 5;
 
-/// The agent dies every few hundred milliseconds while the pod starts. Whatever it had begun is taken up: in the end
-/// there is one of everything, and nothing was restarted.
+/// The agent dies every few hundred milliseconds while the pod starts. The next agent recovers whatever was begun: in
+/// the end there is one of everything, and nothing was restarted.
 ///
-/// containerd gives a start up when its client goes away, and shows a container that never ran as ended (StartError).
-/// That is no failure of the container: also where nothing may be restarted the pod gets to run.
+/// containerd abandons a start when its client disconnects, and reports a container that never ran as exited
+/// (StartError). That is not a failure of the container: the pod runs even if its policy forbids restarts.
 #[tokio::test]
 #[ignore = "needs containerd: make e2e"]
 async fn a_pod_starts_however_often_the_agent_dies() {
@@ -201,7 +201,7 @@ async fn a_pod_starts_however_often_the_agent_dies() {
     });
     if !come_up.await {
         return keelet_report::skipped(
-            "containerd calls a container exited whose task it has left running, and lets nobody remove it",
+            "containerd reports a container as exited whose task is still running, and refuses to remove it",
         );
     }
     for pod in ["web", "job"] {
@@ -215,7 +215,7 @@ async fn a_pod_starts_however_often_the_agent_dies() {
     stays_for_probes(&node, &web, 3).await;
 }
 
-/// KEEP-13: what happened while no agent was there is noticed by the next one.
+/// KEEP-13: the next agent notices what happened while none was running.
 #[tokio::test]
 #[ignore = "needs containerd: make e2e"]
 async fn a_container_that_dies_without_an_agent_is_restarted_by_the_next() {
@@ -263,7 +263,7 @@ async fn exit_code_88_restarts_every_container_in_place() {
     assert_eq!(node.run_in(&third, "trainer", "cat /job/rounds").await, "round\nround\nround");
 }
 
-/// The pod is Ready again in the sandbox it had, and every container is a new one.
+/// The pod is Ready again in the same sandbox, and every container is a new instance.
 async fn restarted(node: &Node, before: &Seen, times: u32) -> Seen {
     let all = |job: &Seen| JOB_CONTAINERS.iter().all(|name| job.restarts(name) == Some(times));
     let after = node.pod_when("job", "restarted", |job| job.is_ready() && all(job)).await;
@@ -280,7 +280,7 @@ async fn restarted(node: &Node, before: &Seen, times: u32) -> Seen {
 
 #[tokio::test]
 #[ignore = "needs containerd: make e2e"]
-async fn pods_run_on_when_the_agent_is_told_to_stop() {
+async fn pods_keep_running_when_the_agent_stops() {
     let mut node = Bed::here().node();
     node.want("web", WEB);
     node.start();
@@ -295,7 +295,7 @@ async fn pods_run_on_when_the_agent_is_told_to_stop() {
 
 #[tokio::test]
 #[ignore = "needs containerd: make e2e"]
-async fn a_pod_goes_with_its_manifest() {
+async fn a_pod_is_deleted_with_its_manifest() {
     let bed = Bed::here();
     let mut node = bed.node();
     node.want("web", WEB);
@@ -308,7 +308,7 @@ async fn a_pod_goes_with_its_manifest() {
     let still = node.see("job").await.expect("the other pod");
     assert_eq!((&still.status, still.running()), (&job.status, job.running()));
 
-    // The same while no agent is there.
+    // The same while no agent is running.
     node.kill().await;
     node.want_no_more("job");
     node.start();
@@ -321,11 +321,11 @@ async fn a_pod_goes_with_its_manifest() {
 async fn gone(node: &Node, was: &Seen, pod: &str) {
     let directory = node.path("root/pods").join(&was.uid);
     let runtime = Bed::here().runtime;
-    eventually(&format!("{pod} to be gone"), async || {
+    eventually(&format!("{pod} to be removed"), async || {
         let left = runtime.list_pod_sandbox(None).await.map_err(|error| error.to_string())?;
         match left.iter().find(|sandbox| sandbox.id == was.sandboxes[0].id) {
-            Some(left) => Err(format!("its sandbox is there: {left:#?}")),
-            None if node.recovered(pod).is_some() => Err("it is in the ledger".to_owned()),
+            Some(left) => Err(format!("its sandbox still exists: {left:#?}")),
+            None if node.recovered(pod).is_some() => Err("it is still in the ledger".to_owned()),
             None if directory.exists() => Err(format!("{} is there", directory.display())),
             None => Ok(()),
         }

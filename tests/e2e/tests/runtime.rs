@@ -1,4 +1,4 @@
-//! The door to the runtime, with a real containerd behind it.
+//! The CRI client with a real containerd.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -32,10 +32,11 @@ async fn exited(bed: &Bed, container: &str) -> v1::ContainerStatus {
     .await
 }
 
-/// Whoever hears of an exit may be faster than containerd's own status of the container, and has to ask again.
+/// An exit event may arrive before containerd's own status of the container is updated, so the status has to be read
+/// again.
 #[tokio::test]
 #[ignore = "needs containerd: make e2e"]
-async fn a_container_lives_and_dies_as_told() -> Result<(), Error> {
+async fn a_container_is_created_started_and_stopped() -> Result<(), Error> {
     let bed = Bed::here();
     let runtime = &bed.runtime;
     assert_eq!(runtime.version().await?.runtime_name, "containerd");
@@ -56,7 +57,7 @@ async fn a_container_lives_and_dies_as_told() -> Result<(), Error> {
     let address = status.network.expect("a network").ip;
     assert!(address.starts_with("10.211.0."), "{address}");
 
-    // It ends once the command that told it so has ended: one that has not would end with it.
+    // It exits once the command that asked for it has exited, because a running command would be killed with it.
     let script = "until [ -e /end ] && [ ! -e /proc/$(cat /end) ]; do sleep 0.05; done; exit 3";
     let container = runtime.create_container(&pod, bed.script("main", script), config).await?;
     let mut exits = runtime.containerd_exits().await?.expect("containerd has events of its own");
@@ -64,7 +65,7 @@ async fn a_container_lives_and_dies_as_told() -> Result<(), Error> {
     let (status, info) = runtime.container_status(&container, true).await?;
     assert_eq!(status.state(), v1::ContainerState::ContainerRunning);
     assert!(status.started_at > 0 && status.finished_at == 0, "{status:?}");
-    let pid = info.get("info").expect("containerd tells people the PID");
+    let pid = info.get("info").expect("containerd reports the PID");
     assert!(pid.contains("\"pid\":"), "{pid}");
 
     let command = ["sh", "-c", "echo out; echo err >&2; echo $$ > /end; exit 7"].map(String::from);
@@ -72,7 +73,7 @@ async fn a_container_lives_and_dies_as_told() -> Result<(), Error> {
     assert_eq!(answer.exit_code, 7);
     assert_eq!((answer.stdout.as_slice(), answer.stderr.as_slice()), (&b"out\n"[..], &b"err\n"[..]));
 
-    // The exit of the command comes first, and says that it is not the container's own.
+    // The exit of the command comes first, with its own exec ID.
     let own = loop {
         match exits.next().await?.expect("the stream stays open") {
             TaskEvent::Exited { container_id, exec_id, exit_status, .. } if container_id == container => {
@@ -152,7 +153,7 @@ async fn a_command_that_takes_too_long_is_a_deadline() -> Result<(), Error> {
 /// Debian's containerd is 1.6 and has neither; a newer one has both.
 #[tokio::test]
 #[ignore = "needs containerd: make e2e"]
-async fn what_an_old_containerd_lacks_is_none() -> Result<(), Error> {
+async fn calls_that_an_old_containerd_lacks_return_none() -> Result<(), Error> {
     let bed = Bed::here();
     let version = bed.runtime.version().await?.runtime_version;
     let old = version.trim_start_matches('v').starts_with("1.6.");

@@ -81,7 +81,7 @@ async fn a_pod_waits_for_its_objects_and_sees_them_change() {
     .await;
     assert_eq!(run("cat /one; echo; echo $URL").await, "http://one\nhttp://one");
 
-    // Another agent finds everything in place, also when the objects are gone.
+    // The next agent finds everything in place, also if the objects are deleted.
     node.kill().await;
     fs::remove_dir_all(node.path("objects")).expect("removed");
     node.start();
@@ -92,7 +92,7 @@ async fn a_pod_waits_for_its_objects_and_sees_them_change() {
 
 #[tokio::test]
 #[ignore = "needs containerd: make e2e"]
-async fn a_log_never_takes_more_than_its_share() {
+async fn a_log_never_exceeds_its_size_limit() {
     let mut node = Bed::here().node();
     node.put(
         "config.yaml",
@@ -121,7 +121,7 @@ async fn a_log_never_takes_more_than_its_share() {
         }
     })
     .await;
-    // The container writes on, to the new file.
+    // The container continues to write, to the new file.
     let size = || fs::metadata(directory.join("0.log")).map(|found| found.len()).unwrap_or_default();
     let before = size();
     eventually(

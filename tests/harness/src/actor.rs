@@ -48,7 +48,7 @@ perl -MIO::Socket::INET -e '
     my $listener = IO::Socket::INET->new(LocalPort => 8080, Listen => 16, ReuseAddr => 1) or die "$!";
     while (1) {
         my $client = $listener->accept or next;
-        # Whoever begins with a handshake of TLS is told in plain words, as servers do.
+        # A client that begins with a TLS handshake gets an error in plain HTTP, as from other servers.
         recv($client, my $first, 1, 2);
         if ($first eq "\x16") { print $client "HTTP/1.1 400 Not TLS\r\nConnection: close\r\n\r\n"; close $client; next }
         my ($path) = (<$client> // "") =~ m{^[A-Z]+ (\S+) HTTP};

@@ -155,7 +155,7 @@ impl Node {
     /// Sends the agent SIGTERM and waits until it has exited.
     pub async fn terminate(&mut self) -> ExitStatus {
         let mut agent = self.agent.take().expect("an agent");
-        kill_process(pid(agent.id().expect("a running agent")), Signal::TERM).expect("the agent can be told");
+        kill_process(pid(agent.id().expect("a running agent")), Signal::TERM).expect("the agent can be signalled");
         tokio::time::timeout(Duration::from_secs(60), agent.wait()).await.expect("the agent stops").expect("a status")
     }
 
@@ -247,7 +247,7 @@ impl Node {
         for name in seen.running().into_keys() {
             let (lives, [starts]) = (seen.counts([name])[0] + 1, self.starts(pod, [name]));
             if u32::try_from(starts).is_ok_and(|starts| starts < lives) {
-                return Err(format!("{name} has not begun its life number {lives}: {:#?}", self.diary()));
+                return Err(format!("{name} has not begun its instance number {lives}: {:#?}", self.diary()));
             }
         }
         Ok(())

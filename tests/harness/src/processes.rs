@@ -28,7 +28,7 @@ fn of(pid: u32) -> Option<Process> {
 }
 
 /// Whether this very process runs: its PID alone may have been reused.
-pub(crate) fn lives(pid: u32, ticks: u64) -> bool {
+pub(crate) fn is_running(pid: u32, ticks: u64) -> bool {
     let stat = Stat::read(&Path::new("/proc").join(pid.to_string()));
     stat.is_some_and(|stat| stat.started == ticks && stat.state != "Z" && stat.state != "X")
 }

@@ -116,7 +116,7 @@ pub(crate) fn looked_up(state: &Path, pod: &str) -> io::Result<(Vec<Sandbox>, Ve
     Ok((sandboxes, containers))
 }
 
-/// The shim of a sandbox: of all processes that were started for it the one whose parent is not one of them.
+/// The shim of a sandbox: the process of that sandbox whose parent does not belong to it.
 pub(crate) fn shim(sandbox: &str) -> Option<u32> {
     let processes = processes::all();
     let of_it = |process: &processes::Process| {
@@ -131,7 +131,7 @@ pub(crate) fn shim(sandbox: &str) -> Option<u32> {
 
 fn process(reference: &Value) -> Option<u32> {
     let pid = u32::try_from(reference["pid"].as_u64()?).ok()?;
-    processes::lives(pid, reference["ticks"].as_u64()?).then_some(pid)
+    processes::is_running(pid, reference["ticks"].as_u64()?).then_some(pid)
 }
 
 fn json(file: &Path) -> io::Result<Value> {

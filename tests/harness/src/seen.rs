@@ -175,18 +175,18 @@ impl Seen {
         if address != sandbox.address {
             return Err(format!("the status has address {address:?}, the runtime {:?}", sandbox.address));
         }
-        let told: BTreeMap<&str, &str> = self
+        let reported: BTreeMap<&str, &str> = self
             .status
             .all_containers()
             .filter_map(|status| Some((status.name.as_str(), self.running_id(&status.name)?)))
             .collect();
         let instances = self.containers.iter().filter(|found| found.running).count();
-        if told != self.running() || told.len() != instances {
-            return Err(format!("the status says that {told:?} run, the runtime has {:#?}", self.containers));
+        if reported != self.running() || reported.len() != instances {
+            return Err(format!("the status says that {reported:?} run, the runtime has {:#?}", self.containers));
         }
         for found in &self.containers {
             let (name, attempt) = (found.name.as_str(), Some(found.attempt));
-            if told.get(name) == Some(&found.id.as_str()) && attempt != self.restarts(name) {
+            if reported.get(name) == Some(&found.id.as_str()) && attempt != self.restarts(name) {
                 return Err(format!("{name} is attempt {attempt:?} in the runtime: {:#?}", self.status));
             }
         }

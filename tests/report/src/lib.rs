@@ -29,8 +29,8 @@ pub fn skipped_elsewhere(said: &str) {
 
 fn reasons(said: &str) -> impl Iterator<Item = &str> {
     said.lines().filter_map(|line| {
-        let told = line.strip_prefix("skipped: ")?;
-        Some(told.split_once(BECAUSE).map_or(told, |(_, reason)| reason))
+        let reason = line.strip_prefix("skipped: ")?;
+        Some(reason.split_once(BECAUSE).map_or(reason, |(_, reason)| reason))
     })
 }
 
