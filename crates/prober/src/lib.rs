@@ -6,9 +6,9 @@
 //!
 //! ```text
 //! attempt --permits--> exec  --Exec--> the runtime
-//!                    tcp  -.
-//!                    http -+-Dial--> [tls] --> one connection, one request, closed
-//!                    grpc -'
+//!                      tcp  -.
+//!                      http -+-Dial--> [tls] --> one connection, one request, closed
+//!                      grpc -'
 //! ```
 //!
 //! Two rules hold everywhere. An attempt is one future: it spawns nothing, so dropping it closes its connection and

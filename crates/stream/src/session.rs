@@ -247,7 +247,7 @@ mod tests {
         }
 
         fn attach(&self, _: Attach, _: Io) -> crate::BoxFuture<'_, Result<(), Failure>> {
-            unreachable!("nobody attaches")
+            unreachable!("no test attaches")
         }
 
         fn port_forward(
@@ -256,7 +256,7 @@ mod tests {
             _: u16,
             _: Box<dyn crate::Duplex>,
         ) -> crate::BoxFuture<'_, Result<(), Failure>> {
-            unreachable!("nobody forwards")
+            unreachable!("no test forwards")
         }
     }
 
