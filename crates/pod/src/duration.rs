@@ -1,14 +1,40 @@
-//! Spans of time: as options give them, and as sentences tell them.
+//! Durations: parsed from options and configuration, printed in sentences.
 
 use std::time::Duration;
 
+/// Why a text is not accepted as a duration.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidDuration {
+    /// The text is not a sequence of numbers with units.
+    #[error("invalid duration {0:?}: expected numbers with units (ms, s, m, h, d), such as 45s or 1h30m")]
+    Syntax(String),
+    /// The duration is zero where it must not be.
+    #[error("invalid duration {0:?}: must be greater than zero, such as 45s or 1h30m")]
+    Zero(String),
+    /// The duration exceeds the limit.
+    #[error("duration {text:?} is too long: at most {limit}")]
+    TooLong {
+        /// The text.
+        text: String,
+        /// The limit, with its unit.
+        limit: String,
+    },
+}
+
+/// Arguments of commands are refused with texts.
+impl From<InvalidDuration> for String {
+    fn from(error: InvalidDuration) -> Self {
+        error.to_string()
+    }
+}
+
 /// `90s`, `1m30s`, `250ms`, `2h`, `3d`, `0s`.
-pub fn parse(text: &str) -> Result<Duration, String> {
+pub fn parse(text: &str) -> Result<Duration, InvalidDuration> {
     read(text, whole)
 }
 
 /// The same, and `1.5h` as kubectl takes it.
-pub fn parse_with_fractions(text: &str) -> Result<Duration, String> {
+pub fn parse_with_fractions(text: &str) -> Result<Duration, InvalidDuration> {
     read(text, fractional)
 }
 
@@ -20,9 +46,8 @@ enum Wrong {
     TooLong,
 }
 
-fn read(text: &str, number: Number) -> Result<Duration, String> {
-    let bad =
-        || format!("{text:?} is no span of time: expected numbers with units (ms, s, m, h, d), such as 45s or 1h30m");
+fn read(text: &str, number: Number) -> Result<Duration, InvalidDuration> {
+    let bad = || InvalidDuration::Syntax(text.to_owned());
     let is_number = |c: char| c.is_ascii_digit() || c == '.';
     let mut rest = text;
     let mut span = Duration::ZERO;
@@ -71,27 +96,28 @@ fn fractional(digits: &str, unit: u64) -> Result<u64, Wrong> {
     whole(before, unit)?.checked_add(fraction * unit / scale).ok_or(Wrong::TooLong)
 }
 
-/// One that is not nothing.
-pub fn parse_some(text: &str) -> Result<Duration, String> {
+/// A duration greater than zero.
+pub fn parse_some(text: &str) -> Result<Duration, InvalidDuration> {
     match parse(text)? {
-        Duration::ZERO => Err(format!("{text:?} is no time at all: expected more than nothing, such as 45s or 1h30m")),
+        Duration::ZERO => Err(InvalidDuration::Zero(text.to_owned())),
         span => Ok(span),
     }
 }
 
-/// One that can be simulated.
-pub fn parse_day(text: &str) -> Result<Duration, String> {
+/// A duration that can be simulated.
+pub fn parse_day(text: &str) -> Result<Duration, InvalidDuration> {
     match parse(text)? {
-        span if span > DAY => Err(format!("{text:?} is too long: at most 24h")),
+        span if span > DAY => Err(InvalidDuration::TooLong { text: text.to_owned(), limit: "24h".to_owned() }),
         span => Ok(span),
     }
 }
 
-fn too_long(text: &str) -> String {
-    format!("{text:?} is too long: at most {}d", LONGEST.as_secs() / DAY.as_secs())
+fn too_long(text: &str) -> InvalidDuration {
+    let limit = format!("{}d", LONGEST.as_secs() / DAY.as_secs());
+    InvalidDuration::TooLong { text: text.to_owned(), limit }
 }
 
-/// Nobody simulates more than a day, and a picture of one has to stay drawable.
+/// The limit of a simulation: a picture of it has to stay drawable.
 pub const DAY: Duration = Duration::from_secs(86_400);
 
 /// Ten years. No ledger is older.
@@ -147,11 +173,13 @@ mod tests {
             assert_eq!(parse(text), Ok(Duration::from_millis(millis)));
         }
         for text in ["", "10", "s", "10x", "1m 30s", "-1s", "+1s", "1.5s", "1S"] {
-            let error = parse(text).unwrap_err();
-            assert!(error.starts_with(&format!("{text:?} is no span of time: expected numbers with units")), "{error}");
+            let error = parse(text).unwrap_err().to_string();
+            let expected = format!("invalid duration {text:?}: expected numbers with units");
+            assert!(error.starts_with(&expected), "{error}");
         }
         for text in ["99999999999999999999s", "9999999999999999d", "3651d"] {
-            assert_eq!(parse(text), Err(format!("{text:?} is too long: at most 3650d")));
+            let error = parse(text).unwrap_err().to_string();
+            assert_eq!(error, format!("duration {text:?} is too long: at most 3650d"));
         }
     }
 
@@ -162,22 +190,23 @@ mod tests {
             assert_eq!(parse_with_fractions(text), Ok(Duration::from_millis(millis)), "{text}");
         }
         for text in ["", "1.5", ".5s", "1.s", "1.2.3s", "1.x", "-1.5s", "1.5é"] {
-            assert!(parse_with_fractions(text).unwrap_err().contains("is no span of time"), "{text}");
+            assert_eq!(parse_with_fractions(text), Err(InvalidDuration::Syntax(text.to_owned())), "{text}");
         }
-        assert!(parse_with_fractions("99999999999999999999.5s").unwrap_err().contains("is too long"));
+        let error = parse_with_fractions("99999999999999999999.5s").unwrap_err();
+        assert!(matches!(error, InvalidDuration::TooLong { .. }), "{error}");
         assert!(parse_with_fractions("1.99999999999999999999999d").is_ok());
     }
 
     #[test]
-    fn some_are_more_than_nothing_and_some_no_more_than_a_day() {
+    fn some_must_exceed_zero_and_some_are_limited_to_a_day() {
         assert_eq!((parse_some("1ms"), parse_day("0s")), (Ok(Duration::from_millis(1)), Ok(Duration::ZERO)));
-        assert!(parse_some("0s").unwrap_err().contains("no time at all"));
+        assert_eq!(parse_some("0s"), Err(InvalidDuration::Zero("0s".to_owned())));
         assert_eq!(parse_day("1d"), Ok(DAY));
-        assert_eq!(parse_day("25h"), Err("\"25h\" is too long: at most 24h".to_owned()));
+        assert_eq!(parse_day("25h").unwrap_err().to_string(), "duration \"25h\" is too long: at most 24h");
     }
 
     #[test]
-    fn sentences_tell_them_exactly_or_about() {
+    fn sentences_have_them_exactly_or_rounded() {
         let cases = [
             (0, "0 s"),
             (250, "250 ms"),

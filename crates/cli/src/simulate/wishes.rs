@@ -165,7 +165,7 @@ mod tests {
             ("=1@5s", "expected CONTAINER=CODE@SPAN"),
             ("main=256", r#""256" is no exit code: expected 0 to 255"#),
             ("main=-1@5s", "is no exit code"),
-            ("main=1@5", r#""5" is no span of time"#),
+            ("main=1@5", r#"invalid duration "5""#),
             ("main=1@5s*0", r#""0" is no number of lives"#),
             ("main=1@5s*many", r#""many" is no number of lives"#),
         ] {
