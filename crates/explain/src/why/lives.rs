@@ -192,7 +192,8 @@ impl Chain<'_, '_> {
         let text = format!("it had to stop: {}", sentence::kill_reason(reason));
         let mut link = match reason {
             KillReason::Probe(_) => Link::conclusion(text, Vec::new()),
-            KillReason::RestartAll => Link::conclusion(text, self.triggers("", way)),
+            // Where no journal tells who asked, the message of the victim's end does.
+            KillReason::RestartAll => Link::conclusion(text, self.triggers(self.known.restart_behind(id), way)),
             KillReason::PodEnding => Link::conclusion(text, vec![self.ending(way)]),
             KillReason::PostStartFailed
             | KillReason::DefinitionChanged
