@@ -16,6 +16,8 @@ use crate::{
 pub(crate) struct Order {
     /// Init containers that are over, by sandbox.
     over: BTreeMap<String, BTreeSet<String>>,
+    /// Those that were over at any time, also if all containers have been restarted since.
+    ever_over: BTreeMap<String, BTreeSet<String>>,
     /// Pods whose published phase is final, or that were deleted.
     ended: BTreeSet<String>,
     /// Instances created before their pod ended.
@@ -51,9 +53,14 @@ impl Check for Order {
                 Ok(())
             }
             Happening::Started(instance) => self.started(instance, view),
+            // A ledger that could not be written does not tell that all containers were removed, so init counts as done.
+            Happening::AgentStarts { .. } if view.context.run.is_some_and(|run| run.behind) => {
+                self.over.clone_from(&self.ever_over);
+                Ok(())
+            }
             Happening::Exited { instance, exit_code: 0, .. } => {
                 if role(view, instance) == Some(Role::Init) {
-                    self.over.entry(instance.sandbox.clone()).or_default().insert(instance.name.clone());
+                    self.is_over(instance);
                 }
                 Ok(())
             }
@@ -69,7 +76,7 @@ impl Check for Order {
                 if let Some(instance) = &attempt.instance
                     && role(view, instance) == Some(Role::Sidecar)
                 {
-                    self.over.entry(instance.sandbox.clone()).or_default().insert(instance.name.clone());
+                    self.is_over(instance);
                 }
                 Ok(())
             }
@@ -88,7 +95,7 @@ impl Check for Order {
 
 impl Order {
     fn started(&mut self, instance: &InstanceRef, view: View<'_>) -> Result<(), String> {
-        let InstanceRef { pod, name, id, sandbox, .. } = instance;
+        let InstanceRef { pod, name, id, .. } = instance;
         let twin = view.node.containers.values().find(|other| {
             other.instance.pod == *pod && other.instance.name == *name && other.instance.id != *id && other.is_running()
         });
@@ -103,13 +110,12 @@ impl Order {
         if role(view, instance) == Some(Role::Ephemeral) {
             return Ok(());
         }
-        // A ledger that could not be written does not tell that all containers were removed, so init counts as done.
-        if !view.context.run.is_some_and(|run| run.behind) && !self.asked.contains(id) {
+        if !self.asked.contains(id) {
             self.in_turn(spec, instance)?;
         }
         if spec.container(name).is_some_and(|container| container.role == Role::Sidecar && container.startup.is_none())
         {
-            self.over.entry(sandbox.clone()).or_default().insert(name.clone());
+            self.is_over(instance);
         }
         Ok(())
     }
@@ -124,6 +130,12 @@ impl Order {
             }
         }
         Ok(())
+    }
+
+    fn is_over(&mut self, instance: &InstanceRef) {
+        for over in [&mut self.over, &mut self.ever_over] {
+            over.entry(instance.sandbox.clone()).or_default().insert(instance.name.clone());
+        }
     }
 
     fn forget(&mut self, instance: &InstanceRef) {

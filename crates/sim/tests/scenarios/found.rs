@@ -1,7 +1,10 @@
 //! What random play found, each distilled to the few steps that it takes. The doc comment names the seed that first
 //! showed it, in the random world of that day: seeds change their course whenever that world learns something new.
 
-use keelet_lifecycle::status::ConditionType;
+use keelet_lifecycle::{
+    restart::RestartAllRule,
+    status::{ConditionType, Phase},
+};
 use keelet_sim::{CallKind, CallOdds, Death, DiskMood, Fate, InFlight, Remains, World, millis, secs};
 
 /// Seed 5003624, the agent was wrong. STAT-5, CON-4: a container vanishes, which is counted as a restart at once. Then
@@ -95,4 +98,154 @@ fn a_restart_count_that_log_files_tell_of_is_explained() {
     let mut world = World::new(1).pod("  containers:\n  - {name: main, image: app}\n").without_agent().build();
     world.disk(DiskMood::Full).start_agent().run(secs(10)).reboot(Remains::Nothing).calm().start_agent().settle();
     assert_eq!(world.container("main").restart_count, 1, "{}", world.timeline_text());
+}
+
+/// Seeds 1794961815679, 1794961815841 and 1794961816229, the checker was wrong. BACK-3: a container gets another image while it
+/// is being started. The backoff is that of the image it was made with; the checker took the one of the spec.
+#[test]
+fn an_image_that_changes_during_a_start_begins_with_a_backoff_of_its_own() {
+    let mut world = World::new(1).pod("  containers:\n  - {name: main, image: app}\n").build();
+    world.script("main").starts_slowly(secs(2));
+    world.run(secs(10)).exit("main", 1).run(secs(1)).set_image("main", "app:2");
+    assert!(world.run_until(secs(8), |world| world.starts("main") == 3), "{}", world.timeline_text());
+    world.settle();
+}
+
+/// Seed 1794961814787, the checker was wrong: the disk is full, and an agent dies while it starts a container again. The next
+/// one finds a container that was made and not started, and does not know that its start counts towards the backoff.
+#[test]
+fn a_start_that_was_not_written_down_does_not_lengthen_the_backoff() {
+    let mut world = World::new(1).pod("  containers:\n  - {name: main, image: app}\n").build();
+    world.run(secs(10)).disk(DiskMood::Full).die_at(Death::Before(u64::MAX), InFlight::Lost);
+    world.faults(|faults| faults.seal(CallKind::StartContainer, "web-main-2", Fate::Hangs, 1)).exit("main", 1);
+    let made = |world: &World| world.timeline_text().contains("web-main-2 is created");
+    assert!(world.run_until(secs(10), made), "{}", world.timeline_text());
+    world.kill_agent().run(secs(1)).start_agent();
+    assert!(world.run_until(secs(10), |world| world.starts("main") == 2), "{}", world.timeline_text());
+    world.calm().run(secs(40)).exit("main", 1).run(secs(5));
+    assert_eq!(
+        world.starts("main"),
+        3,
+        "the first restart that this agent knows of is immediate\n{}",
+        world.timeline_text()
+    );
+    world.run(secs(40)).exit("main", 1).run(secs(5));
+    assert_eq!(world.waiting_reason("main").as_deref(), Some("CrashLoopBackOff"), "{}", world.timeline_text());
+    world.settle();
+}
+
+/// Seeds 1794961817439 and 1794962526888, the agent was wrong. SIDE-10: an init container fails for good while the disk is full,
+/// and the pod has failed. The next agent finds the exit and a sandbox that was stopped, and ran the pod anew.
+#[test]
+fn a_pod_whose_init_container_failed_stays_failed_on_a_full_disk() {
+    let spec = "  restartPolicy: Never
+  initContainers:
+  - {name: setup, image: tool}
+  containers:
+  - {name: main, image: app, restartPolicy: Always}
+";
+    let mut world = World::new(1).pod(spec).without_agent().build();
+    world.script("setup").exits(42).after(secs(2));
+    world.disk(DiskMood::Full).start_agent().run(secs(20));
+    assert_eq!(world.status().phase, Phase::Failed, "{}", world.timeline_text());
+    world.restart_agent(secs(1)).run(secs(10));
+    assert_eq!((world.status().phase, world.starts("setup")), (Phase::Failed, 1), "{}", world.timeline_text());
+    world.calm().settle();
+}
+
+/// Seed 1794962523489, the checker was wrong. RALL-29: with the gate off a trigger is the last container to end, the pod is on
+/// its way out, and the agent dies before it says so. With the gate on again the pod stays ended: that was decided and written
+/// down.
+#[test]
+fn a_pod_that_ended_with_the_gate_off_stays_ended() {
+    let spec = "  restartPolicy: Never
+  containers:
+  - name: main
+    image: app
+    restartPolicy: Never
+    restartPolicyRules: [{action: RestartAllContainers, exitCodes: {operator: In, values: [88]}}]
+";
+    for effects in 1..12 {
+        let mut world = World::new(1).pod(spec).build();
+        world.run(secs(10)).kill_agent();
+        world.reconfigure(|settings| settings.rules.restart_all = RestartAllRule::Ignored).start_agent().run(secs(10));
+        world.die_at(Death::Before(world.effects() + effects), InFlight::Applied).exit("main", 88).run(secs(10));
+        world.kill_agent();
+        world.reconfigure(|settings| settings.rules.restart_all = RestartAllRule::Honoured).start_agent().settle();
+        let (phase, starts) = (world.status().phase, world.starts("main"));
+        assert!(matches!((phase, starts), (Phase::Failed, 1) | (Phase::Running, 2)), "{}", world.timeline_text());
+    }
+}
+
+/// Seeds 1794962524830 and 1794962526290, the agent was wrong. DIR-1: the disk is full when the first agent starts, so that it
+/// has no directory to lock. Once there is room it makes one, and has to lock it: a second agent was not refused.
+#[test]
+fn a_second_agent_is_refused_also_if_the_disk_was_full() {
+    for mood in [DiskMood::Full, DiskMood::DurableFull] {
+        let mut world = World::new(1).pod("  containers:\n  - {name: main, image: app}\n").without_agent().build();
+        world.disk(mood).start_agent().run(secs(10)).try_second_agent();
+        world.calm().run(secs(10)).try_second_agent().settle();
+    }
+}
+
+/// Seed 1794962526635, the checker was wrong: the disk is full, all containers are restarted, and the next agent has a ledger that
+/// says nothing of it. The sidecar has run for long, so it has started (CON-3), and the others follow; the last of these starts
+/// arrives when that agent is dead.
+#[test]
+fn a_restart_that_was_not_written_down_reruns_no_startup_probe() {
+    let spec = "  initContainers:
+  - {name: side, image: proxy, restartPolicy: Always, startupProbe: {tcpSocket: {port: 80}, initialDelaySeconds: 20}}
+  containers:
+  - {name: main, image: app}
+";
+    let mut world = World::new(1).pod(spec).without_agent().build();
+    world.disk(DiskMood::Full).start_agent().run(secs(60));
+    world.request_restart("web", "r1").expect("a node on its own refuses no restart");
+    assert!(world.run_until(secs(10), |world| world.starts("side") == 2), "{}", world.timeline_text());
+    world.kill_agent().run(secs(15)).start_agent().die_at(Death::Before(u64::MAX), InFlight::Applied);
+    let made = |world: &World| world.timeline_text().contains("web-main-2 is created");
+    assert!(world.run_until(secs(3), made), "{}", world.timeline_text());
+    world.kill_agent().run(secs(1)).calm().start_agent().settle();
+    assert_eq!((world.starts("side"), world.starts("main")), (2, 2), "{}", world.timeline_text());
+}
+
+/// Seed 1794961814309, `why` was wrong. CON-18: the disk is full, and all containers are restarted. The next agent knows of it by
+/// the API server's copy alone, in which the end of each victim names what asked for the restart.
+#[test]
+fn the_copy_of_a_victim_tells_who_asked_for_the_restart() {
+    let spec = "  containers:
+  - {name: main, image: app}
+  - name: helper
+    image: app
+    restartPolicy: Never
+    restartPolicyRules: [{action: RestartAllContainers, exitCodes: {operator: In, values: [88]}}]
+";
+    let mut world = World::new(1).pod(spec).cluster().build();
+    world.run(secs(10)).disk(DiskMood::Full).exit("helper", 88).run(secs(10));
+    assert_eq!(world.starts("main"), 2, "{}", world.timeline_text());
+    world.kill_agent().calm().start_agent().run(secs(1)).exit("main", 1).settle();
+    assert_eq!(world.starts("main"), 3, "{}", world.timeline_text());
+}
+
+/// Seed 1794962525677, `why` was wrong. API-20: where an API server listens, an init container that runs again after a reboot
+/// is shown as ended. It is lost in the next reboot, and `why` called that the reason of its success.
+#[test]
+fn an_init_container_that_is_shown_as_ended_is_explained_by_its_success() {
+    let spec = "  restartPolicy: OnFailure
+  initContainers:
+  - {name: side, image: proxy, restartPolicy: Always}
+  - {name: setup, image: tool}
+  containers:
+  - {name: main, image: app}
+";
+    let mut world = World::new(1).pod(spec).cluster().build();
+    world.run(secs(10)).reboot(Remains::Nothing);
+    world.script("setup").exits(0).after(secs(30));
+    world.start_agent();
+    assert!(world.run_until(secs(10), |world| world.starts("setup") == 2), "{}", world.timeline_text());
+    world.run(secs(1)).reboot(Remains::Nothing);
+    world.image("proxy").takes(secs(10));
+    world.start_agent().run(secs(5)).check_explained();
+    assert_eq!(world.violations(), [], "{}", world.timeline_text());
+    world.settle();
 }
