@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use keelet_lifecycle::{restart::RestartAllRule, status::ConditionType};
 use keelet_pod::{Pod, ProbeKind, Role};
 
 use super::{Check, View};
 use crate::{
     faults::CallKind,
+    node::Sandbox,
     timeline::{Entry, Happening, InstanceRef},
 };
 
@@ -18,6 +20,8 @@ pub(crate) struct Order {
     over: BTreeMap<String, BTreeSet<String>>,
     /// Those that were over at any time, also if all containers have been restarted since.
     ever_over: BTreeMap<String, BTreeSet<String>>,
+    /// Pods whose containers are being removed to be restarted.
+    restarting: BTreeSet<String>,
     /// Pods whose published phase is final, or that were deleted.
     ended: BTreeSet<String>,
     /// Instances created before their pod ended.
@@ -58,6 +62,15 @@ impl Check for Order {
                 self.over.clone_from(&self.ever_over);
                 Ok(())
             }
+            // With the gate off a restart that a rule began is given up, and the pod goes on as initialized as it was.
+            Happening::AgentStarts { .. } if view.context.rules.restart_all == RestartAllRule::Ignored => {
+                let given_up = |sandbox: &Sandbox| self.restarting.contains(&sandbox.pod);
+                for sandbox in view.node.sandboxes.values().filter(|sandbox| given_up(sandbox)) {
+                    let over = self.ever_over.get(&sandbox.id).cloned().unwrap_or_default();
+                    self.over.insert(sandbox.id.clone(), over);
+                }
+                Ok(())
+            }
             Happening::Exited { instance, exit_code: 0, .. } => {
                 if role(view, instance) == Some(Role::Init) {
                     self.is_over(instance);
@@ -80,8 +93,15 @@ impl Check for Order {
                 }
                 Ok(())
             }
-            Happening::Published { pod, status, .. } if status.phase.is_terminal() => {
-                self.ended.insert(pod.clone());
+            Happening::Published { pod, status, .. } => {
+                if status.phase.is_terminal() {
+                    self.ended.insert(pod.clone());
+                }
+                if status.is_true(&ConditionType::AllContainersRestarting) {
+                    self.restarting.insert(pod.clone());
+                } else {
+                    self.restarting.remove(pod);
+                }
                 Ok(())
             }
             Happening::PodGone { pod } => {

@@ -249,3 +249,27 @@ fn an_init_container_that_is_shown_as_ended_is_explained_by_its_success() {
     assert_eq!(world.violations(), [], "{}", world.timeline_text());
     world.settle();
 }
+
+/// Seed 1795100000762, the checker was wrong. RALL-29: the agent dies during a restart of all containers, and the next one has the gate
+/// off. If all containers were removed by then they are started, the init container that had succeeded as well; else the restart is
+/// given up, and only what it had killed is started.
+#[test]
+fn a_restart_goes_on_with_the_gate_off_once_its_containers_are_removed() {
+    let spec = "  restartPolicy: Never
+  initContainers:
+  - {name: setup, image: tool}
+  containers:
+  - {name: other, image: app}
+  - name: main
+    image: app
+    restartPolicy: Never
+    restartPolicyRules: [{action: RestartAllContainers, exitCodes: {operator: In, values: [88]}}]
+";
+    for effects in 1..40 {
+        let mut world = World::new(1).pod(spec).build();
+        world.run(secs(10));
+        world.die_at(Death::Before(world.effects() + effects), InFlight::Applied).exit("main", 88).run(secs(1));
+        world.kill_agent();
+        world.reconfigure(|settings| settings.rules.restart_all = RestartAllRule::Ignored).start_agent().settle();
+    }
+}
