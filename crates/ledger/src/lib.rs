@@ -52,7 +52,6 @@ mod disk;
 mod envelope;
 mod events;
 mod gone;
-mod guard;
 mod heartbeat;
 mod history;
 mod journal;

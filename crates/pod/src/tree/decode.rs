@@ -372,20 +372,9 @@ pub(crate) fn suggestion(name: &str, fields: &[&str]) -> String {
 
 /// How many letters have to be changed, added or dropped, upper and lower case being the same.
 fn distance(left: &str, right: &str) -> usize {
+    // Much of the work for a name that cannot be near is saved.
     if left.len().abs_diff(right.len()) > 8 {
         return usize::MAX;
     }
-    let right = right.to_ascii_lowercase();
-    let right = right.as_bytes();
-    let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (line, byte) in left.to_ascii_lowercase().bytes().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = line + 1;
-        for (column, other) in right.iter().enumerate() {
-            let replaced = diagonal + usize::from(byte != *other);
-            diagonal = row[column + 1];
-            row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
-        }
-    }
-    row[right.len()]
+    strsim::levenshtein(&left.to_ascii_lowercase(), &right.to_ascii_lowercase())
 }
