@@ -39,14 +39,14 @@ impl Absence {
     /// `keelet run` goes with its directory.
     pub(crate) async fn wait(&self) -> Result<()> {
         if !self.away.swap(true, Ordering::Relaxed) {
-            output::error(&format!("the agent on {} went away; {}", self.socket.display(), self.meanwhile));
+            output::note(&format!("the agent on {} stopped; {}", self.socket.display(), self.meanwhile));
         }
         loop {
             if UnixStream::connect(&self.socket).await.is_ok() {
                 return Ok(());
             }
             if !self.has_directory() {
-                bail!("the agent on {} is gone, and its directory with it", self.socket.display());
+                bail!("the agent on {} stopped, and its directory was removed", self.socket.display());
             }
             tokio::time::sleep(LOOK_AGAIN).await;
         }
@@ -73,7 +73,7 @@ impl Absence {
     /// Says that the agent is back, if it was away.
     pub(crate) fn is_over(&self) {
         if self.away.swap(false, Ordering::Relaxed) {
-            output::error("the agent is back");
+            output::note("the agent is back");
         }
     }
 }

@@ -10,7 +10,7 @@ use keelet_serve::{Client, ClientError, api::List, escaped};
 use serde_json::Value;
 use tokio::net::UnixStream;
 
-use crate::{lookup::distance, output, validate::Verdict, view::pod::PodView};
+use crate::{output, validate::Verdict, view::pod::PodView};
 
 /// Where the agent is.
 #[derive(Clone, Debug, Args)]
@@ -23,7 +23,7 @@ pub(crate) struct Connection {
 /// One pod, by name.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct InNamespace {
-    /// Namespace of the pod, needed only if pods of two have its name
+    /// Namespace of the pod, required if pods in several namespaces have this name
     #[arg(short, long, value_name = "NAMESPACE")]
     pub(crate) namespace: Option<String>,
 }
@@ -111,12 +111,14 @@ pub(crate) fn explained(error: &anyhow::Error) -> String {
     let socket = socket.display();
     match source.kind() {
         io::ErrorKind::PermissionDenied => {
-            format!("the agent's socket {socket} is for root: try again with sudo")
+            format!("permission denied on the socket {socket} of the agent: it is for root, try again with sudo")
         }
         kind => {
             let why = match kind {
-                io::ErrorKind::NotFound => "there is no such socket".to_owned(),
-                io::ErrorKind::ConnectionRefused => "nobody listens there; the agent that made it is gone".to_owned(),
+                io::ErrorKind::NotFound => "no such socket".to_owned(),
+                io::ErrorKind::ConnectionRefused => {
+                    "connection refused: the agent that made the socket has stopped".to_owned()
+                }
                 _ => source.to_string(),
             };
             format!(
@@ -130,7 +132,7 @@ pub(crate) fn explained(error: &anyhow::Error) -> String {
 
 /// The time, for ages.
 pub(crate) fn now() -> Result<Wall> {
-    Ok(OsClock::new().context("cannot tell the time")?.now().wall)
+    Ok(OsClock::new().context("cannot read the clock")?.now().wall)
 }
 
 /// All pods, by namespace and name.
@@ -169,7 +171,7 @@ fn pick(pods: &[PodView], namespace: Option<&str>, name: &str) -> Result<usize, 
     let namespaces: BTreeSet<&str> = matching.iter().map(|index| pods[*index].namespace.as_str()).collect();
     if namespaces.len() > 1 {
         let choices: Vec<String> = namespaces.iter().map(|namespace| format!("-n {namespace}")).collect();
-        return Err(format!("pods of {} namespaces are called {name:?}: say {}", choices.len(), choices.join(" or ")));
+        return Err(format!("pod {name:?} exists in {} namespaces: use {}", choices.len(), choices.join(" or ")));
     }
     // The one that is on its way out may still be there beside the one that replaces it.
     let stays = matching.iter().find(|index| !pods[**index].leaving).or(matching.first());
@@ -178,23 +180,28 @@ fn pick(pods: &[PodView], namespace: Option<&str>, name: &str) -> Result<usize, 
 
 fn nobody(pods: &[PodView], namespace: Option<&str>, name: &str) -> String {
     let within = namespace.map(|namespace| format!(" in namespace {namespace:?}")).unwrap_or_default();
-    let mut text = format!("there is no pod {name:?}{within}");
+    let mut text = format!("pod {name:?} not found{within}");
     if pods.is_empty() {
-        text.push_str(": this node has none at all");
+        text.push_str(": no pods on this node");
         return text;
     }
-    let near = |pod: &&PodView| distance(&pod.name, name) <= name.len().div_ceil(3);
-    if let Some(pod) = pods.iter().filter(near).min_by_key(|pod| distance(&pod.name, name)) {
+    let distance = |pod: &PodView| strsim::levenshtein(&pod.name, name);
+    let near = pods.iter().filter(|pod| distance(pod) <= name.len().div_ceil(3));
+    if let Some(pod) = near.min_by_key(|pod| distance(pod)) {
         let _ = write!(text, "; did you mean {}?", called(pod));
     }
-    text.push_str("\nthis node has:");
-    for pod in pods.iter().take(LISTED) {
-        let _ = write!(text, "\n  {}", called(pod));
-    }
-    if pods.len() > LISTED {
-        let _ = write!(text, "\n  and {} more", pods.len() - LISTED);
-    }
+    let _ = write!(text, "; pods on this node: {}", listed(pods.iter().map(called).collect()));
     text
+}
+
+/// The first names, and how many more there are.
+pub(crate) fn listed(mut names: Vec<String>) -> String {
+    let more = names.len().saturating_sub(LISTED);
+    names.truncate(LISTED);
+    if more > 0 {
+        names.push(format!("and {more} more"));
+    }
+    names.join(", ")
 }
 
 fn called(pod: &PodView) -> String {
@@ -226,10 +233,11 @@ mod tests {
         assert_eq!(pick(&pods, Some("shop"), "web"), Ok(1));
         assert_eq!(
             pick(&pods, None, "web").unwrap_err(),
-            "pods of 2 namespaces are called \"web\": say -n default or -n shop"
+            "pod \"web\" exists in 2 namespaces: use -n default or -n shop"
         );
         let error = pick(&pods, None, "wep").unwrap_err();
-        assert!(error.starts_with("there is no pod \"wep\"; did you mean web?\nthis node has:\n  web\n"), "{error}");
-        assert_eq!(pick(&[], None, "web").unwrap_err(), "there is no pod \"web\": this node has none at all");
+        let expected = "pod \"wep\" not found; did you mean web?; pods on this node: web, web -n shop, db -n shop";
+        assert_eq!(error, expected);
+        assert_eq!(pick(&[], None, "web").unwrap_err(), "pod \"web\" not found: no pods on this node");
     }
 }

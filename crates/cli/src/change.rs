@@ -140,7 +140,7 @@ async fn until_gone(client: &Client, mut left: BTreeSet<String>, patience: Durat
                 // Its directory went later than in a moment.
                 Ok(Err(_)) => return Ok(()),
                 Err(_) => bail!(
-                    "the agent on {} went away before the pod was seen to be gone, and no other one came",
+                    "the agent on {} stopped before the pod was deleted, and no other agent has started",
                     client.socket().display()
                 ),
             },
@@ -160,7 +160,7 @@ async fn hear_of_ends(client: &Client, left: &mut BTreeSet<String>, absence: &Ab
     left.retain(|uid| here.contains(uid));
     while !left.is_empty() {
         let Some(Ok(line)) = changes.next().await else { break };
-        let change: Change = serde_json::from_slice(&line).context("the agent's answer cannot be understood")?;
+        let change: Change = serde_json::from_slice(&line).context("cannot parse the agent's response")?;
         if change.kind == ChangeKind::Deleted {
             left.remove(&uid(&change.object));
         }
@@ -219,6 +219,6 @@ mod tests {
         until_gone().await.expect("it took its socket away, and its directory was to stay");
         drop(UnixListener::bind(&socket).unwrap());
         let error = until_gone().await.expect_err("nobody knows what became of its pods").to_string();
-        assert!(error.contains("went away before the pod was seen to be gone"), "{error}");
+        assert!(error.contains("stopped before the pod was deleted"), "{error}");
     }
 }

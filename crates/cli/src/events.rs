@@ -35,7 +35,7 @@ fn pod(text: &str) -> Result<String, String> {
     match text.split_once('/') {
         None if !text.is_empty() => Ok(text.to_owned()),
         Some(("pod" | "pods" | "po", name)) if !name.is_empty() => Ok(name.to_owned()),
-        _ => Err(format!("{text:?} is no pod: expected such as pod/web; there are events of pods only")),
+        _ => Err(format!("invalid pod {text:?}: expected pod/NAME; only pods have events")),
     }
 }
 
@@ -47,7 +47,7 @@ mod tests {
     fn events_are_those_of_a_pod() {
         assert_eq!((pod("pod/web"), pod("web")), (Ok("web".to_owned()), Ok("web".to_owned())));
         for bad in ["", "pod/", "node/n1", "a/b/c"] {
-            assert!(pod(bad).unwrap_err().contains("expected such as pod/web"), "{bad:?}");
+            assert!(pod(bad).unwrap_err().contains("expected pod/NAME"), "{bad:?}");
         }
     }
 }

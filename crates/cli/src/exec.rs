@@ -81,7 +81,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 async fn session(args: &Args) -> Result<u8> {
     let tty = args.tty && io::stdin().is_terminal();
     if args.tty && !tty {
-        output::error("standard input is no terminal: the command gets none either");
+        output::warning("standard input is not a terminal: the command runs without one");
     }
     let client = args.connection.client();
     let pod = ask::pod(&client, args.place.namespace.as_deref(), &args.pod).await?;
@@ -89,7 +89,7 @@ async fn session(args: &Args) -> Result<u8> {
         ExecSession { container: args.container.clone(), command: args.command.clone(), stdin: args.stdin, tty };
     let session: Session = client.post(&format!("{}/exec", ask::path_of(&pod)), &asked).await?;
     let socket = connect(&session.url).await?;
-    let raw = tty.then(Raw::take).transpose().context("the terminal cannot be used")?;
+    let raw = tty.then(Raw::take).transpose().context("cannot use the terminal")?;
     let terminal = Terminal {
         stdin: args.stdin.then(|| Box::new(tokio::io::stdin()) as _),
         stdout: Some(Box::new(tokio::io::stdout())),
@@ -105,8 +105,10 @@ async fn session(args: &Args) -> Result<u8> {
         ) => {
             // Asked, not only connected to: a process that was killed goes in steps.
             output::error(&match client.stream("/healthz").await {
-                Ok(_) => format!("the session broke, and the command is killed if it still ran: {error}"),
-                Err(_) => "the agent went away, and the command with it; the container runs on".to_owned(),
+                Ok(_) => {
+                    format!("the exec session failed, and the command was killed if it was still running: {error}")
+                }
+                Err(_) => "the agent stopped, and the command with it; the container keeps running".to_owned(),
             });
             Ok(BROKEN)
         }
@@ -118,7 +120,7 @@ async fn session(args: &Args) -> Result<u8> {
 pub(crate) async fn connect(url: &str) -> Result<TcpStream> {
     let address = url.split_once("://").map_or(url, |(_, rest)| rest).split('/').next().unwrap_or_default();
     let connected = TcpStream::connect(address).await;
-    connected.with_context(|| format!("the runtime's server of sessions on {address} does not answer"))
+    connected.with_context(|| format!("cannot connect to the streaming server of the runtime on {address}"))
 }
 
 /// The sizes of our terminal, now and whenever it changes.

@@ -114,9 +114,9 @@ fn without_kind(kind: Kind, text: &str, first_has_kind: bool) -> Result<String> 
         Some(called) if called == kind && may_be_kind => Ok(rest.to_owned()),
         _ if kind == Kind::Images => Ok(text.to_owned()),
         None if kind.is_namespaced() => {
-            bail!("{text:?} is no {0}: say {0}/NAME or NAME, and its namespace with -n", kind.one())
+            bail!("invalid {0} {text:?}: use {0}/NAME or NAME, and -n for the namespace", kind.one())
         }
-        _ => bail!("{text:?} is no {0}: say {0}/NAME or NAME", kind.one()),
+        _ => bail!("invalid {0} {text:?}: use {0}/NAME or NAME", kind.one()),
     }
 }
 
@@ -202,7 +202,7 @@ fn possible(kind: Kind, wanted: &Wanted, how: &How) -> Result<(), String> {
 fn nobody(kind: Kind, name: &str, how: &How) -> String {
     let within = how.listed.namespace().map(|namespace| format!(" in namespace {namespace:?}"));
     let within = within.filter(|_| kind.is_namespaced()).unwrap_or_default();
-    format!("there is no {} {name:?}{within}", kind.one())
+    format!("{} {name:?} not found{within}", kind.one())
 }
 
 /// Where a list is asked for.

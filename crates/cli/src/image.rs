@@ -214,7 +214,7 @@ async fn pull_once(client: &Client, image: &str, absence: &Absence, begun: &mut 
     let mut meter = Meter::begin(format!("fetching {image}"));
     let mut lines = Box::pin(output::lines(lines));
     while let Some(line) = lines.next().await {
-        match serde_json::from_slice(&line?).context("the agent's answer cannot be understood")? {
+        match serde_json::from_slice(&line?).context("cannot parse the agent's response")? {
             PullLine::Pulling(pulling) => {
                 let (words, part) = of_pull(&pulling);
                 meter.show(&words, part);

@@ -50,7 +50,7 @@ pub struct Args {
     #[arg(short, long)]
     previous: bool,
     /// Only what is younger than this
-    #[arg(long, value_name = "SPAN", value_parser = duration::parse_with_fractions, conflicts_with = "since_time")]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse_with_fractions, conflicts_with = "since_time")]
     since: Option<Duration>,
     /// Only what was written from then on, such as 2026-11-16T08:30:00Z
     #[arg(long, value_name = "TIME", value_parser = moment)]
@@ -225,7 +225,12 @@ impl Args {
         }
         if let Some(name) = self.container.as_ref().or(self.position.as_ref()) {
             if !all.contains(name) {
-                bail!("pod {}/{} has no container {name:?}; it has {}", pod.namespace, pod.name, all.join(", "));
+                bail!(
+                    "container {name:?} not found in pod {}/{}; containers: {}",
+                    pod.namespace,
+                    pod.name,
+                    all.join(", ")
+                );
             }
             return Ok(vec![name.clone()]);
         }

@@ -25,7 +25,7 @@ const WIDEST: usize = 1000;
 
 fn parse_width(text: &str) -> Result<usize, String> {
     let width = text.parse().ok().filter(|width| (NARROWEST..=WIDEST).contains(width));
-    width.ok_or_else(|| format!("{text:?} is no width: expected a number from {NARROWEST} to {WIDEST}"))
+    width.ok_or_else(|| format!("invalid width {text:?}: expected a number from {NARROWEST} to {WIDEST}"))
 }
 
 /// Whether text in this locale is plain. The first of its variables that is set decides, as in the C library.
@@ -58,7 +58,7 @@ mod tests {
     fn widths_are_drawable() {
         assert_eq!((parse_width("40"), parse_width("1000")), (Ok(40), Ok(1000)));
         for text in ["39", "1001", "-1", "wide", "", "99999999999999999999"] {
-            assert_eq!(parse_width(text), Err(format!("{text:?} is no width: expected a number from 40 to 1000")));
+            assert_eq!(parse_width(text), Err(format!("invalid width {text:?}: expected a number from 40 to 1000")));
         }
     }
 

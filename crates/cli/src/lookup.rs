@@ -14,12 +14,16 @@ use keelet_ledger::{Gone, Loss, PodRef, Recovered, Settings, Snapshot};
 use keelet_lifecycle::Moment;
 use serde::Deserialize;
 
-use crate::{ask::Connection, output, paths::Paths};
+use crate::{
+    ask::{Connection, listed},
+    output,
+    paths::Paths,
+};
 
 /// Which pod, and where the ledger is.
 #[derive(Debug, Args)]
 pub(crate) struct Question {
-    /// Namespace of the pod, needed only if pods of two have its name
+    /// Namespace of the pod, required if pods in several namespaces have this name
     #[arg(short, long, value_name = "NAMESPACE")]
     namespace: Option<String>,
     /// Directory for what survives a reboot, as the agent has it [default: that of the agent on the socket, else /var/lib/keelet]
@@ -50,9 +54,6 @@ pub(crate) struct Found {
     pub(crate) now: Moment,
 }
 
-/// No more than this many pods are listed in a message.
-const LISTED: usize = 20;
-
 // === impl Question ===
 
 impl Question {
@@ -68,7 +69,7 @@ impl Question {
 
     /// The one pod of that name. What is lost of it is said on standard error.
     pub(crate) fn find(&self, name: &str) -> anyhow::Result<Found> {
-        let now = OsClock::new().context("cannot tell the time")?.now();
+        let now = OsClock::new().context("cannot read the clock")?.now();
         let settings = self.paths()?.ledger_settings(now.boot_id);
         let snapshot = Snapshot::take(&settings.durable_root, &settings.volatile_root, now.boot_id);
         let (namespace, place) = (self.namespace.as_deref(), settings.durable_root.display());
@@ -77,22 +78,22 @@ impl Question {
             && let Some(gone) = find_gone(&settings, namespace, name)?
         {
             let at = gone.at.wall.whole_seconds();
-            output::error(&format!("note: pod {name} is gone since {at}; this is what the ledger kept of it"));
+            output::note(&format!("note: pod {name} was deleted at {at}; this is its last known state"));
             return Ok(Found { pod: gone.pod, now: gone.at });
         }
         if snapshot.pods.is_empty() {
             let losses: String = snapshot.losses.iter().map(|loss| format!("\n  {loss}")).collect();
             match losses.is_empty() {
-                true if !settings.durable_root.exists() && !settings.volatile_root.exists() => bail!(
-                    "there is no ledger in {place}; has an agent run here, and with another --root-dir or --state-dir?"
-                ),
-                true => bail!("the ledger in {place} knows no pods"),
-                false => bail!("the ledger in {place} cannot be read:{losses}"),
+                true if !settings.durable_root.exists() && !settings.volatile_root.exists() => {
+                    bail!("no ledger in {place}: no agent has run here, or it had another --root-dir or --state-dir")
+                }
+                true => bail!("no pods in the ledger {place}"),
+                false => bail!("cannot read the ledger in {place}:{losses}"),
             }
         }
         let pod = picked.map_err(anyhow::Error::msg)?.clone();
         for loss in snapshot.losses.iter().filter(|loss| concerns(loss, &pod)) {
-            output::error(&format!("warning: {loss}"));
+            output::warning(&loss.to_string());
         }
         Ok(Found { pod, now })
     }
@@ -113,7 +114,7 @@ fn paths_of(socket: &Path) -> anyhow::Result<Paths> {
 fn find_gone(settings: &Settings, namespace: Option<&str>, name: &str) -> anyhow::Result<Option<Gone>> {
     let (gone, losses) = Snapshot::of_gone(&settings.durable_root, &settings.volatile_root);
     for loss in losses {
-        output::error(&format!("warning: {loss}"));
+        output::warning(&loss.to_string());
     }
     let pods: Vec<Recovered> = gone.iter().map(|gone| gone.pod.clone()).collect();
     if !pods.iter().any(|pod| is_called(pod, namespace, name)) {
@@ -138,7 +139,7 @@ fn pick<'a>(pods: &'a [Recovered], namespace: Option<&str>, name: &str) -> Resul
     let namespaces: BTreeSet<&str> = matching.iter().map(|pod| namespace_of(pod)).collect();
     if namespaces.len() > 1 {
         let choices: Vec<String> = namespaces.iter().map(|namespace| format!("-n {namespace}")).collect();
-        return Err(format!("pods of {} namespaces are called {name:?}: say {}", choices.len(), choices.join(" or ")));
+        return Err(format!("pod {name:?} exists in {} namespaces: use {}", choices.len(), choices.join(" or ")));
     }
     // A pod that was made anew may not yet have replaced the one before it; the younger one is meant.
     let age = |pod: &&Recovered| pod.evidence.durable.first_seen.map(|seen| seen.wall);
@@ -154,48 +155,21 @@ fn nobody(pods: &[Recovered], namespace: Option<&str>, name: &str) -> String {
     let known: BTreeSet<(&str, &str)> =
         pods.iter().filter_map(|pod| pod.pod.as_ref()).map(|pod| (pod.namespace.as_str(), pod.name.as_str())).collect();
     let within = namespace.map(|namespace| format!(" in namespace {namespace:?}")).unwrap_or_default();
-    let mut text = format!("the ledger knows no pod {name:?}{within}");
-    let mut near: Vec<_> = known
-        .iter()
-        .map(|pod| (distance(pod.1, name), pod))
-        .filter(|(far, _)| *far <= name.len().div_ceil(3))
-        .collect();
-    near.sort();
-    if let Some((_, (namespace, name))) = near.first() {
+    let mut text = format!("pod {name:?} not found{within}");
+    let distance = |known: &str| strsim::levenshtein(known, name);
+    let near = known.iter().filter(|(_, known)| distance(known) <= name.len().div_ceil(3));
+    if let Some((namespace, name)) = near.min_by_key(|(_, known)| distance(known)) {
         let _ = write!(text, "; did you mean {name} -n {namespace}?");
     }
-    // As everything here is written, and as others take it.
+    // NAMESPACE/NAME is how pods are printed here.
     let first = name.split('/').next().unwrap_or_default();
     if known.iter().any(|(namespace, _)| *namespace == first) {
-        let _ = write!(text, "; {first:?} is a namespace: give the name of the pod, and -n {first}");
+        let _ = write!(text, "; {first:?} is a namespace: use the name of the pod and -n {first}");
     }
-    text.push_str("\nit knows:");
     let nameless = pods.iter().filter(|pod| pod.pod.is_none()).map(|pod| format!("{} (its name is lost)", pod.uid));
-    let all: Vec<String> =
-        known.iter().map(|(namespace, name)| format!("{name} -n {namespace}")).chain(nameless).collect();
-    for pod in all.iter().take(LISTED) {
-        let _ = write!(text, "\n  {pod}");
-    }
-    if all.len() > LISTED {
-        let _ = write!(text, "\n  and {} more", all.len() - LISTED);
-    }
+    let all = known.iter().map(|(namespace, name)| format!("{name} -n {namespace}")).chain(nameless);
+    let _ = write!(text, "; pods on this node: {}", listed(all.collect()));
     text
-}
-
-/// How many letters have to be added, dropped or changed.
-pub(crate) fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, letter) in a.chars().enumerate() {
-        let mut corner = row[0];
-        row[0] = i + 1;
-        for (j, other) in b.iter().enumerate() {
-            let changed = corner + usize::from(letter != *other);
-            corner = row[j + 1];
-            row[j + 1] = changed.min(corner + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]
@@ -226,14 +200,5 @@ mod tests {
         let pods = Snapshot::take(&durable, &volatile, boot_id).pods;
         let found = |name| pick(&pods, None, name).map(|pod| pod.uid.as_str());
         assert_eq!((found("web"), found("a")), (Ok("b"), Ok("a")), "an older one is found by its UID");
-    }
-
-    #[test]
-    fn names_that_are_near() {
-        let cases =
-            [("web", "web", 0), ("web", "wbe", 2), ("web", "webs", 1), ("", "abc", 3), ("kitten", "sitting", 3)];
-        for (a, b, expected) in cases {
-            assert_eq!((distance(a, b), distance(b, a)), (expected, expected), "{a} {b}");
-        }
     }
 }

@@ -23,7 +23,7 @@ impl Whole for NonZeroUsize {
 /// The number, or what would be one.
 pub fn parse<N: Whole>(text: &str) -> Result<N, String> {
     let (least, most) = N::RANGE;
-    text.parse().map_err(|_| format!("{text:?} is not what is allowed: a whole number from {least} to {most}"))
+    text.parse().map_err(|_| format!("invalid number {text:?}: expected a whole number from {least} to {most}"))
 }
 
 #[cfg(test)]
@@ -35,7 +35,7 @@ mod tests {
         assert_eq!((parse::<u64>("0"), parse::<NonZeroUsize>("7")), (Ok(0), Ok(NonZeroUsize::MIN.saturating_add(6))));
         for text in ["", "x", "-1", "1.5", "99999999999999999999"] {
             let error = parse::<u64>(text).unwrap_err();
-            assert_eq!(error, format!("{text:?} is not what is allowed: a whole number from 0 to {}", u64::MAX));
+            assert_eq!(error, format!("invalid number {text:?}: expected a whole number from 0 to {}", u64::MAX));
         }
         assert!(parse::<NonZeroUsize>("0").unwrap_err().contains("from 1 to"));
     }

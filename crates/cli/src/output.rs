@@ -87,14 +87,19 @@ pub(crate) fn stderr_is_live() -> bool {
     io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// Writes one line to standard error that is no error.
-pub(crate) fn note(text: &str) {
+/// Writes a line to standard error that is neither an error nor a warning.
+pub fn note(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
-/// Writes one line to standard error. If that fails there is nobody left to tell.
+/// Writes an error to standard error. A failure to do so cannot be reported.
 pub fn error(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "keelet: {text}");
+    let _ = writeln!(io::stderr().lock(), "error: {text}");
+}
+
+/// Writes a warning to standard error.
+pub fn warning(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "warning: {text}");
 }
 
 /// Prints an answer, or says why there is none; the exit status tells which.

@@ -56,6 +56,5 @@ impl Paths {
 
 /// A path as everybody sees it, whatever the working directory.
 pub fn absolute(option: &str, path: &Path) -> Result<PathBuf> {
-    std::path::absolute(path)
-        .with_context(|| format!("{option}: {:?} is no path of a directory", path.display().to_string()))
+    std::path::absolute(path).with_context(|| format!("{option}: invalid directory {:?}", path.display().to_string()))
 }

@@ -33,16 +33,16 @@ fn parse(text: &str) -> Result<Mirror> {
         bail!("expected REGISTRY=URL, such as docker.io=https://mirror.example:5000");
     };
     if registry.is_empty() || registry.contains('/') {
-        bail!("{registry:?} is no registry: expected a host such as docker.io, or * for every registry");
+        bail!("invalid registry {registry:?}: expected a host such as docker.io, or * for every registry");
     }
     let (plain_http, host) = match url.split_once("://") {
         Some(("https", host)) => (false, host),
         Some(("http", host)) => (true, host),
-        _ => bail!("{url:?} is no URL of a mirror: it has to start with https:// or http://"),
+        _ => bail!("invalid mirror URL {url:?}: it must start with https:// or http://"),
     };
     let host = host.strip_suffix('/').unwrap_or(host);
     if host.is_empty() || host.contains(['/', '?', '#', '@', ' ']) {
-        bail!("{url:?} is no URL of a mirror: expected a host with or without a port, and nothing after it");
+        bail!("invalid mirror URL {url:?}: expected a host with or without a port, and nothing after it");
     }
     Ok(Mirror { registry: registry.to_owned(), host: host.to_owned(), plain_http })
 }
@@ -96,11 +96,11 @@ mod tests {
         assert_eq!(parse("*=http://127.0.0.1:5000/").expect("one"), mirror("*", "127.0.0.1:5000", true));
         for (wrong, because) in [
             ("docker.io", "REGISTRY=URL"),
-            ("=http://a", "no registry"),
+            ("=http://a", "invalid registry"),
             ("docker.io/library=http://a", "docker.io/library"),
             ("docker.io=a", "start with https://"),
             ("docker.io=ftp://a", "ftp://a"),
-            ("docker.io=http://", "no URL"),
+            ("docker.io=http://", "invalid mirror URL"),
             ("docker.io=http://a/b", "nothing after it"),
             ("docker.io=http://user@a", "nothing after it"),
         ] {

@@ -38,10 +38,10 @@ use self::{
 };
 use crate::{gates::Gates, look::LookArgs, number, output, rules, source};
 
-/// Play a pod's life in simulated time, and say what its probes and restart rules amount to
+/// Run a pod in simulated time, and say what its probes and restart rules amount to
 ///
-/// The real agent runs the pod on a simulated node: minutes pass in milliseconds, and nothing outside is touched. What
-/// nobody asks for goes well: containers run and answer their probes, init containers end after a second, images are
+/// The real agent runs the pod on a simulated node: minutes pass in milliseconds, and nothing outside is touched. Without
+/// options everything goes well: containers run and answer their probes, init containers end after a second, images are
 /// there. Draws the timeline, tells the moments that matter with their reasons, and ends with a verdict: time to ready,
 /// how long a start may take, how soon a hang is noticed, what restarts of the agent changed.
 #[derive(Debug, clap::Args)]
@@ -62,30 +62,30 @@ pub struct Args {
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// How long to watch, such as 90s or 10m [default: long enough for everything asked for]
-    #[arg(long = "for", value_name = "SPAN", allow_hyphen_values = true, value_parser = duration::parse_day)]
+    #[arg(long = "for", value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse_day)]
     span: Option<Duration>,
-    /// A container exits so long after its start; *3 in three lives, * in every life [repeatable: one life after the other]
-    #[arg(long = "exit", value_name = "CONTAINER=CODE[@SPAN][*LIVES]")]
+    /// A container exits this long after its start; *3 for three instances, * for every instance [repeatable: one after the other]
+    #[arg(long = "exit", value_name = "CONTAINER=CODE[@DURATION][*COUNT]")]
     exits: Vec<Exit>,
-    /// Probes fail for so long after each start [repeatable]
-    #[arg(long = "slow-start", value_name = "[CONTAINER=]SPAN")]
+    /// Probes fail for this long after each start [repeatable]
+    #[arg(long = "slow-start", value_name = "[CONTAINER=]DURATION")]
     slow_starts: Vec<SlowStart>,
     /// A probe gets bad answers from then on, for a while or to the end [repeatable]
-    #[arg(long = "probe-fails", value_name = "[CONTAINER/]PROBE@SPAN[+SPAN]")]
+    #[arg(long = "probe-fails", value_name = "[CONTAINER/]PROBE@DURATION[+DURATION]")]
     failing: Vec<ProbeTrouble>,
     /// A probe gets no answer from then on, for a while or to the end [repeatable]
-    #[arg(long = "probe-hangs", value_name = "[CONTAINER/]PROBE@SPAN[+SPAN]")]
+    #[arg(long = "probe-hangs", value_name = "[CONTAINER/]PROBE@DURATION[+DURATION]")]
     hanging: Vec<ProbeTrouble>,
-    /// The agent is killed then, and back a second or so much later [repeatable]
-    #[arg(long = "agent-restart", value_name = "@SPAN[+SPAN]")]
+    /// The agent is killed at this time, and starts again after a second or this long [repeatable]
+    #[arg(long = "agent-restart", value_name = "@DURATION[+DURATION]")]
     agent_restarts: Vec<While>,
-    /// The node loses power then, and is back 20 seconds or so much later [repeatable]
-    #[arg(long = "reboot", value_name = "@SPAN[+SPAN]")]
+    /// The node loses power at this time, and is back after 20 seconds or this long [repeatable]
+    #[arg(long = "reboot", value_name = "@DURATION[+DURATION]")]
     reboots: Vec<While>,
-    /// Images are not there, and each pull takes so long
-    #[arg(long, value_name = "SPAN", allow_hyphen_values = true, value_parser = duration::parse_day)]
+    /// No image is present, and each pull takes this long
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse_day)]
     pull: Option<Duration>,
-    /// What chance decides, such as the fate of a call under way when the agent is killed
+    /// Seed for everything random, such as the outcome of a call in flight when the agent is killed
     #[arg(long, value_name = "N", allow_hyphen_values = true, default_value_t = 1, value_parser = number::parse::<u64>)]
     seed: u64,
     /// How to print the answer
@@ -131,7 +131,7 @@ struct Simulation {
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let resolution = args.gates.resolve()?;
     for warning in &resolution.warnings {
-        output::error(&format!("warning: {warning}"));
+        output::warning(&warning.to_string());
     }
     let features = &resolution.features;
     let pod = match args.read(features)? {
@@ -206,7 +206,7 @@ impl Args {
             return Ok(Err(text));
         }
         for problem in &report.warnings {
-            output::error(&format!("warning: {problem}"));
+            output::warning(&problem.to_string());
         }
         match (report.pods.len(), report.pods.pop()) {
             (1, Some(pod)) => Ok(Ok(pod)),

@@ -1,4 +1,4 @@
-//! `keelet timeline`: a pod's life, drawn.
+//! `keelet timeline`: what happened to a pod, drawn.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub struct Args {
     #[arg(short, long, value_enum, default_value_t = Format::Text, value_name = "FORMAT")]
     output: Format,
     /// Only the newest part, such as 90s, 10m or 1h30m
-    #[arg(long, value_name = "SPAN", allow_hyphen_values = true, value_parser = duration::parse_some)]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse_some)]
     since: Option<Duration>,
     #[command(flatten)]
     look: LookArgs,

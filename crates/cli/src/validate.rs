@@ -68,7 +68,7 @@ struct Outcome {
 pub fn run(args: &Args) -> anyhow::Result<Verdict> {
     let resolution = args.gates.resolve()?;
     for warning in &resolution.warnings {
-        output::error(&format!("warning: {warning}"));
+        output::warning(&warning.to_string());
     }
     let strictness = if args.lenient { Strictness::Lenient } else { Strictness::Strict };
     let sources = args.files.iter().flat_map(|argument| source::sources(argument));

@@ -62,9 +62,9 @@ fn answer(args: &Args) -> anyhow::Result<String> {
         let names: Vec<&str> =
             known.status().into_iter().flat_map(|status| status.all_containers()).map(|c| c.name.as_str()).collect();
         match names.is_empty() {
-            true => bail!("nothing is known of the containers of pod {}/{} yet", known.namespace, known.name),
+            true => bail!("no status of pod {}/{} is known yet", known.namespace, known.name),
             false => bail!(
-                "pod {}/{} has no container {container:?}; it has {}",
+                "container {container:?} not found in pod {}/{}; containers: {}",
                 known.namespace,
                 known.name,
                 names.join(", ")

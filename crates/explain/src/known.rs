@@ -102,12 +102,6 @@ impl<'a> Known<'a> {
         self.journal.iter().rev().find(is_it)
     }
 
-    /// What asked for the restart of all containers that ended the instance of that ID, as the message of its end says it.
-    pub(crate) fn restart_behind(&self, id: &str) -> &'a str {
-        let victim = self.exit(id).filter(|exit| exit.reason == "RestartingAllContainers");
-        victim.map_or("", |exit| exit.message.as_str())
-    }
-
     /// Who or what asked for the present or the newest restart of all containers.
     pub(crate) fn triggers(&self) -> &'a [Trigger] {
         let remembered = self.evidence.durable.restart_all.stage.triggers();

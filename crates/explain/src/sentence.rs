@@ -53,8 +53,8 @@ pub(crate) fn kill_reason(reason: KillReason) -> String {
         KillReason::DefinitionChanged => "its image or name in the spec changed".to_owned(),
         KillReason::RestartAll => "all containers are restarting".to_owned(),
         KillReason::PodEnding => "the pod is ending".to_owned(),
-        KillReason::SandboxGone => "the sandbox it lived in is gone".to_owned(),
-        KillReason::StateUnknown => "the runtime could not tell its state".to_owned(),
+        KillReason::SandboxGone => "its sandbox is gone".to_owned(),
+        KillReason::StateUnknown => "the runtime does not know its state".to_owned(),
         KillReason::Superseded => "a newer container of the same name runs".to_owned(),
     }
 }
@@ -63,10 +63,10 @@ pub(crate) fn kill_reason(reason: KillReason) -> String {
 pub(crate) fn ending_cause(cause: &EndingCause) -> String {
     match cause {
         EndingCause::Deleted => "it was deleted".to_owned(),
-        EndingCause::Finished => "none of its containers runs, and none will".to_owned(),
+        EndingCause::Finished => "all of its containers have terminated, and none will be restarted".to_owned(),
         EndingCause::InitFailed { container } => format!("init container {container:?} failed for good"),
         EndingCause::NotRebuilt => "its sandbox is gone and nothing in it may run again".to_owned(),
-        EndingCause::Rejected => "it may not run on this node".to_owned(),
+        EndingCause::Rejected => "it was rejected by this node".to_owned(),
     }
 }
 
@@ -158,7 +158,10 @@ pub fn note_sentence(note: &Note, now: Moment) -> String {
         }
         What::Rejected { reason, message } => format!("the pod was rejected: {reason}{}", quoted(message)),
         What::RequestTaken { id, by } => {
-            format!("{} asked for all containers to be restarted (request {id})", by.as_deref().unwrap_or("somebody"))
+            format!(
+                "{} asked for all containers to be restarted (request {id})",
+                by.as_deref().unwrap_or("an unknown user")
+            )
         }
         What::LegacyReset { done: false } => {
             "legacy reset: for one status everything that runs counts as started and ready".to_owned()
@@ -224,7 +227,19 @@ fn restart_all(step: RestartAllStep, triggers: &[Trigger], now: Moment) -> Strin
 /// The evidence behind a note, in a few words; nothing where the note is evidence itself.
 pub fn because_of_note(note: &Note, known: &Known<'_>, now: Moment) -> Option<String> {
     let container = note.container().unwrap_or_default();
+    if let (What::Condition { kind, .. }, Some(Because::Spec)) = (&note.what, &note.because) {
+        return Some(spec(Some(kind)).to_owned());
+    }
     Some(brief(note.because.as_ref()?, container, known, now))
+}
+
+/// What the spec alone says, of a condition or of anything else.
+pub(crate) fn spec(kind: Option<&ConditionType>) -> &'static str {
+    match kind {
+        Some(ConditionType::PodScheduled) => "the pod is assigned to this node",
+        Some(ConditionType::AllContainersRestarting) => "a restart rule of the spec could ask for it, and none has",
+        _ => "the spec of the pod says so",
+    }
 }
 
 /// A piece of evidence in a few words.
@@ -243,7 +258,7 @@ pub(crate) fn brief(because: &Because, container: &str, known: &Known<'_>, now: 
             format!("its {probe} probe {verb} {} so far, which decides nothing yet", times(*run))
         }
         Because::NoProbe => "it has no readiness probe, so running is enough".to_owned(),
-        Because::NotRunning => "it does not run".to_owned(),
+        Because::NotRunning => "it is not running".to_owned(),
         Because::NotStarted => "it has not started up".to_owned(),
         Because::Running { since, id } => format!("it runs since {} (id {})", time(since.wall, now), short_id(id)),
         Because::Exited { exit_code: code, at, cause, rule, .. } => {
@@ -256,7 +271,7 @@ pub(crate) fn brief(because: &Because, container: &str, known: &Known<'_>, now: 
         Because::StartFailed { reason, message, at } => {
             format!("its start failed at {}: {reason}{}", time(at.wall, now), quoted(message))
         }
-        Because::Pending => "its turn has not come, or its start is under way".to_owned(),
+        Because::Pending => "it has not been started yet, or its start is in progress".to_owned(),
         Because::Stopping { reason, since } => {
             format!("it is being stopped since {}, because {}", time(since.wall, now), kill_reason(*reason))
         }
@@ -273,8 +288,8 @@ pub(crate) fn brief(because: &Because, container: &str, known: &Known<'_>, now: 
         Because::Ending { cause, since } => {
             format!("the pod is on its way out since {}: {}", time(since.wall, now), ending_cause(cause))
         }
-        Because::Spec => "the spec alone decides".to_owned(),
-        Because::Kept => "it was so before, and nothing takes it back".to_owned(),
+        Because::Spec => spec(None).to_owned(),
+        Because::Kept => "it was true before, and this condition does not change back".to_owned(),
     }
 }
 
@@ -284,7 +299,7 @@ pub(crate) fn carried(probe: ProbeKind, passed: bool, basis: &Basis, now: Moment
     match basis {
         Basis::Probe { at, .. } => {
             format!(
-                "its {probe} probe {verdict} at {}, and the restarts of the agent since then change nothing",
+                "its {probe} probe {verdict} at {}, and restarts of the agent since then do not change it",
                 time_ago(*at, now)
             )
         }
@@ -297,10 +312,10 @@ pub(crate) fn carried(probe: ProbeKind, passed: bool, basis: &Basis, now: Moment
                 .to_owned()
         }
         Basis::ForeignWrite => format!(
-            "somebody else set the pod's Ready condition while the agent was away, so its {probe} probe has to show it again"
+            "another client set the pod's Ready condition while the agent was down: {probe} must be probed again"
         ),
         Basis::Absence { away } => format!(
-            "no agent was there for {}, too long to vouch for it, so its {probe} probe has to show it again",
+            "the agent was down for {}, longer than the grace period: {probe} must be probed again",
             span(*away)
         ),
         Basis::LegacyReset => format!(

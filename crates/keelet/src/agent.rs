@@ -42,7 +42,8 @@ use self::{
 };
 use crate::{
     claim::{Claim, Extra, Holder},
-    embedded, log,
+    embedded,
+    log::{self, LogOptions},
 };
 
 /// Run the node agent: pods from a directory of manifests, on a container runtime
@@ -91,9 +92,8 @@ pub(crate) struct Args {
     /// Port of loopback for /healthz and /metrics; 0 for none [default: 10248]
     #[arg(long, value_name = "PORT", allow_hyphen_values = true, value_parser = number::parse::<u16>)]
     healthz_port: Option<u16>,
-    /// Say more; twice for everything
-    #[arg(short, long, action = clap::ArgAction::Count)]
-    verbose: u8,
+    #[command(flatten)]
+    log: LogOptions,
     #[command(flatten)]
     _of_clusters: OfClusters,
 }
@@ -123,7 +123,7 @@ const GREET_AGAIN: Duration = Duration::from_secs(5);
 
 /// Runs the agent until it is told to stop.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    log::to_stderr(args.verbose);
+    log::to_stderr(args.log);
     // One thread is enough for a node's pods: nothing on it waits, and the disk has threads of its own.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(serve(args))
@@ -181,8 +181,8 @@ async fn serve(args: &Args) -> Result<()> {
     let agent = Arc::new(Agent::start(doors, settings).await?);
     let socket = local::socket(&options.paths.socket()).await?;
     tracing::info!(
-        runtime = runtime.endpoint(), manifests = %options.manifests.display(),
-        "keelet {} is running", env!("CARGO_PKG_VERSION")
+        version = env!("CARGO_PKG_VERSION"), runtime = runtime.endpoint(), manifests = %options.manifests.display(),
+        "keelet is running"
     );
     service_manager.ready(RUNNING);
     if let Some(every) = service_manager.ping_every() {
@@ -240,7 +240,7 @@ async fn serve(args: &Args) -> Result<()> {
         }
     }
     service_manager.stopping();
-    tracing::info!("stopping; pods run on");
+    tracing::info!("agent stopping; pods keep running");
     drop(served);
     agent.stop().await;
     Ok(())
@@ -267,19 +267,22 @@ pub(crate) fn doors(
 /// Reads the configuration file again. What can change while the agent runs does; the rest is named. A file that cannot
 /// be used changes nothing.
 fn reload(path: Option<&Path>, old: NodeConfig, agent: &Agent) -> NodeConfig {
-    tracing::info!("told to reload: manifests, config maps and secrets are looked at again");
+    tracing::info!("SIGHUP: reading manifests, config maps and secrets again");
     let new = match read_config(path) {
         Ok(new) => new,
         Err(error) => {
-            tracing::error!("the configuration stays as it was: {error:#}");
+            tracing::error!(
+                error = format!("{error:#}"),
+                "cannot read the configuration file: the old configuration stays in effect"
+            );
             return old;
         }
     };
     for Change { field, takes_effect } in old.changes(&new) {
         if takes_effect {
-            tracing::info!(field, "a changed field takes effect");
+            tracing::info!(field, "configuration field changed");
         } else {
-            tracing::warn!(field, "a changed field takes effect when the agent is restarted");
+            tracing::warn!(field, "configuration field changed: it takes effect after a restart of the agent");
         }
     }
     agent.set_upkeep(new.upkeep.clone());
@@ -292,7 +295,7 @@ async fn show_life(service_manager: Arc<ServiceManager>, agent: Arc<Agent>, ever
     loop {
         match timeout(every, agent.pulse()).await {
             Ok(()) => service_manager.alive(),
-            Err(_) => tracing::error!("the agent's loop does not turn; the service manager is not told otherwise"),
+            Err(_) => tracing::error!("the agent's main loop is blocked: no watchdog ping was sent"),
         }
         tokio::time::sleep(every).await;
     }
@@ -304,11 +307,15 @@ async fn greet(runtime: Runtime) {
     loop {
         match runtime.version().await {
             Ok(answer) => {
-                tracing::info!(name = answer.runtime_name, version = answer.runtime_version, "the runtime answers");
+                tracing::info!(
+                    name = answer.runtime_name,
+                    version = answer.runtime_version,
+                    "connected to the container runtime"
+                );
                 return;
             }
             Err(error) if !told => {
-                tracing::warn!(%error, "the runtime does not answer; the agent keeps trying");
+                tracing::warn!(%error, "cannot reach the container runtime; retrying");
                 told = true;
             }
             Err(_) => {}

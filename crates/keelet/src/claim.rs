@@ -155,9 +155,9 @@ impl Claim {
                     held.make_again().with_context(|| format!("{option}: {dir} was deleted"))?;
                     again = true;
                 }
-                Change::MovedAway => bail!("{option}: {dir} was moved away while it is in use; pods run on"),
+                Change::MovedAway => bail!("{option}: {dir} was moved while in use; pods keep running"),
                 Change::Replaced => {
-                    bail!("{option}: {dir} is another directory now, or something was mounted over it; pods run on")
+                    bail!("{option}: {dir} was replaced, or a file system was mounted over it; pods keep running")
                 }
             }
         }
@@ -350,9 +350,9 @@ mod tests {
         assert!(is_held(&pair.root_dir) && is_held(&pair.state_dir) && pair.root_dir.join("owner.json").exists());
         let moved = dir.path().join("moved");
         fs::rename(&pair.root_dir, &moved).unwrap();
-        assert!(format!("{:#}", claim.look().unwrap_err()).contains("was moved away"));
+        assert!(format!("{:#}", claim.look().unwrap_err()).contains("was moved while in use"));
         fs::create_dir(&pair.root_dir).unwrap();
-        assert!(format!("{:#}", claim.look().unwrap_err()).contains("is another directory now"));
+        assert!(format!("{:#}", claim.look().unwrap_err()).contains("was replaced"));
         fs::remove_dir(&pair.root_dir).unwrap();
         fs::rename(&moved, &pair.root_dir).unwrap();
         assert!(!claim.look().unwrap());

@@ -26,7 +26,7 @@ use tokio::{
 
 use crate::{
     claim::{Claim, Extra, Holder},
-    log,
+    log::{self, LogOptions},
 };
 
 /// The embedded container runtime
@@ -59,9 +59,8 @@ struct Serve {
     paths: Paths,
     #[command(flatten)]
     options: Options,
-    /// Say more; twice for everything
-    #[arg(short, long, action = clap::ArgAction::Count)]
-    verbose: u8,
+    #[command(flatten)]
+    log: LogOptions,
 }
 
 /// What the embedded runtime is told, wherever it runs.
@@ -194,7 +193,7 @@ async fn start(settings: Settings) -> Result<Engine> {
 /// Runs a command on it.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let Command::Serve(args) = &args.command;
-    log::to_stderr(args.verbose);
+    log::to_stderr(args.log);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(serve(args))
 }
@@ -207,7 +206,7 @@ async fn serve(args: &Serve) -> Result<()> {
     settings.rootfs_images = if args.allow_rootfs_images { RootfsImages::Allowed } else { RootfsImages::Refused };
     let engine = start(settings).await?;
     let listener = Listener::bind(&args.listen).await.context("--listen")?;
-    tracing::info!(socket = %args.listen.display(), "keelet {} offers its runtime", env!("CARGO_PKG_VERSION"));
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %args.listen.display(), "keelet runtime is listening");
     let stop = async {
         tokio::select! {
             _ = terminate.recv() => {}
@@ -224,6 +223,6 @@ async fn serve(args: &Serve) -> Result<()> {
         served = served => served?,
         error = claim.lost() => return Err(error),
     }
-    tracing::info!("stopping; containers run on");
+    tracing::info!("runtime stopping; containers keep running");
     Ok(())
 }

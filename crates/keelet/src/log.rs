@@ -1,30 +1,59 @@
-//! The log of what runs for long: the agent, the embedded runtime, and `keelet run -v`.
+//! The log of the commands that run for long: the agent, the embedded runtime, and `keelet run -v`.
+
+mod json;
 
 use std::io::{self, IsTerminal};
 
+use clap::{Args, ValueEnum};
 use keelet_cli::style;
 use tracing_subscriber::{EnvFilter, fmt};
 
+/// How much is logged, and in which format.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct LogOptions {
+    /// Log more; twice for everything
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+    /// Format of the log on standard error
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = LogFormat::Text)]
+    log_format: LogFormat,
+}
+
+/// The format of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum LogFormat {
+    /// A line for people
+    Text,
+    /// A JSON object on each line: timestamp, level, message, and the fields of the message
+    Json,
+}
+
+/// The crates whose log is of interest beyond warnings.
+const CRATES: [&str; 7] =
+    ["keelet", "keelet_agent", "keelet_host", "keelet_serve", "keelet_runtime", "keelet_image", "keelet_net"];
+
 /// Logs to standard error from now on.
-pub(crate) fn to_stderr(verbose: u8) {
-    let level = match verbose {
+pub(crate) fn to_stderr(options: LogOptions) {
+    let level = match options.verbose {
         0 => "info",
         1 => "debug",
         _ => "trace",
     };
     let usual = || {
-        EnvFilter::new(format!(
-            "warn,keelet={level},keelet_agent={level},keelet_runtime={level},keelet_image={level},keelet_net={level}"
-        ))
+        let of_crates: String = CRATES.iter().map(|name| format!(",{name}={level}")).collect();
+        EnvFilter::new(format!("warn{of_crates}"))
     };
     let asked = std::env::var("KEELET_LOG").ok().filter(|filter| !filter.is_empty());
     let filter = asked.as_ref().map(EnvFilter::try_new);
     let colours = io::stderr().is_terminal() && !style::is_refused(std::env::var_os("NO_COLOR").as_deref());
     let wrong = filter.as_ref().and_then(|filter| filter.as_ref().err()).map(ToString::to_string);
     let filter = filter.and_then(Result::ok).unwrap_or_else(usual);
-    // Its complaints about a line that cannot be written would go to the same place, and end whichever task wrote it.
+    // The subscriber would report a line that cannot be written to the same place, and end the task that wrote it.
     let log = fmt().with_env_filter(filter).with_writer(io::stderr).log_internal_errors(false);
-    log.with_ansi(colours).with_target(false).init();
+    match options.log_format {
+        LogFormat::Text => log.with_ansi(colours).with_target(false).init(),
+        LogFormat::Json => log.event_format(json::Json::new()).init(),
+    }
     if let Some(error) = wrong {
         tracing::warn!(KEELET_LOG = asked, %error, "ignored: expected a filter such as warn,keelet_agent=debug");
     }

@@ -25,7 +25,8 @@ use keelet_pod::Resolution;
 use self::node::{Node, Place};
 use crate::{
     claim::{Claim, Extra, Holder},
-    embedded, log,
+    embedded,
+    log::{self, LogOptions},
 };
 
 /// Run pods here, in the foreground, until they end
@@ -75,21 +76,20 @@ pub(crate) struct Args {
     plain: bool,
     #[command(flatten)]
     gates: Gates,
-    /// Say what the agent does; twice for everything
-    #[arg(short, long, action = clap::ArgAction::Count)]
-    verbose: u8,
+    #[command(flatten)]
+    log: LogOptions,
 }
 
 /// Runs the pods.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let notes = Notes::default();
-    match args.verbose {
+    match args.log.verbose {
         0 => notes.listen(),
-        verbose => log::to_stderr(verbose),
+        _ => log::to_stderr(args.log),
     }
     let Resolution { features, warnings } = args.gates.resolve()?;
     for warning in &warnings {
-        output::error(&format!("warning: {warning}"));
+        output::warning(&warning.to_string());
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     if args.clean || args.container_runtime_endpoint.is_none() {
@@ -120,7 +120,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         // One that does not answer now would leave everybody waiting for nothing.
         choice.runtime.version().await.context("no container runtime to run pods with")?;
         let node = Node::start(choice, pods, features, place, &args.local_objects_dir).await?;
-        let session = view::follow(&node, signals, args.logs, args.plain || args.verbose > 0, notes);
+        let session = view::follow(&node, signals, args.logs, args.plain || args.log.verbose > 0, notes);
         let ending = tokio::select! {
             ending = session => ending,
             error = claim.lost() => return Err(error),

@@ -62,7 +62,7 @@ impl Agent {
     #[expect(clippy::disallowed_methods, reason = "a test waits for the process it tests")]
     fn stop(mut self, signal: &str) -> i32 {
         self.signal(signal);
-        self.says("stopping; pods run on");
+        self.says("agent stopping; pods keep running");
         self.process.wait().unwrap().code().expect("it ends by itself")
     }
 }
@@ -72,7 +72,7 @@ fn a_runtime_that_is_not_there_is_said_and_signals_end_the_agent() {
     for signal in ["TERM", "INT"] {
         let node = Node::new();
         let agent = node.start();
-        let line = agent.says("the runtime does not answer; the agent keeps trying");
+        let line = agent.says("cannot reach the container runtime; retrying");
         assert!(line.contains("cannot connect to the runtime at unix://") && line.contains("/none.sock: "), "{line}");
         assert_eq!(agent.stop(signal), 0);
     }
@@ -94,14 +94,14 @@ fn what_cannot_work_is_refused_before_anything_starts() {
     let node = Node::new();
     fs::write(node.directory.path().join("file"), "").unwrap();
     for (option, value, expected) in [
-        ("--root-dir", "file", "keelet: --root-dir: file is not a directory\n"),
-        ("--pod-logs-dir", "file", "keelet: --pod-logs-dir: file is not a directory\n"),
-        ("--state-dir", "file/run", "keelet: --state-dir: file/run is not a directory\n"),
+        ("--root-dir", "file", "error: --root-dir: file is not a directory\n"),
+        ("--pod-logs-dir", "file", "error: --pod-logs-dir: file is not a directory\n"),
+        ("--state-dir", "file/run", "error: --state-dir: file/run is not a directory\n"),
         ("--container-runtime-endpoint", "tcp://x", "has a scheme other than unix: it must be a unix socket"),
         ("--feature-gates", "X=maybe", "must be Name=true or Name=false"),
-        ("--max-concurrent-probes", "0", "\"0\" is not what is allowed: a whole number from 1 to "),
+        ("--max-concurrent-probes", "0", "invalid number \"0\": expected a whole number from 1 to "),
         ("--kubeconfig", "x", "for '--kubeconfig <KUBECONFIG>': keelet cannot be a node of a cluster yet"),
-        ("--node-monitor-grace-period", "-1", "\"-1\" is not what is allowed: a whole number from 0 to "),
+        ("--node-monitor-grace-period", "-1", "invalid number \"-1\": expected a whole number from 0 to "),
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_keelet"));
         command.current_dir(node.directory.path()).arg("agent").args([option, value]);
@@ -116,6 +116,17 @@ fn what_cannot_work_is_refused_before_anything_starts() {
         assert!(code == 2 && err.contains(expected), "{option} {value}: {code} {err}");
         assert!(!node.directory.path().join("lib").exists(), "{option}");
     }
+}
+
+#[test]
+fn the_log_can_be_json() {
+    let node = Node::new();
+    let agent = Agent::start(node.command().args(["--log-format", "json"]));
+    let line: serde_json::Value = serde_json::from_str(&agent.says("keelet is running")).expect("an object on a line");
+    assert_eq!((&line["level"], &line["message"]), (&"INFO".into(), &"keelet is running".into()));
+    assert!(line["manifests"].as_str().is_some_and(|path| path.ends_with("manifests")), "{line}");
+    assert!(line["timestamp"].is_string() && line["version"].is_string(), "{line}");
+    assert_eq!(agent.stop("TERM"), 0);
 }
 
 #[test]

@@ -142,13 +142,13 @@ fn a_reload_applies_what_can_change_and_names_the_rest() {
     agent.says(" is running");
     node.configure("containerLogMaxFiles: 3\nclusterDomain: new.local");
     agent.signal("HUP");
-    let restart = agent.says("takes effect when the agent is restarted");
+    let restart = agent.says("it takes effect after a restart of the agent");
     assert!(restart.contains("clusterDomain"), "{restart}");
-    let now = agent.says("a changed field takes effect");
+    let now = agent.says("configuration field changed");
     assert!(now.contains("containerLogMaxFiles"), "{now}");
     node.configure("containerLogMaxFiles: many");
     agent.signal("HUP");
-    let kept = agent.says("the configuration stays as it was");
+    let kept = agent.says("the old configuration stays in effect");
     assert!(kept.contains("containerLogMaxFiles: Invalid type"), "{kept}");
 }
 

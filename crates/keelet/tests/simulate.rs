@@ -234,11 +234,11 @@ fn wrong_options_are_told_precisely() {
         ("--exit man=1@5s", r#"--exit man=...: the pod has no container "man"; it has setup, main, side"#),
         (
             "--exit main=300",
-            r#"for '--exit <CONTAINER=CODE[@SPAN][*LIVES]>': "300" is no exit code: expected 0 to 255"#,
+            r#"for '--exit <CONTAINER=CODE[@DURATION][*COUNT]>': invalid exit code "300": expected 0 to 255"#,
         ),
         ("--slow-start soon", r#"invalid duration "soon""#),
         ("--slow-start side=5s", r#"container "side" has no probes"#),
-        ("--probe-fails ready@5s", r#""ready" is no probe: expected startup, readiness or liveness"#),
+        ("--probe-fails ready@5s", r#"unknown probe "ready": expected startup, readiness or liveness"#),
         ("--probe-fails side/readiness@5s", r#"container "side" has no readiness probe; it has no probes"#),
         ("--agent-restart 1x", r#"invalid duration "1x""#),
         ("--for 10s --reboot @10s", "--reboot @10s: the simulation is over after 10 s; see --for"),
@@ -251,9 +251,9 @@ fn wrong_options_are_told_precisely() {
     }
     assert_eq!(run(keelet().args(["simulate", "/no/such/file"])).0, 2);
     let (code, _, err) = run(keelet().args(["simulate", "/"]));
-    assert_eq!((code, err.as_str()), (2, "keelet: / is a directory: expected one manifest\n"));
+    assert_eq!((code, err.as_str()), (2, "error: / is a directory: expected one manifest\n"));
     let (code, _, err) = simulate(&format!("{WEB}---\n{}", WEB.replace("name: web", "name: two")), "");
-    assert_eq!((code, err.as_str()), (2, "keelet: pod.yaml has 2 pods: expected one\n"));
+    assert_eq!((code, err.as_str()), (2, "error: pod.yaml has 2 pods: expected one\n"));
 }
 
 #[test]
@@ -266,7 +266,7 @@ fn an_invalid_manifest_is_told_as_validate_does() {
     assert_eq!((code, out.as_str()), (1, ""));
     let problems: Vec<&str> = validated.lines().filter(|line| line.starts_with("error: ")).collect();
     assert!(!problems.is_empty());
-    assert_eq!(err, format!("keelet: pod.yaml is invalid\n{}\n", problems.join("\n")));
+    assert_eq!(err, format!("error: pod.yaml is invalid\n{}\n", problems.join("\n")));
 }
 
 #[test]

@@ -135,10 +135,10 @@ fn feature_gates_are_those_of_the_node() {
     let (code, out, _) = gates("RestartAllContainersOnContainerExits=false");
     assert!(code == 1 && out.contains("rules are not allowed for init containers with restartPolicy=Always"), "{out}");
     let (code, _, err) = gates("Whatever=true");
-    assert_eq!((code, err.as_str()), (0, "keelet: warning: unknown feature gate Whatever: ignored\n"));
+    assert_eq!((code, err.as_str()), (0, "warning: unknown feature gate Whatever: ignored\n"));
     let (code, out, err) = gates("Whatever");
     assert_eq!((code, out.as_str()), (2, ""));
-    assert_eq!(err, "keelet: --feature-gates: feature gate \"Whatever\": must be Name=true or Name=false\n");
+    assert_eq!(err, "error: --feature-gates: feature gate \"Whatever\": must be Name=true or Name=false\n");
 }
 
 #[test]

@@ -193,7 +193,7 @@ async fn pods_are_shown_as_an_api_server_would() {
     let none: List<Value> = node.client.get("/v1/pods?namespace=default").await.unwrap();
     assert!(none.items.is_empty());
     let (code, message) = Node::refusal(node.client.get::<Value>("/v1/pods/shop/wbe").await).await;
-    assert_eq!((code, message.as_str()), (404, "there is no pod \"wbe\" in namespace \"shop\""));
+    assert_eq!((code, message.as_str()), (404, "pod \"wbe\" not found in namespace \"shop\""));
 }
 
 /// A new agent has no status of its pods for a moment. Nobody hears that they are gone.
@@ -213,7 +213,7 @@ async fn a_new_agent_answers_about_pods_once_it_has_taken_them_up() {
     let (names, one, ()) = tokio::join!(asked, one, wanted);
     assert_eq!((names, &one["metadata"]["name"]), (vec!["db".to_owned(), "web".to_owned()], &"db".into()));
     let (code, message) = Node::refusal(node.client.get::<Value>("/v1/pods/shop/none").await).await;
-    assert_eq!((code, message.as_str()), (404, "there is no pod \"none\" in namespace \"shop\""));
+    assert_eq!((code, message.as_str()), (404, "pod \"none\" not found in namespace \"shop\""));
 }
 
 #[tokio::test]

@@ -100,11 +100,6 @@ impl Medium {
         self.stable.clear();
     }
 
-    /// Whether there is a directory of a ledger.
-    pub(crate) fn has_ledger(&self) -> bool {
-        [DURABLE, VOLATILE].into_iter().any(|root| self.live.contains_key(Path::new(root)))
-    }
-
     fn parent_exists(&self, path: &Path) -> io::Result<()> {
         match self.live.get(path.parent().unwrap_or(path)) {
             Some(Node::Directory) => Ok(()),

@@ -75,7 +75,7 @@ impl Demand {
         let (is, rest) = match (rest.strip_prefix("in"), rest.strip_prefix("notin")) {
             (_, Some(rest)) => (false, rest),
             (Some(rest), None) => (true, rest),
-            (None, None) => return Err(format!("{rest:?} is neither in nor notin")),
+            (None, None) => return Err(format!("expected in or notin, found {rest:?}")),
         };
         let list = rest.trim().strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
         let list = list.ok_or_else(|| format!("{:?} is no list in brackets", rest.trim()))?;
@@ -89,7 +89,7 @@ fn label(text: &str) -> Result<String, String> {
     let fits = |letter: char| letter.is_ascii_alphanumeric() || "-_./".contains(letter);
     match !text.is_empty() && text.chars().all(fits) {
         true => Ok(text.to_owned()),
-        false => Err(format!("{text:?} is no label")),
+        false => Err(format!("invalid label {text:?}")),
     }
 }
 
@@ -99,7 +99,7 @@ fn value_of(text: &str) -> Result<String, String> {
     let fits = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
     match text.chars().all(fits) {
         true => Ok(text.to_owned()),
-        false => Err(format!("{text:?} is no value of a label")),
+        false => Err(format!("invalid label value {text:?}")),
     }
 }
 

@@ -94,8 +94,7 @@ async fn from_one_agent(
         };
         match next {
             Some(Ok(line)) => {
-                let change: Change =
-                    serde_json::from_slice(&line).context("the agent's answer cannot be understood")?;
+                let change: Change = serde_json::from_slice(&line).context("cannot parse the agent's response")?;
                 waiting.extend(known.news(change));
             }
             Some(Err(_)) | None => return printer.show(waiting),

@@ -115,9 +115,9 @@ impl Direct {
 
     /// Removes an image, with all its names.
     pub(super) fn remove(&self, image: &str, force: bool) -> Result<()> {
-        let Some(found) = self.store.find(image)? else { bail!("there is no image {image:?} on this node") };
+        let Some(found) = self.store.find(image)? else { bail!("image {image:?} not found on this node") };
         if !force && self.store.images_in_use()?.contains(&found.id) {
-            bail!("image {image:?} is used by a container; --force removes it all the same");
+            bail!("image {image:?} is used by a container; use --force to remove it anyway");
         }
         self.store.remove(&found.id)?;
         Ok(())

@@ -161,7 +161,7 @@ impl Session<'_> {
     /// Says how these pods can be reached. On a terminal the frame does, for as long as they run.
     fn begin(&mut self) {
         match (self.node.socket(), command(self.node)) {
-            (Err(error), _) => output::error(&format!("warning: other commands cannot reach these pods: {error}")),
+            (Err(error), _) => output::warning(&format!("other commands cannot reach these pods: {error}")),
             (Ok(_), Some(command)) => self.say("keelet", (Tint::Neutral, format!("to look from elsewhere: {command}"))),
             (Ok(_), None) => {}
         }

@@ -217,7 +217,7 @@ impl Scenario {
 fn container<'p>(pod: &'p Pod, name: &str) -> Result<&'p Container, String> {
     pod.container(name).ok_or_else(|| {
         let names: Vec<&str> = pod.all_containers().map(|container| container.name.as_str()).collect();
-        format!("the pod has no container {name:?}; it has {}", names.join(", "))
+        format!("container {name:?} not found in the pod; containers: {}", names.join(", "))
     })
 }
 

@@ -58,7 +58,7 @@ impl FromStr for Exit {
         let (container, rest) = text
             .split_once('=')
             .filter(|(container, _)| !container.is_empty())
-            .ok_or("expected CONTAINER=CODE@SPAN, such as main=1@10s")?;
+            .ok_or("expected CONTAINER=CODE@DURATION, such as main=1@10s")?;
         let (rest, lives) = match rest.split_once('*') {
             None => (rest, Lives::Next(1)),
             Some((rest, "")) => (rest, Lives::Every),
@@ -66,7 +66,7 @@ impl FromStr for Exit {
                 Ok(times @ 1..=MOST_LIVES) => (rest, Lives::Next(times)),
                 _ => {
                     return Err(format!(
-                        "{times:?} is no number of lives: expected 1 to {MOST_LIVES}, or * alone for all"
+                        "invalid number of instances {times:?}: expected 1 to {MOST_LIVES}, or * alone for all"
                     ));
                 }
             },
@@ -75,7 +75,7 @@ impl FromStr for Exit {
             None => (rest, Duration::ZERO),
             Some((code, after)) => (code, duration::parse_day(after)?),
         };
-        let code = code.parse().map_err(|_| format!("{code:?} is no exit code: expected 0 to 255"))?;
+        let code = code.parse().map_err(|_| format!("invalid exit code {code:?}: expected 0 to 255"))?;
         Ok(Self { container: container.to_owned(), code, after, lives })
     }
 }
@@ -88,7 +88,7 @@ impl FromStr for SlowStart {
     fn from_str(text: &str) -> Result<Self, String> {
         let (container, takes) = match text.split_once('=') {
             None => (None, text),
-            Some(("", _)) => return Err("expected SPAN or CONTAINER=SPAN, such as main=45s".to_owned()),
+            Some(("", _)) => return Err("expected DURATION or CONTAINER=DURATION, such as main=45s".to_owned()),
             Some((container, takes)) => (Some(container.to_owned()), takes),
         };
         Ok(Self { container, takes: duration::parse_day(takes)? })
@@ -101,7 +101,7 @@ impl FromStr for ProbeTrouble {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let form = "expected [CONTAINER/]PROBE@SPAN[+SPAN], such as main/liveness@30s+20s";
+        let form = "expected [CONTAINER/]PROBE@DURATION[+DURATION], such as main/liveness@30s+20s";
         let (which, when) = text.split_once('@').ok_or(form)?;
         let (container, probe) = match which.split_once('/') {
             None => (None, which),
@@ -109,7 +109,7 @@ impl FromStr for ProbeTrouble {
             Some((container, probe)) => (Some(container.to_owned()), probe),
         };
         let named = ProbeKind::ALL.into_iter().find(|kind| kind.as_str() == probe);
-        let probe = named.ok_or_else(|| format!("{probe:?} is no probe: expected startup, readiness or liveness"))?;
+        let probe = named.ok_or_else(|| format!("unknown probe {probe:?}: expected startup, readiness or liveness"))?;
         Ok(Self { container, probe, when: when.parse()? })
     }
 }
@@ -133,9 +133,9 @@ impl FromStr for While {
 impl fmt::Display for Exit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let which = match self.lives {
-            Lives::Next(1) => "in one life".to_owned(),
-            Lives::Next(times) => format!("in {times} lives"),
-            Lives::Every => "in every life".to_owned(),
+            Lives::Next(1) => "once".to_owned(),
+            Lives::Next(times) => format!("{times} times"),
+            Lives::Every => "after every start".to_owned(),
         };
         let when = match self.after {
             Duration::ZERO => "at once".to_owned(),
@@ -161,13 +161,13 @@ mod tests {
         assert_eq!("main=1@5s*3".parse(), exit(1, secs(5), Lives::Next(3)));
         assert_eq!("main=1@5s*".parse(), exit(1, secs(5), Lives::Every));
         for (text, part) in [
-            ("main", "expected CONTAINER=CODE@SPAN"),
-            ("=1@5s", "expected CONTAINER=CODE@SPAN"),
-            ("main=256", r#""256" is no exit code: expected 0 to 255"#),
-            ("main=-1@5s", "is no exit code"),
+            ("main", "expected CONTAINER=CODE@DURATION"),
+            ("=1@5s", "expected CONTAINER=CODE@DURATION"),
+            ("main=256", r#"invalid exit code "256": expected 0 to 255"#),
+            ("main=-1@5s", "invalid exit code"),
             ("main=1@5", r#"invalid duration "5""#),
-            ("main=1@5s*0", r#""0" is no number of lives"#),
-            ("main=1@5s*many", r#""many" is no number of lives"#),
+            ("main=1@5s*0", r#"invalid number of instances "0""#),
+            ("main=1@5s*many", r#"invalid number of instances "many""#),
         ] {
             let error = text.parse::<Exit>().unwrap_err();
             assert!(error.contains(part), "{text}: {error}");
@@ -178,8 +178,8 @@ mod tests {
     fn slow_starts_are_of_one_container_or_of_all() {
         assert_eq!("45s".parse(), Ok(SlowStart { container: None, takes: secs(45) }));
         assert_eq!("a=1m".parse(), Ok(SlowStart { container: Some("a".to_owned()), takes: secs(60) }));
-        assert!("=1m".parse::<SlowStart>().unwrap_err().contains("expected SPAN or CONTAINER=SPAN"));
-        assert!("a=soon".parse::<SlowStart>().unwrap_err().contains(r#""soon" is no span"#));
+        assert!("=1m".parse::<SlowStart>().unwrap_err().contains("expected DURATION or CONTAINER=DURATION"));
+        assert!("a=soon".parse::<SlowStart>().unwrap_err().contains(r#"invalid duration "soon""#));
     }
 
     #[test]
@@ -191,10 +191,10 @@ mod tests {
         assert_eq!("readiness@30s+20s".parse(), parsed(None, ProbeKind::Readiness, when(30, Some(20))));
         assert_eq!("main/liveness@1m".parse(), parsed(Some("main"), ProbeKind::Liveness, when(60, None)));
         for (text, part) in [
-            ("readiness", "expected [CONTAINER/]PROBE@SPAN"),
-            ("/readiness@1s", "expected [CONTAINER/]PROBE@SPAN"),
-            ("ready@1s", r#""ready" is no probe: expected startup, readiness or liveness"#),
-            ("readiness@1s+", r#""" is no span"#),
+            ("readiness", "expected [CONTAINER/]PROBE@DURATION"),
+            ("/readiness@1s", "expected [CONTAINER/]PROBE@DURATION"),
+            ("ready@1s", r#"unknown probe "ready": expected startup, readiness or liveness"#),
+            ("readiness@1s+", r#"invalid duration """#),
         ] {
             let error = text.parse::<ProbeTrouble>().unwrap_err();
             assert!(error.contains(part), "{text}: {error}");

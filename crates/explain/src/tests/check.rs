@@ -50,7 +50,7 @@ fn a_status_without_a_reason_is_found() {
     known.why = &[];
     known.journal = &[];
     let faults = check_chains(&known, stage.now);
-    assert!(faults.contains(&"Phase: nothing is recorded that tells why".to_owned()), "{faults:#?}");
+    assert!(faults.contains(&"Phase: no reason is recorded".to_owned()), "{faults:#?}");
 }
 
 #[test]
@@ -100,6 +100,6 @@ fn a_kill_whose_probe_nobody_remembers_is_found() {
         }
     }
     let faults = check_chains(&stage.known(), stage.now);
-    let expected = "RestartCount(\"main\"): what its liveness probe said is not recorded any more";
+    let expected = "RestartCount(\"main\"): the results of its liveness probe are no longer recorded";
     assert!(faults.contains(&expected.to_owned()), "{faults:#?}");
 }

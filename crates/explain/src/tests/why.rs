@@ -151,7 +151,7 @@ fn a_probe_that_cannot_be_tried_says_so() {
     stage.answer("main", ProbeKind::Readiness, Outcome::Error, "no port named \"web\"").seconds(10);
     assert_eq!(
         chain(&stage, &ready("main")),
-        "ready=False\n  its readiness probe could not even be tried 3 times in a row, which counts as a failure, last at \
+        "ready=False\n  its readiness probe could not be attempted 3 times in a row, which counts as a failure, last at \
          08:00:13 (7 s ago) after 12 ms: \"no port named \"web\"\""
     );
 }
@@ -188,7 +188,7 @@ fn a_running_pod_rests_on_starts_exits_sandbox_and_spec() {
     );
     assert_eq!(
         chain(&stage, &condition(ConditionType::PodScheduled)),
-        "PodScheduled=True\n  the pod is bound to this node"
+        "PodScheduled=True\n  the pod is assigned to this node"
     );
     assert_eq!(
         chain(&stage, &condition(ConditionType::Initialized)),
@@ -218,7 +218,7 @@ fn a_lost_sandbox_is_told_with_what_was_missing() {
     let mut stage = damaged();
     stage.settle().seconds(5);
     let said = chain(&stage, &Subject::RestartCount("a".to_owned()));
-    assert!(said.contains("the sandbox it lived in is gone") && said.contains("its interface kl0 is gone"), "{said}");
+    assert!(said.contains("its sandbox is gone") && said.contains("its interface kl0 is gone"), "{said}");
 }
 
 /// KEEP-9, CON-9: `Carried` by a probe of an earlier run of the agent.
@@ -240,7 +240,7 @@ fn doubt_and_the_legacy_reset_are_named() {
     let mut stage = up(WEB);
     stage.hold("Probe").restart_agent(120);
     assert!(chain(&stage, &ready("main")).starts_with(
-        "ready=False\n  no agent was there for 2 min, too long to vouch for it, so its readiness probe has to show it \
+        "ready=False\n  the agent was down for 2 min, longer than the grace period: readiness must be probed \
          again\n    an agent started at 08:02:10 (just now), 2 min after one was last seen"
     ));
     let why = |basis: &str| {
@@ -257,7 +257,7 @@ fn doubt_and_the_legacy_reset_are_named() {
     };
     assert_eq!(
         why("foreignWrite"),
-        "somebody else set the pod's Ready condition while the agent was away, so its readiness probe has to show it again"
+        "another client set the pod's Ready condition while the agent was down: readiness must be probed again"
     );
     assert_eq!(
         why("status"),
@@ -361,7 +361,7 @@ fn a_pod_that_is_over_rests_on_its_exits() {
     stage.settle().exit("job", 0);
     assert_eq!(
         chain(&stage, &Subject::Phase),
-        "phase=Succeeded\n  the pod is over since 08:00:00 (just now): none of its containers runs, and none will\n    \
+        "phase=Succeeded\n  the pod is over since 08:00:00 (just now): all of its containers have terminated, and none will be restarted\n    \
          container \"job\" has ended with exit code 0\n      it exited with code 0 at 08:00:00 (just now, id job-2)\n        \
          its restart policy is OnFailure"
     );
@@ -375,7 +375,7 @@ fn a_pod_that_is_over_rests_on_its_exits() {
     // `Kept`: what a finished pod leaves standing.
     assert!(
         chain(&stage, &condition(ConditionType::AllContainersRestarting))
-            .contains("the pod is over, so this stays as it is")
+            .contains("the pod has terminated, so this no longer changes")
     );
 }
 
@@ -465,7 +465,7 @@ fn a_readiness_gate_is_named() {
     stage.settle();
     assert_eq!(
         chain(&stage, &condition(ConditionType::Ready)),
-        "Ready=False ReadinessGatesNotReady\n  readiness gate \"example.com/lb\", which somebody else sets, is not True"
+        "Ready=False ReadinessGatesNotReady\n  readiness gate \"example.com/lb\", which another controller sets, is not True"
     );
 }
 
@@ -476,7 +476,7 @@ fn what_is_kept_says_when_it_became_so() {
     stage.exit("source", 42);
     assert_eq!(
         chain(&stage, &condition(ConditionType::Initialized)),
-        "Initialized=True\n  it was so before, and nothing takes it back\n    it became so at 08:00:00 (10 s \
+        "Initialized=True\n  it was true before, and this condition does not change back\n    it became so at 08:00:00 (10 s \
          ago), because of containers \"setup\" and \"side\"\n      container \"setup\" is ready, because it exited with code \
          0 at 08:00:00\n      container \"side\" is ready, because it has no readiness probe, so running is enough"
     );

@@ -2,9 +2,8 @@
 
 use keelet_lifecycle::{
     Because, Moment, Subject,
-    evidence::Exit,
     journal::{Note, What},
-    status::{ConditionType, ContainerState, Phase, Terminated},
+    status::{ConditionType, ContainerState, Phase},
 };
 use keelet_pod::Role;
 
@@ -48,7 +47,7 @@ impl<'k, 'a> Chain<'k, 'a> {
         }
         match self.known.because(subject).cloned().or_else(|| self.told_by_evidence(subject)) {
             Some(because) => self.links(subject, &because, &way),
-            None => vec![Link::missing("nothing is recorded that tells why")],
+            None => vec![Link::missing("no reason is recorded")],
         }
     }
 
@@ -99,7 +98,9 @@ impl<'k, 'a> Chain<'k, 'a> {
         let name = sentence::container_of(subject)?;
         let ContainerState::Terminated(end) = &self.known.container_status(name)?.state else { return None };
         let is_init = self.known.container(name).is_some_and(|container| container.role == Role::Init);
-        if is_init && let Some(text) = self.ran_again(name, end) {
+        if is_init && self.known.record(name)?.running.is_some() {
+            let runs = self.known.record(name)?.running.as_ref()?;
+            let text = format!("it runs again since {}", time_ago(self.now.dated(runs.started_at), self.now));
             return Some(vec![
                 Link::evidence("an API server lets no container return that has ended, so it is shown as it was")
                     .with(vec![Link::evidence(text)]),
@@ -110,21 +111,10 @@ impl<'k, 'a> Chain<'k, 'a> {
             && end.reason == "ContainerStatusUnknown"
             && self.known.evidence.durable.ending.is_some()
         {
-            let text = "the pod is over, and nobody saw how the container ended";
+            let text = "the pod has terminated, and the exit status of the container is unknown";
             return Some(vec![Link::conclusion(text, vec![self.ending(way)])]);
         }
         None
-    }
-
-    /// What became of a container after the end that its status shows, if it has run again.
-    fn ran_again(&self, name: &str, shown: &Terminated) -> Option<String> {
-        let record = self.known.record(name)?;
-        if let Some(runs) = &record.running {
-            return Some(format!("it runs again since {}", time_ago(self.now.dated(runs.started_at), self.now)));
-        }
-        let exit = record.last_exit.as_ref().filter(|exit| is_later(exit, shown))?;
-        let (code, when) = (exit.exit_code, time_ago_id(exit.finished, &exit.id, self.now));
-        Some(format!("it ran again and ended with code {code} at {when}{}", sentence::exit_cause(exit.cause)))
     }
 
     /// What the evidence alone tells, where no reason was kept.
@@ -205,7 +195,9 @@ impl<'k, 'a> Chain<'k, 'a> {
             Because::Containers { names } => self.containers(subject, names, way),
             Because::ReadinessGates { pending } => pending
                 .iter()
-                .map(|gate| Link::evidence(format!("readiness gate {gate:?}, which somebody else sets, is not True")))
+                .map(|gate| {
+                    Link::evidence(format!("readiness gate {gate:?}, which another controller sets, is not True"))
+                })
                 .collect(),
             Because::Sandbox { id, .. } => vec![self.sandbox(id.as_deref()).proof(because)],
             Because::Ending { .. } => vec![self.ending(way)],
@@ -261,12 +253,9 @@ impl<'k, 'a> Chain<'k, 'a> {
 
     fn spec(&self, subject: &Subject) -> &'static str {
         match subject {
-            Subject::Condition(ConditionType::PodScheduled) => "the pod is bound to this node",
-            Subject::Condition(ConditionType::AllContainersRestarting) => {
-                "a restart rule of the spec could ask for it, and none has"
-            }
+            Subject::Condition(kind) => sentence::spec(Some(kind)),
             Subject::Ready(_) => "an ephemeral container is never ready",
-            _ => "the spec alone decides",
+            _ => sentence::spec(None),
         }
     }
 
@@ -275,7 +264,7 @@ impl<'k, 'a> Chain<'k, 'a> {
         let over = self.known.status().is_some_and(|status| status.phase.is_terminal());
         match subject {
             Subject::Condition(_) if over => {
-                let text = "the pod is over, so this stays as it is";
+                let text = "the pod has terminated, so this no longer changes";
                 return vec![Link::conclusion(text, vec![self.part(Subject::Phase, way)])];
             }
             Subject::State(name) | Subject::Ready(name) => {
@@ -288,11 +277,11 @@ impl<'k, 'a> Chain<'k, 'a> {
             _ => {}
         }
         let text = match subject {
-            Subject::Phase => "the phase is final, whoever wrote it",
+            Subject::Phase => "the phase is terminal and does not change",
             Subject::RestartCount(_) => {
                 "its log files tell of earlier instances; how these ended is not known, because no ledger remembers them"
             }
-            _ => "it was so before, and nothing takes it back",
+            _ => "it was true before, and this condition does not change back",
         };
         let mut link = Link::evidence(text);
         if let Some(note) = self.known.last_change(subject) {
@@ -325,9 +314,4 @@ impl<'k, 'a> Chain<'k, 'a> {
             })
             .collect()
     }
-}
-
-/// Whether an exit is that of another instance than the one whose end a status shows.
-pub(super) fn is_later(exit: &Exit, shown: &Terminated) -> bool {
-    shown.container_id.as_ref().is_some_and(|id| *id != exit.id)
 }

@@ -48,7 +48,7 @@ impl Chain<'_, '_> {
         let errored = deciding.is_some_and(|index| attempts[index].outcome == Outcome::Error);
         let threshold = match errored {
             false => sentence::threshold(self.known, container, probe, passed, run),
-            true => format!("could not even be tried {} in a row, which counts as a failure", times(run)),
+            true => format!("could not be attempted {} in a row, which counts as a failure", times(run)),
         };
         let last = if run > 1 { ", last at" } else { " at" };
         let when = time_ago(at, self.now);
@@ -192,8 +192,7 @@ impl Chain<'_, '_> {
         let text = format!("it had to stop: {}", sentence::kill_reason(reason));
         let mut link = match reason {
             KillReason::Probe(_) => Link::conclusion(text, Vec::new()),
-            // Where no journal tells who asked, the message of the victim's end does.
-            KillReason::RestartAll => Link::conclusion(text, self.triggers(self.known.restart_behind(id), way)),
+            KillReason::RestartAll => Link::conclusion(text, self.triggers("", way)),
             KillReason::PodEnding => Link::conclusion(text, vec![self.ending(way)]),
             KillReason::PostStartFailed
             | KillReason::DefinitionChanged
@@ -202,7 +201,7 @@ impl Chain<'_, '_> {
             | KillReason::Superseded => Link::evidence(text),
         };
         if let KillReason::Probe(probe) = reason {
-            let lost = || Link::missing(format!("what its {probe} probe said is not recorded any more"));
+            let lost = || Link::missing(format!("the results of its {probe} probe are no longer recorded"));
             link.because.push(self.verdict_behind_kill(container, id, reason).unwrap_or_else(lost));
         }
         if let Some(note) = self.known.kill(id, reason) {
@@ -246,7 +245,7 @@ impl Chain<'_, '_> {
         let triggers = self.known.triggers();
         if triggers.is_empty() {
             return match described {
-                "" => vec![Link::missing("who asked for it is not recorded any more")],
+                "" => vec![Link::missing("the trigger is no longer recorded")],
                 _ => vec![Link::evidence(described)],
             };
         }

@@ -84,6 +84,13 @@ fn with_causes(error: &dyn StdError) -> String {
     text
 }
 
+/// What the resolver said, if that is what went wrong. No type tells it apart.
+fn unresolved(chain: &str) -> Option<&str> {
+    let (_, dns) = chain.split_once("dns error")?;
+    let said = dns.rsplit_once("failed to lookup address information: ").map(|(_, said)| said);
+    Some(said.filter(|said| !said.is_empty()).unwrap_or("no DNS"))
+}
+
 fn problem_of(error: &OciDistributionError) -> RegistryProblem {
     match error {
         OciDistributionError::AuthenticationFailure(_) | OciDistributionError::UnauthorizedError { .. } => {
@@ -155,7 +162,11 @@ impl Endpoint {
     }
 
     fn explain(&self, error: &OciDistributionError) -> Error {
-        self.failed(problem_of(error), with_causes(error))
+        let chain = with_causes(error);
+        let Some(why) = unresolved(&chain) else { return self.failed(problem_of(error), chain) };
+        let detail = format!("cannot resolve {}: {why}", self.host());
+        tracing::debug!(registry = self.host(), chain, "cannot resolve the name of a registry");
+        self.failed(problem_of(error), detail)
     }
 
     /// Downloads what the reference points to, or another manifest of the same repository by digest.
@@ -204,5 +215,19 @@ impl Endpoint {
         self.repository.pulse().watch(work).await.map_err(|Stalled(patience)| {
             self.failed(RegistryProblem::Stalled, format!("no data received for {} s", patience.as_secs_f64()))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unresolved;
+
+    #[test]
+    fn a_name_that_does_not_resolve_is_told_from_the_chain_of_errors() {
+        let chain = "error sending request for url (https://r.example/v2/): client error (Connect): dns error: failed to \
+                     lookup address information: Name or service not known";
+        assert_eq!(unresolved(chain), Some("Name or service not known"));
+        assert_eq!(unresolved("client error (Connect): dns error"), Some("no DNS"));
+        assert_eq!(unresolved("client error (Connect): tcp connect error: Connection refused (os error 111)"), None);
     }
 }

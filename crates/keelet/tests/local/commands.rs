@@ -25,13 +25,13 @@ fn without_an_agent_every_command_says_where_it_looked_and_how_to_start_one() {
         let (code, out, err) = node.keelet(arguments);
         assert_eq!((code, out.as_str()), (1, ""), "{arguments:?}");
         let socket = node.path("run/keelet.sock");
-        assert!(err.contains(&format!("no agent answers on {}: there is no such socket\n", socket.display())), "{err}");
+        assert!(err.contains(&format!("no agent answers on {}: no such socket\n", socket.display())), "{err}");
         assert!(err.contains("To start one: keelet agent "), "{err}");
     }
     fs::create_dir(node.path("run")).unwrap();
     drop(std::os::unix::net::UnixListener::bind(node.path("run/keelet.sock")).unwrap());
     let (_, _, err) = node.keelet(&["get", "pods"]);
-    assert!(err.contains("nobody listens there; the agent that made it is gone"), "{err}");
+    assert!(err.contains("connection refused: the agent that made the socket has stopped"), "{err}");
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn an_agent_is_asked_about_its_pods() {
     );
     let (code, out, err) = node.keelet(&["get", "pods", "db", "nix", "--no-headers"]);
     assert!(code == 1 && out.starts_with("db "), "{out}");
-    assert_eq!(err, "keelet: there is no pod \"nix\" in namespace \"default\"\n");
+    assert_eq!(err, "error: pod \"nix\" not found in namespace \"default\"\n");
 
     let (_, json, _) = node.keelet(&["get", "pod/web", "-n", "shop", "-o", "json"]);
     let pod: Value = serde_json::from_str(&json).unwrap();
@@ -70,11 +70,11 @@ fn an_agent_is_asked_about_its_pods() {
         assert!(page.contains(part), "{part:?} is missing:\n{page}");
     }
     let (code, _, err) = node.keelet(&["describe", "pod", "wep"]);
-    assert!(code == 1 && err.starts_with("keelet: there is no pod \"wep\"; did you mean web -n shop?\n"), "{err}");
+    assert!(code == 1 && err.starts_with("error: pod \"wep\" not found; did you mean web -n shop?; "), "{err}");
     assert_eq!(node.keelet(&["get", "services"]).0, 2);
     for arguments in [&["get", "images", "-w"][..], &["image", "ls", "-w"]] {
         let (code, _, err) = node.keelet(arguments);
-        let why = "keelet: -w: a list of images does not tell its changes; pods and events do\n";
+        let why = "error: -w: a list of images does not tell its changes; pods and events do\n";
         assert_eq!((code, err.as_str()), (2, why), "{arguments:?}");
     }
     let (_, images, _) = node.keelet(&["image", "ls"]);
@@ -94,7 +94,7 @@ fn what_is_wanted_is_found_and_what_is_not_there_is_said() {
         assert_eq!(node.keelet(arguments).0, 2, "{arguments:?}");
     }
     // What was misspelt is said at once, and what is there is watched.
-    let missing = "keelet: there is no pod \"wep\" in namespace \"shop\"\n";
+    let missing = "error: pod \"wep\" not found in namespace \"shop\"\n";
     assert_eq!(node.shell("timeout 60 keelet get pod wep -w -n shop; echo $?"), format!("1\n{missing}"));
     let mut pods = node.begin(&["get", "pods", "wep", "web", "-w", "-n", "shop"]);
     node.until(|_| pods.out().contains("web "));
@@ -118,12 +118,12 @@ fn what_is_wanted_is_found_and_what_is_not_there_is_said() {
 fn what_is_before_the_name_of_a_thing_is_its_kind() {
     let node = Node::bare();
     for (arguments, why) in [
-        (&["pod/web", "node/n1"][..], "\"node/n1\" is no pod: say pod/NAME or NAME"),
-        (&["pods", "shop/web"], "\"shop/web\" is no pod: say pod/NAME or NAME, and its namespace with -n"),
-        (&["node", "shop/n1"], "\"shop/n1\" is no node: say node/NAME or NAME"),
+        (&["pod/web", "node/n1"][..], "invalid pod \"node/n1\": use pod/NAME or NAME"),
+        (&["pods", "shop/web"], "invalid pod \"shop/web\": use pod/NAME or NAME, and -n for the namespace"),
+        (&["node", "shop/n1"], "invalid node \"shop/n1\": use node/NAME or NAME"),
     ] {
         let (code, _, err) = node.keelet(&[&["get"], arguments].concat());
-        assert_eq!((code, err), (2, format!("keelet: {why}\n")), "{arguments:?}");
+        assert_eq!((code, err), (2, format!("error: {why}\n")), "{arguments:?}");
     }
     for arguments in [&["pods", "po/web"][..], &["image/a", "shop/web"], &["images", "shop/web"]] {
         let (code, _, err) = node.keelet(&[&["get"], arguments].concat());
@@ -157,7 +157,7 @@ fn logs_are_those_of_the_container_that_is_meant() {
     assert_eq!(all, "[pod/web/main] one\n[pod/web/main] two\n[pod/web/side] three\n");
     assert_eq!(note, "");
     let (_, some, note) = node.keelet(&["logs", "db", "--all-containers", "--prefix"]);
-    assert_eq!((some.as_str(), note.as_str()), ("", "keelet: container \"main\" in pod \"db\" has left no log\n"));
+    assert_eq!((some.as_str(), note.as_str()), ("", "error: container \"main\" in pod \"db\" has left no log\n"));
     assert_eq!(node.keelet(&["logs", "web", "--since", "1h", "-c", "main"]).1, "", "it is older");
     assert_eq!(node.keelet(&["logs", "web", "--since", "1.5h", "-c", "main"]).1, "", "it is older");
     for (time, expected) in [("2026-01-01T00:00:00Z", "one\ntwo\n"), ("2026-01-01T00:00:01Z", "")] {
@@ -165,10 +165,10 @@ fn logs_are_those_of_the_container_that_is_meant() {
     }
     assert_eq!(node.keelet(&["logs", "web", "--tail=-1", "-c", "main"]).1, "one\ntwo\n");
     let (code, _, err) = node.keelet(&["logs", "web", "-p", "-c", "main"]);
-    let missing = "keelet: previous terminated container \"main\" in pod \"web\" not found\n";
+    let missing = "error: previous terminated container \"main\" in pod \"web\" not found\n";
     assert_eq!((code, err.as_str()), (1, missing));
     let (code, _, err) = node.keelet(&["logs", "web", "-c", "x"]);
-    assert_eq!((code, err.as_str()), (1, "keelet: pod shop/web has no container \"x\"; it has main, side\n"));
+    assert_eq!((code, err.as_str()), (1, "error: container \"x\" not found in pod shop/web; containers: main, side\n"));
     assert_eq!(node.keelet(&["logs", "web", "-f", "-p"]).0, 2);
     assert_eq!(node.keelet(&["logs", "web", "--since", "noon"]).0, 2);
     // Whoever has read enough ends it, without a word.
@@ -187,11 +187,11 @@ fn pods_are_restarted_in_place_and_deleted_by_their_file() {
     assert_eq!(
         first,
         format!(
-            "keelet: pod default/db comes from {}, and another pod too: take it out of that file to delete it",
+            "error: pod default/db comes from {}, and another pod too: take it out of that file to delete it",
             file.display()
         )
     );
-    assert!(second.starts_with("keelet: there is no pod \"none\""), "{second}");
+    assert!(second.starts_with("error: pod \"none\" not found"), "{second}");
     // Whoever watches before it is gone sees it go.
     let pods = node.begin(&["get", "pods", "-A", "-w"]);
     node.until(|_| pods.out().lines().count() >= 3);
@@ -223,7 +223,7 @@ fn who_watches_goes_on_with_the_next_agent() {
         } else {
             node.terminate();
         }
-        node.until(|_| pods.err().matches("went away; waiting for the next one\n").count() == death);
+        node.until(|_| pods.err().matches("stopped; waiting for the next one\n").count() == death);
         node.start();
         node.until(|_| pods.err().matches("the agent is back\n").count() == death);
     }
@@ -260,7 +260,7 @@ fn logs_go_on_without_an_agent() {
     let mut logs = node.begin(&["logs", "-f", "web", "--all-containers", "--prefix", "--tail", "1"]);
     node.until(|_| logs.out() == "[pod/web/main] one\n");
     node.kill();
-    node.until(|_| logs.err().contains("went away; the log goes on without it\n"));
+    node.until(|_| logs.err().contains("stopped; the log goes on without it\n"));
     write(&node, "main", "two");
     write(&node, "side", "three");
     node.until(|_| logs.out().contains("two") && logs.out().contains("three"));
@@ -320,7 +320,7 @@ fn registries_are_for_the_embedded_runtime() {
         assert!(code == 2 && err.contains("--docker-config: none.json cannot be read"), "{err}");
     }
     let (code, _, err) = node.keelet(&["run", "pod.yaml", "--image-store", "pod.yaml"]);
-    assert_eq!((code, err.as_str()), (2, "keelet: --image-store: pod.yaml is not a directory\n"));
+    assert_eq!((code, err.as_str()), (2, "error: --image-store: pod.yaml is not a directory\n"));
 }
 
 #[test]

@@ -187,7 +187,7 @@ fn a_run_without_a_socket_says_so() {
     // More than fits into the address of a socket.
     let mut run = node.begin_run(&["--root-dir", &"a".repeat(120)]);
     let err = run.err();
-    assert!(err.starts_with("keelet: warning: other commands cannot reach these pods: the socket "), "{err}");
+    assert!(err.starts_with("warning: other commands cannot reach these pods: the socket "), "{err}");
     assert!(!run.out().contains("--socket"), "{}", run.out());
     assert_eq!(run.ends_by("INT"), Some(130));
 }
@@ -234,7 +234,7 @@ fn a_run_stops_its_pods_when_the_disk_is_full() {
     let run = run.stdout(full).stderr(Stdio::piped()).spawn().unwrap();
     let Output { status, stderr, .. } = run.wait_with_output().unwrap();
     let err = String::from_utf8(stderr).unwrap();
-    assert!(err.starts_with("keelet: cannot write: No space left on device"), "{err}");
+    assert!(err.starts_with("error: cannot write: No space left on device"), "{err}");
     assert_eq!(status.code(), Some(130));
     node.has_nothing_left();
 }

@@ -61,7 +61,7 @@ fn a_log_is_followed_past_every_agent() {
         until_longer(&out).await;
         for death in 1..=DEATHS {
             node.kill().await;
-            until_said(&err, "went away", death).await;
+            until_said(&err, "stopped", death).await;
             until_longer(&out).await;
             node.start();
             until_said(&err, "the agent is back", death).await;
@@ -75,7 +75,7 @@ fn a_log_is_followed_past_every_agent() {
         let expected: String = (1..=said.lines().count()).map(|number| format!("line {number}\n")).collect();
         assert_eq!(said, expected);
         let words = text(&err);
-        assert_eq!(words.matches("went away; the log goes on without it").count(), DEATHS, "{words}");
+        assert_eq!(words.matches("stopped; the log goes on without it").count(), DEATHS, "{words}");
         node.leaves_nothing().await;
     });
 }
@@ -108,7 +108,7 @@ fn ports_are_forwarded_by_the_next_agent() {
         assert!(page(port).await.ends_with("ok\n"), "{line}");
         for death in 1..=DEATHS {
             node.kill().await;
-            until_said(&err, "went away; connections wait for the next one", death).await;
+            until_said(&err, "stopped; connections wait for the next one", death).await;
             let (answer, ()) = tokio::join!(page(port), async { node.start() });
             assert!(answer.ends_with("ok\n"), "{answer:?}: {}", text(&err));
         }
@@ -133,7 +133,7 @@ fn a_command_says_that_its_agent_went_away() {
         node.kill().await;
         let status = exec.wait().await.expect("it ends");
         assert_eq!(status.code(), Some(255), "{}", text(&err));
-        assert_eq!(text(&err), "keelet: the agent went away, and the command with it; the container runs on\n");
+        assert_eq!(text(&err), "error: the agent stopped, and the command with it; the container keeps running\n");
         node.start();
         node.ready("web").await;
         node.leaves_nothing().await;
@@ -267,7 +267,7 @@ fn who_watches_a_run_ends_with_it() {
         let mut watch = watch.spawn().expect("keelet get");
         until_said(&out, "job ", 1).await;
         interrupt(&mut run).await;
-        until_said(&err, "went away; waiting for the next one", 1).await;
+        until_said(&err, "stopped; waiting for the next one", 1).await;
         fs::remove_dir_all(node.path("run")).expect("its directory");
         assert_eq!(watch.wait().await.expect("it ends").code(), Some(1), "{}", text(&err));
         assert!(text(&err).contains("is gone, and its directory with it"), "{}", text(&err));

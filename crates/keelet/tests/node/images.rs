@@ -276,9 +276,9 @@ fn images_are_managed_without_an_agent() {
             "no agent answers on /run/keelet/keelet.sock; using the image store /var/lib/keelet/runtime/images itself";
         assert_eq!(err.lines().filter(|line| *line == note).count(), 5, "{err}");
         for part in [
-            "keelet: there is no image \"other:1\" on this node\n",
-            "No resources found\nkeelet: --image-store: /var/lib/none is not a directory\nkeelet: no agent answers on /run/none: ",
-            "keelet: no agent answers on /run/keelet/keelet.sock: the image store /var/lib/keelet/runtime/images is for root: ",
+            "error: image \"other:1\" not found on this node\n",
+            "No resources found\nerror: --image-store: /var/lib/none is not a directory\nerror: no agent answers on /run/none: ",
+            "error: no agent answers on /run/keelet/keelet.sock: the image store /var/lib/keelet/runtime/images is for root: ",
         ] {
             assert!(err.contains(part), "{part:?} is missing:\n{err}");
         }
@@ -308,7 +308,7 @@ fn an_image_in_use_is_not_removed_behind_its_container() {
         while !lines.next_line().await.expect("readable").expect("more").contains("job main: running") {}
         let (code, out, err) = image(&["rm", IMAGE]).await;
         assert_eq!((code, out.as_str()), (Some(1), ""), "{err}");
-        assert_eq!(err, format!("keelet: image {IMAGE:?} is used by a container; --force removes it all the same\n"));
+        assert_eq!(err, format!("error: image {IMAGE:?} is used by a container; use --force to remove it anyway\n"));
         let (code, out, _) = image(&["rm", "--force", IMAGE]).await;
         assert_eq!((code, out), (Some(0), format!("{IMAGE} removed\n")));
         let told = Command::new("kill").args(["-INT", &run.id().expect("it runs").to_string()]).status().await;

@@ -90,7 +90,12 @@ fn non_result(outcome: Outcome, output: &str) -> ProbeReport {
 }
 
 fn warn(draft: &mut Draft<'_>, container: Option<&str>, reason: &'static str, failure: &OpFailure) {
-    draft.event(container, reason, Severity::Warning, format!("{}: {}", failure.reason, failure.message));
+    // The event has its own reason: that of the failure is said only if it is another one.
+    let message = match failure.reason == reason {
+        true => failure.message.clone(),
+        false => format!("{}: {}", failure.reason, failure.message),
+    };
+    draft.event(container, reason, Severity::Warning, message);
 }
 
 fn image_result(draft: &mut Draft<'_>, container: &str, image: &str, at: Moment, result: &OpResult) {

@@ -37,6 +37,15 @@ fn sandbox(id: &str, attempt: u32) -> Sandbox {
     }
 }
 
+/// EVT-6: the reason of a failure is part of the message only if it is not that of the event.
+#[test]
+fn the_reason_of_a_failed_mount_is_said_once() {
+    let mut world = World::with_spec(ONE);
+    world.fail("PrepareVolumes", "FailedMount").seconds(1);
+    assert!(world.saw_event("FailedMount", "PrepareVolumes does not work"));
+    assert!(!world.saw_event("FailedMount", "FailedMount: "));
+}
+
 /// SCN-C3, STAT-25, EVT-6: volumes that cannot be prepared are tried again after 1, 2, 4, 8 and then every 10 s;
 /// meanwhile there is no sandbox, and the condition says so.
 #[test]

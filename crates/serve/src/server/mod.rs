@@ -159,7 +159,7 @@ fn open_routes() -> Router<Arc<Local>> {
 /// Whether the loop that owns all pods turns.
 async fn health(State(local): State<Arc<Local>>) -> Result<&'static str, (StatusCode, &'static str)> {
     let turned = tokio::time::timeout(PULSE_TAKES, local.agent.pulse()).await;
-    turned.map(|()| "ok").map_err(|_| (StatusCode::INTERNAL_SERVER_ERROR, "the agent's loop does not turn"))
+    turned.map(|()| "ok").map_err(|_| (StatusCode::INTERNAL_SERVER_ERROR, "the agent's main loop is blocked"))
 }
 
 async fn numbers(State(local): State<Arc<Local>>) -> impl IntoResponse {
@@ -167,11 +167,11 @@ async fn numbers(State(local): State<Arc<Local>>) -> impl IntoResponse {
 }
 
 async fn nowhere(uri: Uri) -> Refusal {
-    not_found(format!("there is nothing at {}; see docs/local-api.md for what there is", uri.path()))
+    not_found(format!("path {} not found; docs/local-api.md lists the paths", uri.path()))
 }
 
 async fn other_method(method: Method, uri: Uri) -> Refusal {
-    Refusal::new(405, "MethodNotAllowed", format!("{} cannot be asked for {method}", uri.path()))
+    Refusal::new(405, "MethodNotAllowed", format!("method {method} not allowed on {}", uri.path()))
 }
 
 // === impl Local ===
@@ -197,7 +197,7 @@ impl Local {
     }
 
     fn pod(&self, namespace: &str, name: &str) -> Result<Arc<Published>, Refusal> {
-        let missing = || not_found(format!("there is no pod {name:?} in namespace {namespace:?}"));
+        let missing = || not_found(format!("pod {name:?} not found in namespace {namespace:?}"));
         self.pods().remove(&(namespace.to_owned(), name.to_owned())).ok_or_else(missing)
     }
 }

@@ -96,7 +96,7 @@ pub(super) async fn remove_image(
 ) -> Result<StatusCode, Refusal> {
     let RemoveQuery { force } = query(&uri)?;
     let found = local.runtime.image_status(&name).await?;
-    let found = found.ok_or_else(|| not_found(format!("there is no image {name:?} on this node")))?;
+    let found = found.ok_or_else(|| not_found(format!("image {name:?} not found on this node")))?;
     if !force {
         let users = local.runtime.list_containers(None).await?;
         let uses = |container: &v1::Container| {

@@ -10,6 +10,7 @@ use axum::{
 };
 use keelet_agent::readers::Published;
 use keelet_cri::v1;
+use keelet_lifecycle::status::ContainerState;
 
 use super::{
     Local,
@@ -65,7 +66,7 @@ pub(super) async fn port_forward(
         v1::PodSandboxFilter { label_selector: labels.into(), state: Some(state), ..v1::PodSandboxFilter::default() };
     let sandboxes = local.runtime.list_pod_sandbox(Some(filter)).await?;
     let newest = sandboxes.into_iter().max_by_key(|sandbox| sandbox.created_at);
-    let sandbox = newest.ok_or_else(|| not_running(format!("pod {name} has no sandbox that is ready")))?;
+    let sandbox = newest.ok_or_else(|| not_running(format!("pod {name:?} has no running sandbox")))?;
     let url = local.runtime.port_forward(&sandbox.id, &[]).await?;
     Ok(Json(Session { url, container: String::new() }))
 }
@@ -91,7 +92,17 @@ async fn running(local: &Local, published: &Published, container: &str) -> Resul
         v1::ContainerFilter { label_selector: labels.into(), state: Some(state), ..v1::ContainerFilter::default() };
     let found = local.runtime.list_containers(Some(filter)).await?;
     let newest = found.into_iter().max_by_key(|container| container.created_at);
-    let missing = || not_running(format!("container {container:?} of pod {} does not run", published.pod.name));
+    let missing = || {
+        let status = published.status.container(container);
+        let reason = status.and_then(|status| match &status.state {
+            ContainerState::Waiting(waiting) => Some(&waiting.reason),
+            ContainerState::Terminated(ended) => Some(&ended.reason),
+            ContainerState::Running(_) => None,
+        });
+        let reason = reason.filter(|reason| !reason.is_empty()).map(|reason| format!(" ({reason})"));
+        let (pod, reason) = (&published.pod.name, reason.unwrap_or_default());
+        not_running(format!("container {container:?} in pod {pod:?} is not running{reason}"))
+    };
     newest.map(|container| container.id).ok_or_else(missing)
 }
 

@@ -28,9 +28,6 @@ pub(crate) struct Backoff {
     restarting: BTreeSet<String>,
     /// When the node last rebooted.
     rebooted: Option<Duration>,
-    /// Instances made before a run that may have forgotten something. That run starts them as it finds them, and does not
-    /// know which backoff their starts have waited for.
-    inherited: BTreeSet<String>,
 }
 
 #[derive(Default)]
@@ -79,8 +76,6 @@ impl Check for Backoff {
             }
             Happening::AgentStarts { .. } if view.context.run.is_some_and(|run| run.forgetful) => {
                 self.containers.values_mut().for_each(|memory| memory.entry = None);
-                let made = view.node.containers.values().filter(|container| !container.is_running());
-                self.inherited.extend(made.map(|container| container.instance.id.clone()));
             }
             Happening::Reboot => self.rebooted = Some(entry.at),
             Happening::Started(instance) => return self.started(entry.at, instance, view),
@@ -97,10 +92,9 @@ impl Backoff {
 
     fn started(&mut self, at: Duration, instance: &InstanceRef, view: View<'_>) -> Result<(), String> {
         let limits = view.context.rules.crash_backoff;
-        // The spec may have another one by now.
-        let image = view.node.containers.get(&instance.id).map(|container| container.image.clone());
+        let spec = view.pods.get(&instance.pod).and_then(|pod| pod.container(&instance.name));
+        let image = spec.map(|container| container.image.clone());
         let rebooted = self.rebooted;
-        let inherited = self.inherited.remove(&instance.id);
         let memory = self.of(instance);
         // Only the wall clock tells how long ago something was before a reboot, so whoever sets it changes that.
         if memory.entry.is_some_and(|(_, advanced)| rebooted.min(view.context.wall_set) >= Some(advanced)) {
@@ -112,7 +106,7 @@ impl Backoff {
             memory.entry = None;
         }
         let Some(ended) = memory.ended else { return Ok(()) };
-        if std::mem::take(&mut memory.free) || inherited {
+        if std::mem::take(&mut memory.free) {
             return Ok(());
         }
         let known = memory.entry.filter(|(_, advanced)| {

@@ -17,8 +17,8 @@ use crate::{
 /// that were not.
 #[derive(Default)]
 pub(crate) struct Counts {
-    /// The count last published and the run that did so, by pod and container.
-    published: BTreeMap<(String, String), (u32, u32)>,
+    /// The count last published, by pod and container.
+    published: BTreeMap<(String, String), u32>,
     /// Lives that some status showed.
     shown: BTreeSet<String>,
     /// Lives that vanished without anybody asking.
@@ -27,8 +27,7 @@ pub(crate) struct Counts {
     /// the ledger made nobody remember, so that they look like any failed start.
     given_up: BTreeMap<(String, String), u32>,
     forgotten: BTreeMap<(String, String), u32>,
-    /// A ledger that could not be written was left behind: instances that it does not know are not counted, so a run may
-    /// begin with a lower count than the one before. It never counts what was not, and no count falls within a run.
+    /// A ledger that could not be written was left behind: lives that nobody remembers are not counted.
     excused: bool,
 }
 
@@ -41,6 +40,9 @@ impl Check for Counts {
 
     fn see(&mut self, entry: &Entry, view: View<'_>) -> Result<(), String> {
         self.excused |= view.context.run.is_some_and(|run| run.behind);
+        if self.excused {
+            return Ok(());
+        }
         match &entry.what {
             Happening::GivenUp(instance) => {
                 let key = (instance.pod.clone(), instance.name.clone());
@@ -57,7 +59,7 @@ impl Check for Counts {
                 self.vanished.insert(instance.id.clone());
             }
             Happening::PodGone { pod } => self.published.retain(|(of, _), _| of != pod),
-            Happening::Published { pod, run, status, .. } => {
+            Happening::Published { pod, status, .. } => {
                 for container in status.all_containers() {
                     let (name, count) = (&container.name, container.restart_count);
                     let lives = view.node.lives(pod, name);
@@ -66,15 +68,14 @@ impl Check for Counts {
                     if count > began + forgotten {
                         return Err(format!("{name} has a restart count of {count} after {began} starts"));
                     }
-                    let before = self.published.insert((pod.clone(), name.clone()), (*run, count));
-                    let (last_run, before) = before.unwrap_or((*run, 0));
-                    if count < before && !(self.excused && last_run != *run) {
+                    let before = self.published.insert((pod.clone(), name.clone()), count).unwrap_or(0);
+                    if count < before {
                         return Err(format!("the restart count of {name} falls from {before} to {count}"));
                     }
                     let id = container.container_id.as_deref().map(bare);
                     self.shown.extend(id.map(str::to_owned));
                     let number = lives.iter().position(|life| Some(life.instance.id.as_str()) == id);
-                    if let (ContainerState::Running(_), Some(number), false) = (&container.state, number, self.excused)
+                    if let (ContainerState::Running(_), Some(number)) = (&container.state, number)
                         && !self.possible(&lives[..number], forgotten).contains(&count)
                     {
                         return Err(format!(

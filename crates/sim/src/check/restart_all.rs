@@ -9,7 +9,7 @@ use keelet_lifecycle::{
     restart::{Decision, RestartAllRule, on_exit},
     status::{ConditionType, ContainerState, Phase, PodStatus},
 };
-use keelet_pod::{Action, Container, Pod, RestartPolicy, Role};
+use keelet_pod::{Pod, Role};
 
 use super::{Check, View};
 use crate::{
@@ -77,8 +77,9 @@ impl Check for RestartAll {
                 let course = self.pods.entry(instance.pod.clone()).or_default();
                 course.triggers.retain(|(trigger, _)| trigger.id != instance.id);
                 course.ignored.retain(|(trigger, _)| trigger.id != instance.id);
+                // It may be lost for good.
                 if let Stage::Starting { disturbed, .. } = &mut course.stage {
-                    *disturbed |= view.pods.get(&instance.pod).is_none_or(|pod| is_lost_for_good(pod, &instance.name));
+                    *disturbed = true;
                 }
                 Ok(())
             }
@@ -101,10 +102,7 @@ impl Check for RestartAll {
                 Ok(())
             }
             Happening::AgentStarts { .. } => {
-                for (uid, course) in &mut self.pods {
-                    course.switch(view.context.rules.restart_all);
-                    course.end_if_finished(uid, view);
-                }
+                self.pods.values_mut().for_each(|course| course.switch(view.context.rules.restart_all));
                 Ok(())
             }
             Happening::Created(instance) => {
@@ -161,9 +159,6 @@ impl RestartAll {
             course.triggers.push((instance.clone(), at));
         } else if would_ask && !asks && alive && !course.deleted {
             course.ignored.push((instance.clone(), at));
-        }
-        if view.context.run.is_some() {
-            course.end_if_finished(&instance.pod, view);
         }
     }
 
@@ -254,29 +249,6 @@ impl Course {
             }
         }
     }
-
-    /// With the feature off, a pod whose regular containers have all ended for good is over for an agent that sees it, and
-    /// stays so: exits that were ignored until then do not count any more.
-    fn end_if_finished(&mut self, uid: &str, view: View<'_>) {
-        let Some(pod) = view.pods.get(uid).filter(|_| view.context.rules.restart_all == RestartAllRule::Ignored) else {
-            return;
-        };
-        let is_done = |container: &Container| {
-            let newest = view.node.lives(uid, &container.name).last().and_then(|life| life.ended);
-            newest.is_some_and(|(_, code, _)| on_exit(container, code, RestartAllRule::Ignored) == Decision::Stay)
-        };
-        if pod.containers.iter().all(is_done) {
-            self.ignored.clear();
-        }
-    }
-}
-
-/// Whether a container that the runtime lost may not be started again: nothing tells its exit code, so no rule can match.
-fn is_lost_for_good(pod: &Pod, name: &str) -> bool {
-    pod.container(name).is_none_or(|container| {
-        let by_rule = container.role != Role::Init && container.rules.iter().any(|rule| rule.action == Action::Restart);
-        container.restart_policy == RestartPolicy::Never && !by_rule
-    })
 }
 
 // === impl Before ===

@@ -5,10 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use keelet_lifecycle::{
-    restart::RestartAllRule,
-    status::{ConditionType, PodStatus, check_transition},
-};
+use keelet_lifecycle::status::{PodStatus, check_transition};
 use keelet_pod::Role;
 
 use super::{Check, View};
@@ -81,10 +78,9 @@ impl Transitions {
             return Err(format!("{:?} is final, and {:?} follows", before.status.phase, status.phase));
         }
         let Some(spec) = view.pods.get(pod) else { return Ok(()) };
-        // A restart whose containers are all removed goes on with the gate off: they are owed their start.
-        let under_way = before.status.is_true(&ConditionType::AllContainersRestarting);
-        let rule = if under_way { RestartAllRule::Honoured } else { view.context.rules.restart_all };
-        let Err(violation) = check_transition(spec, &before.status, status, rule) else { return Ok(()) };
+        let Err(violation) = check_transition(spec, &before.status, status, view.context.rules.restart_all) else {
+            return Ok(());
+        };
         // On its own a node may show more: a restart that a person asked for, init containers that run again.
         let runs_again = self.sandboxes.get(pod).is_some_and(|made| *made > 1)
             && spec.container(&violation.container).is_some_and(|container| container.role == Role::Init);

@@ -122,10 +122,8 @@ impl World {
             let (doors, settings) = self.doors(&second, boot_id);
             self.runtime.block_on(Agent::start(doors, settings))
         };
-        // If the first one has died meanwhile, the second one may take its place. Where no directory could be made yet,
-        // because the disk is full, there is nothing that the first one could have locked.
-        let guarded = self.inside(|state| state.medium.has_ledger());
-        if !first.is_over() && guarded {
+        // If the first one has died meanwhile, the second one may take its place.
+        if !first.is_over() {
             let effects = second.effects();
             if started.is_ok() || effects > 0 {
                 self.accuse("second agent", format!("it was not refused, or had {effects} effects before it was"));

@@ -21,7 +21,7 @@ impl World {
     ///
     /// Nothing is asked of a ledger that could not be written, and none that has lost what was not on disk before an
     /// agent has looked again.
-    pub fn check_explained(&self) {
+    pub(crate) fn check_explained(&self) {
         let in_question = |entry: &&Entry| {
             matches!(entry.what, Happening::Published { .. } | Happening::Reboot | Happening::DiskFailed { .. })
         };
@@ -38,8 +38,8 @@ impl World {
         if !settled || self.inside(seen) {
             return;
         }
-        // What a probe said of an instance that ended is in the journal alone. A power cut or the loss of the ledger may
-        // cost that.
+        // What a probe said of a life that ended, and who asked for a restart, is in the journal alone. A power cut or
+        // the loss of the ledger may cost that.
         let costs = |entry: &Entry| {
             matches!(entry.what, Happening::Reboot | Happening::AgentStarts { memory: Memory::Wiped, .. })
         };
@@ -47,9 +47,7 @@ impl World {
         let now = self.now();
         for found in self.ledger() {
             let faults = check_chains(&Known::from_ledger(&found), now);
-            for fault in
-                faults.into_iter().filter(|fault| !(rebooted && fault.ends_with("probe said is not recorded any more")))
-            {
+            for fault in faults.into_iter().filter(|fault| !(rebooted && fault.ends_with("no longer recorded"))) {
                 self.accuse("explained", format!("{}: {fault}", found.uid));
             }
         }
