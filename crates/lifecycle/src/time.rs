@@ -4,7 +4,12 @@
 //! time means nothing, so they compare by wall time, and a wall clock that went backwards never yields a negative
 //! span.
 
-use std::{cmp::Ordering, fmt, str::FromStr, time::Duration};
+use std::{
+    cmp::Ordering,
+    fmt::{self, Write},
+    str::FromStr,
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -109,30 +114,47 @@ impl BootId {
     pub const fn from_u128(id: u128) -> Self {
         Self(id)
     }
+
+    /// The UUID as ASCII. Every moment in a ledger has one, so it is made without an allocation.
+    fn digits(self) -> [u8; 36] {
+        let mut text = [b'-'; 36];
+        let places = (0..36).filter(|place| !matches!(place, 8 | 13 | 18 | 23));
+        for (place, shift) in places.zip((0..32).rev()) {
+            let digit = (self.0 >> (shift * 4) & 0xf) as u8;
+            text[place] = if digit < 10 { b'0' + digit } else { b'a' + digit - 10 };
+        }
+        text
+    }
 }
 
 impl FromStr for BootId {
     type Err = BadBootId;
 
     fn from_str(text: &str) -> Result<Self, BadBootId> {
-        let digits: String = text.trim().chars().filter(|c| *c != '-').collect();
-        if digits.len() != 32 || digits.starts_with('+') {
-            return Err(BadBootId(text.to_owned()));
+        let mut id = 0;
+        let mut digits = 0;
+        for byte in text.trim().bytes().filter(|byte| *byte != b'-') {
+            let Some(digit) = char::from(byte).to_digit(16).filter(|_| digits < 32) else {
+                return Err(BadBootId(text.to_owned()));
+            };
+            id = id << 4 | u128::from(digit);
+            digits += 1;
         }
-        u128::from_str_radix(&digits, 16).map(Self).map_err(|_| BadBootId(text.to_owned()))
+        if digits == 32 { Ok(Self(id)) } else { Err(BadBootId(text.to_owned())) }
     }
 }
 
 impl fmt::Display for BootId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hex = format!("{:032x}", self.0);
-        write!(f, "{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+        self.digits().iter().try_for_each(|digit| f.write_char(char::from(*digit)))
     }
 }
 
 impl Serialize for BootId {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        let digits = self.digits();
+        // Digits and hyphens are UTF-8.
+        serializer.serialize_str(str::from_utf8(&digits).unwrap_or_default())
     }
 }
 
