@@ -202,6 +202,20 @@ struct Read<'a> {
     body: &'a RawValue,
 }
 
+/// A file of the present version.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Whole<'a, B> {
+    format: &'a str,
+    version: u64,
+    generation: u64,
+    #[serde(default)]
+    pod: Option<PodRef>,
+    #[serde(default)]
+    boot_id: Option<BootId>,
+    body: B,
+}
+
 /// The end of a file: these bytes around eight hexadecimal digits.
 const SEAL: (&str, &str) = (",\n  \"crc32\": \"", "\"\n}\n");
 
@@ -259,7 +273,8 @@ impl Kind {
     pub(crate) fn encode<B: Serialize>(self, label: Label<'_>, body: &B) -> Result<Vec<u8>, serde_json::Error> {
         let Label { generation, pod, boot_id } = label;
         let envelope = Written { format: self.format(), version: self.version(), generation, pod, boot_id, body };
-        let mut bytes = Vec::with_capacity(4096);
+        // Enough for the files of most pods.
+        let mut bytes = Vec::with_capacity(16 << 10);
         envelope.serialize(&mut serde_json::Serializer::with_formatter(&mut bytes, Lines::down_to(self.lines())))?;
         // The checksum line restores the closing bracket and the line break before it.
         bytes.truncate(bytes.len() - 2);
@@ -279,6 +294,15 @@ impl Kind {
     ) -> Result<Decoded<B>, Damage> {
         if bytes.is_empty() {
             return Err(Damage::Empty);
+        }
+        // What this keelet wrote is parsed once. Anything else is taken step by step, to say what is wrong with it.
+        if is_sealed(bytes)
+            && let Ok(whole) = serde_json::from_slice::<Whole<'_, B>>(bytes)
+            && (whole.format, whole.version) == (self.format(), self.version())
+            && whole.generation <= LARGEST_GENERATION
+        {
+            let Whole { generation, pod, boot_id, body, .. } = whole;
+            return Ok(Decoded { generation, pod, boot_id, body });
         }
         let peek: Peek = serde_json::from_slice(bytes).map_err(Damage::Malformed)?;
         // Before the checksum is verified, because a newer keelet may compute it differently.

@@ -48,11 +48,13 @@ impl Lines {
     }
 
     fn line<W: Write + ?Sized>(&self, writer: &mut W) -> io::Result<()> {
-        writer.write_all(b"\n")?;
-        for _ in 0..self.depth {
-            writer.write_all(b"  ")?;
+        // The deepest file has 16 levels with lines of their own.
+        const BREAK: &[u8; 33] = b"\n                                ";
+        if let Some(indented) = BREAK.get(..=2 * self.depth) {
+            return writer.write_all(indented);
         }
-        Ok(())
+        writer.write_all(BREAK)?;
+        (16..self.depth).try_for_each(|_| writer.write_all(b"  "))
     }
 }
 

@@ -120,6 +120,18 @@ enum Found<B> {
     Lost,
 }
 
+/// What a file of a pod is called.
+fn file_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Durable | Kind::Volatile => names::EVIDENCE,
+        Kind::Pod => names::POD,
+        Kind::Journal => names::JOURNAL,
+        Kind::History => names::HISTORY,
+        Kind::Why => names::WHY,
+        Kind::Heartbeat | Kind::Events | Kind::Gone => unreachable!("not a file in a pod's directory"),
+    }
+}
+
 // === impl Loader ===
 
 impl<D: Disk> Loader<'_, D> {
@@ -241,6 +253,18 @@ impl<D: Disk> Loader<'_, D> {
         Some((page, recovered))
     }
 
+    /// The bytes of each file of a pod, where they can be read: two times the same bytes are the same commit, because
+    /// every commit has a number of its own.
+    pub(crate) fn bytes(&self, uid: &str) -> Vec<Option<Vec<u8>>> {
+        let Ok(directory) = names::directory_name(uid) else { return Vec::new() };
+        let of = |root: &Path, kinds: [Kind; 3]| {
+            let directory = names::pod_dir(root, &directory);
+            kinds.map(|kind| self.disk.read(&directory.join(file_name(kind)), LARGEST_FILE).ok())
+        };
+        let volatile = of(self.volatile_root, [Kind::Volatile, Kind::History, Kind::Why]);
+        volatile.into_iter().chain(of(self.durable_root, [Kind::Durable, Kind::Pod, Kind::Journal])).collect()
+    }
+
     /// A file that belongs to no pod.
     pub(crate) fn node_file<B: DeserializeOwned>(&mut self, path: &Path, kind: Kind) -> Option<Decoded<B>> {
         match self.read(path, kind) {
@@ -262,14 +286,7 @@ impl<D: Disk> Loader<'_, D> {
         kind: Kind,
         blocked: &mut BTreeSet<PathBuf>,
     ) -> Found<B> {
-        let path = directory.join(match kind {
-            Kind::Durable | Kind::Volatile => names::EVIDENCE,
-            Kind::Pod => names::POD,
-            Kind::Journal => names::JOURNAL,
-            Kind::History => names::HISTORY,
-            Kind::Why => names::WHY,
-            Kind::Heartbeat | Kind::Events | Kind::Gone => unreachable!("not a file in a pod's directory"),
-        });
+        let path = directory.join(file_name(kind));
         let is_volatile = matches!(kind, Kind::Volatile | Kind::History | Kind::Why);
         match self.read(&path, kind).and_then(|found| found.map(|decoded| decoded.about(uid)).transpose()) {
             Ok(None) => Found::Absent,

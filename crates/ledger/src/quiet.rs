@@ -17,8 +17,8 @@
 
 use keelet_lifecycle::{
     evidence::{Life, Volatile},
-    operation::Operation,
-    probe::ProbeMemory,
+    operation::{Operation, Pending},
+    probe::{ProbeMemory, Run},
 };
 
 /// The urgency of a change of volatile evidence.
@@ -32,37 +32,71 @@ pub(crate) enum Change {
     Decisive,
 }
 
-/// The urgency of the change from `before` to `after`.
+/// The urgency of the change from `before` to `after`. Nothing is copied for it: every commit asks, and most commits are
+/// made because a probe passed again.
 pub(crate) fn change(before: &Volatile, after: &Volatile) -> Change {
-    if before == after {
+    // All fields by name: one that is added has to be judged here.
+    let Volatile {
+        boot_id,
+        agent_started,
+        lives,
+        launches,
+        pending,
+        retries,
+        // An operation of another kind takes a sequence number too, but is itself among the pending ones.
+        next_operation: _,
+        volumes_ready,
+        reset_owed,
+        restart_request,
+    } = before;
+    let same = *boot_id == after.boot_id
+        && *agent_started == after.agent_started
+        && *launches == after.launches
+        && without_tries(pending).eq(without_tries(&after.pending))
+        && *retries == after.retries
+        && *volumes_ready == after.volumes_ready
+        && *reset_owed == after.reset_owed
+        && *restart_request == after.restart_request;
+    if !same {
+        return Change::Decisive;
+    }
+    if *lives == after.lives {
         return Change::None;
     }
-    let [mut before, mut after] = [before, after].map(without_tries);
-    if before == after {
-        return Change::None;
-    }
-    for volatile in [&mut before, &mut after] {
-        volatile.lives.values_mut().for_each(|life| keep_what_decides(life));
-    }
-    if before == after { Change::Quiet } else { Change::Decisive }
+    let decide_the_same = lives.len() == after.lives.len()
+        && lives
+            .iter()
+            .zip(&after.lives)
+            .all(|((name, before), (other, after))| name == other && lives_decide_the_same(before, after));
+    if decide_the_same { Change::Quiet } else { Change::Decisive }
 }
 
-fn without_tries(volatile: &Volatile) -> Volatile {
-    let mut volatile = volatile.clone();
-    volatile.pending.retain(|pending| !matches!(pending.operation, Operation::Probe { .. }));
-    // An operation of another kind takes a sequence number too, but is itself among the pending ones.
-    volatile.next_operation = 0;
-    volatile
+fn without_tries(pending: &[Pending]) -> impl Iterator<Item = &Pending> {
+    pending.iter().filter(|pending| !matches!(pending.operation, Operation::Probe { .. }))
 }
 
-fn keep_what_decides(life: &mut Life) {
-    for memory in [&mut life.startup, &mut life.readiness, &mut life.liveness] {
-        let ProbeMemory { verdict, run, due, last, late_since, .. } = memory;
-        *due = None;
-        *last = None;
-        *late_since = None;
-        if verdict.passed() == Some(true) {
-            run.take_if(|run| run.passed);
-        }
-    }
+fn lives_decide_the_same(before: &Life, after: &Life) -> bool {
+    let Life { id, started, startup, readiness, liveness, post_start, kill } = before;
+    *id == after.id
+        && *started == after.started
+        && probes_decide_the_same(startup, &after.startup)
+        && probes_decide_the_same(readiness, &after.readiness)
+        && probes_decide_the_same(liveness, &after.liveness)
+        && *post_start == after.post_start
+        && *kill == after.kill
+}
+
+fn probes_decide_the_same(before: &ProbeMemory, after: &ProbeMemory) -> bool {
+    let ProbeMemory { verdict, run: _, errors, tries, due: _, off_beat, late_since: _, on_hold, last: _ } = before;
+    *verdict == after.verdict
+        && decisive_run(before) == decisive_run(after)
+        && *errors == after.errors
+        && *tries == after.tries
+        && *off_beat == after.off_beat
+        && *on_hold == after.on_hold
+}
+
+/// The run of results, unless it goes on confirming a verdict that has been reached.
+fn decisive_run(memory: &ProbeMemory) -> Option<Run> {
+    memory.run.filter(|run| !(run.passed && memory.verdict.passed() == Some(true)))
 }

@@ -13,8 +13,8 @@ use crate::{
 
 /// The content of a ledger on disk, for `keelet why` and for people.
 ///
-/// Files are replaced atomically, so each is whole. The files of one pod are read until two readings agree, so they are
-/// consistent with each other, unless an agent keeps writing meanwhile.
+/// Files are replaced atomically, so each is whole. The files of one pod are read until their bytes are the same before
+/// and after, so they are consistent with each other, unless an agent keeps writing meanwhile.
 #[derive(Debug)]
 pub struct Snapshot {
     /// The pods, by UID.
@@ -61,21 +61,19 @@ impl Snapshot {
     }
 }
 
-/// A pod as two readings in a row find it: a commit replaces one file after the other.
+/// A pod whose files did not change while they were read: a commit replaces one file after the other.
 fn at_rest(loader: &mut Loader<'_, impl Disk>, uid: &str) -> Option<Recovered> {
     let losses = loader.losses.len();
-    let mut reading = || {
+    let mut before = loader.bytes(uid);
+    let mut found = None;
+    for _ in 0..READINGS {
         loader.losses.truncate(losses);
-        loader.pod(uid).map(|(_, recovered)| recovered)
-    };
-    let mut found = reading();
-    for _ in 1..READINGS {
-        let again = reading();
-        let agree = again == found;
-        found = again;
-        if agree {
+        found = loader.pod(uid).map(|(_, recovered)| recovered);
+        let after = loader.bytes(uid);
+        if after == before {
             break;
         }
+        before = after;
     }
     found
 }
