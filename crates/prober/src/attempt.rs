@@ -123,7 +123,8 @@ impl Prober {
             };
         };
         // An attempt over the network ends by itself at its timeout; a command ends when the runtime says so.
-        let made = self.make(attempt);
+        // Boxed, because it is large and awaited in two places: operations of all kinds would be as large.
+        let made = Box::pin(self.make(attempt));
         let made = if is_exec || probe.timeout > LONGEST_HOLD {
             hold(permit, probe.timeout.min(LONGEST_HOLD), made).await
         } else {

@@ -154,33 +154,35 @@ impl Bench {
 // === impl Work ===
 
 impl Work {
+    /// The future is allocated for every probe, so whatever is larger and seldom done is boxed.
     async fn carry_out(&self, operation: &Operation) -> OpResult {
         let runtime = &self.node.runtime;
         match operation {
-            Operation::PrepareVolumes => match self.prepare_volumes().await {
+            Operation::PrepareVolumes => match Box::pin(self.prepare_volumes()).await {
                 Ok(_) => OpResult::Done,
                 Err(error) => failed(error.reason, error.message),
             },
-            Operation::CreateSandbox { attempt } => self.create_sandbox(*attempt).await,
+            Operation::CreateSandbox { attempt } => Box::pin(self.create_sandbox(*attempt)).await,
             Operation::StopSandbox { sandbox } => call("KillPodSandboxError", runtime.stop_pod_sandbox(sandbox).await),
             Operation::RemoveSandbox { sandbox } => {
                 call("KillPodSandboxError", runtime.remove_pod_sandbox(sandbox).await)
             }
-            Operation::EnsureImage { container, image } => self.ensure_image(container, image).await,
+            Operation::EnsureImage { container, image } => Box::pin(self.ensure_image(container, image)).await,
             Operation::Launch { container, attempt, sandbox } => {
-                let result = self.launch(container, *attempt, sandbox).await;
+                let result = Box::pin(self.launch(container, *attempt, sandbox)).await;
                 self.count_failed_start(container, result)
             }
             Operation::StartCreated { container, id } => {
-                let result = self.start(bare(id)).await;
+                let result = Box::pin(self.start(bare(id))).await;
                 self.count_failed_start(container, result)
             }
             Operation::PostStart { container, id } => {
                 let hook = |container: &Container| container.post_start.clone();
-                self.hook(container, id, hook, None).await
+                Box::pin(self.hook(container, id, hook, None)).await
             }
             Operation::PreStop { container, id, timeout } => {
-                self.hook(container, id, |container| container.pre_stop.clone(), Some(*timeout)).await
+                let hook = |container: &Container| container.pre_stop.clone();
+                Box::pin(self.hook(container, id, hook, Some(*timeout))).await
             }
             Operation::Stop { id, timeout, .. } => {
                 call("KillContainerError", runtime.stop_container(bare(id), *timeout).await)

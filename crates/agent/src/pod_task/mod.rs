@@ -352,14 +352,9 @@ impl PodTask {
         if !matches!(operation, Operation::Probe { .. }) {
             self.audit.operation_ended(Instant::now());
         }
-        let task = operations::run(
-            self.bench.for_operation(&self.wanted, self.look.as_deref()),
-            id,
-            operation.clone(),
-            cancelled,
-        );
+        let work = self.bench.for_operation(&self.wanted, self.look.as_deref());
+        self.node.tasks.spawn(Box::pin(operations::run(work, id, operation.clone(), cancelled)));
         self.running.insert(id, Running { operation, cancel: Some(cancel) });
-        self.node.tasks.spawn(Box::pin(task));
     }
 
     async fn wait(&mut self) -> Wake {
