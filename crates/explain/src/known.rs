@@ -39,13 +39,18 @@ pub struct Known<'a> {
 impl<'a> Known<'a> {
     /// What a ledger has of a pod.
     pub fn from_ledger(found: &'a Recovered) -> Self {
+        Self { spec: spec_in(found).map(Cow::Owned), ..Self::without_spec(found) }
+    }
+
+    /// The same without the pod's spec, for whoever has read it already.
+    pub fn without_spec(found: &'a Recovered) -> Self {
         // One whose name is lost goes by its UID.
         let (namespace, name) = found.pod.as_ref().map_or(("", &*found.uid), |pod| (&pod.namespace, &pod.name));
         Self {
             namespace,
             name,
             uid: &found.uid,
-            spec: found.copy.as_ref().and_then(spec_of).map(Cow::Owned),
+            spec: None,
             evidence: &found.evidence,
             why: found.explanation.as_ref().map_or(&[], |explanation| &explanation.why),
             history: &found.history,
@@ -129,6 +134,11 @@ impl<'a> Known<'a> {
         };
         self.history.iter().filter(is_it).collect()
     }
+}
+
+/// The pod behind the copy that a ledger has.
+pub fn spec_in(found: &Recovered) -> Option<Pod> {
+    found.copy.as_ref().and_then(spec_of)
 }
 
 /// The pod behind the copy in a ledger. Gates that were off when it was admitted do not matter to sentences.

@@ -21,7 +21,7 @@ pub mod why;
 mod words;
 
 pub use self::{
-    known::Known,
+    known::{Known, spec_in},
     sentence::{because_of_note, note_sentence},
     words::wrapped,
 };

@@ -30,8 +30,8 @@ const CHUNK: usize = 4096;
 /// What is on the disks.
 #[derive(Debug, Default)]
 pub(crate) struct Medium {
-    live: BTreeMap<PathBuf, Node>,
-    stable: BTreeMap<PathBuf, Node>,
+    live: Nodes,
+    stable: Nodes,
     /// Directories that some run of the agent has locked.
     locks: BTreeMap<PathBuf, Arc<Life>>,
     /// Calls made, by name.
@@ -39,6 +39,9 @@ pub(crate) struct Medium {
     /// Counts whatever may have changed what can be read.
     pub(crate) changes: u64,
 }
+
+/// By path.
+type Nodes = BTreeMap<String, Node>;
 
 #[derive(Clone, Debug)]
 enum Node {
@@ -78,7 +81,7 @@ impl Medium {
         self.live = self
             .stable
             .iter()
-            .filter(|(path, _)| !path.starts_with(VOLATILE))
+            .filter(|(path, _)| !Path::new(path).starts_with(VOLATILE))
             .map(|(path, node)| {
                 let kept = match node {
                     Node::Directory => Node::Directory,
@@ -100,8 +103,12 @@ impl Medium {
         self.stable.clear();
     }
 
+    fn get(&self, path: &Path) -> Option<&Node> {
+        self.live.get(key(path))
+    }
+
     fn parent_exists(&self, path: &Path) -> io::Result<()> {
-        match self.live.get(path.parent().unwrap_or(path)) {
+        match self.get(path.parent().unwrap_or(path)) {
             Some(Node::Directory) => Ok(()),
             Some(Node::File(_)) => Err(io::ErrorKind::NotADirectory.into()),
             None => Err(io::ErrorKind::NotFound.into()),
@@ -110,22 +117,30 @@ impl Medium {
 
     fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
         self.parent_exists(to)?;
-        if !self.live.contains_key(from) {
-            return Err(io::ErrorKind::NotFound.into());
+        match self.get(from) {
+            None => return Err(io::ErrorKind::NotFound.into()),
+            // Nearly all that the ledger renames are files, onto files: nothing is below either of them.
+            Some(Node::File(_)) if !matches!(self.get(to), Some(Node::Directory)) => {
+                let file = self.live.remove(key(from));
+                self.live.extend(file.map(|file| (key(to).to_owned(), file)));
+                return Ok(());
+            }
+            Some(_) => {}
         }
         self.remove(to);
         for path in self.subtree(from) {
             let Some(node) = self.live.remove(&path) else { continue };
-            let rest = path.strip_prefix(from).unwrap_or(Path::new(""));
-            let target = if rest.as_os_str().is_empty() { to.to_owned() } else { to.join(rest) };
+            let target = format!("{}{}", key(to), &path[key(from).len()..]);
             self.live.insert(target, node);
         }
         Ok(())
     }
 
-    /// Everything at and below a path. Paths are ordered by their parts, so it stands together.
-    fn subtree(&self, root: &Path) -> Vec<PathBuf> {
-        self.live.range(root.to_owned()..).map(|(path, _)| path).take_while(|p| p.starts_with(root)).cloned().collect()
+    /// Everything at and below a path.
+    fn subtree(&self, root: &Path) -> Vec<String> {
+        let root = key(root);
+        let own = self.live.contains_key(root).then(|| root.to_owned());
+        own.into_iter().chain(below(&self.live, root).map(|(path, _)| path.clone())).collect()
     }
 
     fn remove(&mut self, root: &Path) {
@@ -135,15 +150,36 @@ impl Medium {
     }
 
     fn sync_dir(&mut self, directory: &Path) {
-        let is_child = |path: &Path| path.parent() == Some(directory);
-        let live = &self.live;
-        let gone: Vec<PathBuf> =
-            self.stable.keys().filter(|path| is_child(path) && !live.contains_key(*path)).cloned().collect();
-        self.stable.retain(|path, _| !gone.iter().any(|gone| path.starts_with(gone)));
-        let kept: Vec<(PathBuf, Node)> =
-            live.iter().filter(|(path, _)| is_child(path)).map(|(path, node)| (path.clone(), node.clone())).collect();
-        self.stable.extend(kept);
+        let directory = key(directory);
+        let gone: Vec<String> = below(&self.stable, directory)
+            .filter(|(path, _)| is_child(directory, path) && !self.live.contains_key(*path))
+            .map(|(path, _)| path.clone())
+            .collect();
+        for gone in gone {
+            self.stable.retain(|path, _| !Path::new(path).starts_with(&gone));
+        }
+        let kept = below(&self.live, directory).filter(|(path, _)| is_child(directory, path));
+        self.stable.extend(kept.map(|(path, node)| (path.clone(), node.clone())));
     }
+}
+
+/// A path as a key: compared by its bytes, because comparing part by part is dear and done for every call.
+fn key(path: &Path) -> &str {
+    path.to_str().unwrap_or_default()
+}
+
+/// Everything below a directory, which stands together: all of it begins with the directory's name and a slash.
+fn below<'a>(nodes: &'a Nodes, directory: &str) -> impl Iterator<Item = (&'a String, &'a Node)> {
+    let prefix = format!("{}/", directory.trim_end_matches('/'));
+    nodes
+        .range(prefix.clone()..)
+        .take_while(move |(path, _)| path.starts_with(&prefix))
+        .filter(|(path, _)| *path != "/")
+}
+
+/// Whether a path that is below a directory is in it.
+fn is_child(directory: &str, path: &str) -> bool {
+    !path[directory.trim_end_matches('/').len() + 1..].contains('/')
 }
 
 // === impl SimDisk ===
@@ -209,7 +245,7 @@ fn refusal(mood: DiskMood, name: &str, path: &Path) -> Option<io::Error> {
 
 impl Disk for SimDisk {
     fn read(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>> {
-        self.look("read", |medium| match medium.live.get(path) {
+        self.look("read", |medium| match medium.get(path) {
             Some(Node::File(file)) => {
                 let file = file.lock().unwrap_or_else(PoisonError::into_inner);
                 if file.data.len() > limit { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(file.data.clone()) }
@@ -221,14 +257,15 @@ impl Disk for SimDisk {
 
     fn list(&self, directory: &Path) -> io::Result<Vec<DiskEntry>> {
         self.look("list", |medium| {
-            match medium.live.get(directory) {
+            match medium.get(directory) {
                 Some(Node::Directory) => {}
                 Some(Node::File(_)) => return Err(io::ErrorKind::NotADirectory.into()),
                 None => return Err(io::ErrorKind::NotFound.into()),
             }
-            let children = medium.live.iter().filter(|(path, _)| path.parent() == Some(directory));
-            let entry = |(path, node): (&PathBuf, &Node)| DiskEntry {
-                name: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            let directory = key(directory);
+            let children = below(&medium.live, directory).filter(|(path, _)| is_child(directory, path));
+            let entry = |(path, node): (&String, &Node)| DiskEntry {
+                name: path.rsplit('/').next().unwrap_or_default().to_owned(),
                 kind: if matches!(node, Node::Directory) { EntryKind::Directory } else { EntryKind::File },
             };
             Ok(children.map(entry).collect())
@@ -236,13 +273,13 @@ impl Disk for SimDisk {
     }
 
     fn make_dir(&self, directory: &Path) -> io::Result<()> {
-        let there = self.look("make_dir", |medium| Ok(medium.live.contains_key(directory)))?;
+        let there = self.look("make_dir", |medium| Ok(medium.get(directory).is_some()))?;
         if there {
             return Ok(());
         }
         self.change("make_dir", directory, |medium| {
             for path in directory.ancestors() {
-                medium.live.entry(path.to_owned()).or_insert(Node::Directory);
+                medium.live.entry(key(path).to_owned()).or_insert(Node::Directory);
             }
             for root in ["/", "/sim"] {
                 medium.stable.insert(root.into(), Node::Directory);
@@ -256,7 +293,7 @@ impl Disk for SimDisk {
         let node = Node::File(Arc::clone(&file));
         self.change("create", path, |medium| {
             medium.parent_exists(path)?;
-            medium.live.insert(path.to_owned(), node);
+            medium.live.insert(key(path).to_owned(), node);
             Ok(())
         })?;
         Ok(Box::new(SimSheet { disk: self.clone(), path: path.to_owned(), file }))
@@ -268,7 +305,7 @@ impl Disk for SimDisk {
 
     fn rename_aside(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.change("rename_aside", to, |medium| {
-            if medium.live.contains_key(to) {
+            if medium.get(to).is_some() {
                 return Err(io::ErrorKind::AlreadyExists.into());
             }
             medium.rename(from, to)
@@ -295,7 +332,7 @@ impl Disk for SimDisk {
 
     fn lock(&self, directory: &Path) -> io::Result<Option<Lock>> {
         self.look("lock", |medium| {
-            if !medium.live.contains_key(directory) {
+            if medium.get(directory).is_none() {
                 return Err(io::ErrorKind::NotFound.into());
             }
             let holder = medium.locks.entry(directory.to_owned()).or_insert_with(|| Arc::clone(&self.life));
@@ -332,7 +369,10 @@ impl Sheet for SimSheet {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.allowed("write")?;
         let some = bytes.len().min(CHUNK);
-        self.file().data.extend_from_slice(&bytes[..some]);
+        let mut file = self.file();
+        // The rest comes in the next calls.
+        file.data.reserve(bytes.len());
+        file.data.extend_from_slice(&bytes[..some]);
         Ok(some)
     }
 

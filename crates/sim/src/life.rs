@@ -1,8 +1,9 @@
 //! The life of one run of the agent, and its end.
 //!
 //! An agent that is killed runs no destructors and finishes nothing. So the simulation never drops what a dead agent
-//! owned: its tasks are not polled again and are leaked, its calls never return, its writes do not happen. All that is
-//! decided here, at the doors: every effect of the agent on the world is counted, and any of them can be its last.
+//! owned while anything is simulated: its tasks are kept and not polled again, its calls never return, its writes do not
+//! happen. All that is decided here, at the doors: every effect of the agent on the world is counted, and any of them can
+//! be its last.
 
 use std::{
     any::Any,
@@ -197,11 +198,12 @@ impl Future for Mortal {
         if self.life.is_over() {
             return Poll::Pending;
         }
+        self.sim.count_step();
         let Some(task) = self.task.as_mut() else { return Poll::Ready(()) };
         let polled = match catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(context))) {
             Ok(polled) => polled,
             Err(panic) => {
-                mem::forget(self.task.take());
+                self.keep_task();
                 self.sim.lock().accuse("panic", said(&*panic));
                 Poll::Ready(())
             }
@@ -217,7 +219,15 @@ impl Future for Mortal {
 impl Drop for Mortal {
     fn drop(&mut self) {
         if self.life.is_over() {
-            mem::forget(self.task.take());
+            self.keep_task();
+        }
+    }
+}
+
+impl Mortal {
+    fn keep_task(&mut self) {
+        if let Some(task) = self.task.take() {
+            self.sim.keep(task);
         }
     }
 }

@@ -4,9 +4,13 @@
 //! world's own ([`State::later`]), so that it goes on whatever becomes of the agent.
 
 use std::{
+    any::Any,
     collections::{BTreeMap, BTreeSet},
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    fmt, mem,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -35,6 +39,17 @@ use crate::{
 /// The shared world behind the doors.
 pub(crate) struct Sim {
     state: Mutex<State>,
+    /// What dead agents owned. It is dropped when nothing is simulated any more.
+    remains: Mutex<Remains>,
+    /// Counts what tasks did.
+    steps: AtomicU64,
+}
+
+/// What dead agents owned.
+enum Remains {
+    Kept(Vec<Box<dyn Any + Send>>),
+    /// The world is gone.
+    Dropped,
 }
 
 /// Everything there is.
@@ -47,6 +62,8 @@ pub(crate) struct State {
     pub(crate) medium: Medium,
     /// The changes of the medium when the ledger was last seen to explain what was published.
     pub(crate) explained: Option<u64>,
+    /// The copy of a pod in the ledger as it was last read, and the pod behind it.
+    pub(crate) copy: Option<(serde_json::Value, Arc<Pod>)>,
     pub(crate) bulletin: Bulletin,
     pub(crate) timeline: Timeline,
     pub(crate) checks: Checks,
@@ -116,6 +133,7 @@ impl Sim {
                 faults: Faults::default(),
                 medium: Medium::default(),
                 explained: None,
+                copy: None,
                 bulletin: Bulletin::default(),
                 timeline: Timeline::default(),
                 checks: Checks::new(rules),
@@ -133,7 +151,37 @@ impl Sim {
                 log_sizes: BTreeMap::new(),
                 time: Time { beginning: now, booted: now, boot: 1, wall_ms: BEGINNING_MS },
             }),
+            remains: Mutex::new(Remains::Kept(Vec::new())),
+            steps: AtomicU64::new(0),
         })
+    }
+
+    /// Keeps what a dead agent owned: a process that is killed runs no destructors.
+    pub(crate) fn keep(&self, owned: impl Any + Send) {
+        let mut remains = self.remains.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *remains {
+            Remains::Kept(kept) => kept.push(Box::new(owned)),
+            Remains::Dropped => {
+                drop(remains);
+                drop(owned);
+            }
+        }
+    }
+
+    /// Drops what dead agents owned, now and from now on.
+    pub(crate) fn drop_remains(&self) {
+        let remains = mem::replace(&mut *self.remains.lock().unwrap_or_else(PoisonError::into_inner), Remains::Dropped);
+        drop(remains);
+    }
+
+    /// A task did something.
+    pub(crate) fn count_step(&self) {
+        self.steps.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often tasks did something.
+    pub(crate) fn steps(&self) -> u64 {
+        self.steps.load(Ordering::Relaxed)
     }
 
     /// Writes down the end of a run of the agent, if it has ended and nobody has said so.
@@ -211,6 +259,7 @@ impl State {
         let Some(sim) = self.me.upgrade() else { return };
         drop(tokio::spawn(async move {
             tokio::time::sleep(after).await;
+            sim.count_step();
             act(&mut sim.lock());
         }));
     }

@@ -9,7 +9,7 @@ mod look;
 mod pods;
 
 use std::{
-    fmt, mem,
+    fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -26,8 +26,10 @@ use crate::{
     sim::{Sim, State},
 };
 
-/// Whatever is due at an instant has happened after so many rounds of all tasks.
+/// Whatever is due at an instant has happened after so many rounds of all tasks, or after so many in which no task did
+/// anything. Tasks of connections are not counted, and have to be through with what they do by then.
 const ROUNDS: usize = 256;
+const IDLE_ROUNDS: usize = 32;
 
 /// A world at rest stays as it is for this long: longer than the agent's slowest look.
 const REST: Duration = Duration::from_secs(40);
@@ -99,9 +101,7 @@ impl World {
                 tokio::select! {
                     biased;
                     () = tokio::time::sleep_until(deadline) => {
-                        for _ in 0..ROUNDS {
-                            yield_now().await;
-                        }
+                        finish_instant(&self.sim).await;
                         false
                     }
                     () = death => true,
@@ -242,13 +242,28 @@ impl fmt::Debug for World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        // What dead agents left behind is never dropped and holds on to the world; so it had better be small.
+        // What agents owned holds on to the world and the world to it, so both let go of each other here. Nothing comes of
+        // destructors any more: all agents are dead at their doors.
         let _guard = self.runtime.enter();
         if let Some(run) = self.run.take() {
             run.life.end();
-            mem::forget(run.agent.lock().unwrap_or_else(PoisonError::into_inner).take());
+            self.sim.keep(run.agent.lock().unwrap_or_else(PoisonError::into_inner).take());
         }
+        self.sim.drop_remains();
         self.sim.lock().clear();
+    }
+}
+
+/// Runs all tasks until nothing is left to be done at this instant.
+async fn finish_instant(sim: &Sim) {
+    let mut idle = 0;
+    for _ in 0..ROUNDS {
+        let before = sim.steps();
+        yield_now().await;
+        idle = if sim.steps() == before { idle + 1 } else { 0 };
+        if idle == IDLE_ROUNDS {
+            return;
+        }
     }
 }
 

@@ -1,7 +1,6 @@
 //! Runs of the agent: starting it, stopping it, killing it.
 
 use std::{
-    mem,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -131,7 +130,7 @@ impl World {
         }
         second.end();
         second.announce_end();
-        mem::forget(started);
+        self.sim.keep(started);
         self
     }
 
@@ -183,7 +182,7 @@ impl World {
             // Its end has been told.
             run.life.announce_end();
         } else {
-            mem::forget(agent);
+            self.sim.keep(agent);
             let _guard = self.runtime.enter();
             self.sim.announce(&run.life);
         }
@@ -223,7 +222,7 @@ impl World {
         let Some(run) = self.run.take_if(|run| run.life.is_over()) else { return };
         let _guard = self.runtime.enter();
         self.sim.announce(&run.life);
-        mem::forget(run.agent.lock().unwrap_or_else(PoisonError::into_inner).take());
+        self.sim.keep(run.agent.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
     pub(super) fn with_agent<T>(&self, act: impl FnOnce(&Agent) -> T) -> Option<T> {

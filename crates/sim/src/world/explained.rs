@@ -1,8 +1,10 @@
 //! Whether the ledger explains what was published.
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
-use keelet_explain::{Known, why::check_chains};
+use keelet_explain::{Known, spec_in, why::check_chains};
+use keelet_ledger::Recovered;
+use keelet_pod::Pod;
 
 use super::World;
 use crate::{
@@ -46,11 +48,26 @@ impl World {
         let rebooted = self.inside(|state| state.timeline.entries().iter().any(costs));
         let now = self.now();
         for found in self.ledger() {
-            let faults = check_chains(&Known::from_ledger(&found), now);
+            let spec = self.spec_in(&found);
+            let known = Known { spec: spec.as_deref().map(Cow::Borrowed), ..Known::without_spec(&found) };
+            let faults = check_chains(&known, now);
             for fault in faults.into_iter().filter(|fault| !(rebooted && fault.ends_with("no longer recorded"))) {
                 self.accuse("explained", format!("{}: {fault}", found.uid));
             }
         }
+    }
+
+    /// The pod behind the copy in the ledger. It is read again only where it has changed.
+    fn spec_in(&self, found: &Recovered) -> Option<Arc<Pod>> {
+        let copy = found.copy.as_ref()?;
+        self.inside(|state| match &state.copy {
+            Some((seen, pod)) if seen == copy => Some(Arc::clone(pod)),
+            _ => {
+                let pod = Arc::new(spec_in(found)?);
+                state.copy = Some((copy.clone(), Arc::clone(&pod)));
+                Some(pod)
+            }
+        })
     }
 
     /// The same for a world at rest, where the ledger also has what readers have.
@@ -58,7 +75,7 @@ impl World {
         self.check_explained();
         for found in self.ledger() {
             let published = self.inside(|state| state.bulletin.statuses.get(&found.uid).map(|(_, s)| Arc::clone(s)));
-            let written = Known::from_ledger(&found).status().cloned();
+            let written = Known::without_spec(&found).status().cloned();
             if published.as_deref() != written.as_ref() {
                 self.accuse("explained", format!("{}: the ledger has another status than its readers", found.uid));
             }
