@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test e2e vm soak bench lint fmt mutants fuzz
+.PHONY: help run test sim e2e vm soak bench lint fmt mutants fuzz
 
 CARGO ?= cargo
 # For every cargo call; continuous integration sets --locked.
@@ -19,13 +19,17 @@ run: ## build keelet and run a first pod: init container, sidecar, probes; needs
 test: ## every test that needs no peers: tables, properties, simulations, the list of behaviours, links in the documents
 	@scripts/test $(CARGOFLAGS)
 
+# Without the tests' dependencies, which would have tokio and most of the others built a second time.
+sim: ## random pods with new seeds on all cores, for SIM_SECONDS (60) or SIM_RUNS; SIM_FIRST chooses the seeds, SIM_SEED replays one
+	@$(CARGO) run $(CARGOFLAGS) --quiet --release --package keelet-sim --bin sim
+
 e2e: ## tests against a real containerd (installed from Debian if it is missing) and critest and client-go on the embedded runtime; needs root
 	@scripts/e2e $(CARGOFLAGS)
 
 vm: ## the tests with real containers in virtual machines: cgroup v2 alone, an old kernel and a new one; needs root and Debian
 	@scripts/vm $(CARGOFLAGS)
 
-soak: ## simulated pods with new seeds (SOAK_LIVES, 5000), and the tests with real containers that take minutes; needs root
+soak: ## 5000 runs of `make sim` (SIM_RUNS, SIM_SECONDS), and the tests with real containers that take minutes; needs root
 	@scripts/soak $(CARGOFLAGS)
 
 bench: ## benchmarks, with the optimisation of a shipped binary; a full node among them

@@ -17,7 +17,7 @@
 //! - A run of the agent ends as a process does that is killed: nothing of it is dropped, nothing runs on (`life`).
 //! - What must hold is checked at every entry of the [`Timeline`] (`check`). A broken promise comes with the whole
 //!   timeline, one line for each thing that happened.
-//! - [`random_run`] plays random lives of random pods with random faults; [`for_each_death`] plays one course of events
+//! - [`random_run`] runs a random pod with random faults, and `make sim` many of them; [`for_each_death`] plays one course of events
 //!   again and again, and kills the agent before and after each of its effects.
 
 mod bare;
@@ -49,7 +49,7 @@ pub use self::{
     life::{Death, InFlight},
     node::{Life, Node, Remains},
     random::Random,
-    random_run::{Failure, Report, random_run},
+    random_run::{Failure, Report, random_run, replay_command},
     script::{Answer, ContainerScript, ExitRule, ImageScript, Lives, OnTerm, Reply, Scripts, Wire},
     scripting::{Image, Script},
     timeline::{Attempt, Entry, ExitCause, Happening, InstanceRef, Memory, SandboxChange, Timeline},

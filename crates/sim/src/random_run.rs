@@ -1,13 +1,13 @@
-//! Random lives of random pods, with random faults; then the faults stop, and everything must come to rest.
+//! Runs of random pods with random faults; then the faults stop, and everything must come to rest.
 
 mod course;
 mod files;
 mod spec;
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, mem};
 
 use self::course::Course;
-use crate::{check::Violation, random::Random, world::World};
+use crate::{check::Violation, random::Random, timeline::Timeline, world::World};
 
 /// What a random run went through.
 #[derive(Clone, Debug)]
@@ -16,14 +16,10 @@ pub struct Report {
     pub seed: u64,
     /// Runs of the agent.
     pub runs: u32,
-    /// Starts of containers.
-    pub starts: usize,
-    /// Statuses published.
-    pub statuses: usize,
     /// How often each kind of thing happened that chance may bring about.
     pub acts: BTreeMap<&'static str, u32>,
-    /// What happened, one line for each thing.
-    pub timeline: String,
+    /// What happened.
+    pub timeline: Timeline,
 }
 
 /// A random run that broke a promise.
@@ -35,11 +31,16 @@ pub struct Failure {
     pub manifest: String,
     /// What is wrong.
     pub violations: Vec<Violation>,
-    /// What happened, one line for each thing.
-    pub timeline: String,
+    /// What happened.
+    pub timeline: Timeline,
 }
 
-/// Plays the random life of this seed.
+/// The command that runs a seed again and prints what happens.
+pub fn replay_command(seed: u64) -> String {
+    format!("make sim SIM_SEED={seed}")
+}
+
+/// Runs the random pod of this seed.
 pub fn random_run(seed: u64) -> Result<Report, Failure> {
     let mut random = Random::new(seed);
     let manifest = spec::manifest(&mut random.fork());
@@ -61,11 +62,9 @@ pub fn random_run(seed: u64) -> Result<Report, Failure> {
         world.accuse("convergence", missing);
     }
     let violations = world.violations();
-    let timeline = world.timeline_text();
+    let timeline = world.inside(|state| mem::take(&mut state.timeline));
     if violations.is_empty() {
-        let starts = world.all_starts();
-        let statuses = world.statuses().len();
-        Ok(Report { seed, runs: world.runs(), starts, statuses, acts: course.acts, timeline })
+        Ok(Report { seed, runs: world.runs(), acts: course.acts, timeline })
     } else {
         Err(Failure { seed, manifest, violations, timeline })
     }
@@ -79,6 +78,6 @@ impl fmt::Display for Failure {
         for violation in &self.violations {
             writeln!(f, "{violation}")?;
         }
-        writeln!(f, "replay: KEELET_SIM_SEED={} cargo test -p keelet-sim replay -- --nocapture", self.seed)
+        writeln!(f, "replay: {}", replay_command(self.seed))
     }
 }

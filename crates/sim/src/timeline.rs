@@ -246,6 +246,16 @@ impl Timeline {
         })
     }
 
+    /// How many runs of the agent were killed.
+    pub fn agent_deaths(&self) -> usize {
+        self.entries.iter().filter(|entry| matches!(entry.what, Happening::AgentDies { .. })).count()
+    }
+
+    /// How many things went wrong that the agent cannot help, its own deaths aside.
+    pub fn faults(&self) -> usize {
+        self.entries.iter().filter(|entry| entry.what.is_fault()).count()
+    }
+
     /// Every probe attempt, with the time.
     pub fn probes(&self) -> impl DoubleEndedIterator<Item = (Duration, &Attempt)> {
         self.entries.iter().filter_map(|entry| match &entry.what {
@@ -281,6 +291,34 @@ impl fmt::Display for Entry {
 // === impl Happening ===
 
 impl Happening {
+    fn is_fault(&self) -> bool {
+        match self {
+            Self::Call { fate, .. } => *fate != Fate::Applied,
+            Self::Removed { asked, .. } => !asked,
+            Self::Reboot
+            | Self::WallSet { .. }
+            | Self::DiskFailed { .. }
+            | Self::Overwritten { .. }
+            | Self::GivenUp(_)
+            | Self::Note(_) => true,
+            Self::AgentStarts { .. }
+            | Self::AgentDies { .. }
+            | Self::AgentStops { .. }
+            | Self::PodWanted { .. }
+            | Self::PodDeleted { .. }
+            | Self::RestartAsked { .. }
+            | Self::Sandbox { .. }
+            | Self::Created(_)
+            | Self::Started(_)
+            | Self::Exited { .. }
+            | Self::Probed(_)
+            | Self::Published { .. }
+            | Self::Event { .. }
+            | Self::PodGone { .. }
+            | Self::Changed(_) => false,
+        }
+    }
+
     /// Who it happens to, in a word.
     pub fn area(&self) -> &'static str {
         match self {

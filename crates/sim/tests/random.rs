@@ -1,16 +1,13 @@
-//! Random lives of random pods, with random faults and agents that die.
+//! Runs of random pods, with random faults and agents that die. `make sim` has many more of them.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, num::NonZero, thread};
 
-use keelet_sim::{Failure, Violation, random_run, secs};
+use keelet_sim::{Failure, Report, Violation, random_run, replay_command, secs};
 
-/// Seeds that the test plays where nobody says otherwise.
+/// The test runs the seeds from 1 to this one: always the same, so that a rare fault never blocks an unrelated change.
 const SEEDS: u64 = 200;
 
-/// Names the seed that [`replay`] plays.
-const SEED: &str = "KEELET_SIM_SEED";
-
-/// What has to happen at least once in so many lives as the test plays.
+/// What has to happen at least once in so many runs.
 const ACTS: [&str; 29] = [
     "Ready is overwritten",
     "a call goes wrong",
@@ -43,65 +40,60 @@ const ACTS: [&str; 29] = [
     "the node reboots",
 ];
 
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
+/// Runs all seeds, on all cores.
+fn run_all(seeds: u64) -> Vec<Result<Report, Failure>> {
+    let threads = thread::available_parallelism().map_or(1, NonZero::get);
+    thread::scope(|scope| {
+        let share =
+            |thread: usize| scope.spawn(move || (1..=seeds).skip(thread).step_by(threads).map(random_run).collect());
+        let running: Vec<thread::ScopedJoinHandle<'_, Vec<_>>> = (0..threads).map(share).collect();
+        running.into_iter().flat_map(|thread| thread.join().expect("no panic in the simulation")).collect()
+    })
 }
 
-/// Every random life keeps all promises and comes to rest, and together they go everywhere. `KEELET_SIM_SEEDS` says how
-/// many are played, `KEELET_SIM_FIRST` which is the first.
+/// Every random run keeps all promises and comes to rest, and together they go everywhere.
 #[test]
-fn random_lives_keep_every_promise() {
-    let first = number("KEELET_SIM_FIRST").unwrap_or(1);
-    let seeds = number("KEELET_SIM_SEEDS").unwrap_or(SEEDS);
+fn random_runs_keep_every_promise() {
     let mut failures: Vec<Failure> = Vec::new();
     let mut acts: BTreeMap<&str, u32> = BTreeMap::new();
-    for seed in first..first + seeds {
-        match random_run(seed) {
+    for run in run_all(SEEDS) {
+        match run {
             Ok(report) => report.acts.into_iter().for_each(|(act, times)| *acts.entry(act).or_default() += times),
             Err(failure) => failures.push(failure),
         }
     }
-    if let Some(failure) = failures.iter().min_by_key(|failure| failure.timeline.len()) {
+    if let Some(failure) = failures.iter().min_by_key(|failure| failure.timeline.entries().len()) {
         let list: Vec<String> = failures.iter().map(|f| format!("{}: {}", f.seed, f.violations[0])).collect();
         panic!("{failure}\n{} seeds fail:\n{}", failures.len(), list.join("\n"));
     }
-    let missing: Vec<&str> = ACTS.into_iter().filter(|act| seeds >= SEEDS && !acts.contains_key(act)).collect();
-    assert!(missing.is_empty(), "in {seeds} lives from seed {first} on this never happened: {missing:?}\n{acts:#?}");
+    let missing: Vec<&str> = ACTS.into_iter().filter(|act| !acts.contains_key(act)).collect();
+    assert!(missing.is_empty(), "in the runs of seeds 1 to {SEEDS} this never happened: {missing:?}\n{acts:#?}");
 }
 
-/// A broken promise is told with the pod, the timeline and a command that plays the same life again, which is this test:
-/// `KEELET_SIM_SEED=1234 cargo test -p keelet-sim replay -- --nocapture` shows the life of that seed.
+/// A broken promise is printed with the pod, the timeline and a command that runs the same seed again.
 #[test]
-#[expect(clippy::print_stdout, reason = "it is there to be read")]
-fn replay() {
-    if let Some(seed) = number(SEED) {
-        match random_run(seed) {
-            Ok(report) => println!("{}", report.timeline),
-            Err(failure) => panic!("{failure}"),
-        }
-        return;
-    }
-    let life = random_run(7).unwrap_or_else(|failure| panic!("{failure}"));
+fn a_failure_says_how_to_replay_it() {
+    let run = random_run(7).unwrap_or_else(|failure| panic!("{failure}"));
+    let timeline = run.timeline.to_string();
     let violation = Violation { at: secs(3), check: "counts", message: "main was counted twice".to_owned() };
     let (manifest, violations) = ("kind: Pod".to_owned(), vec![violation]);
-    let told = Failure { seed: life.seed, manifest, violations, timeline: life.timeline.clone() }.to_string();
-    for part in ["kind: Pod", "3.000s [counts] main was counted twice", life.timeline.as_str()] {
+    let told = Failure { seed: run.seed, manifest, violations, timeline: run.timeline }.to_string();
+    let command = format!("replay: {}", replay_command(7));
+    assert_eq!(command, "replay: make sim SIM_SEED=7");
+    for part in ["kind: Pod", "3.000s [counts] main was counted twice", &timeline, &command] {
         assert!(told.contains(part), "{part:?} is missing in\n{told}");
     }
-    let command = told.lines().find_map(|line| line.strip_prefix("replay: ")).expect("a command that plays it again");
-    let (variable, rest) = command.split_once('=').expect("a variable that names the seed");
-    let (seed, call) = rest.split_once(' ').expect("a command after the seed");
-    assert_eq!((variable, call), (SEED, "cargo test -p keelet-sim replay -- --nocapture"), "{command}");
-    let again = random_run(seed.parse().expect("a number")).unwrap_or_else(|failure| panic!("{failure}"));
-    assert!(again.timeline == life.timeline, "{command:?} plays another life than that of seed {}", life.seed);
 }
 
-/// The same seed gives the same timeline, byte for byte.
+/// The same seed gives the same timeline, byte for byte, also beside others on other threads.
 #[test]
-fn the_same_seed_gives_the_same_life_byte_for_byte() {
-    let text = |seed| random_run(seed).map_or_else(|failure| failure.timeline, |report| report.timeline);
-    for seed in 1..=20 {
-        let (one, other) = (text(seed), text(seed));
+fn the_same_seed_gives_the_same_timeline_byte_for_byte() {
+    let text = |run: Result<Report, Failure>| match run {
+        Ok(report) => (report.seed, report.timeline.to_string()),
+        Err(failure) => (failure.seed, failure.timeline.to_string()),
+    };
+    for (seed, one) in run_all(20).into_iter().map(text) {
+        let (_, other) = text(random_run(seed));
         let difference = one.lines().zip(other.lines()).find(|(one, other)| one != other);
         assert_eq!((difference, one.len()), (None, other.len()), "seed {seed}");
     }

@@ -17,7 +17,7 @@ use super::World;
 use crate::{
     check::Violation,
     node::Life,
-    timeline::{Attempt, Entry, Happening, Timeline},
+    timeline::{Attempt, Timeline},
 };
 
 // === impl World ===
@@ -195,12 +195,6 @@ impl World {
     /// Whether the spec of the first pod has a container of that name.
     pub(crate) fn has_container(&self, name: &str) -> bool {
         self.spec(&self.first()).container(name).is_some()
-    }
-
-    /// Starts of all containers of all pods.
-    pub(crate) fn all_starts(&self) -> usize {
-        let is_start = |entry: &&Entry| matches!(entry.what, Happening::Started(_));
-        self.inside(|state| state.timeline.entries().iter().filter(is_start).count())
     }
 
     /// Whether the agent says that a disk of the node is nearly full, and why.
