@@ -11,8 +11,8 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
+    board::PodEvent,
     doors::{Clock, Tasks},
-    readers::Told,
 };
 
 /// More than the pods of a node: a pod has one commit under way at a time, so senders hardly ever wait here.
@@ -41,7 +41,7 @@ enum Request {
     Commit(Record, oneshot::Sender<()>),
     KeepPod(Arc<PodRef>, Value, oneshot::Sender<()>),
     Remove(String, oneshot::Sender<bool>),
-    KeepEvents(Vec<Arc<Told>>),
+    KeepEvents(Vec<Arc<PodEvent>>),
     Beat,
     Stop(oneshot::Sender<()>),
 }
@@ -82,7 +82,7 @@ impl Books {
     }
 
     /// Keeps the newest events for the next agent.
-    pub(crate) async fn keep_events(&self, events: Vec<Arc<Told>>) {
+    pub(crate) async fn keep_events(&self, events: Vec<Arc<PodEvent>>) {
         let _ = self.requests.send(Request::KeepEvents(events)).await;
     }
 
@@ -150,7 +150,7 @@ fn serve<D: Disk>(ledger: &mut Ledger<D>, complaint: &mut Complaint, requests: V
                 let _ = done.send(removed.is_ok());
             }
             Request::KeepEvents(events) => {
-                let events: Vec<&Told> = events.iter().map(|told| &**told).collect();
+                let events: Vec<&PodEvent> = events.iter().map(|told| &**told).collect();
                 complaint.hear(&ledger.keep_events(&events, now));
             }
             Request::Beat => {

@@ -9,13 +9,12 @@
 //! - Per reason 25 records are passed on at once, and then one every five minutes. (client-go has one such budget for
 //!   all events of a pod, so that failing probes can hide the kill they lead to.)
 //!
-//! What is held back is counted all the same, and local readers see it in [`Recorder::newest`].
+//! What is held back is counted all the same, and this node sees it in [`Recorder::newest`].
 
 use std::{collections::VecDeque, time::Duration};
 
 use keelet_lifecycle::{Event, Moment, Severity};
-
-use crate::doors::EventRecord;
+use serde::{Deserialize, Serialize};
 
 /// Records kept per pod. Nine messages and a combined one for each of half a dozen reasons fit in.
 const KEPT: usize = 64;
@@ -33,6 +32,24 @@ const REFILL: Duration = Duration::from_secs(300);
 
 /// Bytes of a message that are kept: the API's own limit for the note of an event.
 const LONGEST_MESSAGE: usize = 1024;
+
+/// Something that happened to a pod, as people get to see it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EventRecord {
+    /// When.
+    pub at: Moment,
+    /// The container it is about; the pod if there is none.
+    pub container: Option<String>,
+    /// `Unhealthy`, `Killing`, `BackOff`, ...
+    pub reason: String,
+    /// Whether somebody should worry.
+    pub severity: Severity,
+    /// For people.
+    pub message: String,
+    /// How often it happened since the first time, this time included.
+    pub count: u32,
+}
 
 /// Keeps the events of one pod. The memory it takes is bounded by constants and by the number of reasons there are.
 #[derive(Clone, Debug, Default)]
@@ -74,8 +91,8 @@ impl Recorder {
         recorder
     }
 
-    /// Takes note of an event. Returns its record if readers should get it now: the newest state of a record they may
-    /// have already.
+    /// Takes note of an event. Returns its record if it should be passed on now: the newest state of a record that may
+    /// have been passed on already.
     pub fn record(&mut self, event: &Event, now: Moment) -> Option<EventRecord> {
         let message = shortened(&event.message);
         let reason = self.reason(event, now);

@@ -1,7 +1,7 @@
 //! The node agent: pods in, running containers and statuses out.
 //!
 //! ```text
-//! source ----> manager ----> pod task (one per pod): look -> plan -> ledger -> publish -> operations
+//! source ----> manager ----> pod task (one per pod): look -> plan -> ledger -> board -> operations
 //!                              ^  ^  ^                 |                                      |
 //!               watch (events)-'  |  '--- slot <-------+--- operations report their end <-----'
 //!                      audit (time)
@@ -16,6 +16,7 @@
 
 #[cfg(test)]
 mod bed;
+pub mod board;
 mod books;
 pub mod clock;
 pub mod config;
@@ -27,7 +28,7 @@ mod node;
 mod operations;
 mod orphans;
 mod pod_task;
-pub mod readers;
+pub mod publish;
 mod refresh;
 mod registry;
 mod slot;
@@ -51,19 +52,18 @@ use keelet_prober::{Exec, ExecError, Executed, LONGEST_OUTPUT, Prober};
 use tokio::sync::{Notify, OnceCell, Semaphore, watch as signal};
 
 use self::{
+    board::{Board, GonePod, Recall},
     books::Books,
     manager::{Desk, Manager},
     node::Node,
-    readers::GonePod,
     registry::Registry,
 };
 pub use self::{
     doors::Doors,
     manager::{Extent, WantedPods},
     metrics::Metrics,
-    node::Mode,
     registry::OverdueProbe,
-    slot::{Acknowledge, Wanted},
+    slot::Wanted,
     tasks::TokioTasks,
     upkeep::{DiskPressure, ImageRules, Upkeep},
 };
@@ -80,8 +80,8 @@ pub struct Settings {
     pub features: Features,
     /// Where the ledger is.
     pub ledger: keelet_ledger::Settings,
-    /// Whether somebody else keeps the statuses.
-    pub mode: Mode,
+    /// Whether the board shows what earlier runs of the agent emitted.
+    pub recall: Recall,
     /// Turns of the whole node for probes by command, and as many for probes over the network; pods share them fairly.
     pub probe_limit: usize,
     /// What containers may know of the node.
@@ -135,9 +135,10 @@ impl Agent {
         for trouble in &troubles {
             tracing::warn!(error = %trouble, "the ledger cannot be written; the agent goes on from memory and keeps trying");
         }
-        let told = events.into_iter().filter_map(|event| serde_json::from_value(event).ok()).collect();
+        let events = events.into_iter().filter_map(|event| serde_json::from_value(event).ok()).collect();
         let gone = gone.into_iter().filter_map(|pod| GonePod::recalled(pod, &settings.features)).collect();
-        doors.readers.recall(told, gone);
+        let board = Arc::new(Board::new(settings.recall, doors.observer));
+        board.recall(events, gone);
         let absence = ledger.absence(started);
         let (pressure, _) = signal::channel(DiskPressure::default());
         let (stop, stopping) = signal::channel(false);
@@ -151,13 +152,13 @@ impl Agent {
             clock: doors.clock,
             tasks: doors.tasks,
             host: doors.host,
-            readers: doors.readers,
+            board,
+            publisher: doors.publisher,
             metrics: Arc::new(Metrics::new()),
             registry: Registry::default(),
             rules: settings.rules,
             features: settings.features,
             facts: settings.facts,
-            mode: settings.mode,
             started,
             absence,
             stopping,
@@ -190,6 +191,11 @@ impl Agent {
         self.desk.set_wanted(wanted, extent);
     }
 
+    /// The newest of every pod, for everything on this node.
+    pub fn board(&self) -> &Arc<Board> {
+        &self.node.board
+    }
+
     /// Whether no pod is here, also none that an earlier agent left and that is on its way out.
     pub fn is_empty(&self) -> bool {
         self.node.registry.is_empty()
@@ -198,7 +204,7 @@ impl Agent {
     /// Asks for all containers of a pod to be restarted in place.
     pub fn request_restart(&self, uid: &str, request: RestartRequest) -> Result<(), RequestError> {
         let (pod, slot) = self.node.registry.find(uid).ok_or_else(|| RequestError::UnknownPod(uid.to_owned()))?;
-        if self.node.mode == Mode::Cluster {
+        if self.node.publisher.is_some() {
             check_request(&pod, self.node.rules.restart_all)?;
         }
         slot.request_restart(request);
@@ -249,7 +255,7 @@ impl Agent {
 
 /// Keeps the newest events for the next agent, if there are new ones.
 async fn keep_news(node: &Node) {
-    if let Some(events) = node.readers.news() {
+    if let Some(events) = node.board.unsaved() {
         node.books.keep_events(events).await;
     }
 }

@@ -15,8 +15,8 @@ use tokio::{
 };
 
 use crate::{
-    doors::Departure,
-    node::{Mode, Node},
+    board::Departure,
+    node::Node,
     orphans::{self, Remains},
     pod_task::{Ended, PodTask, deletion_of},
     slot::{Slot, Wanted},
@@ -224,7 +224,7 @@ impl Manager {
             };
             if now != managed.wanted {
                 if now.deletion != managed.wanted.deletion {
-                    tell_departure(&self.node, &managed.pod, now.deletion.as_ref());
+                    note_departure(&self.node, &managed.pod, now.deletion.as_ref());
                 }
                 managed.wanted = now.clone();
                 managed.slot.want(now);
@@ -248,12 +248,12 @@ impl Manager {
         let pod = Arc::clone(&wanted.pod);
         let uid = pod.uid.clone();
         if self.gone.contains(&uid) {
-            self.node.metrics.pod_restarted(self.node.mode == Mode::Standalone);
+            self.node.metrics.pod_restarted(self.node.publisher.is_none());
         }
         let leaving = evidence.durable.ending.as_ref().is_some_and(|ending| ending.deleted);
         self.node.registry.enter(&pod, &slot);
         let deletion = wanted.deletion.clone().or_else(|| leaving.then(|| deletion_of(&pod)));
-        tell_departure(&self.node, &pod, deletion.as_ref());
+        note_departure(&self.node, &pod, deletion.as_ref());
         let task = PodTask::new(Arc::clone(&self.node), Arc::clone(&slot), wanted.clone(), evidence);
         self.pods.insert(uid.clone(), Managed { slot, pod, wanted, named, leaving });
         let (node, desk) = (Arc::clone(&self.node), Arc::clone(&self.desk));
@@ -273,7 +273,11 @@ impl Manager {
             self.node.metrics.forget_pod(uid);
             self.gone.truncate(REMEMBERED_GONE - 1);
             self.gone.push_front(uid.to_owned());
-            self.node.readers.gone(&managed.pod, self.node.clock.now());
+            let now = self.node.clock.now();
+            self.node.board.gone(&managed.pod, now);
+            if let Some(publisher) = &self.node.publisher {
+                publisher.gone(&managed.pod, now);
+            }
             // A source that still names it would bring it back to life: it has to say so anew.
             if self.wanted.get(uid).is_some_and(|wanted| wanted.deletion.is_some()) {
                 self.wanted.remove(uid);
@@ -307,10 +311,10 @@ impl Manager {
     }
 }
 
-/// Tells readers that a pod is on its way out, if it is.
-fn tell_departure(node: &Node, pod: &Arc<Pod>, deletion: Option<&Deletion>) {
+/// Notes on the board that a pod is to be deleted, if it is.
+fn note_departure(node: &Node, pod: &Arc<Pod>, deletion: Option<&Deletion>) {
     if let Some(deletion) = deletion {
-        node.readers.leaving(pod, Departure { asked: node.clock.now(), grace: deletion.grace });
+        node.board.leaving(pod, Departure { asked: node.clock.now(), grace: deletion.grace });
     }
 }
 

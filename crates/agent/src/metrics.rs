@@ -11,7 +11,7 @@
 //! | `kubelet_restarted_pods_total` | static | pods replaced under the same name |
 //! | `kubelet_running_containers`, `kubelet_running_pods` | container_state; none | what there is now |
 //! | `kubelet_pod_start_duration_seconds` | | from the first sight of a pod to its containers' start |
-//! | `kubelet_pod_status_sync_duration_seconds` | | from a status to its readers |
+//! | `kubelet_pod_status_sync_duration_seconds` | | from a status until others can see it |
 //! | `kubelet_pod_worker_start_duration_seconds` | | from the first sight of a pod to its task's first plan |
 //! | `kubelet_lifecycle_handler_http_fallbacks_total` | | hooks that fell back from HTTPS to HTTP |
 //! | `kubelet_sleep_action_terminated_early_total` | | sleep hooks that the container's end cut short |
@@ -126,7 +126,7 @@ impl Metrics {
             status_sync: histogram(
                 r,
                 "kubelet_pod_status_sync_duration_seconds",
-                "From a status to its readers",
+                "From a status until others can see it",
                 &[0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 20.0, 30.0, 45.0, 60.0],
             ),
             worker_start: histogram(
@@ -252,7 +252,7 @@ impl Metrics {
         self.pod_start.observe(duration.as_secs_f64());
     }
 
-    /// Readers can see a status, this long after it was made.
+    /// Others can see a status, this long after it was made.
     pub fn status_sync_took(&self, duration: Duration) {
         self.status_sync.observe(duration.as_secs_f64());
     }

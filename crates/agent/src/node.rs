@@ -14,21 +14,15 @@ use keelet_prober::Prober;
 use tokio::sync::{Notify, OnceCell, Semaphore, watch};
 
 use crate::{
+    board::Board,
     books::Books,
-    doors::{Clock, Readers, Tasks},
+    doors::{Clock, Tasks},
     metrics::Metrics,
+    publish::{Answers, Publisher},
     registry::Registry,
+    slot::Slot,
     upkeep::{DiskPressure, Upkeep},
 };
-
-/// Whether somebody else keeps the pods' statuses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// On its own: the ledger is the only memory.
-    Standalone,
-    /// A node of a cluster: readers keep a copy of every status, and others may write it.
-    Cluster,
-}
 
 /// What all pods of one agent share.
 #[derive(Debug)]
@@ -37,7 +31,9 @@ pub(crate) struct Node {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) tasks: Arc<dyn Tasks>,
     pub(crate) host: Arc<dyn Host>,
-    pub(crate) readers: Arc<dyn Readers>,
+    pub(crate) board: Arc<Board>,
+    /// In a cluster, where others keep a copy of every status and may write it.
+    pub(crate) publisher: Option<Arc<dyn Publisher>>,
     pub(crate) books: Books,
     pub(crate) prober: Prober,
     pub(crate) metrics: Arc<Metrics>,
@@ -45,7 +41,6 @@ pub(crate) struct Node {
     pub(crate) rules: Rules,
     pub(crate) features: Features,
     pub(crate) facts: NodeFacts,
-    pub(crate) mode: Mode,
     /// When this agent started.
     pub(crate) started: Moment,
     /// How long no agent was there before; `None` if there was none, or nobody knows.
@@ -70,10 +65,10 @@ pub(crate) struct Node {
 
 impl Node {
     /// This run of the agent, as the rules want to know it for a pod.
-    pub(crate) fn agent_run(&self, pod: &Pod) -> AgentRun {
-        let before = match self.mode {
-            Mode::Standalone => Before::Standalone(self.absence),
-            Mode::Cluster => Before::Cluster(self.readers.known(pod).map(Box::new)),
+    pub(crate) fn agent_run(&self, pod: &Arc<Pod>, slot: &Arc<Slot>) -> AgentRun {
+        let before = match &self.publisher {
+            None => Before::Standalone(self.absence),
+            Some(publisher) => Before::Cluster(publisher.known(pod, Answers::new(slot))),
         };
         AgentRun { started: self.started, before }
     }

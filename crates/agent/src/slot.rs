@@ -1,18 +1,17 @@
 //! What others tell a pod's task: latest values, never a queue. Nobody who writes here waits for the pod.
 //!
-//! Watcher, source, readers and the pod's own operations write into the slot and ring its bell; the task empties it
+//! Watcher, source, publisher and the pod's own operations write into the slot and ring its bell; the task empties it
 //! when it comes round. What piles up is bounded by what the task itself started: one result for each operation in
 //! flight, and the few events of these.
 
 use std::{
     collections::BTreeMap,
-    fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use keelet_lifecycle::{
     Event, Moment,
-    observed::{Deletion, RestartRequest},
+    observed::{Deletion, Known, RestartRequest},
     operation::{OpId, OpResult},
 };
 use keelet_pod::Pod;
@@ -45,8 +44,10 @@ pub(crate) struct Inbox {
     pub(crate) restart_request: Option<RestartRequest>,
     /// Something may have changed in the runtime.
     pub(crate) look: bool,
-    /// The newest status version that reached its readers.
+    /// The newest status version that the publisher acknowledged.
     pub(crate) acknowledged: u64,
+    /// What the publisher found when it first reached its API server.
+    pub(crate) known: Option<Known>,
     /// Operations that ended.
     pub(crate) finished: Vec<Finished>,
     /// What operations have to tell people.
@@ -64,10 +65,6 @@ pub(crate) struct Finished {
     /// [`Inbox::ended`] with this one counted.
     pub(crate) number: u64,
 }
-
-/// Tells a pod's task that readers can see a status.
-#[derive(Clone)]
-pub struct Acknowledge(Arc<Slot>);
 
 // === impl Wanted ===
 
@@ -133,23 +130,16 @@ impl Slot {
         self.bell.notified().await;
     }
 
-    pub(crate) fn acknowledge(self: &Arc<Self>) -> Acknowledge {
-        Acknowledge(Arc::clone(self))
+    /// Others can see the status of this version, and every one before it.
+    pub(crate) fn acknowledge(&self, version: u64) {
+        self.write(|inbox| inbox.acknowledged = inbox.acknowledged.max(version));
     }
-}
 
-// === impl Acknowledge ===
-
-impl Acknowledge {
-    /// Readers can see the status of this version, and every one before it.
-    pub fn seen(&self, version: u64) {
-        self.0.write(|inbox| inbox.acknowledged = inbox.acknowledged.max(version));
-    }
-}
-
-impl fmt::Debug for Acknowledge {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Acknowledge")
+    /// What others knew of the pod when the publisher first reached them.
+    pub(crate) fn known(&self, known: Known) {
+        self.write(|inbox| {
+            inbox.known.get_or_insert(known);
+        });
     }
 }
 

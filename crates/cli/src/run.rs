@@ -19,8 +19,8 @@ mod session;
 use std::{path::Path, sync::Arc};
 
 use keelet_agent::{
+    board::{Board, Published},
     clock::OsClock,
-    readers::{LocalReaders, Published},
 };
 use keelet_host::Layout;
 use keelet_pod::Pod;
@@ -38,8 +38,8 @@ pub use self::{
 pub trait Node {
     /// Its pods, in the order of the files.
     fn pods(&self) -> &[Arc<Pod>];
-    /// Statuses and events of the pods.
-    fn readers(&self) -> &Arc<LocalReaders>;
+    /// The newest statuses, events and probe results of the pods.
+    fn board(&self) -> &Arc<Board>;
     /// Its clock.
     fn clock(&self) -> &OsClock;
     /// Where the logs are.

@@ -314,6 +314,11 @@ pub(crate) fn carried(probe: ProbeKind, passed: bool, basis: &Basis, now: Moment
         Basis::ForeignWrite => format!(
             "another client set the pod's Ready condition while the agent was down: {probe} must be probed again"
         ),
+        Basis::LateForeignWrite { written, seen } => format!(
+            "another writer set the pod's Ready condition at {written}, which the agent saw at {} when it first reached the \
+             API server, so its {probe} probe has to show it again",
+            time_ago(*seen, now)
+        ),
         Basis::Absence { away } => format!(
             "the agent was down for {}, longer than the grace period: {probe} must be probed again",
             span(*away)

@@ -15,11 +15,11 @@ use std::{
 use anyhow::{Context, Result};
 use clap::Args as ClapArgs;
 use keelet_agent::{
-    Agent, Doors, Extent, Mode, Settings, TokioTasks, Wanted,
+    Agent, Doors, Extent, Settings, TokioTasks, Wanted,
+    board::Recall,
     clock::OsClock,
     config::{Change, NodeConfig},
-    doors::{Clock, Readers},
-    readers::LocalReaders,
+    doors::Clock,
     source::ManifestDir,
 };
 use keelet_cli::{gates::Gates, number, paths::Paths, rules};
@@ -152,7 +152,6 @@ async fn serve(args: &Args) -> Result<()> {
     let mut claim = Claim::take(&options.paths, Holder::Agent, Extra::default()).await?;
     let choice = embedded::choose(named, &options.paths, &claim, &embedded, None).await?;
     let embedded::Choice { runtime, images } = choice;
-    let readers = Arc::new(LocalReaders::default());
     let (recovered, lost_copies) = recovered(&options.paths, clock.now().boot_id, &features);
     let facts = options.facts(args)?;
     let layout = Layout::new(&options.paths.root_dir, &options.logs);
@@ -165,7 +164,7 @@ async fn serve(args: &Args) -> Result<()> {
         },
         features: features.clone(),
         ledger: options.paths.ledger_settings(clock.now().boot_id),
-        mode: Mode::Standalone,
+        recall: Recall::AllRuns,
         probe_limit: args.max_concurrent_probes.get(),
         facts: facts.clone(),
         parallel_pulls: options.parallel_pulls(),
@@ -174,7 +173,7 @@ async fn serve(args: &Args) -> Result<()> {
     let host = OsHost::new(layout.clone())
         .with_objects(Arc::new(LocalObjects::new(&options.objects)))
         .with_facts(facts.clone());
-    let doors = doors(&runtime, &clock, host, &readers)?;
+    let doors = doors(&runtime, &clock, host)?;
     // Before anything is started: a signal that comes early must not be lost.
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut hangup = signal(SignalKind::hangup())?;
@@ -192,7 +191,6 @@ async fn serve(args: &Args) -> Result<()> {
     let (sender, mut listings) = watch::channel(Arc::default());
     let api = Local {
         agent: Arc::clone(&agent),
-        readers,
         runtime,
         started: clock.now(),
         clock,
@@ -247,19 +245,15 @@ async fn serve(args: &Args) -> Result<()> {
 }
 
 /// The doors of an agent on this machine.
-pub(crate) fn doors(
-    runtime: &Runtime,
-    clock: &Arc<OsClock>,
-    host: OsHost,
-    readers: &Arc<LocalReaders>,
-) -> Result<Doors<OsDisk>> {
+pub(crate) fn doors(runtime: &Runtime, clock: &Arc<OsClock>, host: OsHost) -> Result<Doors<OsDisk>> {
     Ok(Doors {
         runtime: runtime.clone(),
         clock: Arc::clone(clock) as Arc<dyn Clock>,
         dial: Arc::new(TcpDial::default()),
         disk: OsDisk,
         host: Arc::new(host),
-        readers: Arc::clone(readers) as Arc<dyn Readers>,
+        publisher: None,
+        observer: None,
         tasks: Arc::new(TokioTasks::start().context("no thread for the ledger")?),
     })
 }

@@ -48,6 +48,7 @@ pub(crate) fn change(before: &Volatile, after: &Volatile) -> Change {
         volumes_ready,
         reset_owed,
         restart_request,
+        copy_owed,
     } = before;
     let same = *boot_id == after.boot_id
         && *agent_started == after.agent_started
@@ -56,7 +57,8 @@ pub(crate) fn change(before: &Volatile, after: &Volatile) -> Change {
         && *retries == after.retries
         && *volumes_ready == after.volumes_ready
         && *reset_owed == after.reset_owed
-        && *restart_request == after.restart_request;
+        && *restart_request == after.restart_request
+        && *copy_owed == after.copy_owed;
     if !same {
         return Change::Decisive;
     }

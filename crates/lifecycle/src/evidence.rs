@@ -225,6 +225,10 @@ pub struct Volatile {
     /// The restart request that was accepted last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restart_request: Option<String>,
+    /// Set while the API server's copy of the status has not been compared with the ledger, because the API server could not
+    /// be reached: the values of the Ready condition that were ours when it last could. Kept over runs of the agent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub copy_owed: Option<Vec<ReadyMark>>,
 }
 
 /// A running container.

@@ -26,8 +26,8 @@ pub struct Observed {
     pub restart_request: Option<RestartRequest>,
     /// Conditions that others own, by type: whether their status is True.
     pub foreign_conditions: BTreeMap<String, bool>,
-    /// The newest published status version: [`crate::Plan::version`].
-    pub acknowledged: u64,
+    /// Which statuses others can see.
+    pub acknowledged: Acknowledged,
     /// For containers that neither the runtime nor the evidence knows: the next restart count by their log files.
     pub log_counts: BTreeMap<String, u32>,
 }
@@ -44,10 +44,31 @@ pub struct AgentRun {
 /// Which clients could have changed the pod's status while the agent was down.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Before {
-    /// In a cluster: the API server's copy of the status, as it was when the agent started.
-    Cluster(Option<Box<PodStatus>>),
+    /// In a cluster: the API server's copy of the status, as it was when this run of the agent first saw it.
+    Cluster(Known),
     /// Standalone: how long the agent was down, if it ever ran.
     Standalone(Option<Duration>),
+}
+
+/// What a publisher knows of the status that others see of a pod. "Not asked yet" is never "has none": an API server that
+/// cannot be reached may have a copy.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Known {
+    /// The publisher has not reached its API server since the agent started.
+    NotAskedYet,
+    /// The API server answered that it has no status of the pod.
+    NoCopy,
+    /// The API server's copy when it was first reached.
+    Copy(Box<PodStatus>),
+}
+
+/// Which statuses have reached those who have to see them before the agent acts on them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Acknowledged {
+    /// Nothing waits for an acknowledgement: no publisher is there, and everything local sees a status at once.
+    NotNeeded,
+    /// The newest version that the publisher acknowledged, and all before it: [`crate::Plan::version`].
+    UpTo(u64),
 }
 
 /// A pod sandbox in the runtime.
@@ -148,7 +169,7 @@ impl Observed {
             deletion: None,
             restart_request: None,
             foreign_conditions: BTreeMap::new(),
-            acknowledged: 0,
+            acknowledged: Acknowledged::UpTo(0),
             log_counts: BTreeMap::new(),
         }
     }
@@ -161,6 +182,18 @@ impl Observed {
     /// Whether this container exists and has exited.
     pub(crate) fn has_ended(&self, id: &str) -> bool {
         self.containers.iter().any(|c| c.id == id && matches!(c.state, InstanceState::Exited { .. }))
+    }
+}
+
+// === impl Acknowledged ===
+
+impl Acknowledged {
+    /// Whether a status of this version may be acted upon; one that has not been planned yet only if nothing has to see it.
+    pub(crate) fn covers(self, version: Option<u64>) -> bool {
+        match self {
+            Self::NotNeeded => true,
+            Self::UpTo(seen) => version.is_some_and(|version| seen >= version),
+        }
     }
 }
 

@@ -13,11 +13,7 @@ use std::{
 use bytes::Bytes;
 use futures::{Stream, StreamExt, future::BoxFuture};
 use keelet_agent::{
-    Agent, Doors, Extent, Mode, Settings, TokioTasks, Wanted,
-    clock::OsClock,
-    doors::{Clock, Readers},
-    readers::LocalReaders,
-    source::Listing,
+    Agent, Doors, Extent, Settings, TokioTasks, Wanted, board::Recall, clock::OsClock, doors::Clock, source::Listing,
 };
 use keelet_host::{Layout, OsHost};
 use keelet_launch::NodeFacts;
@@ -67,7 +63,6 @@ impl Node {
     async fn start(images: Option<Arc<dyn Images>>) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path();
-        let readers = Arc::new(LocalReaders::default());
         let clock = Arc::new(OsClock::new().expect("a clock"));
         let ledger = keelet_ledger::Settings::new(path.join("durable"), path.join("volatile"), clock.now().boot_id);
         let runtime = keelet_sim::bare_runtime(1);
@@ -85,14 +80,15 @@ impl Node {
             dial: Arc::new(TcpDial::default()),
             disk: OsDisk,
             host: Arc::new(OsHost::new(layout.clone())),
-            readers: Arc::clone(&readers) as Arc<dyn Readers>,
+            publisher: None,
+            observer: None,
             tasks: Arc::new(TokioTasks::start().expect("a thread")),
         };
         let settings = Settings {
             rules: Rules::default(),
             features: Features::default(),
             ledger,
-            mode: Mode::Standalone,
+            recall: Recall::AllRuns,
             probe_limit: 8,
             facts: facts.clone(),
             parallel_pulls: None,
@@ -102,7 +98,6 @@ impl Node {
         let (listings, source) = watch::channel(Arc::default());
         let local = Local {
             agent: Arc::clone(&agent),
-            readers,
             runtime,
             started: clock.now(),
             clock,

@@ -17,9 +17,7 @@ use std::{
     time::Duration,
 };
 
-use keelet_agent::{
-    Agent, Doors, Extent, Mode, Settings, TokioTasks, Wanted, clock::OsClock, doors::Clock, readers::LocalReaders,
-};
+use keelet_agent::{Agent, Doors, Extent, Settings, TokioTasks, Wanted, board::Recall, clock::OsClock, doors::Clock};
 use keelet_cri::Runtime;
 use keelet_host::{Layout, OsHost};
 use keelet_launch::NodeFacts;
@@ -63,7 +61,6 @@ async fn measure(directory: &Path, port: u16, span: Duration) -> bool {
     let volatile = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
     let socket = directory.join("runtime.sock");
     let before = resident_mib();
-    let readers = Arc::new(LocalReaders::default());
     let clock = Arc::new(OsClock::new().expect("a clock"));
     let boot_id = clock.now().boot_id;
     let doors = Doors {
@@ -72,14 +69,15 @@ async fn measure(directory: &Path, port: u16, span: Duration) -> bool {
         dial: Arc::new(TcpDial::default()),
         disk: OsDisk,
         host: Arc::new(OsHost::new(Layout::new(directory, directory.join("logs")))),
-        readers: Arc::clone(&readers) as Arc<dyn keelet_agent::doors::Readers>,
+        publisher: None,
+        observer: None,
         tasks: Arc::new(TokioTasks::start().expect("a thread")),
     };
     let settings = Settings {
         rules: Rules::default(),
         features: Features::default(),
         ledger: keelet_ledger::Settings::new(directory.join("ledger"), volatile.path(), boot_id),
-        mode: Mode::Standalone,
+        recall: Recall::AllRuns,
         probe_limit: 64,
         parallel_pulls: None,
         upkeep: keelet_agent::upkeep::Upkeep::default(),
@@ -91,8 +89,9 @@ async fn measure(directory: &Path, port: u16, span: Duration) -> bool {
         (pod.uid.clone(), Wanted::new(pod))
     });
     agent.set_pods(wanted.collect(), Extent::Complete);
-    let ready =
-        || readers.statuses().values().filter(|published| published.status.is_true(&ConditionType::Ready)).count();
+    let ready = || {
+        agent.board().statuses().values().filter(|published| published.status.is_true(&ConditionType::Ready)).count()
+    };
     while ready() < PODS {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }

@@ -1,12 +1,11 @@
 //! The simulated runtime by itself, in real time, for benchmarks: everything around it is real.
 
-use keelet_agent::Mode;
 use keelet_lifecycle::Rules;
 
 use crate::{
     life::{InFlight, Life},
     runtime::SimRuntime,
-    sim::Sim,
+    sim::{Mode, Sim},
 };
 
 /// A runtime in which every container is healthy and every call succeeds. To be called inside of a tokio runtime.

@@ -109,7 +109,7 @@ pub enum DiskMood {
     ReadOnly,
 }
 
-/// When readers say that they have seen a status.
+/// When a publisher says that others can see a status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acknowledging {
     /// At once.
@@ -129,8 +129,10 @@ pub struct Faults {
     pub events: EventOdds,
     /// The disk.
     pub disk: DiskMood,
-    /// The readers of statuses.
-    pub readers: Acknowledging,
+    /// The publisher of statuses, in a cluster.
+    pub publisher: Acknowledging,
+    /// Whether the publisher cannot reach its API server.
+    pub api_server_away: bool,
     /// Whether volumes cannot be mounted.
     pub no_volumes: bool,
     /// Names of config maps and secrets that are not there. All others are.
@@ -225,7 +227,8 @@ impl Default for Faults {
             calls: BTreeMap::new(),
             events: EventOdds::default(),
             disk: DiskMood::default(),
-            readers: Acknowledging::AtOnce,
+            publisher: Acknowledging::AtOnce,
+            api_server_away: false,
             no_volumes: false,
             missing_objects: BTreeSet::new(),
             scripted: Vec::new(),
@@ -253,7 +256,8 @@ impl Faults {
         self.calls.is_empty()
             && self.events == EventOdds::default()
             && self.disk == DiskMood::Well
-            && self.readers == Acknowledging::AtOnce
+            && self.publisher == Acknowledging::AtOnce
+            && !self.api_server_away
             && !self.no_volumes
             && self.missing_objects.is_empty()
             && self.scripted.iter().all(|scripted| scripted.left == 0)

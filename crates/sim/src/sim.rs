@@ -14,7 +14,6 @@ use std::{
     time::Duration,
 };
 
-use keelet_agent::Mode;
 use keelet_cri::v1;
 use keelet_host::Space;
 use keelet_lifecycle::{BootId, Moment, Rules, Wall};
@@ -30,11 +29,20 @@ use crate::{
     faults::{CallKind, Faults},
     life::Life,
     node::Node,
+    publisher::Bulletin,
     random::Random,
-    readers::Bulletin,
     script::Scripts,
     timeline::{Entry, Happening, Timeline},
 };
+
+/// Whether others see the statuses of the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// A node of its own, without a publisher.
+    Standalone,
+    /// A node of a cluster: others keep a copy of every status, and may write it.
+    Cluster,
+}
 
 /// The shared world behind the doors.
 pub(crate) struct Sim {

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use keelet_agent::doors::EventRecord;
+use keelet_agent::events::EventRecord;
 use keelet_lifecycle::{
     Severity,
     status::{ConditionType, ContainerState, ContainerStatus, PodStatus, Truth},

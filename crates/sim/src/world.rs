@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use keelet_agent::{Agent, Mode, Settings, WantedPods};
+use keelet_agent::{Agent, Settings, WantedPods};
 use keelet_pod::Pod;
 use tokio::{runtime::Runtime, task::yield_now, time::Instant};
 
@@ -273,12 +273,12 @@ fn ledger() -> keelet_ledger::Settings {
 }
 
 /// How the agent is set up where nobody says otherwise.
-fn settings(mode: Mode) -> Settings {
+fn settings() -> Settings {
     Settings {
         rules: keelet_lifecycle::Rules::default(),
         features: keelet_pod::Features::default(),
         ledger: ledger(),
-        mode,
+        recall: keelet_agent::board::Recall::AllRuns,
         probe_limit: 64,
         parallel_pulls: None,
         upkeep: keelet_agent::upkeep::Upkeep::default(),

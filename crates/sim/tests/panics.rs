@@ -11,12 +11,7 @@ use std::{
 };
 
 use futures::future::BoxFuture;
-use keelet_agent::{
-    Agent, Doors, Extent, Mode, Settings, TokioTasks, Wanted,
-    clock::OsClock,
-    doors::{Clock, Readers},
-    readers::LocalReaders,
-};
+use keelet_agent::{Agent, Doors, Extent, Settings, TokioTasks, Wanted, board::Recall, clock::OsClock, doors::Clock};
 use keelet_host::{Layout, OsHost};
 use keelet_launch::NodeFacts;
 use keelet_ledger::OsDisk;
@@ -64,7 +59,7 @@ spec:
 async fn a_panic_in_one_attempt_ends_that_attempt_only_and_is_reported() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path();
-    let (dial, readers) = (Arc::new(Defective::default()), Arc::new(LocalReaders::default()));
+    let dial = Arc::new(Defective::default());
     let clock = Arc::new(OsClock::new().expect("a clock"));
     let ledger = keelet_ledger::Settings::new(path.join("durable"), path.join("volatile"), clock.now().boot_id);
     let doors = Doors {
@@ -73,14 +68,15 @@ async fn a_panic_in_one_attempt_ends_that_attempt_only_and_is_reported() {
         dial: Arc::clone(&dial) as Arc<dyn Dial>,
         disk: OsDisk,
         host: Arc::new(OsHost::new(Layout::new(path, path.join("logs")))),
-        readers: Arc::clone(&readers) as Arc<dyn Readers>,
+        publisher: None,
+        observer: None,
         tasks: Arc::new(TokioTasks::start().expect("a thread")),
     };
     let settings = Settings {
         rules: Rules::default(),
         features: Features::default(),
         ledger,
-        mode: Mode::Standalone,
+        recall: Recall::AllRuns,
         probe_limit: 8,
         parallel_pulls: None,
         upkeep: keelet_agent::upkeep::Upkeep::default(),
@@ -99,11 +95,11 @@ async fn a_panic_in_one_attempt_ends_that_attempt_only_and_is_reported() {
     })
     .await
     .expect("both probes go on");
-    let statuses = readers.statuses();
+    let statuses = agent.board().statuses();
     let status = &statuses.values().next().expect("a status").status;
     assert!(status.is_true(&ConditionType::Ready), "{status:?}");
     assert_eq!(status.container_statuses[0].restart_count, 0, "liveness that could not be asked kills nobody");
-    let told = readers.events();
+    let told = agent.board().events();
     let reported =
         told.iter().any(|told| told.event.reason == "Unhealthy" && told.event.message.contains("defect of keelet"));
     assert!(reported, "{told:?}");

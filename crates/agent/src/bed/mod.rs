@@ -18,9 +18,9 @@ use tokio::time::Instant;
 
 pub(crate) use self::{disk::GatedDisk, runtime::FakeRuntime};
 use crate::{
-    Agent, Doors, Mode, Settings, Upkeep, Wanted, WantedPods,
+    Agent, Doors, Settings, Upkeep, Wanted, WantedPods,
+    board::{Board, Recall},
     doors::{Clock, Tasks},
-    readers::LocalReaders,
 };
 
 const BOOT: BootId = BootId::from_u128(1);
@@ -28,7 +28,6 @@ const BOOT: BootId = BootId::from_u128(1);
 /// A node without an agent.
 pub(crate) struct Bed {
     pub(crate) runtime: FakeRuntime,
-    pub(crate) readers: Arc<LocalReaders>,
     /// Pulls that an agent may have under way at once.
     pub(crate) parallel_pulls: Option<NonZeroUsize>,
     clock: Arc<TestClock>,
@@ -65,7 +64,6 @@ impl Bed {
     pub(crate) fn new() -> Self {
         Self {
             runtime: FakeRuntime::default(),
-            readers: Arc::default(),
             parallel_pulls: None,
             clock: Arc::new(TestClock(Instant::now())),
             directory: tempfile::tempdir().expect("a directory"),
@@ -125,14 +123,15 @@ impl Bed {
             dial: Arc::new(TcpDial::default()),
             disk,
             host: Arc::new(OsHost::new(Layout::new(root.join("kubelet"), root.join("logs")))),
-            readers: Arc::clone(&self.readers) as Arc<dyn crate::doors::Readers>,
+            publisher: None,
+            observer: None,
             tasks: Arc::new(InPlace),
         };
         let settings = Settings {
             rules: Rules::default(),
             features: Features::default(),
             ledger: self.ledger_settings(),
-            mode: Mode::Standalone,
+            recall: Recall::AllRuns,
             probe_limit: 4,
             facts: NodeFacts::default(),
             parallel_pulls: self.parallel_pulls,
@@ -142,9 +141,9 @@ impl Bed {
     }
 }
 
-/// Whether the condition Ready of a pod is True, as readers see it.
-pub(crate) fn is_ready(readers: &LocalReaders, uid: &str) -> bool {
-    readers.statuses().get(uid).is_some_and(|published| published.status.is_true(&ConditionType::Ready))
+/// Whether the condition Ready of a pod is True on the board.
+pub(crate) fn is_ready(board: &Board, uid: &str) -> bool {
+    board.statuses().get(uid).is_some_and(|published| published.status.is_true(&ConditionType::Ready))
 }
 
 /// Lets that much of the test's time pass. Everything that happens within it has happened afterwards.

@@ -146,9 +146,9 @@ async fn a_pod_that_comes_back_under_its_uid_does_not_undo_the_deletion() {
     }
 }
 
-/// KEEP-20: an agent that finds a pod on its way out says so to its readers, as the one before it did.
+/// KEEP-20: an agent that finds a pod on its way out shows so on its board, as the one before it did.
 #[tokio::test(start_paused = true)]
-async fn a_deletion_that_an_earlier_agent_began_is_told_to_readers() {
+async fn a_deletion_that_an_earlier_agent_began_is_on_the_board() {
     let (bed, a) = (stuck(), pod("web", "a"));
     bed.runtime.put(&a);
     let mut evidence = Evidence::default();
@@ -159,8 +159,8 @@ async fn a_deletion_that_an_earlier_agent_began_is_told_to_readers() {
     let agent = bed.agent().await;
     agent.set_pods(wanted(&[&a]), Extent::Complete);
     pass(Duration::from_secs(5)).await;
-    let statuses = bed.readers.statuses();
-    assert!(statuses["a"].leaving.is_some(), "readers do not see that it ends");
+    let statuses = agent.board().statuses();
+    assert!(statuses["a"].leaving.is_some(), "the board does not show that it ends");
 }
 
 /// Forgetting a pod is tried until the ledger has done it: the next agent would bring the pod back.

@@ -24,7 +24,7 @@ use futures::future::BoxFuture;
 use keelet_ledger::PodRef;
 use keelet_lifecycle::{
     Event, Evidence, Moment, Observed, Plan, Stage,
-    observed::{AgentRun, Deletion, RestartRequest},
+    observed::{Acknowledged, AgentRun, Before, Deletion, Known, RestartRequest},
     operation::{OpId, OpReport, OpResult, OpState, Operation, Outcome, Step},
 };
 use keelet_pod::Pod;
@@ -37,6 +37,7 @@ use crate::{
     events::Recorder,
     node::Node,
     operations::{self, Bench},
+    publish::Answers,
     registry::OverdueProbe,
     slot::{Finished, Inbox, Slot, Wanted},
 };
@@ -68,7 +69,7 @@ pub(crate) struct PodTask {
     plan_due: bool,
     wake_at: Option<Moment>,
     published: Option<u64>,
-    /// When the newest status went out, until readers have it.
+    /// When the newest status went to the publisher, until it is acknowledged.
     sent: Option<Instant>,
     /// When the task was made, until its first plan.
     made: Option<Instant>,
@@ -113,9 +114,9 @@ impl PodTask {
         let pod = &wanted.pod;
         let reference =
             Arc::new(PodRef { uid: pod.uid.clone(), namespace: pod.namespace.clone(), name: pod.name.clone() });
-        let recorder = Recorder::recalling(node.readers.told_of(&pod.uid));
+        let recorder = Recorder::recalling(node.board.events_of(&pod.uid));
         Self {
-            agent: node.agent_run(pod),
+            agent: node.agent_run(pod, &slot),
             audit: Audit::new(&pod.uid),
             bench: Bench::new(Arc::clone(&node), Arc::clone(&slot)),
             node,
@@ -174,7 +175,7 @@ impl PodTask {
 
     /// Takes what others have left in the slot.
     async fn read_slot(&mut self) {
-        let Inbox { wanted, restart_request, look, acknowledged, finished, events, ended: _ } = self.slot.take();
+        let Inbox { wanted, restart_request, look, acknowledged, known, finished, events, ended: _ } = self.slot.take();
         if let Some(wanted) = wanted
             && wanted != self.wanted
         {
@@ -195,6 +196,13 @@ impl PodTask {
             if let Some(sent) = self.sent.take() {
                 self.node.metrics.status_sync_took(sent.elapsed());
             }
+        }
+        // What others knew is compared once, when it is first heard of.
+        if let (Some(known), Before::Cluster(Known::NotAskedYet)) = (known, &self.agent.before) {
+            self.agent.before = Before::Cluster(known);
+            self.plan_due = true;
+            // What was planned without it may have been in vain: the publisher gets the newest status again.
+            self.published = None;
         }
         self.audit.want(look);
         for event in &events {
@@ -280,16 +288,24 @@ impl PodTask {
                 self.overdue.clone_from(&overdue);
                 self.node.registry.note_overdue(&self.reference.uid, overdue);
             }
-            let record = Record { pod: Arc::clone(&self.reference), evidence, results, version, why };
+            let record =
+                Record { pod: Arc::clone(&self.reference), evidence: Arc::clone(&evidence), results, version, why };
             self.node.books.commit(record).await;
+            self.node.board.note(&self.reference.uid, &evidence);
         }
         if self.evidence.volatile.restart_request == self.restart_request.as_ref().map(|request| request.id.clone()) {
             self.restart_request = None;
         }
         if self.published != Some(version) {
             self.published = Some(version);
-            self.sent = Some(Instant::now());
-            self.node.readers.publish(&self.wanted.pod, version, &status, self.slot.acknowledge());
+            self.node.board.publish(&self.wanted.pod, version, &status);
+            match &self.node.publisher {
+                Some(publisher) => {
+                    self.sent = Some(Instant::now());
+                    publisher.publish(&self.wanted.pod, version, &status, Answers::new(&self.slot));
+                }
+                None => self.node.metrics.status_sync_took(Duration::ZERO),
+            }
         }
         for event in &events {
             self.tell(event);
@@ -341,7 +357,10 @@ impl PodTask {
         observed.deletion.clone_from(&self.wanted.deletion);
         observed.restart_request.clone_from(&self.restart_request);
         observed.foreign_conditions.clone_from(&self.wanted.foreign_conditions);
-        observed.acknowledged = self.acknowledged;
+        observed.acknowledged = match self.node.publisher {
+            Some(_) => Acknowledged::UpTo(self.acknowledged),
+            None => Acknowledged::NotNeeded,
+        };
         observed.log_counts.clone_from(&self.log_counts);
         (observed, told)
     }
@@ -386,7 +405,10 @@ impl PodTask {
 
     fn tell(&mut self, event: &Event) {
         if let Some(record) = self.recorder.record(event, self.node.clock.now()) {
-            self.node.readers.event(&self.wanted.pod, &record);
+            self.node.board.event(&self.wanted.pod, &record);
+            if let Some(publisher) = &self.node.publisher {
+                publisher.event(&self.wanted.pod, &record);
+            }
         }
     }
 

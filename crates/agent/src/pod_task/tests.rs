@@ -1,9 +1,10 @@
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 
 use super::*;
 use crate::{
     Extent,
     bed::{Bed, GatedDisk, is_ready, pass, pod, pod_of, wanted},
+    board::Board,
 };
 
 /// A look that began before an operation ended says nothing about what that operation did.
@@ -24,33 +25,36 @@ async fn a_look_that_began_before_an_operation_ended_starts_nothing_twice() {
         bed.runtime.release("ListContainers a");
         pass(Duration::from_secs(60)).await;
         assert_eq!(bed.runtime.calls(making).len(), 1, "a stale look had it made twice");
-        assert!(is_ready(&bed.readers, "a"), "{making}: the pod does not run");
-        let status = bed.readers.statuses()["a"].status.clone();
+        assert!(is_ready(agent.board(), "a"), "{making}: the pod does not run");
+        let status = agent.board().statuses()["a"].status.clone();
         assert_eq!(status.container_statuses[0].restart_count, 0, "{making}: it was taken for lost");
         agent.stop().await;
     }
 }
 
-/// Evidence before action: readers see a status after what it rests on is on disk.
+/// Evidence before action: the board shows a status after what it rests on is on disk.
 #[tokio::test(start_paused = true)]
 async fn a_status_is_published_after_its_evidence_is_written() {
     let (bed, web) = (Bed::new(), pod("web", "a"));
     let early = Arc::new(Mutex::new(Vec::new()));
-    let (readers, found) = (Arc::clone(&bed.readers), Arc::clone(&early));
+    let board = Arc::new(OnceLock::<Arc<Board>>::new());
+    let (shown, found) = (Arc::clone(&board), Arc::clone(&early));
     let disk = GatedDisk::new(move |path| {
-        let version = readers.statuses().get("a").map(|published| published.version);
+        let statuses = shown.get().map(|board| board.statuses()).unwrap_or_default();
+        let version = statuses.get("a").map(|published| published.version);
         let committed = path.ends_with("run/pods/a/evidence.json");
         found.lock().expect("no panic").push((committed, version));
         Ok(())
     });
     let agent = bed.agent_on(disk).await;
+    board.set(Arc::clone(agent.board())).expect("one agent");
     agent.set_pods(wanted(&[&web]), Extent::Complete);
     bed.runtime.called("StartContainer").await;
     pass(Duration::from_secs(10)).await;
     let seen = early.lock().expect("no panic").clone();
     let first = seen.iter().find(|(committed, _)| *committed);
     assert_eq!(first, Some(&(true, None)), "the first status was published before its evidence was written");
-    assert!(is_ready(&bed.readers, "a"), "nothing was ever published");
+    assert!(is_ready(agent.board(), "a"), "nothing was ever published");
 }
 
 /// A probe that fails makes the pod look, and counts with that look: it does not wait for the next audit.
@@ -64,8 +68,8 @@ async fn a_failed_probe_counts_at_once() {
     let agent = bed.agent().await;
     agent.set_pods(wanted(&[&web]), Extent::Complete);
     pass(Duration::from_secs(61)).await;
-    assert!(is_ready(&bed.readers, "a"), "it never became ready");
+    assert!(is_ready(agent.board(), "a"), "it never became ready");
     bed.runtime.answer_exec(1);
     pass(Duration::from_secs(6)).await;
-    assert!(!is_ready(&bed.readers, "a"), "the failure is not told");
+    assert!(!is_ready(agent.board(), "a"), "the failure is not told");
 }

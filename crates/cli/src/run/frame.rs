@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use keelet_agent::readers::{Published, Told};
+use keelet_agent::board::{PodEvent, Published};
 use keelet_lifecycle::{
     Severity, Wall,
     evidence::Life,
@@ -31,7 +31,7 @@ pub(super) struct Model<'a> {
     /// Containers that run, by name, of each pod by UID: what their probes have shown.
     pub(super) lives: &'a BTreeMap<String, Lives>,
     /// The oldest first.
-    pub(super) events: Vec<Arc<Told>>,
+    pub(super) events: Vec<Arc<PodEvent>>,
     /// Images that are being pulled.
     pub(super) pulls: Vec<Pulling>,
     /// What shows the same elsewhere.
@@ -183,7 +183,7 @@ fn pull_lines(pulls: &[Pulling], style: Style) -> Vec<String> {
     table.text(false, style).lines().map(|line| format!("  {line}")).collect()
 }
 
-fn event_lines(events: &[Arc<Told>], now: Wall, style: Style) -> Vec<String> {
+fn event_lines(events: &[Arc<PodEvent>], now: Wall, style: Style) -> Vec<String> {
     let mut table = Table::new(["", "", "", ""]);
     for told in events {
         let event = &told.event;
@@ -232,7 +232,7 @@ pub(super) fn clip(line: &str, width: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use keelet_agent::doors::EventRecord;
+    use keelet_agent::events::EventRecord;
     use keelet_lifecycle::{BootId, Moment, status::PodStatus};
     use serde_json::json;
 
@@ -258,7 +258,7 @@ mod tests {
         Arc::new(Published { pod: Arc::clone(pod), version: 1, status, leaving: None })
     }
 
-    fn told(pod: &Arc<Pod>, number: usize) -> Arc<Told> {
+    fn told(pod: &Arc<Pod>, number: usize) -> Arc<PodEvent> {
         let wall = serde_json::from_value(json!("2026-01-01T00:01:00Z")).unwrap();
         let event = EventRecord {
             at: Moment { boot_ms: 0, wall, boot_id: BootId::default() },
@@ -268,7 +268,7 @@ mod tests {
             message: format!("number {number}"),
             count: 1,
         };
-        Arc::new(Told::new(pod, event))
+        Arc::new(PodEvent::new(pod, event))
     }
 
     fn frame(width: usize, height: usize) -> Vec<String> {

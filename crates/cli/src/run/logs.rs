@@ -34,12 +34,12 @@ pub(super) fn follow(node: &dyn Node, style: Style) -> (mpsc::Receiver<Vec<u8>>,
             let prefix = style.one_of_many(index, &format!("{name:width$} |"));
             let directory = paths.container_log_dir(&container.name);
             let request = LogRequest { directory, follow: true, ..LogRequest::default() };
-            let (readers, uid, container) = (Arc::clone(node.readers()), pod.uid.clone(), container.name.clone());
+            let (board, uid, container) = (Arc::clone(node.board()), pod.uid.clone(), container.name.clone());
             let (mut begun, has_begun) = (false, node.has_begun(&uid));
             let log = read(request, move || {
                 // It is not there before its first status, which must not look like the end.
                 begun = begun || has_begun();
-                if begun { course(&readers, &uid, &container) } else { keelet_serve::logs::Course::Open }
+                if begun { course(&board, &uid, &container) } else { keelet_serve::logs::Course::Open }
             });
             let (log, sender): (Pin<Box<dyn futures::Stream<Item = _> + Send>>, _) = (Box::pin(log), sender.clone());
             tasks.spawn(async move {

@@ -19,7 +19,7 @@ pub struct Notes(Arc<Mutex<Vec<u8>>>);
 impl Notes {
     /// Takes what the agent warns of from now on. Events are shown elsewhere.
     pub fn listen(&self) {
-        let filter = EnvFilter::new("error,keelet_agent=warn,keelet_host=warn,keelet_agent::readers=off");
+        let filter = EnvFilter::new("error,keelet_agent=warn,keelet_host=warn,keelet_agent::board=off");
         let layer = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_target(false);
         // Fails only if somebody listens already.
         let _ = layer.with_writer(self.clone()).try_init();

@@ -1,6 +1,6 @@
 //! Changes of a pod as lines. Pure.
 
-use keelet_agent::doors::EventRecord;
+use keelet_agent::events::EventRecord;
 use keelet_lifecycle::{
     Severity, Wall,
     status::{ConditionType, ContainerState, ContainerStatus, Phase, PodStatus, Truth},

@@ -8,8 +8,8 @@ use std::{
 };
 
 use keelet_agent::{
+    board::{PodEvent, Published},
     doors::Clock,
-    readers::{Published, Told},
 };
 use keelet_lifecycle::status::{ContainerState, Phase, PodStatus};
 use keelet_pod::{Pod, duration};
@@ -77,7 +77,7 @@ struct Session<'a> {
     /// Those that ended before anybody wanted them to.
     ended: BTreeSet<String>,
     /// The newest event that was told.
-    told: Option<Arc<Told>>,
+    told: Option<Arc<PodEvent>>,
     /// Lines that stay, not yet written.
     above: String,
     reader: Reader,
@@ -122,7 +122,7 @@ pub async fn follow(node: &dyn Node, signals: Signals, with_logs: bool, plain: b
         pulls_told: Instant::now(),
     };
     session.begin();
-    let mut changes = node.readers().changes();
+    let mut changes = node.board().changes();
     let mut ticks = interval(Duration::from_secs(1));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut drawn = Instant::now();
@@ -170,9 +170,9 @@ impl Session<'_> {
     /// Takes up what is new.
     fn look(&mut self) {
         self.above.push_str(&self.notes.take());
-        let statuses = self.node.readers().statuses();
+        let statuses = self.node.board().statuses();
         let now = self.node.clock().now().wall;
-        let events = self.node.readers().events();
+        let events = self.node.board().events();
         let new = match &self.told {
             Some(told) => events.iter().rposition(|event| Arc::ptr_eq(event, told)).map_or(0, |index| index + 1),
             None => 0,
@@ -370,7 +370,7 @@ impl Session<'_> {
             now: self.node.clock().now().wall,
             pods: self.node.pods().iter().map(|pod| (&**pod, here(pod))).collect(),
             lives: &self.lives,
-            events: folded(self.node.readers().events()),
+            events: folded(self.node.board().events()),
             pulls: self.node.pulling(),
             command: command(self.node),
             footer: words(self.stage, self.node),
@@ -413,9 +413,9 @@ fn words(stage: Stage, node: &dyn Node) -> String {
 }
 
 /// Of repeats the newest only.
-fn folded(events: Vec<Arc<Told>>) -> Vec<Arc<Told>> {
+fn folded(events: Vec<Arc<PodEvent>>) -> Vec<Arc<PodEvent>> {
     let mut seen = BTreeSet::new();
-    let key = |told: &Told| {
+    let key = |told: &PodEvent| {
         let event = &told.event;
         (told.pod.uid.clone(), event.container.clone(), event.reason.clone(), event.message.clone())
     };

@@ -6,7 +6,7 @@ use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 use keelet_lifecycle::{
     BootId, Evidence, Moment, Observed, Plan, ProbeRecord, Rules, Wall,
     journal::{self, Note},
-    observed::{AgentRun, Before, Deletion, Instance, InstanceState, RestartRequest, Sandbox},
+    observed::{Acknowledged, AgentRun, Before, Deletion, Instance, InstanceState, RestartRequest, Sandbox},
     operation::{OpFailure, OpId, OpReport, OpResult, OpState, Operation, Outcome, ProbeReport, Step},
 };
 use keelet_pod::{Pod, ProbeKind};
@@ -77,7 +77,7 @@ impl Stage {
         self.history.extend(plan.results.iter().cloned());
         self.observed.operations.retain(|report| report.state == OpState::InFlight);
         self.evidence = plan.evidence.clone();
-        self.observed.acknowledged = plan.version;
+        self.observed.acknowledged = Acknowledged::UpTo(plan.version);
         self.plan = Some(plan.clone());
         let faults = check_chains(&self.known(), self.now);
         assert!(faults.is_empty(), "{faults:#?}\n{:#?}", plan.status);
@@ -147,7 +147,7 @@ impl Stage {
         self.now = self.now.plus(Duration::from_secs(away));
         self.observed.agent.started = self.now;
         self.observed.operations.clear();
-        self.observed.acknowledged = 0;
+        self.observed.acknowledged = Acknowledged::UpTo(0);
     }
 
     pub(crate) fn reboot(&mut self) -> &mut Self {

@@ -9,10 +9,10 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use keelet_agent::{
-    Agent, Extent, ImageRules, Mode, Settings, Upkeep, Wanted, WantedPods,
+    Agent, Extent, ImageRules, Settings, Upkeep, Wanted, WantedPods,
+    board::{Board, Published, Recall},
     clock::OsClock,
     doors::Clock,
-    readers::{LocalReaders, Published},
 };
 use keelet_cli::{
     paths::{Paths, absolute},
@@ -33,10 +33,8 @@ use crate::{agent, embedded::Choice};
 #[derive(Debug)]
 pub(super) struct Node {
     agent: Arc<Agent>,
-    readers: Arc<LocalReaders>,
     clock: Arc<OsClock>,
     layout: Layout,
-    ledger: keelet_ledger::Settings,
     /// In the order of the files.
     pods: Vec<Arc<Pod>>,
     /// The socket on which other commands reach these pods, or why there is none.
@@ -129,14 +127,12 @@ impl Node {
         let extent = if images.is_some() { Extent::Complete } else { Extent::Partial };
         let layout = Layout::new(&base, base.join("logs"));
         let clock = Arc::new(OsClock::new().context(NO_CLOCK)?);
-        let readers = Arc::new(LocalReaders::of_this_run());
         let facts = agent::facts::of_this_node(None, None, &base);
-        let ledger = paths.ledger_settings(clock.now().boot_id);
         let settings = Settings {
             rules: rules::of_node(&features)?,
             features,
-            ledger: ledger.clone(),
-            mode: Mode::Standalone,
+            ledger: paths.ledger_settings(clock.now().boot_id),
+            recall: Recall::ThisRun,
             probe_limit: PROBES,
             facts: facts.clone(),
             parallel_pulls: None,
@@ -144,14 +140,13 @@ impl Node {
         };
         let host =
             OsHost::new(layout.clone()).with_objects(Arc::new(LocalObjects::new(objects))).with_facts(facts.clone());
-        let doors = agent::doors(&runtime, &clock, host, &readers)?;
+        let doors = agent::doors(&runtime, &clock, host)?;
         let agent = Arc::new(Agent::start(doors, settings).await?);
         let wanted = pods.iter().map(|pod| (pod.uid.clone(), Wanted::new(Arc::clone(pod)))).collect();
         let wishes = Arc::new(Wishes { agent: Arc::clone(&agent), extent, wanted: Mutex::new(wanted) });
         wishes.tell();
         let local = Local {
             agent: Arc::clone(&agent),
-            readers: Arc::clone(&readers),
             runtime,
             clock: Arc::clone(&clock) as Arc<dyn Clock>,
             layout: layout.clone(),
@@ -167,7 +162,7 @@ impl Node {
             served.spawn(async move { listener.serve(Arc::new(local)).await });
             socket
         });
-        Ok(Self { agent, readers, clock, layout, ledger, pods, socket, images, wishes, served, _directory: directory })
+        Ok(Self { agent, clock, layout, pods, socket, images, wishes, served, _directory: directory })
     }
 
     /// Whether a pod is one of this run.
@@ -187,8 +182,8 @@ impl view::Node for Node {
         &self.pods
     }
 
-    fn readers(&self) -> &Arc<LocalReaders> {
-        &self.readers
+    fn board(&self) -> &Arc<Board> {
+        self.agent.board()
     }
 
     fn clock(&self) -> &OsClock {
@@ -203,11 +198,8 @@ impl view::Node for Node {
         self.socket.as_deref()
     }
 
-    /// As `keelet why` knows it, from the ledger.
     fn lives(&self, pod: &Pod) -> Lives {
-        let keelet_ledger::Settings { durable_root, volatile_root, boot_id, .. } = &self.ledger;
-        let found = Snapshot::of_pod(durable_root, volatile_root, *boot_id, &pod.uid).pods.pop();
-        found.map(|found| found.evidence.volatile.lives).unwrap_or_default()
+        self.board().evidence(&pod.uid).map(|evidence| evidence.volatile.lives.clone()).unwrap_or_default()
     }
 
     fn pulling(&self) -> Vec<Pulling> {
@@ -222,7 +214,7 @@ impl view::Node for Node {
         let deletion = Some(Deletion { grace: Duration::ZERO });
         let wanted = |pod: &Arc<Pod>| Wanted { deletion: deletion.clone(), ..Wanted::new(Arc::clone(pod)) };
         // One that is gone already would come back to life to be killed.
-        let here = self.readers.statuses();
+        let here = self.board().statuses();
         let ours =
             |published: &&Arc<Published>| self.wishes.extent == Extent::Complete || self.runs(&published.pod.uid);
         let pods = here.values().filter(ours).map(|published| &published.pod);
@@ -236,8 +228,8 @@ impl view::Node for Node {
     }
 
     fn has_begun(&self, uid: &str) -> Box<dyn Fn() -> bool + Send> {
-        let (readers, wishes, uid) = (Arc::clone(&self.readers), Arc::clone(&self.wishes), uid.to_owned());
-        Box::new(move || readers.statuses().get(&uid).is_some_and(|published| !wishes.is_left_over(published)))
+        let (board, wishes, uid) = (Arc::clone(self.board()), Arc::clone(&self.wishes), uid.to_owned());
+        Box::new(move || board.statuses().get(&uid).is_some_and(|published| !wishes.is_left_over(published)))
     }
 
     fn is_clear(&self) -> bool {

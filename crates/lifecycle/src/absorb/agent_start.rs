@@ -10,13 +10,13 @@ use keelet_pod::{AgentRestart, Pod, ProbeKind, Role};
 use super::instances::{STATUS_UNKNOWN, is_stand_in};
 use crate::{
     draft::Draft,
-    evidence::{ContainerRecord, Durable, Exit, ExitCause, ReadyMark, RunningRecord, Volatile},
-    observed::Before,
+    evidence::{ContainerRecord, Durable, Evidence, Exit, ExitCause, ReadyMark, RunningRecord, Volatile},
+    observed::{Before, Known},
     operation::KillReason,
     probe::{self, Basis, ProbeMemory, Verdict},
     restart::{self, Cleanup, RESTARTING_ALL, RestartAllStage, Startup, Trigger},
     status::{ConditionType, ContainerState, ContainerStatus, PodStatus, Terminated},
-    time::Moment,
+    time::{Moment, Wall},
 };
 
 /// Which source a new run of the agent may trust for containers that its ledger does not know.
@@ -38,17 +38,23 @@ pub(crate) fn agent_start(draft: &mut Draft<'_>) {
         if std::mem::take(&mut volatile.reset_owed) {
             reset(volatile, draft.now);
         }
+        late_copy(draft);
         return;
     }
     draft.resuming = true;
     draft.inherits = if draft.evidence.durable.published.is_some() { Inherits::OwnStatus } else { Inherits::Nothing };
     begin_run(draft, run);
     match &draft.observed.agent.before {
-        Before::Cluster(Some(stored)) => compare(draft, stored),
+        Before::Cluster(Known::NotAskedYet) => {
+            let Evidence { durable, volatile } = &mut draft.evidence;
+            volatile.copy_owed.get_or_insert_with(|| durable.ready_marks.clone());
+        }
+        Before::Cluster(_) if draft.evidence.volatile.copy_owed.is_some() => late_copy(draft),
+        Before::Cluster(Known::Copy(stored)) => compare(draft, stored),
         Before::Standalone(Some(away)) if *away > draft.rules.node_monitor_grace => {
             draft.doubt = Some(Basis::Absence { away: *away });
         }
-        Before::Cluster(None) | Before::Standalone(_) => {}
+        Before::Cluster(Known::NoCopy) | Before::Standalone(_) => {}
     }
     if let Some(basis) = draft.doubt.clone() {
         doubt_readiness(draft, &basis);
@@ -66,7 +72,12 @@ fn begin_run(draft: &mut Draft<'_>, run: Moment) {
     let now = draft.now;
     let volatile = &mut draft.evidence.volatile;
     if volatile.boot_id != now.boot_id {
-        *volatile = Volatile { boot_id: now.boot_id, next_operation: volatile.next_operation, ..Volatile::default() };
+        *volatile = Volatile {
+            boot_id: now.boot_id,
+            next_operation: volatile.next_operation,
+            copy_owed: volatile.copy_owed.take(),
+            ..Volatile::default()
+        };
         each_moment(&mut draft.evidence.durable, |moment| *moment = moment.in_boot_of(&now));
     }
     let volatile = &mut draft.evidence.volatile;
@@ -111,26 +122,77 @@ fn compare(draft: &mut Draft<'_>, stored: &PodStatus) {
         inherit(draft, stored);
         return;
     }
+    if foreign_ready(draft, stored, &[]).is_some() {
+        draft.doubt = Some(Basis::ForeignWrite);
+    }
+}
+
+/// Takes over what the API server's copy says of the pod as a whole. Returns when the Ready condition was written, if another
+/// writer set it: it is neither among the newest that were ours nor among those `older` ones.
+fn foreign_ready(draft: &mut Draft<'_>, stored: &PodStatus, older: &[ReadyMark]) -> Option<Wall> {
     // A terminal phase is final, whichever client wrote it.
     if let Some(published) = draft.evidence.durable.published.as_mut().filter(|_| stored.phase.is_terminal()) {
         published.phase = stored.phase;
         (published.reason, published.message) = (stored.reason.clone(), stored.message.clone());
     }
-    if let Some(ready) = stored.condition(&ConditionType::Ready) {
-        let mark = ReadyMark {
-            ready: stored.is_true(&ConditionType::Ready),
-            since: ready.last_transition_time.unwrap_or_default(),
+    let ready = stored.condition(&ConditionType::Ready)?;
+    let since = ready.last_transition_time.unwrap_or_default();
+    let mark = ReadyMark { ready: stored.is_true(&ConditionType::Ready), since };
+    let marks = &mut draft.evidence.durable.ready_marks;
+    if marks.is_empty() || marks.contains(&mark) || older.contains(&mark) {
+        return None;
+    }
+    // Applied once: the next run of the agent may find the same copy if our own status is not published before.
+    marks.push(mark);
+    // Others see the foreign value, so the next transition counts from it.
+    if let Some(published) = &mut draft.evidence.durable.published {
+        published.conditions.retain(|condition| condition.kind != ConditionType::Ready);
+        published.conditions.push(ready.clone());
+    }
+    Some(since)
+}
+
+/// The API server is reached for the first time after an agent has begun to act without its copy (KEEP-26). What this run has
+/// probed itself stands; of what it only carried over, the copy may take something back.
+fn late_copy(draft: &mut Draft<'_>) {
+    let Before::Cluster(known) = &draft.observed.agent.before else { return };
+    if *known == Known::NotAskedYet {
+        return;
+    }
+    let (Some(then), Known::Copy(stored)) = (draft.evidence.volatile.copy_owed.take(), known) else { return };
+    // A ledger that was empty when the API server could not be reached has nothing that a copy could contradict.
+    if then.is_empty() || another_agent_was_in_charge(&draft.evidence.durable, stored) {
+        inherit_late(draft, stored);
+    } else if let Some(written) = foreign_ready(draft, stored, &then) {
+        let basis = Basis::LateForeignWrite { written, seen: draft.now };
+        doubt_readiness(draft, &basis);
+    }
+}
+
+/// Takes over from a late copy what the agent cannot have seen: restart counts, times, and what no probe has shown since.
+fn inherit_late(draft: &mut Draft<'_>, stored: &PodStatus) {
+    let (now, pod) = (draft.now, draft.pod);
+    let Evidence { durable, volatile } = &mut draft.evidence;
+    durable.first_seen = stored.start_time.map(|start| now.dated(start)).or(durable.first_seen);
+    let mut published = stored.clone();
+    published.conditions.retain(|condition| !matches!(condition.kind, ConditionType::Foreign(_)));
+    durable.published = Some(published);
+    for status in stored.all_containers() {
+        let record = durable.containers.entry(status.name.clone()).or_default();
+        record.restart_count = record.restart_count.max(status.restart_count);
+        let life = volatile.lives.get_mut(&status.name).filter(|life| Some(&life.id) == status.container_id.as_ref());
+        let (Some(life), Some(container)) = (life, pod.container(&status.name)) else { continue };
+        let unproven = |memory: &ProbeMemory| {
+            let carried_result = matches!(memory.verdict, Verdict::Carried { basis: Basis::Probe { .. }, .. });
+            !carried_result && !matches!(memory.verdict, Verdict::Probed { .. })
         };
-        let marks = &mut draft.evidence.durable.ready_marks;
-        if !marks.is_empty() && !marks.contains(&mark) {
-            // Applied once: the next run of the agent may find the same copy if our own status is not published before.
-            marks.push(mark);
-            draft.doubt = Some(Basis::ForeignWrite);
-            // Readers see the foreign value, so the next transition counts from it.
-            if let Some(published) = &mut draft.evidence.durable.published {
-                published.conditions.retain(|condition| condition.kind != ConditionType::Ready);
-                published.conditions.push(ready.clone());
-            }
+        if status.started == Some(true) && unproven(&life.startup) {
+            life.startup.verdict = Verdict::Carried { passed: true, basis: Basis::Status };
+            life.startup.on_hold = true;
+        }
+        if status.started != Some(false) && container.readiness.is_some() && unproven(&life.readiness) {
+            let passed = stored.is_true(&ConditionType::Ready);
+            life.readiness.verdict = Verdict::Carried { passed, basis: Basis::Status };
         }
     }
 }
@@ -284,11 +346,12 @@ fn cause_from(terminated: &Terminated) -> ExitCause {
     }
 }
 
-/// Readiness has to be probed again where there is a probe; started stays.
+/// Readiness has to be probed again where there is a probe; started stays. So does what a probe has shown under this run.
 fn doubt_readiness(draft: &mut Draft<'_>, basis: &Basis) {
     let pod = draft.pod;
     for (name, life) in &mut draft.evidence.volatile.lives {
-        if pod.container(name).is_some_and(|container| container.readiness.is_some()) {
+        let proven = matches!(life.readiness.verdict, Verdict::Probed { .. });
+        if !proven && pod.container(name).is_some_and(|container| container.readiness.is_some()) {
             life.readiness.verdict = Verdict::Carried { passed: false, basis: basis.clone() };
             life.readiness.run = None;
         }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     operation::{Outcome, serde_millis},
-    time::Moment,
+    time::{Moment, Wall},
 };
 
 pub(crate) use self::{
@@ -105,6 +105,13 @@ pub enum Basis {
     Age,
     /// Another client changed the pod's Ready condition while the agent was down, so readiness must be probed again.
     ForeignWrite,
+    /// The same, noticed when the API server was first reached, which was after the start of the agent.
+    LateForeignWrite {
+        /// When the condition was written, by its own account.
+        written: Wall,
+        /// When this agent saw it.
+        seen: Moment,
+    },
     /// The agent was down for longer than the node monitor grace period, so readiness must be probed again.
     Absence {
         /// For how long.

@@ -179,7 +179,7 @@ pub(crate) fn clean_up(draft: &mut Draft<'_>) -> bool {
         Operation::Stop { .. } | Operation::Remove { .. } => false,
         other => is_lasting(other.container()),
     });
-    let announced = cleanup.announced.is_some_and(|version| draft.observed.acknowledged >= version);
+    let announced = draft.observed.acknowledged.covers(cleanup.announced);
     if !announced && draft.now.since(&cleanup.since) < ANNOUNCEMENT {
         draft.wake(cleanup.since.plus(ANNOUNCEMENT));
         return true;

@@ -8,7 +8,7 @@ use super::world::World;
 use crate::{
     Because, Evidence, Subject, Wall,
     evidence::Volatile,
-    observed::Before,
+    observed::{Before, Known},
     operation::{OpResult, Operation, Outcome, ProbeReport},
     status::PodStatus,
 };
@@ -82,7 +82,7 @@ impl World {
 
     /// The agent is killed and started again in a cluster; the API server has this copy of the status.
     pub(crate) fn restart_in_cluster(&mut self, copy: Option<PodStatus>) -> &mut Self {
-        self.observed.agent.before = Before::Cluster(copy.map(Box::new));
+        self.observed.agent.before = Before::Cluster(copy.map_or(Known::NoCopy, |copy| Known::Copy(Box::new(copy))));
         self.restart_agent()
     }
 

@@ -7,7 +7,7 @@ use keelet_pod::{AgentRestart, ProbeKind};
 use super::world::World;
 use crate::{
     Because, Rules,
-    observed::Before,
+    observed::{Before, Known},
     operation::{KillReason, Operation, Outcome, Step},
     probe::Basis,
     status::{ConditionType, Phase},
@@ -391,7 +391,7 @@ fn the_legacy_gate_resets_in_two_steps() {
                     world.lose_volatile();
                 }
                 if way == "API copy" {
-                    world.lose_ledger().observed.agent.before = Before::Cluster(Some(Box::new(copy)));
+                    world.lose_ledger().observed.agent.before = Before::Cluster(Known::Copy(Box::new(copy)));
                 }
                 world.answers.clear();
                 world.restart_agent_only();

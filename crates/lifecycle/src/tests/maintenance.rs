@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::world::{World, manifest};
 use crate::{
     Stage,
-    observed::{Before, Instance, InstanceState},
+    observed::{Before, Instance, InstanceState, Known},
     operation::{KillReason, OpState, Operation},
     restart::RestartAllRule,
     status::{ContainerState, Phase, PodStatus, Violation, check_transition},
@@ -225,7 +225,7 @@ fn an_init_container_that_runs_again_stays_ended_for_the_api_server() {
             "  restartPolicy: {policy}\n  initContainers: [{{name: i, image: x}}]\n  containers: [{{name: c, image: x, restartPolicy: Always}}]\n"
         ));
         if in_cluster {
-            world.observed.agent.before = Before::Cluster(None);
+            world.observed.agent.before = Before::Cluster(Known::NoCopy);
         }
         world.settle().exit("i", 0).seconds(5).reboot().settle();
         assert_eq!(world.running(), ["i"].into());
@@ -246,13 +246,13 @@ fn an_init_container_that_runs_again_stays_ended_for_the_api_server() {
 #[test]
 fn a_terminal_phase_written_by_others_is_final() {
     let mut world = World::with_spec(ONE);
-    world.observed.agent.before = Before::Cluster(None);
+    world.observed.agent.before = Before::Cluster(Known::NoCopy);
     world.settle();
     let mut stored = world.status().clone();
     stored.phase = Phase::Failed;
     stored.reason = Some("Evicted".to_owned());
     stored.message = Some("the node was low on memory".to_owned());
-    world.observed.agent.before = Before::Cluster(Some(Box::new(stored.clone())));
+    world.observed.agent.before = Before::Cluster(Known::Copy(Box::new(stored.clone())));
     let mark = world.mark();
     world.hold(|operation| matches!(operation, Operation::Stop { .. })).seconds(1).restart_agent();
     assert_eq!((world.status().phase, world.stage()), (Phase::Failed, Stage::Ending));
@@ -263,7 +263,7 @@ fn a_terminal_phase_written_by_others_is_final() {
     assert_eq!(stops(&world, mark), [("c", KillReason::PodEnding)]);
     let mut world = World::with_spec(ONE);
     stored.container_statuses.clear();
-    world.observed.agent.before = Before::Cluster(Some(Box::new(stored)));
+    world.observed.agent.before = Before::Cluster(Known::Copy(Box::new(stored)));
     world.seconds(5);
     assert!(world.started.is_empty(), "a pod that failed before we came is not started");
     assert_eq!((world.status().phase, world.status().reason.as_deref()), (Phase::Failed, Some("Evicted")));

@@ -4,6 +4,7 @@ mod world;
 
 mod agent;
 mod agent_absence;
+mod agent_late_copy;
 mod agent_restart;
 mod agent_storm;
 mod agent_takeover;

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     Evidence, Stage,
     evidence::EndingCause,
-    observed::{Before, InstanceState},
+    observed::{Before, InstanceState, Known},
     operation::{KillReason, Operation},
     restart::{RestartAllStage, count_from_logs},
     status::{ConditionType, Phase, PodStatus},
@@ -194,7 +194,7 @@ fn a_trigger_found_dead_after_a_boot_restarts_all() {
 
 fn forget(world: &mut World) {
     let copy: PodStatus = world.status().clone();
-    world.observed.agent.before = Before::Cluster(Some(Box::new(copy)));
+    world.observed.agent.before = Before::Cluster(Known::Copy(Box::new(copy)));
     world.evidence = Evidence::default();
     world.restart_agent();
 }
@@ -225,7 +225,7 @@ fn the_exit_code_in_the_copy_is_enough() {
         Halt::Announced.reach(&mut world);
         let mut copy = world.status().clone();
         copy.conditions.retain(|condition| condition.kind != ConditionType::AllContainersRestarting);
-        world.observed.agent.before = Before::Cluster(Some(Box::new(copy)));
+        world.observed.agent.before = Before::Cluster(Known::Copy(Box::new(copy)));
         world.evidence = Evidence::default();
         if lives_again {
             let instance = world.observed.containers.iter_mut().find(|instance| instance.name == "source").unwrap();
@@ -319,7 +319,7 @@ fn a_restart_that_another_agent_finished_is_over() {
         let copy = world.status().clone();
         let (ids, mark) = (ALL_FOUR.map(|name| world.id(name)), world.mark());
         world.evidence = ledger;
-        world.observed.agent.before = Before::Cluster(Some(Box::new(copy)));
+        world.observed.agent.before = Before::Cluster(Known::Copy(Box::new(copy)));
         world.restart_agent();
         world.seconds(5);
         assert_eq!(ALL_FOUR.map(|name| world.id(name)), ids, "{halt:?}");

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Evidence,
-    observed::Before,
+    observed::{Before, Known},
     operation::Operation,
     status::{ConditionType, Phase},
 };
@@ -115,7 +115,7 @@ impl Play {
         for instance in &world.observed.containers {
             self.lives.borrow_mut().entry(instance.name.clone()).or_default().insert(instance.id.clone());
         }
-        let copy = |back: usize| Some(Box::new(world.statuses[world.statuses.len() - 1 - back].clone()));
+        let copy = |back: usize| Known::Copy(Box::new(world.statuses[world.statuses.len() - 1 - back].clone()));
         match death {
             Death::Standalone | Death::Reboot => {}
             Death::Cluster => world.observed.agent.before = Before::Cluster(copy(0)),

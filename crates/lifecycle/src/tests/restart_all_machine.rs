@@ -11,7 +11,7 @@ use super::{
 use crate::{
     Severity, Stage,
     evidence::ExitCause,
-    observed::InstanceState,
+    observed::{Acknowledged, InstanceState},
     operation::{KillReason, Operation, Outcome, Step},
     restart::{RestartAllStage, Trigger},
     status::{ConditionType, ContainerState, Phase},
@@ -31,7 +31,7 @@ fn the_condition_is_seen_before_the_first_kill() {
     assert_eq!(plan.wake_at, Some(begun.plus(Duration::from_millis(500))));
     world.pass(Duration::from_millis(499));
     assert_eq!(actions(&world, mark), Vec::<String>::new(), "not a single operation before half a second");
-    world.observed.acknowledged = plan.version - 1;
+    world.observed.acknowledged = Acknowledged::UpTo(plan.version - 1);
     world.settle();
     assert_eq!(world.mark(), mark, "an older status was seen, not this one");
     world.pass(Duration::from_millis(1));
@@ -47,7 +47,7 @@ fn kills_follow_the_acknowledgement_at_once() {
     world.exit("source", 42);
     world.pass(Duration::from_millis(120));
     assert_eq!(world.mark(), mark);
-    world.observed.acknowledged = world.plan.clone().unwrap().version;
+    world.observed.acknowledged = Acknowledged::UpTo(world.plan.clone().unwrap().version);
     world.settle();
     assert_eq!(actions(&world, mark)[..3], ["remove setup", "stop side", "stop other"]);
     assert_eq!(world.running(), ["setup"].into(), "and the rest follows at once (RALL-10)");

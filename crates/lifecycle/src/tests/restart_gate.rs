@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     Evidence,
-    observed::Before,
+    observed::{Before, Known},
     restart::{RestartAllRule, Trigger},
     status::{ContainerState, Phase},
 };
@@ -136,7 +136,7 @@ fn an_exit_counts_from_any_evidence() {
         world.exit("source", 42).seconds(30);
         if in_cluster {
             let copy = world.status().clone();
-            world.observed.agent.before = Before::Cluster(Some(Box::new(copy)));
+            world.observed.agent.before = Before::Cluster(Known::Copy(Box::new(copy)));
         }
         world.evidence = Evidence::default();
         switch(&mut world, Honoured);

@@ -7,7 +7,7 @@ use super::{restart_all::counts, world::World};
 use crate::{
     Evidence, Stage, Wall,
     evidence::ExitCause,
-    observed::{Before, InstanceState},
+    observed::{Before, InstanceState, Known},
     operation::{KillReason, Operation, Outcome},
     plan::{Because, Subject},
     status::{ContainerState, Phase},
@@ -192,7 +192,7 @@ fn an_end_that_the_runtime_does_not_know_is_a_loss() {
             let ended = world.evidence.durable.container("main").and_then(|record| record.last_exit.clone());
             let shown = copy.container_statuses.iter_mut().find(|status| status.name == "main").expect("a status");
             shown.state = ContainerState::Terminated(ended.expect("main has ended").to_status());
-            world.observed.agent.before = Before::Cluster(Some(Box::new(copy)));
+            world.observed.agent.before = Before::Cluster(Known::Copy(Box::new(copy)));
             world.evidence = Evidence::default();
             world.lose("main").restart_agent();
             assert!(!triggered(&world), "{label}: inherited");

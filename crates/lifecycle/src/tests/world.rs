@@ -14,7 +14,7 @@ use keelet_pod::{Pod, ProbeKind, Role};
 use crate::{
     Evidence, Moment, Observed, Plan, Rules, Stage, Wall,
     evidence::Life,
-    observed::{AgentRun, Before, Deletion, Instance, InstanceState, RestartRequest, Sandbox},
+    observed::{Acknowledged, AgentRun, Before, Deletion, Instance, InstanceState, RestartRequest, Sandbox},
     operation::{OpFailure, OpId, OpReport, OpResult, OpState, Operation, Outcome, ProbeReport, Step},
     status::{Condition, ConditionType, ContainerState, ContainerStatus, PodStatus, Truth, check_transition},
     time::BootId,
@@ -117,7 +117,7 @@ impl World {
             self.events.push((event.reason.to_owned(), event.message.clone()));
         }
         if self.acknowledges {
-            self.observed.acknowledged = plan.version;
+            self.observed.acknowledged = Acknowledged::UpTo(plan.version);
         }
         for step in plan.operations.clone() {
             match step {
@@ -227,7 +227,7 @@ impl World {
         self.observed.agent.started = self.now;
         self.observed.operations.clear();
         self.in_flight.clear();
-        self.observed.acknowledged = 0;
+        self.observed.acknowledged = Acknowledged::UpTo(0);
         self
     }
 

@@ -11,7 +11,7 @@ use axum::{
     http::Uri,
     response::{IntoResponse, Response},
 };
-use keelet_agent::readers::Told;
+use keelet_agent::board::PodEvent;
 use keelet_lifecycle::{Severity, Wall};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -31,7 +31,7 @@ struct EventQuery {
 /// An event and all its repeats.
 #[derive(Debug)]
 struct Folded {
-    newest: Arc<Told>,
+    newest: Arc<PodEvent>,
     first: Wall,
     /// Its place among all events. Those of one plan have the same time.
     number: usize,
@@ -39,17 +39,17 @@ struct Folded {
 
 pub(super) async fn list(State(local): State<Arc<Local>>, uri: Uri) -> Result<Response, Refusal> {
     let EventQuery { namespace, pod, watch } = pods::query(&uri)?;
-    let wanted = move |told: &Told| {
+    let wanted = move |told: &PodEvent| {
         namespace.as_ref().is_none_or(|wanted| *wanted == told.pod.namespace)
             && pod.as_ref().is_none_or(|wanted| *wanted == told.pod.name)
     };
     let node = local.facts.name.clone();
     if watch {
-        let readers = Arc::clone(&local.readers);
+        let board = Arc::clone(local.board());
         // What has not changed has to be the same `Arc` in the next round.
         let before: Mutex<BTreeMap<String, Arc<Folded>>> = Mutex::default();
         let look = move || {
-            let mut now = fold(readers.events().into_iter().filter(|told| wanted(told)));
+            let mut now = fold(board.events().into_iter().filter(|told| wanted(told)));
             let mut before = before.lock().unwrap_or_else(PoisonError::into_inner);
             for (key, event) in &mut now {
                 if let Some(old) = before.get(key).filter(|old| Arc::ptr_eq(&old.newest, &event.newest)) {
@@ -60,15 +60,15 @@ pub(super) async fn list(State(local): State<Arc<Local>>, uri: Uri) -> Result<Re
             now
         };
         let show = move |event: &Folded| Ok(object(event, &node));
-        return Ok(change::answer(local.readers.changes(), Box::new(look), Box::new(show)));
+        return Ok(change::answer(local.board().changes(), Box::new(look), Box::new(show)));
     }
-    let events = in_order(fold(local.readers.events().into_iter().filter(|told| wanted(told))));
+    let events = in_order(fold(local.board().events().into_iter().filter(|told| wanted(told))));
     let items = events.iter().map(|event| object(event, &node)).collect();
     Ok(Json(List::<Value> { items }).into_response())
 }
 
 /// One for each thing that happened, with its newest repeat. By the name of the event.
-fn fold(told: impl Iterator<Item = Arc<Told>>) -> BTreeMap<String, Arc<Folded>> {
+fn fold(told: impl Iterator<Item = Arc<PodEvent>>) -> BTreeMap<String, Arc<Folded>> {
     let mut events: BTreeMap<String, Arc<Folded>> = BTreeMap::new();
     for (number, told) in told.enumerate() {
         let key = name(&told);
@@ -86,7 +86,7 @@ fn in_order(events: BTreeMap<String, Arc<Folded>>) -> Vec<Arc<Folded>> {
 }
 
 /// The name of an event: the same for all its repeats.
-fn name(told: &Told) -> String {
+fn name(told: &PodEvent) -> String {
     let event = &told.event;
     // Combined events have a new message each time.
     let combined = event.message.starts_with("(combined from similar events)");
@@ -126,7 +126,7 @@ fn object(event: &Folded, node: &str) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use keelet_agent::doors::EventRecord;
+    use keelet_agent::events::EventRecord;
     use keelet_lifecycle::{BootId, Moment};
 
     use super::*;
@@ -141,7 +141,7 @@ mod tests {
             let at = Moment { boot_ms: 1, wall: Wall::from_millis(1), boot_id: BootId::default() };
             let (reason, message) = (reason.to_owned(), String::new());
             let event = EventRecord { at, container: None, reason, severity: Severity::Normal, message, count: 1 };
-            Arc::new(Told::new(&pod, event))
+            Arc::new(PodEvent::new(&pod, event))
         };
         for reasons in [["Pulling", "Pulled", "Created", "Started"], ["Started", "Created", "Pulled", "Pulling"]] {
             let events = in_order(fold(reasons.iter().map(|reason| told(reason))));

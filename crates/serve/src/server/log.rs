@@ -10,7 +10,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use jiff::{SignedDuration, Timestamp};
-use keelet_agent::readers::{LocalReaders, Published};
+use keelet_agent::board::{Board, Published};
 use keelet_lifecycle::{
     restart::{Decision, RestartAllRule, on_exit},
     status::ContainerState,
@@ -66,8 +66,8 @@ pub(super) async fn log(
             Err(error) => return Err(Refusal::new(500, "InternalError", format!("the log cannot be read: {error}"))),
         }
     }
-    let (readers, uid) = (Arc::clone(&local.readers), published.pod.uid.clone());
-    let log = logs::read(request, move || course(&readers, &uid, &container));
+    let (board, uid) = (Arc::clone(local.board()), published.pod.uid.clone());
+    let log = logs::read(request, move || course(&board, &uid, &container));
     Ok(([(CONTENT_TYPE, "text/plain; charset=utf-8")], Body::from_stream(log)).into_response())
 }
 
@@ -84,7 +84,7 @@ pub(super) async fn files(
     let directory = directory.container_log_dir(&container);
     let anchor = Anchor::above(&directory)
         .map_err(|error| Refusal::new(500, "InternalError", format!("{}: {error}", directory.display())))?;
-    let open = course(&local.readers, &published.pod.uid, &container) == Course::Open;
+    let open = course(local.board(), &published.pod.uid, &container) == Course::Open;
     Ok(Json(LogFiles { container, pod_uid: published.pod.uid.clone(), directory, anchor, open }))
 }
 
@@ -144,8 +144,8 @@ fn nothing(published: &Published, container: &str, previous: bool) -> Refusal {
 }
 
 /// Whether a container of a pod may write more.
-pub fn course(readers: &LocalReaders, uid: &str, name: &str) -> Course {
-    match readers.statuses().get(uid) {
+pub fn course(board: &Board, uid: &str, name: &str) -> Course {
+    match board.statuses().get(uid) {
         Some(published) if may_write(published, name) => Course::Open,
         _ => Course::Closed,
     }

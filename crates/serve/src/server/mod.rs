@@ -37,9 +37,9 @@ use axum::{
 use futures::future::BoxFuture;
 use keelet_agent::{
     Agent,
+    board::{Board, Published},
     doors::Clock,
     metrics,
-    readers::{LocalReaders, Published},
     source::Listing,
 };
 use keelet_cri::Runtime;
@@ -58,8 +58,6 @@ use crate::api::Pulling;
 pub struct Local {
     /// The agent.
     pub agent: Arc<Agent>,
-    /// Its newest statuses and events.
-    pub readers: Arc<LocalReaders>,
     /// The container runtime.
     pub runtime: Runtime,
     /// The time.
@@ -177,10 +175,15 @@ async fn other_method(method: Method, uri: Uri) -> Refusal {
 // === impl Local ===
 
 impl Local {
+    /// The newest statuses and events.
+    fn board(&self) -> &Arc<Board> {
+        self.agent.board()
+    }
+
     /// The pods, by namespace and name. Of two of one name, the one that is not on its way out.
     fn pods(&self) -> BTreeMap<(String, String), Arc<Published>> {
         let mut pods: BTreeMap<(String, String), Arc<Published>> = BTreeMap::new();
-        for published in self.readers.statuses().into_values() {
+        for published in self.board().statuses().into_values() {
             let key = (published.pod.namespace.clone(), published.pod.name.clone());
             match pods.get(&key) {
                 Some(other) if other.leaving.is_none() => {}

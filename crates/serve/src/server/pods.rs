@@ -16,7 +16,7 @@ use axum::{
 };
 use keelet_agent::{
     RequestError,
-    readers::{self, Published},
+    board::{self, Published},
 };
 use keelet_launch::qos_class;
 use keelet_lifecycle::{Wall, observed::RestartRequest};
@@ -61,16 +61,16 @@ pub(super) async fn list(State(local): State<Arc<Local>>, uri: Uri) -> Result<Re
     let wanted =
         move |published: &Published| namespace.as_ref().is_none_or(|wanted| *wanted == published.pod.namespace);
     if watch {
-        let (readers, shown) = (Arc::clone(&local.readers), Arc::clone(&local));
-        let look = move || readers.statuses().into_iter().filter(|(_, published)| wanted(published)).collect();
+        let (board, shown) = (Arc::clone(local.board()), Arc::clone(&local));
+        let look = move || board.statuses().into_iter().filter(|(_, published)| wanted(published)).collect();
         return Ok(change::answer(
-            local.readers.changes(),
+            local.board().changes(),
             Box::new(look),
             Box::new(move |published| object(published, &shown)),
         ));
     }
     // By name rather than by UID: as people expect a list.
-    let mut pods: Vec<_> = local.readers.statuses().into_values().filter(|published| wanted(published)).collect();
+    let mut pods: Vec<_> = local.board().statuses().into_values().filter(|published| wanted(published)).collect();
     pods.sort_by(|a, b| (&a.pod.namespace, &a.pod.name).cmp(&(&b.pod.namespace, &b.pod.name)));
     let items = pods.iter().map(|published| object(published, &local)).collect::<Result<Vec<_>, _>>()?;
     Ok(Json(List { items }).into_response())
@@ -79,8 +79,8 @@ pub(super) async fn list(State(local): State<Arc<Local>>, uri: Uri) -> Result<Re
 /// The newest pods that are gone, the newest last.
 pub(super) async fn gone(State(local): State<Arc<Local>>, uri: Uri) -> Result<Json<List<GonePod>>, Refusal> {
     no_query(&uri)?;
-    let gone = local.readers.gone_pods();
-    let show = |gone: &Arc<readers::GonePod>| -> Result<GonePod, serde_json::Error> {
+    let gone = local.board().gone_pods();
+    let show = |gone: &Arc<board::GonePod>| -> Result<GonePod, serde_json::Error> {
         Ok(GonePod { gone_at: time(gone.at.wall), pod: object(&gone.published, &local)? })
     };
     Ok(Json(List { items: gone.iter().map(show).collect::<Result<_, _>>()? }))

@@ -8,7 +8,7 @@ use axum::{
     extract::{Path, State},
     http::Uri,
 };
-use keelet_agent::readers::Published;
+use keelet_agent::board::Published;
 use keelet_cri::v1;
 use keelet_lifecycle::status::ContainerState;
 

@@ -40,7 +40,7 @@ pub(super) struct Course {
     exits: bool,
     answers: bool,
     requests: bool,
-    readers: bool,
+    publisher: bool,
     images: bool,
     ephemeral: bool,
     gates: bool,
@@ -70,7 +70,7 @@ impl Course {
             exits: random.chance(700),
             answers: random.chance(600),
             requests: random.chance(250),
-            readers: random.chance(150),
+            publisher: random.chance(150),
             images: !from_files && random.chance(150),
             ephemeral: !from_files && random.chance(150),
             gates: random.chance(200),
@@ -232,11 +232,12 @@ impl Course {
                 "answers change"
             }
             17 | 20 if self.requests && world.is_alive() => self.request(world),
-            18 if self.readers => {
+            18 if self.publisher => {
                 let ways = [Acknowledging::Never, Acknowledging::After(millis(700)), Acknowledging::AtOnce];
                 let way = *self.random.pick(&ways);
-                world.faults(|faults| faults.readers = way);
-                "readers are slow"
+                let away = self.cluster && self.random.chance(300);
+                world.faults(|faults| (faults.publisher, faults.api_server_away) = (way, away));
+                "the publisher is slow or away"
             }
             19 if self.cluster && !world.is_alive() && world.find_status("web").is_some() => {
                 world.overwrite_ready("web", false);

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use keelet_agent::{Agent, Doors, Extent, Settings};
+use keelet_agent::{Agent, Doors, Extent, Settings, publish::Publisher};
 use keelet_lifecycle::BootId;
 use tokio::time::Instant;
 
@@ -16,8 +16,9 @@ use crate::{
     disk::SimDisk,
     host::SimHost,
     life::{Death, InFlight, Life, SimTasks},
-    readers::SimReaders,
+    publisher::{SimObserver, SimPublisher},
     runtime::SimRuntime,
+    sim::Mode,
     timeline::{Happening, Memory},
 };
 
@@ -91,13 +92,15 @@ impl World {
     fn doors(&self, life: &Arc<Life>, boot_id: BootId) -> (Doors<SimDisk>, Settings) {
         let (sim, of) = (|| Arc::clone(&self.sim), || Arc::clone(life));
         let runtime = SimRuntime { sim: sim(), life: of() };
+        let is_cluster = self.sim.lock().mode == Mode::Cluster;
         let doors = Doors {
             runtime: keelet_cri::Runtime::in_process(runtime.clone(), runtime),
             clock: Arc::new(SimClock(sim())),
             dial: Arc::new(SimDial { sim: sim(), life: of() }),
             disk: SimDisk { sim: sim(), life: of() },
             host: Arc::new(SimHost { sim: sim(), life: of() }),
-            readers: Arc::new(SimReaders { sim: sim(), life: of() }),
+            publisher: is_cluster.then(|| Arc::new(SimPublisher { sim: sim(), life: of() }) as Arc<dyn Publisher>),
+            observer: Some(Arc::new(SimObserver { sim: sim(), life: of() })),
             tasks: Arc::new(SimTasks { sim: sim(), life: of() }),
         };
         let settings = Settings {

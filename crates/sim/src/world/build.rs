@@ -6,14 +6,14 @@ use std::{
     time::Duration,
 };
 
-use keelet_agent::{Mode, Settings};
+use keelet_agent::Settings;
 use keelet_lifecycle::Rules;
 use keelet_pod::Pod;
 
 use super::{World, settings};
 use crate::{
     life::{Death, InFlight},
-    sim::Sim,
+    sim::{Mode, Sim},
 };
 
 /// A world to be.
@@ -22,6 +22,7 @@ pub struct WorldBuilder {
     seed: u64,
     pods: Vec<Pod>,
     settings: Settings,
+    mode: Mode,
     tells_events: bool,
     watches_processes: bool,
     starts_agent: bool,
@@ -37,7 +38,8 @@ impl WorldBuilder {
         Self {
             seed,
             pods: Vec::new(),
-            settings: settings(Mode::Standalone),
+            mode: Mode::Standalone,
+            settings: settings(),
             tells_events: true,
             watches_processes: false,
             starts_agent: true,
@@ -82,9 +84,9 @@ impl WorldBuilder {
         self
     }
 
-    /// The node belongs to a cluster: readers keep statuses, and others may write them.
+    /// The node belongs to a cluster: others keep copies of statuses, and may write them.
     pub fn cluster(mut self) -> Self {
-        self.settings.mode = Mode::Cluster;
+        self.mode = Mode::Cluster;
         self
     }
 
@@ -146,7 +148,7 @@ impl WorldBuilder {
         let runtime = builder.enable_time().start_paused(true).build().expect("a runtime without threads");
         let sim = {
             let _guard = runtime.enter();
-            Sim::new(self.seed, self.settings.mode, self.settings.rules.clone())
+            Sim::new(self.seed, self.mode, self.settings.rules.clone())
         };
         let mut world = World {
             sim,

@@ -66,6 +66,7 @@ impl World {
     pub fn faults(&mut self, change: impl FnOnce(&mut Faults)) -> &mut Self {
         self.inside(|state| {
             change(&mut state.faults);
+            state.catch_up();
             state.note(Happening::Note("faults change".to_owned()));
         });
         self
@@ -102,6 +103,7 @@ impl World {
                 state.note(Happening::Note("faults end".to_owned()));
             }
             state.faults = Faults::default();
+            state.catch_up();
             state.runtime_away = None;
             state.calm.send_modify(|times| *times += 1);
         });

@@ -23,7 +23,7 @@ use crate::{
 // === impl World ===
 
 impl World {
-    /// The newest status that readers have of the pod.
+    /// The newest status that others see of the pod.
     ///
     /// # Panics
     ///
@@ -32,7 +32,7 @@ impl World {
         self.status_of(&self.first())
     }
 
-    /// The newest status that readers have of that pod.
+    /// The newest status that others see of that pod.
     ///
     /// # Panics
     ///
@@ -41,7 +41,18 @@ impl World {
         self.find_status(pod).unwrap_or_else(|| panic!("no status of {pod}\n{}", self.timeline_text()))
     }
 
-    /// The newest status that readers have of that pod, if any.
+    /// The newest status of that pod on the agent's own board.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    pub fn board(&self, pod: &str) -> PodStatus {
+        let uid = self.uid(pod);
+        let shown = self.with_agent(|agent| agent.board().statuses().get(&uid).map(|shown| shown.status.clone()));
+        shown.flatten().unwrap_or_else(|| panic!("{pod} is not on the board"))
+    }
+
+    /// The newest status that others see of that pod, if any.
     pub fn find_status(&self, pod: &str) -> Option<Arc<PodStatus>> {
         let uid = self.uid(pod);
         self.inside(|state| state.bulletin.statuses.get(&uid).map(|(_, status)| Arc::clone(status)))

@@ -60,6 +60,36 @@ fn a_pod_that_others_marked_unready_has_to_show_its_readiness() {
     }
 }
 
+/// KEEP-26, KEEP-14: the node controller writes Ready=False while no agent is there, and the next agent reaches the API server
+/// five minutes after its start. Until then its board shows what the ledger knows; then the pod is unready until its probe
+/// passes, unless a probe of this agent has passed meanwhile.
+#[test]
+fn a_foreign_write_is_noticed_when_the_api_server_is_reached_late() {
+    for (period, probed) in [(900, false), (5, true)] {
+        let spec = format!(
+            "  containers:\n  - {{name: main, image: app, readinessProbe: {{exec: {{command: [ready]}}, periodSeconds: {period}}}}}\n"
+        );
+        let mut world = World::new(1).pod(&spec).cluster().build();
+        world.run(secs(11)).kill_agent();
+        world.run(secs(60)).overwrite_ready("web", false).run(secs(60));
+        world.faults(|faults| faults.api_server_away = true);
+        if !probed {
+            world.answer("main", ProbeKind::Readiness, Answer::new(Reply::Pass).after(secs(600)));
+        }
+        let at = world.elapsed();
+        world.start_agent().run(secs(300));
+        assert!(since(&world, at).is_empty(), "nothing can have been delivered\n{}", world.timeline_text());
+        assert!(world.board("web").is_true(&ConditionType::Ready), "not reached is not overwritten");
+        assert!(!world.holds(ConditionType::Ready), "others still see what the node controller wrote");
+        world.answer("main", ProbeKind::Readiness, Reply::Pass);
+        world.faults(|faults| faults.api_server_away = false).run(millis(100));
+        assert_eq!(world.holds(ConditionType::Ready), probed, "{}", world.timeline_text());
+        assert_eq!(world.board("web").is_true(&ConditionType::Ready), probed);
+        world.settle();
+        assert_eq!(world.starts("main"), 1);
+    }
+}
+
 /// SCN-K27, KEEP-15: a node on its own has nobody to mark its pods, so its agent compares its own absence with the
 /// node monitor grace. A shorter one is nothing; a longer one makes readiness doubtful, and started never.
 #[test]

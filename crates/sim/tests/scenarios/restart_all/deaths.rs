@@ -14,7 +14,7 @@ use super::{
 };
 
 /// One effect out of so many is tried, unless all are asked for.
-const STRIDE: u64 = 9;
+const STRIDE: u64 = 8;
 
 /// Kills the agent at the effects after the first `skipped`. There are at least so many deaths to be died, and a fair
 /// share of them is tried.
@@ -157,7 +157,7 @@ fn a_liveness_kill_survives_every_death() {
     let skipped = effects_of(build, start);
     kill(
         skipped,
-        90,
+        80,
         build,
         |world| {
             start(world);

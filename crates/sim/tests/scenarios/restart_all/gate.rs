@@ -83,9 +83,9 @@ fn a_new_pod_with_the_rule_is_rejected_while_the_feature_is_off() {
 #[test]
 fn the_feature_goes_off_half_way() {
     let spec = pod("Always");
-    let mut world = World::new(1).pod(&spec).build();
+    let mut world = World::new(1).pod(&spec).cluster().build();
     up(&mut world);
-    world.faults(|faults| faults.readers = Acknowledging::Never);
+    world.faults(|faults| faults.publisher = Acknowledging::Never);
     world.exit("source", 42).run(millis(100)).calm();
     assert!(is_restarting(&world));
     switch(&mut world, RestartAllRule::Ignored);

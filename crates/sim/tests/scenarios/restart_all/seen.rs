@@ -347,13 +347,13 @@ fn probes_begin_anew_with_the_new_containers() {
     world.settle();
 }
 
-/// CON-12, RALL-9: where nobody says that they have seen the condition, the first kill waits for half a second and no
+/// CON-12, RALL-9: where the publisher does not acknowledge the condition, the first kill waits for half a second and no
 /// longer.
 #[test]
-fn the_first_kill_waits_half_a_second_for_readers() {
-    let mut world = World::new(1).pod(&four()).build();
+fn the_first_kill_waits_half_a_second_for_the_publisher() {
+    let mut world = World::new(1).pod(&four()).cluster().build();
     up(&mut world);
-    world.faults(|faults| faults.readers = Acknowledging::Never);
+    world.faults(|faults| faults.publisher = Acknowledging::Never);
     let since = world.elapsed();
     world.exit("source", 42).run(secs(2));
     let told = world.statuses().into_iter().find(|(_, status)| status.is_true(&ConditionType::AllContainersRestarting));

@@ -1,0 +1,107 @@
+use std::{sync::Arc, time::Duration};
+
+use keelet_lifecycle::{BootId, Event, Moment, Severity, Wall, status::PodStatus};
+use keelet_pod::{Pod, parse_one};
+
+use super::{Board, Departure, EVENTS, PodEvent, Recall};
+use crate::events::{EventRecord, Recorder};
+
+fn board() -> Board {
+    Board::new(Recall::AllRuns, None)
+}
+
+fn pod() -> Arc<Pod> {
+    let manifest =
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: web, uid: u1}\nspec: {containers: [{name: a, image: b}]}";
+    Arc::new(parse_one(manifest).expect("valid"))
+}
+
+#[test]
+fn the_newest_status_is_kept_until_the_pod_is_gone() {
+    let (board, pod) = (board(), pod());
+    let mut changes = board.changes();
+    for version in 1..=2 {
+        board.publish(&pod, version, &PodStatus::default());
+    }
+    assert_eq!(board.statuses()["u1"].version, 2);
+    assert_eq!(board.statuses()["u1"].leaving, None);
+    let asked = Moment { boot_ms: 0, wall: Wall::default(), boot_id: BootId::default() };
+    let departure = Departure { asked, grace: Duration::from_secs(30) };
+    board.leaving(&pod, departure);
+    assert_eq!(board.statuses()["u1"].leaving, Some(departure));
+    board.publish(&pod, 2, &PodStatus::default());
+    assert_eq!(board.statuses()["u1"].leaving, Some(departure), "a newer status takes nothing back");
+    assert!(changes.has_changed().expect("open"));
+    changes.mark_unchanged();
+    board.gone(&pod, asked);
+    assert!(board.statuses().is_empty());
+    assert_eq!(
+        board.gone_pods().iter().map(|gone| (gone.at, gone.published.version)).collect::<Vec<_>>(),
+        [(asked, 2)]
+    );
+    assert!(changes.has_changed().expect("open"));
+}
+
+#[test]
+fn events_are_bounded_and_the_oldest_go_first() {
+    let (board, pod) = (board(), pod());
+    let at = Moment { boot_ms: 0, wall: Wall::default(), boot_id: BootId::default() };
+    for number in 0..=EVENTS {
+        board.event(
+            &pod,
+            &EventRecord {
+                at,
+                container: None,
+                reason: "Killing".to_owned(),
+                severity: Severity::Normal,
+                message: number.to_string(),
+                count: 1,
+            },
+        );
+    }
+    let events = board.events();
+    assert_eq!(events.len(), EVENTS);
+    assert_eq!(events[0].event.message, "1");
+}
+
+/// EVT-12: what one agent told, the next one knows, and counts on from there.
+#[test]
+fn what_an_earlier_agent_told_is_recalled() {
+    let at = Moment { boot_ms: 0, wall: Wall::default(), boot_id: BootId::default() };
+    let record = |message: &str, count| EventRecord {
+        at,
+        container: Some("a".to_owned()),
+        reason: "BackOff".to_owned(),
+        severity: Severity::Warning,
+        message: message.to_owned(),
+        count,
+    };
+    let (first, pod) = (board(), pod());
+    assert!(first.unsaved().is_none(), "nothing happened");
+    for count in 1..=3 {
+        first.event(&pod, &record("again", count));
+    }
+    let kept = first.unsaved().expect("something happened");
+    assert!(first.unsaved().is_none(), "nothing happened since");
+    // As it goes through the ledger.
+    let json: Vec<_> = kept.iter().map(|told| serde_json::to_value(&**told).expect("JSON")).collect();
+    let kept: Vec<PodEvent> = json.into_iter().map(|told| serde_json::from_value(told).expect("the same")).collect();
+    assert_eq!(kept[0].field_path.as_deref(), Some("spec.containers{a}"));
+    let second = board();
+    second.recall(kept.clone(), Vec::new());
+    assert_eq!(second.events().iter().map(|told| (**told).clone()).collect::<Vec<_>>(), kept);
+    assert!(second.unsaved().is_none(), "it is kept already");
+    assert_eq!(second.events_of("u1").len(), 3);
+    let mut recorder = Recorder::recalling(second.events_of("u1"));
+    let event = Event {
+        container: Some("a".to_owned()),
+        reason: "BackOff",
+        severity: Severity::Warning,
+        message: "again".to_owned(),
+    };
+    assert_eq!(recorder.record(&event, at).map(|record| record.count), Some(4));
+    let alone = Board::new(Recall::ThisRun, None);
+    alone.recall(kept, Vec::new());
+    alone.event(&pod, &record("again", 1));
+    assert!(alone.unsaved().is_none() && alone.events().len() == 1, "a run on its own");
+}
