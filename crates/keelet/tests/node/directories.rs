@@ -182,6 +182,27 @@ fn a_sandbox_without_its_files_is_made_anew() {
     });
 }
 
+/// DIR-9: the records of a pod are lost while no agent runs. One that can be recovered runs on as before; otherwise the sandbox is
+/// stopped and made anew, and `why` tells the reason.
+#[test]
+fn a_pod_whose_records_are_lost_runs_on_or_is_made_anew_with_the_reason() {
+    on_a_node(async |node| {
+        let before = a_pod(node).await;
+        let dir = node.path("state/runtime/sandboxes").join(&before.sandbox().id);
+        node.kill().await;
+        fs::write(dir.join("record.json"), "").expect("cut to nothing");
+        assert_as_before(node, &before).await;
+        node.kill().await;
+        fs::write(dir.join("record.json"), "").expect("cut to nothing");
+        fs::remove_file(dir.join("pause.json")).expect("removed");
+        node.start();
+        node.pod_when("web", "in a new sandbox", in_a_new_sandbox(&before)).await;
+        let said = why(node, "web").await;
+        assert!(said.contains("its record.json is lost, and its pause.json cannot be read"), "{said}");
+        node.leaves_nothing().await;
+    });
+}
+
 /// DIR-7: both directories are deleted while the agent runs. It makes them again, rebuilds its pods, and can be asked why.
 #[test]
 fn both_directories_are_deleted_under_a_running_agent() {
