@@ -34,6 +34,7 @@ cases![
     users_share_processes_and_memory,
     users_outlive_the_server_and_the_shim,
     a_pods_users_get_its_images_and_devices,
+    no_container_has_a_usual_device_of_the_node,
     what_has_no_place_among_a_pods_users_is_refused,
     where_another_program_makes_containers_there_are_none,
 ];
@@ -372,5 +373,46 @@ async fn where_another_program_makes_containers_there_are_none(world: &mut World
     let error =
         world.create(&before, container(world, "late", "true")).await.expect_err("in a pod of an earlier server");
     assert!(error.message.contains("hostUsers") && error.message.contains("/bin/true"), "{error}");
+    Shown::Yes
+}
+
+/// Devices that every container has are its own: whoever has one open for writing may set its times and lock it, also without
+/// any rights on the node; root without a user namespace may change its mode and owner.
+async fn no_container_has_a_usual_device_of_the_node(world: &mut World) -> Shown {
+    // The node's in here is another one than this machine's, which no test may change.
+    let null = world.dir.join("null");
+    run("mknod", &["-m", "666", null.to_str().unwrap(), "c", "1", "3"]);
+    run("mount", &["--bind", null.to_str().unwrap(), "/dev/null"]);
+    let nodes = || {
+        let found = fs::metadata("/dev/null").unwrap();
+        let (mode, uid, gid) = (found.mode(), found.uid(), found.gid());
+        format!("mode {mode:o}, owner {uid}:{gid}, changed {}.{:09}", found.ctime(), found.ctime_nsec())
+    };
+    let change = "for file in /dev/null /proc/self/fd/0; do \
+                  chmod 600 $file; chown 5:5 $file; touch $file; touch -d 2001-01-01 $file; done 2>/tmp/refused; true";
+    let devices = ["/dev/null", "/proc/self/fd/0", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
+    let look = format!("stat -L -c '%t:%T %d:%i %n' {}", devices.join(" "));
+    let mut pods = vec![("the node's users", world.pod("nodes").await, world.container("main", &look))];
+    if cannot().is_none() {
+        pods.push(("users of its own", pod(world, "own", 0).await, container(world, "main", &look)));
+    }
+    let before = nodes();
+    for (users, pod, mut config) in pods {
+        let said = world.output(&pod, config.clone()).await;
+        assert_eq!(said.lines().count(), devices.len(), "{users}: {said}");
+        for line in said.lines() {
+            let [number, inode, name] = line.split(' ').collect::<Vec<_>>()[..] else { panic!("{line}") };
+            let node = fs::metadata(if name.starts_with("/proc") { "/dev/null" } else { name }).unwrap();
+            let rdev = format!("{:x}:{:x}", rustix::fs::major(node.rdev()), rustix::fs::minor(node.rdev()));
+            assert_eq!(number, rdev, "{users}: {name}");
+            assert_ne!(inode, format!("{}:{}", node.dev(), node.ino()), "{users}: {name} is the node's");
+        }
+        config.metadata.as_mut().unwrap().attempt = 1;
+        config.command[2] = change.to_owned();
+        world.run(&pod, config).await;
+        assert_eq!(nodes(), before, "{users}: the node's null device");
+    }
+    // Shims have it open.
+    run("umount", &["--lazy", "/dev/null"]);
     Shown::Yes
 }

@@ -8,7 +8,7 @@
 //! /rootfs             the container's files; owners of the layers below them are mapped already
 //! /0, /1, ...         sources of bind mounts at and below /proc and /sys, with mapped owners where requested
 //! /job                the container's directory, for libcontainer's own files
-//! /proc /dev /sys     the node's, with devices and cgroups to bind
+//! /proc /dev /sys     the node's, with devices and cgroups to bind; the devices that every container has are replaced
 //! ```
 //!
 //! For the same reason namespaces are opened before: later the creator may not access the processes that hold them.
@@ -28,7 +28,7 @@ use nix::{
 };
 use oci_spec::runtime::{LinuxNamespace, LinuxNamespaceType, Mount, Spec};
 use rustix::{
-    fs::{CWD, FileType, fstat},
+    fs::{AtFlags, CWD, FileType, Mode, chmod, fstat, mknodat, statat},
     mount::{MoveMountFlags, move_mount},
 };
 
@@ -131,9 +131,38 @@ fn enter(dir: &Path, entries: &[Entry]) -> Result<(), StepError> {
     for entry in entries {
         entry.attach().map_err(step(format!("attach {:?} to the root for the creator", entry.name)))?;
     }
+    replace_devices().map_err(step("replace the devices of the node"))?;
     pivot_root(".", ".").map_err(step("pivot_root to the root for the creator"))?;
     umount2(".", MntFlags::MNT_DETACH).map_err(step("unmount the old root"))?;
     chdir("/").map_err(step("enter the root for the creator"))
+}
+
+/// Devices that every container has.
+const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+
+/// Mounts device nodes of the container's own over those of the node. Root of a user namespace cannot create device nodes, so the
+/// creator binds those that it finds here. All users may write to these devices, and whoever may write may set their times and lock
+/// them: the user namespace prevents only changes of mode and owner.
+fn replace_devices() -> io::Result<()> {
+    let (place, of_node) = (Path::new("devices"), Path::new("dev"));
+    fs::create_dir(place)?;
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
+    mount(Some("none"), place, Some("tmpfs"), flags, Some("size=64k,mode=755"))?;
+    for name in DEVICES {
+        let (own, node) = (place.join(name), of_node.join(name));
+        // A device that the node lacks the container lacks too.
+        let Ok(found) = statat(CWD, &node, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+        if FileType::from_raw_mode(found.st_mode) != FileType::CharacterDevice {
+            continue;
+        }
+        let mode = Mode::from_raw_mode(0o666);
+        mknodat(CWD, &own, FileType::CharacterDevice, mode, found.st_rdev)?;
+        // The umask of this process may have removed permissions.
+        chmod(&own, mode)?;
+        mount(Some(&own), &node, None::<&str>, MsFlags::MS_BIND, None::<&str>)?;
+    }
+    umount2(place, MntFlags::MNT_DETACH)?;
+    fs::remove_dir(place)
 }
 
 // === impl Entry ===
