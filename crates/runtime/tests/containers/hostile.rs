@@ -430,6 +430,10 @@ const ROUNDS: usize = 12;
 
 /// A process of the pod exchanges a directory or file of a shared volume with a link, as fast as it can, while containers start that
 /// use it: as a mount point, below a mount point, as the working directory, as what the runtime mounts itself.
+///
+/// No check between looking and using decides this race, so there is none to be removed: a volume is opened before anything of the pod
+/// can change it, and its place is looked up after `pivot_root`, when the node's files cannot be named any more. Whichever side wins, the
+/// link leads to the container's own files. The next case is the one that a check decides, and shows harm without it.
 async fn places_that_are_swapped_during_a_start_stay_in_the_container(world: &mut World) -> Shown {
     let pod = world.pod("race").await;
     // The volume's place, the name in it that is swapped, and what the container asks for below it.
@@ -467,7 +471,8 @@ async fn places_that_are_swapped_during_a_start_stay_in_the_container(world: &mu
     Shown::Yes
 }
 
-/// The same for a directory of the image itself. Only a pod that mounts the directory of a `rootfs:` image can do so.
+/// The same for a directory of the image itself. Only a pod that mounts the directory of a `rootfs:` image can do so. libcontainer fills
+/// `/dev` by path before `pivot_root`; what decides this race is that the creator holds these directories open (`hold_own_directories`).
 async fn an_image_that_is_swapped_during_a_start_leads_nowhere(world: &mut World) -> Shown {
     let pod = world.pod("image").await;
     let mut wrong = Vec::new();
