@@ -25,7 +25,7 @@ impl Selector {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let demands: Result<Vec<Demand>, String> = parts(text).into_iter().map(Demand::parse).collect();
         demands.map(Self).map_err(|why| {
-            format!("{text:?} is no selector: {why}; expected such as app=web,tier!=test or 'app in (web, db),!old'")
+            format!("invalid selector {text:?}: {why}; expected such as app=web,tier!=test or 'app in (web, db),!old'")
         })
     }
 
@@ -138,18 +138,18 @@ mod tests {
     #[test]
     fn what_is_no_selector_is_said() {
         for (text, why) in [
-            ("", "\"\" is no label"),
-            ("app=web,", "\"\" is no label"),
-            ("=web", "\"\" is no label"),
-            ("app=a=b", "\"a=b\" is no value"),
+            ("", "invalid label \"\""),
+            ("app=web,", "invalid label \"\""),
+            ("=web", "invalid label \"\""),
+            ("app=a=b", "invalid label value \"a=b\""),
             ("app in web", "\"web\" is no list in brackets"),
             ("app in (web", "\"(web\" is no list in brackets"),
-            ("app of (web)", "\"of (web)\" is neither in nor notin"),
-            ("a b!", "\"b!\" is neither"),
-            ("!", "\"\" is no label"),
+            ("app of (web)", "expected in or notin, found \"of (web)\""),
+            ("a b!", "found \"b!\""),
+            ("!", "invalid label \"\""),
         ] {
             let error = Selector::parse(text).unwrap_err();
-            assert!(error.contains(why) && error.contains("is no selector"), "{text}: {error}");
+            assert!(error.contains(why) && error.contains("invalid selector"), "{text}: {error}");
         }
     }
 }

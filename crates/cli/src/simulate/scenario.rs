@@ -305,7 +305,7 @@ mod tests {
         let cases = [
             (
                 Wishes { exits: vec!["man=1@5s".parse().unwrap()], ..usual() },
-                r#"--exit man=...: the pod has no container "man"; it has main, side"#,
+                r#"--exit man=...: container "man" not found in the pod; containers: main, side"#,
             ),
             (
                 Wishes { exits: vec!["side=1*".parse().unwrap(), "side=2".parse().unwrap()], ..usual() },
@@ -317,7 +317,7 @@ mod tests {
             ),
             (
                 Wishes { slow_starts: vec!["x=5s".parse().unwrap()], ..usual() },
-                r#"--slow-start: the pod has no container "x"; it has main, side"#,
+                r#"--slow-start: container "x" not found in the pod; containers: main, side"#,
             ),
             (
                 Wishes { failing: vec!["startup@5s".parse().unwrap()], ..usual() },

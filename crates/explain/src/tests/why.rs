@@ -228,8 +228,8 @@ fn what_an_agent_restart_keeps_names_the_probe_and_the_restart() {
     stage.hold("Probe").restart_agent(20);
     assert_eq!(
         chain(&stage, &ready("main")),
-        "ready=True\n  its readiness probe passed at 08:00:00 (30 s ago), and the restarts of the agent since then change \
-         nothing\n    its readiness probe passed (successThreshold 1) at 08:00:00 (30 s ago) after 3 ms: \"200 OK\"\n    \
+        "ready=True\n  its readiness probe passed at 08:00:00 (30 s ago), and restarts of the agent since then do not \
+         change it\n    its readiness probe passed (successThreshold 1) at 08:00:00 (30 s ago) after 3 ms: \"200 OK\"\n    \
          an agent started at 08:00:30 (just now), 20 s after one was last seen"
     );
 }
