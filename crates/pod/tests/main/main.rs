@@ -13,3 +13,4 @@ mod manifests;
 mod pods;
 mod rules;
 mod runtime_side;
+mod volumes;
