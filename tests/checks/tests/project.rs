@@ -10,11 +10,18 @@ use keelet_checks::{
     behaviours::{self, Behaviour, Tested},
     documents::{self, Enforced},
     ids::{self, Id},
+    pictures,
     rust_tests::{self, Runs},
 };
 
 const LIST: &str = "docs/behaviours.md";
+const ARCHITECTURE: &str = "ARCHITECTURE.md";
 const PROMISES: [&str; 2] = ["SPECIFICATION.md", "SECURITY.md"];
+
+/// Lines of a source file at most. Past 400, look for the two ideas in it.
+const LONGEST_FILE: usize = 600;
+/// Lines of half of the source files at most.
+const LONGEST_MEDIAN: usize = 200;
 
 /// The package under `tests/` whose tests need a real runtime.
 const PEERS: &str = "e2e";
@@ -154,6 +161,63 @@ fn every_link_leads_somewhere() {
         }
     }
     complain(&faults, "broken links");
+}
+
+/// The picture of crates in ARCHITECTURE.md is the one that Cargo has: every edge that does not follow from others.
+#[test]
+fn the_picture_of_crates_is_what_cargo_builds() {
+    let drawn = pictures::crates(&read(ARCHITECTURE));
+    assert!(!drawn.is_empty(), "{ARCHITECTURE} has no mermaid graph of the crates");
+    let manifests = files(&root().join("crates"), "toml").into_iter().filter(|path| path.ends_with("Cargo.toml"));
+    let graph = manifests.map(|path| {
+        let name = path.parent().and_then(Path::file_name).expect("a manifest is in a crate").to_string_lossy();
+        (name.into_owned(), pictures::dependencies(&fs::read_to_string(&path).expect("a manifest can be read")))
+    });
+    let built = pictures::reduced(&graph.collect());
+    let edges = |graph: &pictures::Graph| -> BTreeSet<String> {
+        graph.iter().flat_map(|(from, to)| to.iter().map(move |to| format!("{from} -> {to}"))).collect()
+    };
+    let (drawn, built) = (edges(&drawn), edges(&built));
+    let missing = built.difference(&drawn).map(|edge| format!("not drawn: {edge}"));
+    let wrong = drawn.difference(&built).map(|edge| format!("drawn, but not so: {edge}"));
+    complain(
+        &missing.chain(wrong).collect::<Vec<_>>(),
+        &format!("{ARCHITECTURE} draws other crates than Cargo builds"),
+    );
+}
+
+/// Each hop of a flow in ARCHITECTURE.md is a file with a function of that name.
+#[test]
+fn every_hop_of_a_flow_is_a_function() {
+    let flows = pictures::flows(&read(ARCHITECTURE));
+    assert!(flows.len() >= 3, "{ARCHITECTURE} has {} flows", flows.len());
+    let mut faults = Vec::new();
+    for flow in flows {
+        if flow.hops.len() < 4 {
+            faults.push(format!("{ARCHITECTURE}:{}: {:?} has {} hops", flow.line, flow.title, flow.hops.len()));
+        }
+        for pictures::Hop { line, file, function } in flow.hops {
+            let found = fs::read_to_string(root().join(&file)).is_ok_and(|text| pictures::defines(&text, &function));
+            if !found {
+                faults.push(format!("{ARCHITECTURE}:{line}: there is no function {function:?} in {file}"));
+            }
+        }
+    }
+    complain(&faults, "flows through code that does not exist");
+}
+
+#[test]
+fn source_files_are_small() {
+    let sources = ["crates", "tests"].into_iter().flat_map(|name| files(&root().join(name), "rs"));
+    let mut lengths: Vec<(usize, String)> = sources
+        .map(|path| (fs::read_to_string(&path).expect("a source file can be read").lines().count(), shown(&path)))
+        .collect();
+    lengths.sort();
+    let median = lengths[lengths.len() / 2].0;
+    assert!(median <= LONGEST_MEDIAN, "half of the source files have more than {median} lines");
+    let long = lengths.iter().filter(|(lines, _)| *lines > LONGEST_FILE);
+    let faults: Vec<String> = long.map(|(lines, path)| format!("{path}: {lines} lines")).collect();
+    complain(&faults, &format!("source files with more than {LONGEST_FILE} lines"));
 }
 
 // === impl Found ===
