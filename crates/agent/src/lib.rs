@@ -37,7 +37,12 @@ mod tasks;
 pub mod upkeep;
 mod watch;
 
-use std::{fmt, num::NonZeroUsize, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    num::NonZeroUsize,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use futures::future::BoxFuture;
 use keelet_launch::NodeFacts;
@@ -64,6 +69,7 @@ pub use self::{
     metrics::Metrics,
     registry::OverdueProbe,
     slot::Wanted,
+    source::{Feed, Source},
     tasks::TokioTasks,
     upkeep::{DiskPressure, ImageRules, Upkeep},
 };
@@ -100,6 +106,8 @@ pub struct Agent {
     stop: signal::Sender<bool>,
     stopped: signal::Receiver<bool>,
     upkeep: signal::Sender<Upkeep>,
+    /// The source of [`Agent::set_pods`], once there is one.
+    only_source: OnceLock<Feed>,
 }
 
 /// Why an agent cannot start.
@@ -182,13 +190,23 @@ impl Agent {
         node.tasks.spawn(Box::pin(heartbeat(Arc::clone(&node))));
         node.tasks.spawn(Box::pin(refresh::keep(Arc::clone(&node))));
         upkeep::start(&node);
-        Ok(Self { node, desk, stop, stopped, upkeep })
+        Ok(Self { node, desk, stop, stopped, upkeep, only_source: OnceLock::new() })
     }
 
-    /// The pods that are to run here. One that is no longer among them is stopped and removed. Until this was called
-    /// for the first time, the pods of the ledger run as they did; those that a source cannot speak of yet still do.
+    /// Opens a source of pods. All sources are to be opened before the first of them says anything: what none of them names is
+    /// stopped and removed once all of them are complete. Until then the pods of the ledger run as they did.
+    pub fn source(&self) -> Feed {
+        Feed::open(&self.desk)
+    }
+
+    /// Follows a source of pods for as long as the agent is there.
+    pub fn follow(&self, source: Box<dyn Source>) {
+        self.node.tasks.spawn(source.follow(self.source()));
+    }
+
+    /// The pods that are to run here, where there is one source only.
     pub fn set_pods(&self, wanted: WantedPods, extent: Extent) {
-        self.desk.set_wanted(wanted, extent);
+        self.only_source.get_or_init(|| self.source()).set(wanted, extent);
     }
 
     /// The newest of every pod, for everything on this node.

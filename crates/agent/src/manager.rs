@@ -20,6 +20,7 @@ use crate::{
     orphans::{self, Remains},
     pod_task::{Ended, PodTask, deletion_of},
     slot::{Slot, Wanted},
+    source::merge::{SourceId, Sources},
 };
 
 /// How often the runtime is searched for what belongs to nobody.
@@ -40,18 +41,24 @@ pub enum Extent {
     Complete,
     /// A pod of an earlier run of the agent that is not in it may still be wanted: its source cannot tell yet.
     Partial,
+    /// The source names everything anew, as after a watch that has expired: nothing that it named before is taken back until
+    /// it is complete again.
+    Relisting,
 }
 
 /// What others tell the manager.
 #[derive(Debug, Default)]
 pub(crate) struct Desk {
     notes: Mutex<Notes>,
+    /// What the sources want, as they said it last.
+    sources: Mutex<Sources>,
     bell: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Notes {
-    wanted: Option<(WantedPods, Extent)>,
+    /// Whether a source has said something new.
+    listed: bool,
     ended: Vec<(String, Ended)>,
     found: BTreeMap<String, Remains>,
     cleared: Vec<String>,
@@ -64,9 +71,12 @@ pub(crate) struct Manager {
     node: Arc<Node>,
     desk: Arc<Desk>,
     pods: BTreeMap<String, Managed>,
+    /// What all sources want together.
     wanted: WantedPods,
-    /// Whether the source has told everything it wants.
-    heard: bool,
+    /// The same in the order in which pods get their names.
+    in_order: Vec<Wanted>,
+    /// Whether every source has named everything it wants.
+    complete: bool,
     /// Left by an earlier agent and not yet taken up.
     recovered: BTreeMap<String, Recovered>,
     /// Pods whose remains are being cleared away.
@@ -92,8 +102,16 @@ impl Desk {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn set_wanted(&self, wanted: WantedPods, extent: Extent) {
-        self.notes().wanted = Some((wanted, extent));
+    /// One more source.
+    pub(crate) fn open_source(&self) -> SourceId {
+        let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
+        sources.open()
+    }
+
+    /// A source says what it wants.
+    pub(crate) fn set_wanted(&self, source: SourceId, wanted: WantedPods, extent: Extent) {
+        self.sources.lock().unwrap_or_else(PoisonError::into_inner).set(source, wanted, extent);
+        self.notes().listed = true;
         self.bell.notify_one();
     }
 
@@ -140,7 +158,8 @@ impl Manager {
             desk,
             pods: BTreeMap::new(),
             wanted: BTreeMap::new(),
-            heard: false,
+            in_order: Vec::new(),
+            complete: false,
             recovered,
             clearing: BTreeSet::new(),
             gone: VecDeque::new(),
@@ -163,9 +182,8 @@ impl Manager {
             for uid in notes.cleared {
                 self.clearing.remove(&uid);
             }
-            if let Some((wanted, extent)) = notes.wanted {
-                self.wanted = wanted;
-                self.heard |= extent == Extent::Complete;
+            if notes.listed {
+                self.hear();
             }
             let stop = *stopping.borrow_and_update();
             if stop && self.pods.is_empty() {
@@ -176,7 +194,7 @@ impl Manager {
                 for (uid, remains) in notes.found {
                     self.clear(uid, remains);
                 }
-                if self.heard && Instant::now() >= search_at {
+                if self.complete && Instant::now() >= search_at {
                     search_at = Instant::now() + SEARCH;
                     self.search();
                 }
@@ -185,9 +203,15 @@ impl Manager {
                 biased;
                 () = self.desk.bell.notified() => {}
                 _ = stopping.changed() => {}
-                () = tokio::time::sleep_until(search_at), if self.heard && !stop => {}
+                () = tokio::time::sleep_until(search_at), if self.complete && !stop => {}
             }
         }
+    }
+
+    /// Takes what the sources want together.
+    fn hear(&mut self) {
+        let sources = self.desk.sources.lock().unwrap_or_else(PoisonError::into_inner);
+        (self.wanted, self.in_order, self.complete) = (sources.wanted(), sources.in_order(), sources.are_complete());
     }
 
     /// Pods that an earlier agent ran go on at once, before their source is heard: their containers run already.
@@ -213,7 +237,7 @@ impl Manager {
                     // What comes under the UID of a pod on its way out is for the next one. API-10, API-19.
                     if managed.leaving && wanted.deletion.is_none() { managed.wanted.clone() } else { wanted.clone() }
                 }
-                None if !managed.named && !self.heard => continue,
+                None if !managed.named && !self.complete => continue,
                 None => {
                     managed.leaving = true;
                     Wanted {
@@ -226,11 +250,17 @@ impl Manager {
                 if now.deletion != managed.wanted.deletion {
                     note_departure(&self.node, &managed.pod, now.deletion.as_ref());
                 }
+                // Everything that holds the pod gets to know what it is now.
+                if !Arc::ptr_eq(&now.pod, &managed.pod) {
+                    managed.pod = Arc::clone(&now.pod);
+                    self.node.registry.update(&now.pod);
+                }
                 managed.wanted = now.clone();
                 managed.slot.want(now);
             }
         }
-        for (uid, wanted) in self.wanted.clone() {
+        for wanted in self.in_order.clone() {
+            let uid = wanted.pod.uid.clone();
             // A pod takes the place of another of its name only when that one is gone.
             let taken = self
                 .pods
@@ -279,9 +309,8 @@ impl Manager {
                 publisher.gone(&managed.pod, now);
             }
             // A source that still names it would bring it back to life: it has to say so anew.
-            if self.wanted.get(uid).is_some_and(|wanted| wanted.deletion.is_some()) {
-                self.wanted.remove(uid);
-            }
+            self.desk.sources.lock().unwrap_or_else(PoisonError::into_inner).forget_deleted(uid);
+            self.hear();
         }
     }
 

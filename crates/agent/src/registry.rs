@@ -80,6 +80,13 @@ impl Registry {
         self.pods().insert(pod.uid.clone(), entry);
     }
 
+    /// A pod has changed: from now on this is what it is.
+    pub(crate) fn update(&self, pod: &Arc<Pod>) {
+        if let Some(entry) = self.pods().get_mut(&pod.uid) {
+            entry.pod = Arc::clone(pod);
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.pods().is_empty()
     }

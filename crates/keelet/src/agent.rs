@@ -15,12 +15,12 @@ use std::{
 use anyhow::{Context, Result};
 use clap::Args as ClapArgs;
 use keelet_agent::{
-    Agent, Doors, Extent, Settings, TokioTasks, Wanted,
+    Agent, Doors, Settings, TokioTasks,
     board::Recall,
     clock::OsClock,
     config::{Change, NodeConfig},
     doors::Clock,
-    source::ManifestDir,
+    source::{ManifestDir, ManifestSource},
 };
 use keelet_cli::{gates::Gates, number, paths::Paths, rules};
 use keelet_cri::Runtime;
@@ -209,7 +209,7 @@ async fn serve(args: &Args) -> Result<()> {
         source = source.relook_every(every);
     }
     let bell = source.bell();
-    tokio::spawn(source.run(sender));
+    agent.follow(Box::new(ManifestSource { directory: source, listings: sender }));
     let mut config = options.config;
     loop {
         tokio::select! {
@@ -230,10 +230,7 @@ async fn serve(args: &Args) -> Result<()> {
             }
             changed = listings.changed() => {
                 changed.context("the directory of manifests is no longer watched")?;
-                let listing = Arc::clone(&listings.borrow_and_update());
-                let wanted = listing.pods.iter().map(|(uid, pod)| (uid.clone(), Wanted::new(Arc::clone(pod))));
-                let extent = if listing.complete { Extent::Complete } else { Extent::Partial };
-                agent.set_pods(wanted.collect(), extent);
+                listings.mark_unchanged();
             }
         }
     }

@@ -53,5 +53,5 @@ pub use self::{
     script::{Answer, ContainerScript, ExitRule, ImageScript, Lives, OnTerm, Reply, Scripts, Wire},
     scripting::{Image, Script},
     timeline::{Attempt, Entry, ExitCause, Happening, InstanceRef, Memory, SandboxChange, Timeline},
-    world::{World, WorldBuilder, millis, secs},
+    world::{SimSource, World, WorldBuilder, millis, secs},
 };

@@ -18,7 +18,7 @@ use keelet_agent::{Agent, Settings, WantedPods};
 use keelet_pod::Pod;
 use tokio::{runtime::Runtime, task::yield_now, time::Instant};
 
-pub use self::build::WorldBuilder;
+pub use self::{build::WorldBuilder, pods::SimSource};
 use crate::{
     check::convergence,
     disk::{DURABLE, VOLATILE},

@@ -100,6 +100,56 @@ async fn an_unwanted_pod_without_a_copy_ends_before_it_is_forgotten() {
     assert_eq!(bed.remembered(), Vec::<String>::new(), "remembered although nothing is left of it");
 }
 
+/// What no source has named yet may be another source's: nothing is called an orphan before every source is complete.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_an_orphan_before_every_source_is_complete() {
+    let (bed, a, b, c) = (Bed::new(), pod("files", "a"), pod("api", "b"), pod("left", "c"));
+    let (_, unknown) = bed.runtime.put(&b);
+    bed.runtime.put(&c);
+    bed.remember(&c, Evidence::default(), Some(&c));
+    let agent = bed.agent().await;
+    let (files, api) = (agent.source(), agent.source());
+    files.set(wanted(&[&a]), Extent::Complete);
+    for extent in [Extent::Partial, Extent::Relisting] {
+        api.set(WantedPods::new(), extent);
+        pass(SEARCH * 2).await;
+        assert_eq!(
+            bed.runtime.calls("StopPodSandbox"),
+            Vec::<String>::new(),
+            "{extent:?}: the other source is not complete"
+        );
+    }
+    api.set(wanted(&[&b]), Extent::Complete);
+    bed.runtime.called("RemovePodSandbox").await;
+    pass(SEARCH * 2).await;
+    assert_eq!(bed.runtime.calls(&format!("StopContainer {unknown}")), Vec::<String>::new(), "it is wanted");
+    assert!(agent.board().statuses().contains_key("b"), "it runs");
+    assert_eq!(bed.remembered(), ["a", "b"], "what no source wants is gone");
+}
+
+/// A source that lists anew stops nothing, and an update in the middle of it reaches everything that holds the pod: what images
+/// are in use, which volumes are kept up to date.
+#[tokio::test(start_paused = true)]
+async fn an_update_reaches_everything_that_holds_the_pod() {
+    let with_image = |image: &str| {
+        pod_of(&format!("metadata: {{name: web, uid: a}}\nspec: {{containers: [{{name: main, image: {image}}}]}}\n"))
+    };
+    let (bed, old, new) = (Bed::new(), with_image("app:1"), with_image("app:2"));
+    let agent = bed.agent().await;
+    let source = agent.source();
+    source.set(wanted(&[&old]), Extent::Complete);
+    bed.runtime.called("StartContainer").await;
+    source.set(WantedPods::new(), Extent::Relisting);
+    pass(Duration::from_secs(5)).await;
+    assert_eq!(bed.runtime.calls("StopContainer"), Vec::<String>::new(), "a source that lists anew deletes nothing");
+    source.set(wanted(&[&new]), Extent::Relisting);
+    pass(Duration::from_secs(5)).await;
+    assert_eq!(agent.node.registry.images(), BTreeSet::from(["app:2".to_owned()]), "images that pods name");
+    let held: Vec<_> = agent.node.registry.all().into_iter().map(|(pod, _)| pod).collect();
+    assert_eq!(held, [Arc::clone(&new)], "pods whose volumes are kept up to date");
+    assert_eq!(agent.board().statuses()["a"].pod.containers[0].image, "app:2");
+}
+
 /// Pods of two namespaces may have one name.
 #[tokio::test(start_paused = true)]
 async fn a_name_is_taken_within_its_namespace_only() {
@@ -138,9 +188,10 @@ async fn a_pod_that_comes_back_under_its_uid_does_not_undo_the_deletion() {
     let (bed, a) = (Bed::new(), pod("web", "a"));
     let agent = bed.agent().await;
     let mut manager = Manager::new(Arc::clone(&agent.node), Arc::default(), Vec::new());
-    manager.heard = true;
+    let source = manager.desk.open_source();
     for (now, deleted) in [(wanted(&[&a]), false), (WantedPods::new(), true), (wanted(&[&a]), true)] {
-        manager.wanted = now;
+        manager.desk.set_wanted(source, now, Extent::Complete);
+        manager.hear();
         manager.reconcile();
         assert_eq!(manager.pods["a"].wanted.deletion.is_some(), deleted, "the wish that its task is told");
     }

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use futures::future::BoxFuture;
 use keelet_pod::{Features, Pod, Severity, Strictness};
 use notify::{
     Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher,
@@ -19,10 +20,11 @@ use tokio::{
 };
 
 use super::{
-    Content, Listing, Manifests, SourceProblem,
+    Content, Feed, Listing, Manifests, Source, SourceProblem,
     changes::{Change, Told},
     look::{self, Air, Identity, Look, Stamps},
 };
+use crate::{manager::Extent, slot::Wanted};
 
 /// From one look to the next without a hint. What inotify does not tell (a changed target of a link, another directory
 /// under the same name, an overrun of its queue) is seen that much later.
@@ -50,6 +52,15 @@ pub struct ManifestDir {
     told: Told,
 }
 
+/// A directory of manifests as a source of an agent. What it lists is shown to others too.
+#[derive(Debug)]
+pub struct ManifestSource {
+    /// The directory.
+    pub directory: ManifestDir,
+    /// Where every change of its listing goes, besides the agent.
+    pub listings: watch::Sender<Arc<Listing>>,
+}
+
 /// A directory that is watched, for as long as this lives.
 #[derive(Debug)]
 struct Watch {
@@ -66,6 +77,25 @@ enum Next {
     ForDirectory,
     /// Some file is being written.
     ForFile,
+}
+
+// === impl ManifestSource ===
+
+impl Source for ManifestSource {
+    fn follow(self: Box<Self>, feed: Feed) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let mut listings = self.listings.subscribe();
+            let forward = async {
+                while listings.changed().await.is_ok() {
+                    let listing = Arc::clone(&listings.borrow_and_update());
+                    let wanted = listing.pods.iter().map(|(uid, pod)| (uid.clone(), Wanted::new(Arc::clone(pod))));
+                    let extent = if listing.complete { Extent::Complete } else { Extent::Partial };
+                    feed.set(wanted.collect(), extent);
+                }
+            };
+            tokio::join!(self.directory.run(self.listings), forward);
+        })
+    }
 }
 
 // === impl ManifestDir ===

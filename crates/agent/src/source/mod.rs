@@ -1,7 +1,11 @@
 //! Where pods come from.
 //!
-//! A source tells which pods should be there, all of them, each time something changes: a [`Listing`]. So far there is
-//! one, a directory of manifests ([`ManifestDir`]), which is how a node without an API server is told what to run.
+//! A [`Source`] says through its [`Feed`] which pods should be there, all of them, each time something changes, and whether
+//! that is everything it wants. Each source has a completeness of its own; the manager merges them by UID and full name
+//! (`merge`), and nothing is an orphan before every source is complete. The sources so far: a directory of manifests
+//! ([`ManifestDir`]), which is how a node without an API server knows what to run, and the requests of `keelet run`.
+//!
+//! The directory:
 //!
 //! ```text
 //! directory --look::look--> files        one look: every file's bytes, or why there are none
@@ -24,19 +28,37 @@ mod changes;
 mod look;
 mod manifest_dir;
 mod manifests;
+pub(crate) mod merge;
 mod problem;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
+use futures::future::BoxFuture;
 use keelet_pod::Pod;
 
+use self::merge::SourceId;
+use crate::manager::{Desk, Extent, WantedPods};
+
 pub use self::{
-    manifest_dir::ManifestDir,
+    manifest_dir::{ManifestDir, ManifestSource},
     manifests::{Content, Manifests},
     problem::{SourceProblem, Trouble},
 };
 
-/// What a source wants to run, as far as it is known.
+/// Where pods come from.
+pub trait Source: fmt::Debug + Send {
+    /// Follows what should run for as long as the agent is there, and says so.
+    fn follow(self: Box<Self>, feed: Feed) -> BoxFuture<'static, ()>;
+}
+
+/// The way from one source to the manager. It holds the latest value: nothing waits, and nothing piles up.
+#[derive(Clone)]
+pub struct Feed {
+    manager: Arc<Desk>,
+    source: SourceId,
+}
+
+/// What a directory of manifests wants to run, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Listing {
     /// The pods that should be there, by UID. One that an earlier listing had and this one has not is not wanted any
@@ -50,6 +72,26 @@ pub struct Listing {
     /// Whether a pod that no listing ever had is surely not wanted. Until this is true, such a pod, of an earlier run of
     /// the agent, may be one whose directory cannot be read at the moment.
     pub complete: bool,
+}
+
+// === impl Feed ===
+
+impl Feed {
+    pub(crate) fn open(manager: &Arc<Desk>) -> Self {
+        Self { manager: Arc::clone(manager), source: manager.open_source() }
+    }
+
+    /// The pods that the source wants to run. One that it named before and that is not among them is stopped and removed, unless
+    /// the source is listing anew.
+    pub fn set(&self, wanted: WantedPods, extent: Extent) {
+        self.manager.set_wanted(self.source, wanted, extent);
+    }
+}
+
+impl fmt::Debug for Feed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Feed").field(&self.source).finish()
+    }
 }
 
 #[cfg(test)]

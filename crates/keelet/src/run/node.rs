@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use keelet_agent::{
-    Agent, Extent, ImageRules, Settings, Upkeep, Wanted, WantedPods,
+    Agent, Extent, Feed, ImageRules, Settings, Upkeep, Wanted, WantedPods,
     board::{Board, Published, Recall},
     clock::OsClock,
     doors::Clock,
@@ -61,7 +61,7 @@ struct OwnDirectory(PathBuf);
 /// What is wanted to run.
 #[derive(Debug)]
 struct Wishes {
-    agent: Arc<Agent>,
+    feed: Feed,
     /// What it means for other pods.
     extent: Extent,
     wanted: Mutex<WantedPods>,
@@ -143,7 +143,7 @@ impl Node {
         let doors = agent::doors(&runtime, &clock, host)?;
         let agent = Arc::new(Agent::start(doors, settings).await?);
         let wanted = pods.iter().map(|pod| (pod.uid.clone(), Wanted::new(Arc::clone(pod)))).collect();
-        let wishes = Arc::new(Wishes { agent: Arc::clone(&agent), extent, wanted: Mutex::new(wanted) });
+        let wishes = Arc::new(Wishes { feed: agent.source(), extent, wanted: Mutex::new(wanted) });
         wishes.tell();
         let local = Local {
             agent: Arc::clone(&agent),
@@ -247,7 +247,7 @@ impl Wishes {
 
     fn tell(&self) {
         let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        self.agent.set_pods(wanted, self.extent);
+        self.feed.set(wanted, self.extent);
     }
 
     /// Whether a pod is on its way out although it is wanted to run.

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use keelet_agent::{Extent, Wanted, WantedPods, source::Listing};
+use keelet_agent::{Agent, Extent, Feed, Wanted, WantedPods, source::Listing};
 use keelet_lifecycle::{
     observed::{Deletion, RestartRequest},
     status::{ConditionType, PodStatus, Truth},
@@ -11,6 +11,10 @@ use keelet_pod::Pod;
 
 use super::World;
 use crate::timeline::Happening;
+
+/// A source that says what the test wants it to say, however little sense it makes.
+#[derive(Clone, Debug)]
+pub struct SimSource(Feed);
 
 // === impl World ===
 
@@ -87,6 +91,30 @@ impl World {
         }
         let pods = listing.pods.iter().map(|(uid, pod)| (uid.clone(), Wanted::new(Arc::clone(pod)))).collect();
         self.want(|wanted| *wanted = pods)
+    }
+
+    /// Opens a source of its own at the agent that is there. What it says is not remembered for the next agent.
+    ///
+    /// # Panics
+    ///
+    /// If no agent is there.
+    pub fn open_source(&self) -> SimSource {
+        SimSource(self.with_agent(Agent::source).expect("an agent"))
+    }
+
+    /// A source says what it wants.
+    pub fn say(&mut self, source: &SimSource, pods: &[&Arc<Pod>], extent: Extent) -> &mut Self {
+        for pod in pods {
+            if !self.names.iter().any(|(_, known)| *known == pod.uid) {
+                self.names.push((pod.name.clone(), pod.uid.clone()));
+            }
+            self.inside(|state| state.pods.insert(pod.uid.clone(), Arc::clone(pod)));
+        }
+        self.note(format!("a source is {extent:?} with {} pods", pods.len()));
+        let wanted = pods.iter().map(|pod| (pod.uid.clone(), Wanted::new(Arc::clone(pod)))).collect();
+        let _guard = self.runtime.enter();
+        source.0.set(wanted, extent);
+        self
     }
 
     /// Does not want a pod any more.

@@ -7,4 +7,5 @@ mod manifests;
 mod node;
 mod probes;
 mod restart_all;
+mod sources;
 mod upkeep;
