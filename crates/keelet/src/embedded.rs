@@ -25,7 +25,7 @@ use tokio::{
 };
 
 use crate::{
-    claim::{Claim, Extra, Holder},
+    claim::{self, Claim, Extra, Holder},
     log::{self, LogOptions},
 };
 
@@ -126,6 +126,7 @@ pub(crate) async fn choose(
 pub(crate) fn in_place(paths: &Paths, bridge: Option<&str>) -> Settings {
     let mut settings = Settings::new(&paths.root_dir.join("runtime"), &paths.state_dir.join("runtime"));
     settings.images = paths.root_dir.join(Paths::IMAGES);
+    settings.network.owner = Some(claim::real(&paths.root_dir));
     if let Some(bridge) = bridge {
         bridge.clone_into(&mut settings.network.bridge);
     }

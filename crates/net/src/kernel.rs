@@ -182,6 +182,12 @@ impl Kernel {
         self.handle.link().change(named).execute().await.map_err(Error::kernel(doing()))
     }
 
+    pub(crate) async fn set_alias(&self, link: &Link, alias: &str) -> Result<(), Error> {
+        let message = LinkUnspec::new_with_index(link.index).alias(alias).build();
+        let set = self.handle.link().change(message).execute().await;
+        set.map_err(Error::kernel(format!("set the alias of {} to {alias:?}", link.name)))
+    }
+
     pub(crate) async fn set_controller(&self, link: &Link, bridge: u32) -> Result<(), Error> {
         let message = LinkUnspec::new_with_index(link.index).controller(bridge).build();
         let set = self.handle.link().change(message).execute().await;

@@ -56,7 +56,7 @@ pub use cni::{CniConfigError, CniFileError, CniPluginError};
 pub use dial::dial;
 pub use error::Error;
 pub use firewall::FirewallError;
-pub use network::{Kind, Network};
+pub use network::{Kind, Network, OwnedBridge};
 pub use pod::{Attached, PodNetwork, PortMapping, Protocol};
 pub use settings::Settings;
 

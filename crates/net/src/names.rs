@@ -1,6 +1,7 @@
 //! Names and hardware addresses that are derived from sandbox IDs and addresses, so that they are found again after a crash.
 
 use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 
 /// Prefix of the name of every host end.
 const HOST_END_PREFIX: &str = "kl";
@@ -10,6 +11,12 @@ pub(crate) const POD_INTERFACE: &str = "eth0";
 
 /// Prefix of the alias of every host end.
 const ALIAS_PREFIX: &str = "keelet sandbox ";
+
+/// Prefix of the alias of every bridge.
+const BRIDGE_ALIAS_PREFIX: &str = "keelet bridge of ";
+
+/// The kernel's IFALIASZ, which includes the terminating zero byte.
+const LONGEST_ALIAS: usize = 256;
 
 /// The host end of a sandbox's veth pair: 15 characters, the longest that the kernel allows.
 pub(crate) fn host_end(sandbox: &str) -> String {
@@ -32,6 +39,17 @@ pub(crate) fn is_host_end(name: &str) -> bool {
 pub(crate) fn alias(sandbox: &str, ips: &[IpAddr]) -> String {
     let ips: Vec<String> = ips.iter().map(IpAddr::to_string).collect();
     format!("{ALIAS_PREFIX}{sandbox} {}", ips.join(","))
+}
+
+/// The alias of a bridge, which names the directory of the program that created it; none if the kernel has no room for it.
+pub(crate) fn bridge_alias(owner: &Path) -> Option<String> {
+    let alias = format!("{BRIDGE_ALIAS_PREFIX}{}", owner.to_str()?);
+    (alias.len() < LONGEST_ALIAS).then_some(alias)
+}
+
+/// The directory in the alias of a bridge; none if keelet did not set the alias.
+pub(crate) fn owner_in(alias: &str) -> Option<PathBuf> {
+    alias.strip_prefix(BRIDGE_ALIAS_PREFIX).map(PathBuf::from)
 }
 
 /// The addresses in an alias; none in an alias that keelet did not set.
@@ -92,6 +110,17 @@ mod tests {
         let ips: Vec<IpAddr> = vec!["10.0.0.2".parse().unwrap(), "fd00::2".parse().unwrap()];
         assert_eq!(addresses_in(&alias("some-id", &ips)), ips);
         assert_eq!(addresses_in("an alias of another program 10.0.0.2"), Vec::<IpAddr>::new());
+    }
+
+    #[test]
+    fn the_alias_of_a_bridge_names_its_owner() {
+        let owner = Path::new("/srv/my pods");
+        assert_eq!(owner_in(&bridge_alias(owner).expect("short enough")).as_deref(), Some(owner));
+        assert_eq!(owner_in(&alias("some-id", &[])), None);
+        assert_eq!(owner_in("an alias of another program"), None);
+        let long = |length: usize| PathBuf::from(format!("/{}", "x".repeat(length - BRIDGE_ALIAS_PREFIX.len() - 1)));
+        assert_eq!(bridge_alias(&long(LONGEST_ALIAS - 1)).map(|alias| alias.len()), Some(LONGEST_ALIAS - 1));
+        assert_eq!(bridge_alias(&long(LONGEST_ALIAS)), None, "the kernel would refuse it");
     }
 
     #[test]

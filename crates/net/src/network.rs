@@ -58,6 +58,15 @@ struct SandboxLocks {
     changed: Condvar,
 }
 
+/// A bridge, and the directory of the program that created it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnedBridge {
+    /// Its name.
+    pub name: String,
+    /// That directory, which may have been deleted.
+    pub owner: PathBuf,
+}
+
 /// The lock of a sandbox, released on drop.
 struct SandboxGuard<'a> {
     locks: &'a SandboxLocks,
@@ -92,6 +101,32 @@ impl Network {
     /// Why the next pod would get none.
     pub async fn status(&self) -> Result<Kind, Error> {
         self.work("keelet-net status", Inner::status).await
+    }
+
+    /// The bridges of this machine that carry the directory of the program that created them.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel does not answer.
+    pub async fn owned_bridges() -> Result<Vec<OwnedBridge>, Error> {
+        let links =
+            threads::aside("keelet-net bridges", || threads::block_on(async { Kernel::open()?.links().await })).await?;
+        let bridges = links.into_iter().filter(|link| link.is_bridge);
+        Ok(bridges
+            .filter_map(|link| Some(OwnedBridge { owner: names::owner_in(&link.alias)?, name: link.name }))
+            .collect())
+    }
+
+    /// Removes the bridge of the settings with its packet rules, unless it has a port. Returns whether it is gone.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses.
+    pub async fn remove_idle_bridge(&self) -> Result<bool, Error> {
+        self.work("keelet-net remove bridge", |inner| {
+            threads::block_on(async { inner.bridge().remove_idle_bridge(&Kernel::open()?).await })
+        })
+        .await
     }
 
     /// Attaches a sandbox to the network. Idempotent: a repeated call repairs what is missing.

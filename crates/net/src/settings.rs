@@ -20,6 +20,9 @@ pub struct Settings {
     pub cni_timeout: Duration,
     /// The name of the bridge, which is created for the first pod, and of the nftables tables.
     pub bridge: String,
+    /// The directory of the program that created the bridge. The bridge carries it, so that a bridge whose program was killed can be
+    /// traced back.
+    pub owner: Option<PathBuf>,
     /// The address ranges of pods: one IPv4 range, one IPv6 range, or both; the first one is the primary family. Empty: an IPv4 range that no
     /// route of this node overlaps.
     pub ranges: Vec<IpNet>,
@@ -39,6 +42,7 @@ impl Settings {
             // Plugins that wait for a control plane take seconds; the kubelet's own limit for a whole sandbox is 4 min.
             cni_timeout: Duration::from_secs(60),
             bridge: "keelet0".to_owned(),
+            owner: None,
             ranges: Vec::new(),
             mtu: None,
         }

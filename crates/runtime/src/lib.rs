@@ -46,10 +46,11 @@ mod update;
 mod users;
 
 pub use keelet_image::Image;
+pub use keelet_net::OwnedBridge;
 
 pub use self::{
     engine::Engine,
     pulls::Pulling,
-    remains::{end_without_records, has_records, pods_in, runs_in},
+    remains::{end_without_records, has_records, owned_bridges, pods_in, remove_idle_bridge, runs_in},
     settings::{OciRuntime, PidsLimit, RootfsImages, Settings},
 };

@@ -1,6 +1,9 @@
 //! What is left of pods whose server is gone for good: naming it, and ending it where no server can.
 
-use std::{env, fs, io, path::Path};
+use std::{
+    env, fs, io,
+    path::{Path, PathBuf},
+};
 
 use keelet_linux::cgroup::Mounts;
 use keelet_shim::running::{RunningShim, running_shims};
@@ -44,12 +47,7 @@ pub fn pods_in(sandboxes: &Path) -> Vec<String> {
 ///
 /// The first failure; the others are still ended.
 pub async fn end_without_records(shims: &[RunningShim], bridge: Option<&str>) -> io::Result<()> {
-    let books = env::temp_dir().join(format!("keelet-clean-{}", std::process::id()));
-    let mut settings = keelet_net::Settings::new(&books);
-    if let Some(bridge) = bridge {
-        bridge.clone_into(&mut settings.bridge);
-    }
-    let network = keelet_net::Network::open(settings).map_err(io::Error::other)?;
+    let (network, records) = network_of(bridge)?;
     let cgroups = Mounts::find()?;
     let mut first = Ok(());
     for shim in shims {
@@ -68,6 +66,37 @@ pub async fn end_without_records(shims: &[RunningShim], bridge: Option<&str>) ->
         let detached = network.detach(&sandbox, None).await.map_err(io::Error::other);
         first = first.and(ended.await.map_err(io::Error::other)?).and(detached);
     }
-    let _ = fs::remove_dir_all(books);
+    let _ = fs::remove_dir_all(records);
     first
+}
+
+/// A network with records for a moment, and their directory.
+fn network_of(bridge: Option<&str>) -> io::Result<(keelet_net::Network, PathBuf)> {
+    let records = env::temp_dir().join(format!("keelet-clean-{}", std::process::id()));
+    let mut settings = keelet_net::Settings::new(&records);
+    if let Some(bridge) = bridge {
+        bridge.clone_into(&mut settings.bridge);
+    }
+    Ok((keelet_net::Network::open(settings).map_err(io::Error::other)?, records))
+}
+
+/// The bridges of this machine that carry the root directory of the agent, server or run that made them.
+///
+/// # Errors
+///
+/// When the kernel does not answer.
+pub async fn owned_bridges() -> io::Result<Vec<keelet_net::OwnedBridge>> {
+    keelet_net::Network::owned_bridges().await.map_err(io::Error::other)
+}
+
+/// Removes a bridge and its packet rules, unless a pod is plugged in. Whether it is gone.
+///
+/// # Errors
+///
+/// When the kernel refuses.
+pub async fn remove_idle_bridge(bridge: &str) -> io::Result<bool> {
+    let (network, records) = network_of(Some(bridge))?;
+    let removed = network.remove_idle_bridge().await.map_err(io::Error::other);
+    let _ = fs::remove_dir_all(records);
+    removed
 }

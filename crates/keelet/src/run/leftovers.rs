@@ -1,6 +1,7 @@
 //! What runs that were killed have left: pods that go on without an agent, a bridge, a directory.
 //!
-//! They are found by the shims of their pods, which carry their directory in their arguments, and by the directories of runs.
+//! They are found by the shims of their pods, which carry their directory in their arguments, by the directories of runs, and by the
+//! bridges of pods, which carry the root directory in their alias: of a named directory whose pods have all ended only the bridge tells.
 //! Whatever an agent, a server or a run that is alive has locked is theirs. An agent that was stopped comes back to its pods, so
 //! they are not left over either, unless their records are gone: then no agent can ever adopt them.
 
@@ -16,7 +17,9 @@ use futures::future::try_join_all;
 use keelet_cli::{output, paths::Paths};
 use keelet_cri::{Runtime, v1};
 use keelet_host::remove_directory;
-use keelet_runtime::{Engine, end_without_records, has_records, pods_in, runs_in};
+use keelet_runtime::{
+    Engine, OwnedBridge, end_without_records, has_records, owned_bridges, pods_in, remove_idle_bridge, runs_in,
+};
 use keelet_shim::running::{RunningShim, running_shims};
 
 use crate::{
@@ -42,7 +45,8 @@ pub(super) const PREFIX: &str = "keelet-run-";
 
 /// Names what is left, and removes what has ended; with `all` also what runs. Whether nothing is left.
 pub(super) async fn clear(all: bool) -> Result<bool> {
-    let found = match find() {
+    let bridges = owned_bridges().await.unwrap_or_default();
+    let found = match find(&bridges) {
         Ok(found) => found,
         // Without root nothing can be found, and nothing could have been left.
         Err(error) if all => return Err(error),
@@ -73,10 +77,27 @@ pub(super) async fn clear(all: bool) -> Result<bool> {
             }
         }
     }
+    for bridge in bridges.iter().filter(|bridge| !bridge.owner.exists()) {
+        match remove_idle_bridge(&bridge.name).await {
+            // Pods run that are plugged in. Their shims carry their directory, so they were named above.
+            Ok(false) => {}
+            Ok(true) => {
+                let (name, owner) = (&bridge.name, bridge.owner.display());
+                output::error(&format!("removed the bridge {name}, whose directory {owner} is gone"));
+            }
+            Err(error) => {
+                left += 1;
+                let (name, owner) = (&bridge.name, bridge.owner.display());
+                output::error(&format!(
+                    "the bridge {name}, whose directory {owner} is gone, cannot be removed: {error}"
+                ));
+            }
+        }
+    }
     Ok(left == 0)
 }
 
-fn find() -> Result<Vec<Leftover>> {
+fn find(bridges: &[OwnedBridge]) -> Result<Vec<Leftover>> {
     let mut by_state: BTreeMap<PathBuf, Vec<RunningShim>> = BTreeMap::new();
     for shim in running_shims().context("the processes of this machine cannot be listed")? {
         // STATE/runtime/sandboxes/ID
@@ -90,6 +111,9 @@ fn find() -> Result<Vec<Leftover>> {
         if entry.file_name().to_string_lossy().starts_with(PREFIX) && claim::read(&state_dir).is_some() {
             by_state.entry(state_dir).or_default();
         }
+    }
+    for record in bridges.iter().filter_map(|bridge| claim::read(&bridge.owner)) {
+        by_state.entry(record.state_dir).or_default();
     }
     let leftovers =
         by_state.into_iter().map(|(state_dir, shims)| Leftover { record: claim::read(&state_dir), state_dir, shims });

@@ -344,3 +344,59 @@ fn pods_of_a_run_that_was_killed_are_named_and_removed_on_request() {
         node.leaves_nothing().await;
     });
 }
+
+fn bridges() -> Vec<String> {
+    let names = fs::read_to_string("/proc/net/dev").expect("interfaces");
+    let names = names.lines().filter_map(|line| Some(line.split_once(':')?.0.trim().to_owned()));
+    names.filter(|name| name.starts_with("keelet")).collect()
+}
+
+/// DIR-8: a run on a directory that was named is killed, and all its pods with it. Nothing but its bridge runs on; the next run, on
+/// another directory, names it and removes it. With its directory removed too, `--clean` does.
+#[test]
+fn the_bridge_of_a_run_whose_pods_have_all_ended_is_named_and_removed() {
+    on_a_node(async |node: &mut Node| {
+        let (out, err) = (node.path("out"), node.path("err"));
+        let killed = async || {
+            let mut run = a_run_of(node, "sleep '99'");
+            into_file(&mut run, &out, &err);
+            let mut run = run.spawn().expect("keelet run");
+            eventually("a pod", async || match process("sleep\x0099\0") {
+                Some(process) => Ok(process),
+                None => Err(text(&err)),
+            })
+            .await;
+            run.kill().await.expect("it dies");
+            node.kill_shims();
+            let sleeper = process("sleep\x0099\0").expect("a container outlives its shim");
+            let pid = sleeper.rsplit('/').next().expect("a number").to_owned();
+            assert!(Command::new("kill").args(["-KILL", &pid]).status().await.expect("kill").success());
+            eventually("its end", async || match process("sleep\x0099\0") {
+                None => Ok(()),
+                Some(process) => Err(process),
+            })
+            .await;
+            assert_eq!(bridges().len(), 1, "the bridge of the run that was killed: {:?}", bridges());
+        };
+        killed().await;
+        let mut other = a_run_somewhere(node, 77);
+        into_file(&mut other, &out, &err);
+        let mut other = other.spawn().expect("keelet run");
+        let place = node.path("run").display().to_string();
+        until_said(&err, &format!("removed what a run that was killed has left in {place}: default/job"), 1).await;
+        interrupt(&mut other).await;
+        assert_eq!(bridges(), [] as [String; 0], "{}", text(&err));
+        node.leaves_nothing().await;
+
+        killed().await;
+        let name = bridges().pop().expect("a bridge");
+        let script = "cut -d ' ' -f 2 /proc/mounts | grep \"^$1/\" | sort -r | xargs -r umount";
+        let unmounted = Command::new("sh").args(["-c", script, "sh", &place]).status().await.expect("sh");
+        assert!(unmounted.success(), "what is mounted below {place}: {unmounted}");
+        fs::remove_dir_all(&place).expect("its directory");
+        let clean = node.command(&["run", "--clean"]).output().await.expect("keelet run --clean");
+        let said = String::from_utf8_lossy(&clean.stderr).into_owned();
+        assert!(said.contains(&format!("removed the bridge {name}, whose directory {place} is gone")), "{said}");
+        assert_eq!((clean.status.code(), bridges()), (Some(0), Vec::new()), "{said}");
+    });
+}

@@ -60,6 +60,12 @@ impl Bridge<'_> {
         let has_ipv6 = gateways.iter().any(|gateway| gateway.addr().is_ipv6())
             || records.iter().flat_map(Record::bridge_ips).any(std::net::IpAddr::is_ipv6);
         super::set_ipv6(name, has_ipv6)?;
+        // Also on a bridge that an earlier version created.
+        if let Some(alias) = self.settings.owner.as_deref().and_then(names::bridge_alias)
+            && link.alias != alias
+        {
+            kernel.set_alias(&link, &alias).await?;
+        }
         if !link.up {
             kernel.set_up(&link).await?;
         }
@@ -112,6 +118,16 @@ impl Bridge<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Removes the bridge and its rules, unless it has a port.
+    pub(crate) async fn remove_idle_bridge(&self, kernel: &Kernel) -> Result<bool, Error> {
+        let Some(link) = kernel.link(&self.settings.bridge).await? else { return Ok(true) };
+        if kernel.links().await?.iter().any(|port| port.controller == Some(link.index)) {
+            return Ok(false);
+        }
+        self.remove_bridge(kernel).await?;
+        Ok(true)
     }
 
     /// Removes the bridge and its rules, unless another program has added a port.
