@@ -270,7 +270,7 @@ fn who_watches_a_run_ends_with_it() {
         until_said(&err, "stopped; waiting for the next one", 1).await;
         fs::remove_dir_all(node.path("run")).expect("its directory");
         assert_eq!(watch.wait().await.expect("it ends").code(), Some(1), "{}", text(&err));
-        assert!(text(&err).contains("is gone, and its directory with it"), "{}", text(&err));
+        assert!(text(&err).contains("stopped, and its directory was removed"), "{}", text(&err));
     });
 }
 

@@ -149,7 +149,7 @@ fn an_agent_ends_when_its_root_directory_is_mounted_late() {
         let root = node.path("root");
         mount_over(&root).await;
         assert_eq!(node.ended().await.code(), Some(2));
-        assert!(node.log().contains("is another directory now, or something was mounted over it"), "{}", node.log());
+        assert!(node.log().contains("was replaced, or a file system was mounted over it"), "{}", node.log());
         run("umount", &[&root]).await;
         assert_as_before(node, &before).await;
         node.leaves_nothing().await;
