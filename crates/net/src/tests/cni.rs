@@ -250,7 +250,6 @@ fn pods_keep_their_kind_of_network_when_cni_is_installed() {
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "a test may block")]
 fn the_real_bridge_plugin_works() {
     inside("tests::cni::the_real_bridge_plugin_works", |mut scene| {
         let bin = ["/usr/lib/cni", "/opt/cni/bin"].map(PathBuf::from);
@@ -286,14 +285,7 @@ fn the_real_bridge_plugin_works() {
         nix::mount::umount(&two.netns).unwrap();
         scene.sweep(&[]).unwrap();
         // The kernel destroys a namespace, and the veth pair in it, some time after its last reference is gone.
-        let veth = || scene.snapshot().links.into_iter().find(|link| link.starts_with("veth"));
-        for _ in 0..3000 {
-            if veth().is_none() {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        assert_eq!(veth(), None);
+        until("the veth pair is gone", || !scene.snapshot().links.iter().any(|link| link.starts_with("veth")));
         let held: Vec<_> =
             std::fs::read_dir(addresses.join("real")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert!(!held.iter().any(|name| name.to_string_lossy().starts_with("10.66")), "{held:?}");

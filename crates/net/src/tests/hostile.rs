@@ -113,15 +113,3 @@ fn rules_that_another_program_removes_are_restored() {
         keeper.abort();
     });
 }
-
-/// Waits for another thread.
-#[expect(clippy::disallowed_methods, reason = "a test may block")]
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    for _ in 0..600 {
-        if done() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    panic!("{what}: not within a minute");
-}

@@ -49,6 +49,18 @@ fn inside(name: &str, body: impl FnOnce(Scene)) {
     keelet_report::skipped_elsewhere(&output);
 }
 
+/// Waits for another thread or the kernel.
+#[expect(clippy::disallowed_methods, reason = "a test may block")]
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    for _ in 0..600 {
+        if done() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    panic!("{what}: not within a minute");
+}
+
 /// A node of its own: the namespaces of this process, a state directory, and pods.
 struct Scene {
     dir: TempDir,
