@@ -12,16 +12,16 @@
 //! node and in a simulation that stops it between any two effects.
 //!
 //! State has one owner each: a pod's evidence its [`pod_task`], the set of pods the [`manager`], the ledger the
-//! [`books`]. They tell each other things through slots that hold the latest value and never make a sender wait.
+//! [`ledger_writer`]. They notify each other through slots that hold the latest value and never make a sender wait.
 
 #[cfg(test)]
 mod bed;
 pub mod board;
-mod books;
 pub mod clock;
 pub mod config;
 pub mod doors;
 pub mod events;
+mod ledger_writer;
 mod manager;
 pub mod metrics;
 mod node;
@@ -58,8 +58,8 @@ use tokio::sync::{Notify, OnceCell, Semaphore, watch as signal};
 
 use self::{
     board::{Board, GonePod, Recall},
-    books::Books,
-    manager::{Desk, Manager},
+    ledger_writer::LedgerWriter,
+    manager::{Mailbox, Manager},
     node::Node,
     registry::Registry,
 };
@@ -102,7 +102,7 @@ pub struct Settings {
 #[derive(Debug)]
 pub struct Agent {
     node: Arc<Node>,
-    desk: Arc<Desk>,
+    mailbox: Arc<Mailbox>,
     stop: signal::Sender<bool>,
     stopped: signal::Receiver<bool>,
     upkeep: signal::Sender<Upkeep>,
@@ -154,7 +154,7 @@ impl Agent {
         let (ended, stopped) = signal::channel(false);
         let exec = Arc::new(RuntimeExec(doors.runtime.clone()));
         let node = Arc::new(Node {
-            books: Books::open(ledger, Arc::clone(&doors.clock), &doors.tasks),
+            ledger: LedgerWriter::open(ledger, Arc::clone(&doors.clock), &doors.tasks),
             prober: Prober::new(doors.dial, exec, settings.probe_limit),
             runtime: doors.runtime,
             clock: doors.clock,
@@ -177,26 +177,26 @@ impl Agent {
             upkeep: present_upkeep,
             look_at_objects: Notify::new(),
         });
-        let desk = Arc::new(Desk::default());
-        let manager = Manager::new(Arc::clone(&node), Arc::clone(&desk), pods);
+        let mailbox = Arc::new(Mailbox::default());
+        let manager = Manager::new(Arc::clone(&node), Arc::clone(&mailbox), pods);
         let last = Arc::clone(&node);
         node.tasks.spawn(Box::pin(async move {
             manager.run().await;
             keep_news(&last).await;
-            last.books.stop().await;
+            last.ledger.stop().await;
             let _ = ended.send(true);
         }));
         node.tasks.spawn(Box::pin(watch::follow(Arc::clone(&node))));
         node.tasks.spawn(Box::pin(heartbeat(Arc::clone(&node))));
         node.tasks.spawn(Box::pin(refresh::keep(Arc::clone(&node))));
         upkeep::start(&node);
-        Ok(Self { node, desk, stop, stopped, upkeep, only_source: OnceLock::new() })
+        Ok(Self { node, mailbox, stop, stopped, upkeep, only_source: OnceLock::new() })
     }
 
     /// Opens a source of pods. All sources are to be opened before the first of them says anything: what none of them names is
     /// stopped and removed once all of them are complete. Until then the pods of the ledger run as they did.
     pub fn source(&self) -> Feed {
-        Feed::open(&self.desk)
+        Feed::open(&self.mailbox)
     }
 
     /// Follows a source of pods for as long as the agent is there.
@@ -231,7 +231,7 @@ impl Agent {
 
     /// Resolves once the loop that owns all pods has turned. One that hangs does not, nor one that has ended.
     pub async fn pulse(&self) {
-        self.desk.pulse().await;
+        self.mailbox.pulse().await;
     }
 
     /// Whether a disk of the node is nearly full, as last seen.
@@ -274,7 +274,7 @@ impl Agent {
 /// Keeps the newest events for the next agent, if there are new ones.
 async fn keep_news(node: &Node) {
     if let Some(events) = node.board.unsaved() {
-        node.books.keep_events(events).await;
+        node.ledger.keep_events(events).await;
     }
 }
 
@@ -282,7 +282,7 @@ async fn heartbeat(node: Arc<Node>) {
     let mut stopping = node.stopping.clone();
     loop {
         keep_news(&node).await;
-        node.books.beat().await;
+        node.ledger.beat().await;
         tokio::select! {
             biased;
             _ = stopping.wait_for(|stop| *stop) => return,

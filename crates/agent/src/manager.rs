@@ -48,7 +48,7 @@ pub enum Extent {
 
 /// What others tell the manager.
 #[derive(Debug, Default)]
-pub(crate) struct Desk {
+pub(crate) struct Mailbox {
     notes: Mutex<Notes>,
     /// What the sources want, as they said it last.
     sources: Mutex<Sources>,
@@ -69,7 +69,7 @@ struct Notes {
 /// Owner of the pods' tasks.
 pub(crate) struct Manager {
     node: Arc<Node>,
-    desk: Arc<Desk>,
+    mailbox: Arc<Mailbox>,
     pods: BTreeMap<String, Managed>,
     /// What all sources want together.
     wanted: WantedPods,
@@ -95,9 +95,9 @@ struct Managed {
     leaving: bool,
 }
 
-// === impl Desk ===
+// === impl Mailbox ===
 
-impl Desk {
+impl Mailbox {
     fn notes(&self) -> MutexGuard<'_, Notes> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -151,11 +151,11 @@ impl Desk {
 // === impl Manager ===
 
 impl Manager {
-    pub(crate) fn new(node: Arc<Node>, desk: Arc<Desk>, recovered: Vec<Recovered>) -> Self {
+    pub(crate) fn new(node: Arc<Node>, mailbox: Arc<Mailbox>, recovered: Vec<Recovered>) -> Self {
         let recovered = recovered.into_iter().map(|pod| (pod.uid.clone(), pod)).collect();
         Self {
             node,
-            desk,
+            mailbox,
             pods: BTreeMap::new(),
             wanted: BTreeMap::new(),
             in_order: Vec::new(),
@@ -172,7 +172,7 @@ impl Manager {
         let mut search_at = Instant::now();
         let mut stopping = self.node.stopping.clone();
         loop {
-            let notes = std::mem::take(&mut *self.desk.notes());
+            let notes = std::mem::take(&mut *self.mailbox.notes());
             for pulse in notes.pulses {
                 let _ = pulse.send(());
             }
@@ -201,7 +201,7 @@ impl Manager {
             }
             tokio::select! {
                 biased;
-                () = self.desk.bell.notified() => {}
+                () = self.mailbox.bell.notified() => {}
                 _ = stopping.changed() => {}
                 () = tokio::time::sleep_until(search_at), if self.complete && !stop => {}
             }
@@ -210,7 +210,7 @@ impl Manager {
 
     /// Takes what the sources want together.
     fn hear(&mut self) {
-        let sources = self.desk.sources.lock().unwrap_or_else(PoisonError::into_inner);
+        let sources = self.mailbox.sources.lock().unwrap_or_else(PoisonError::into_inner);
         (self.wanted, self.in_order, self.complete) = (sources.wanted(), sources.in_order(), sources.are_complete());
     }
 
@@ -286,13 +286,13 @@ impl Manager {
         note_departure(&self.node, &pod, deletion.as_ref());
         let task = PodTask::new(Arc::clone(&self.node), Arc::clone(&slot), wanted.clone(), evidence);
         self.pods.insert(uid.clone(), Managed { slot, pod, wanted, named, leaving });
-        let (node, desk) = (Arc::clone(&self.node), Arc::clone(&self.desk));
+        let (node, mailbox) = (Arc::clone(&self.node), Arc::clone(&self.mailbox));
         self.node.tasks.spawn(Box::pin(async move {
             let ended = task.run().await;
             if ended == Ended::Gone {
                 forget(&node, &uid).await;
             }
-            desk.ended(uid, ended);
+            mailbox.ended(uid, ended);
         }));
     }
 
@@ -309,7 +309,7 @@ impl Manager {
                 publisher.gone(&managed.pod, now);
             }
             // A source that still names it would bring it back to life: it has to say so anew.
-            self.desk.sources.lock().unwrap_or_else(PoisonError::into_inner).forget_deleted(uid);
+            self.mailbox.sources.lock().unwrap_or_else(PoisonError::into_inner).forget_deleted(uid);
             self.hear();
         }
     }
@@ -320,7 +320,7 @@ impl Manager {
         let known: BTreeSet<String> =
             self.pods.keys().chain(self.wanted.keys()).chain(&self.clearing).cloned().collect();
         let left = self.recovered.keys().filter(|uid| !known.contains(*uid)).cloned().collect();
-        let search = orphans::search(Arc::clone(&self.node), Arc::clone(&self.desk), known, left);
+        let search = orphans::search(Arc::clone(&self.node), Arc::clone(&self.mailbox), known, left);
         self.node.tasks.spawn(Box::pin(search));
     }
 
@@ -331,11 +331,11 @@ impl Manager {
             return;
         }
         self.recovered.remove(&uid);
-        let (node, desk) = (Arc::clone(&self.node), Arc::clone(&self.desk));
+        let (node, mailbox) = (Arc::clone(&self.node), Arc::clone(&self.mailbox));
         self.node.tasks.spawn(Box::pin(async move {
             orphans::clear(&node, &uid, &remains).await;
             forget(&node, &uid).await;
-            desk.cleared(uid);
+            mailbox.cleared(uid);
         }));
     }
 }
@@ -354,7 +354,7 @@ async fn forget(node: &Node, uid: &str) {
         if let Err(error) = &cleaned {
             tracing::warn!(%uid, %error, "the directories of a pod that is gone cannot be removed yet");
         }
-        if cleaned.is_ok() && node.books.remove(uid.to_owned()).await {
+        if cleaned.is_ok() && node.ledger.remove(uid.to_owned()).await {
             return;
         }
         tokio::time::sleep(FORGET_AGAIN).await;

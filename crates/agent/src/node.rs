@@ -15,8 +15,8 @@ use tokio::sync::{Notify, OnceCell, Semaphore, watch};
 
 use crate::{
     board::Board,
-    books::Books,
     doors::{Clock, Tasks},
+    ledger_writer::LedgerWriter,
     metrics::Metrics,
     publish::{Answers, Publisher},
     registry::Registry,
@@ -34,7 +34,7 @@ pub(crate) struct Node {
     pub(crate) board: Arc<Board>,
     /// In a cluster, where others keep a copy of every status and may write it.
     pub(crate) publisher: Option<Arc<dyn Publisher>>,
-    pub(crate) books: Books,
+    pub(crate) ledger: LedgerWriter,
     pub(crate) prober: Prober,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) registry: Registry,

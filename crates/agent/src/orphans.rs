@@ -9,7 +9,7 @@ use std::{
 use futures::future::join_all;
 use keelet_cri::v1;
 
-use crate::{manager::Desk, node::Node, pod_task::POD_UID};
+use crate::{manager::Mailbox, node::Node, pod_task::POD_UID};
 
 const GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
 /// The API's default, for containers that do not say.
@@ -22,12 +22,12 @@ pub(crate) struct Remains {
     containers: Vec<v1::Container>,
 }
 
-/// Searches the runtime once and tells the desk what belongs to none of the known pods. Pods that are left in the ledger are among
+/// Searches the runtime once and tells the mailbox what belongs to none of the known pods. Pods that are left in the ledger are among
 /// them, also if the runtime has nothing of them.
-pub(crate) async fn search(node: Arc<Node>, desk: Arc<Desk>, known: BTreeSet<String>, left: BTreeSet<String>) {
+pub(crate) async fn search(node: Arc<Node>, mailbox: Arc<Mailbox>, known: BTreeSet<String>, left: BTreeSet<String>) {
     match find(&node, &known, left).await {
         Ok(remains) if remains.is_empty() => {}
-        Ok(remains) => desk.found(remains),
+        Ok(remains) => mailbox.found(remains),
         Err(error) => tracing::debug!(%error, "the runtime cannot be searched for remains"),
     }
 }

@@ -1,7 +1,7 @@
-//! `keelet simulate`: a pod's life in simulated time, on the real agent.
+//! `keelet simulate`: a pod in simulated time, on the real agent.
 //!
 //! ```text
-//! options --wishes--> scenario --play--> record --+--> summary                    --+
+//! options --requested--> scenario --play--> record --+--> summary                    --+
 //!                        ^                        '--> timeline, moments            +--> findings --> text, page
 //!            manifest ---+--------------------------> outlook (what probes promise)-'
 //! ```
@@ -10,6 +10,7 @@
 //! of [`keelet_sim`]. Its checkers run along, so an answer that breaks one of the agent's promises never gets out.
 
 mod horizon;
+mod options;
 mod page;
 mod plain;
 mod play;
@@ -17,7 +18,6 @@ mod scenario;
 #[cfg(test)]
 mod tests;
 mod text;
-mod wishes;
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
@@ -32,9 +32,9 @@ use keelet_pod::{Features, Pod, Strictness, duration, read_manifest};
 use keelet_sim::Violation;
 
 use self::{
+    options::{Exit, ProbeTrouble, SlowStart, While},
     play::Played,
-    scenario::{Scenario, Wishes},
-    wishes::{Exit, ProbeTrouble, SlowStart, While},
+    scenario::{Requested, Scenario},
 };
 use crate::{gates::Gates, look::LookArgs, number, output, rules, source};
 
@@ -142,7 +142,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
     };
     let (pod, remarks) = plain::plain(pod, features);
-    let scenario = Scenario::new(&pod, &args.wishes()).map_err(anyhow::Error::msg)?;
+    let scenario = Scenario::new(&pod, &args.requested()).map_err(anyhow::Error::msg)?;
     let rules = rules::of_node(features)?;
     let Played { record, violations } = play::play(&pod, &scenario, features, rules, args.seed);
     if !violations.is_empty() {
@@ -214,8 +214,8 @@ impl Args {
         }
     }
 
-    fn wishes(&self) -> Wishes {
-        Wishes {
+    fn requested(&self) -> Requested {
+        Requested {
             exits: self.exits.clone(),
             slow_starts: self.slow_starts.clone(),
             failing: self.failing.clone(),

@@ -17,6 +17,7 @@
 //! `secret`, `downwardAPI`, `projected`). Of any other the pod is told so, and waits.
 
 mod contents;
+mod disk_permits;
 mod door;
 mod filler;
 mod hosts;
@@ -27,7 +28,6 @@ mod process;
 mod removal;
 mod sub_paths;
 mod tail;
-mod turns;
 mod users;
 mod volumes;
 
@@ -47,12 +47,12 @@ use keelet_linux::beneath::Directory;
 use keelet_pod::Pod;
 use rustix::fs::OFlags;
 
+use self::{disk_permits::DiskPermits, filler::Filler};
 pub use self::{
     door::{Ended, Host, HostError, LifeFiles, LifeOf, LogFile, Space, Volumes},
     objects::{LocalObjects, NoObjects, ObjectStore},
     paths::{Layout, PodPaths},
 };
-use self::{filler::Filler, turns::Turns};
 
 /// The reason of an error with a pod's own directories.
 const NO_DIRECTORIES: &str = "FailedToMakePodDataDirectories";
@@ -72,7 +72,7 @@ const ALL_MESSAGES_BYTES: usize = 12 * 1024;
 #[derive(Clone, Debug)]
 pub struct OsHost {
     layout: Layout,
-    turns: Turns,
+    permits: DiskPermits,
     objects: Arc<dyn ObjectStore>,
     facts: Arc<NodeFacts>,
     /// Held while a volume is filled: launches of a pod and the regular look may want to at the same time.
@@ -88,7 +88,7 @@ impl OsHost {
     pub fn new(layout: Layout) -> Self {
         Self {
             layout,
-            turns: Turns::default(),
+            permits: DiskPermits::default(),
             objects: Arc::new(NoObjects),
             facts: Arc::default(),
             filling: Arc::default(),
@@ -116,7 +116,7 @@ impl OsHost {
     pub fn log_tail<'a>(&'a self, pod: &'a Pod, container: &'a str, attempt: u32) -> BoxFuture<'a, String> {
         let paths = self.layout.pod(pod);
         let container = container.to_owned();
-        self.turns.run(move || {
+        self.permits.run(move || {
             let Ok(paths) = paths else { return String::new() };
             let path = paths.log_dir().join(PodPaths::container_log_file(&container, attempt));
             tail::read_end(&path, tail::LOG_WINDOW).map(|end| tail::log_message(&end)).unwrap_or_default()
@@ -137,7 +137,7 @@ impl OsHost {
         work: impl FnOnce(&Path, &str) -> io::Result<()> + Send + 'static,
     ) -> BoxFuture<'static, Result<(), HostError>> {
         let (path, stamp) = (self.log_path(log), stamp.to_owned());
-        self.turns.run(move || {
+        self.permits.run(move || {
             let path = path?;
             work(&path, &stamp).map_err(|error| no_log(&path, &error))
         })
@@ -149,7 +149,7 @@ impl Host for OsHost {
         let paths = self.layout.pod(pod);
         let containers: Vec<_> = pod.all_containers().map(|container| container.name.clone()).collect();
         let filler = Filler::of(self, pod);
-        self.turns.run(move || {
+        self.permits.run(move || {
             let paths = paths?;
             for container in containers {
                 make_container_dirs(&paths, &container)?;
@@ -161,7 +161,7 @@ impl Host for OsHost {
     fn refresh<'a>(&'a self, pod: &'a Pod) -> BoxFuture<'a, Result<(), HostError>> {
         let paths = self.layout.pod(pod);
         let filler = Filler::of(self, pod);
-        self.turns.run(move || {
+        self.permits.run(move || {
             let paths = paths?;
             // One that cannot be filled does not keep the others from it.
             let filled: Vec<_> = filler.each(|volume, ground| Ok(volumes::refresh(volume, &paths, ground)))?;
@@ -171,7 +171,7 @@ impl Host for OsHost {
 
     fn objects<'a>(&'a self, pod: &'a Pod, wanted: &'a [Reference]) -> BoxFuture<'a, Result<Objects, HostError>> {
         let (store, namespace, wanted) = (Arc::clone(&self.objects), pod.namespace.clone(), wanted.to_vec());
-        self.turns.run(move || {
+        self.permits.run(move || {
             let mut objects = Objects::default();
             for Reference { kind, name, .. } in wanted {
                 let found = store.find(kind, &namespace, &name);
@@ -185,7 +185,7 @@ impl Host for OsHost {
 
     fn user_range<'a>(&'a self, pod: &'a Pod) -> BoxFuture<'a, Result<IdRange, HostError>> {
         let (paths, pods, giving) = (self.layout.pod(pod), self.layout.pods(), Arc::clone(&self.giving_ids));
-        self.turns.run(move || {
+        self.permits.run(move || {
             let _giving = giving.lock().unwrap_or_else(PoisonError::into_inner);
             users::range(&pods, paths?.dir(), Path::new("/etc"))
         })
@@ -200,7 +200,7 @@ impl Host for OsHost {
         let (container, attempt, addresses) = (life.container.to_owned(), life.attempt, life.addresses.to_vec());
         let (source, host_network) = (life.pod.source.clone(), life.pod.host_network);
         let parts = life.sub_paths.to_vec();
-        self.turns.run(move || {
+        self.permits.run(move || {
             let paths = paths?;
             let parts = make_parts(&paths, &container, &parts)?;
             make_container_dirs(&paths, &container)?;
@@ -219,7 +219,7 @@ impl Host for OsHost {
     fn log_counts<'a>(&'a self, pod: &'a Pod) -> BoxFuture<'a, BTreeMap<String, u32>> {
         let paths = self.layout.pod(pod);
         let containers: Vec<_> = pod.all_containers().map(|container| container.name.clone()).collect();
-        self.turns.run(move || {
+        self.permits.run(move || {
             let Ok(paths) = paths else { return BTreeMap::new() };
             let counted = containers.into_iter().map(|container| {
                 // Without a directory there was no life.
@@ -237,7 +237,7 @@ impl Host for OsHost {
         let path = self.layout.pod(pod).map(|paths| paths.termination_file(container, attempt));
         let most = tail::MESSAGE_BYTES.min(ALL_MESSAGES_BYTES / pod.all_containers().count().max(1));
         Box::pin(async move {
-            let said = self.turns.run(move || {
+            let said = self.permits.run(move || {
                 let Ok(path) = path else { return String::new() };
                 match tail::read_end(&path, most) {
                     Ok(end) => tail::message(&end),
@@ -257,7 +257,7 @@ impl Host for OsHost {
     fn log_sizes<'a>(&'a self, logs: &'a [LogFile]) -> BoxFuture<'a, Vec<Option<u64>>> {
         // One that has no path has no size, and nothing to rotate.
         let paths: Vec<_> = logs.iter().map(|log| self.log_path(log).ok()).collect();
-        self.turns.run(move || paths.iter().map(|path| path.as_deref().map_or(Some(0), logs::size)).collect())
+        self.permits.run(move || paths.iter().map(|path| path.as_deref().map_or(Some(0), logs::size)).collect())
     }
 
     fn rotate_log<'a>(
@@ -276,7 +276,7 @@ impl Host for OsHost {
     fn drop_old_logs<'a>(&'a self, pod: &'a Pod, keep: u32) -> BoxFuture<'a, Result<(), HostError>> {
         let paths = self.layout.pod(pod);
         let containers: Vec<_> = pod.all_containers().map(|container| container.name.clone()).collect();
-        self.turns.run(move || {
+        self.permits.run(move || {
             let paths = paths?;
             containers.iter().try_for_each(|container| {
                 let (logs, messages) = (paths.container_log_dir(container), paths.container_dir(container));
@@ -288,7 +288,7 @@ impl Host for OsHost {
 
     fn space<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Option<Space>> {
         let path = path.to_owned();
-        self.turns.run(move || {
+        self.permits.run(move || {
             let found = rustix::fs::statvfs(&path).ok()?;
             let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
             Some(Space {
@@ -303,7 +303,7 @@ impl Host for OsHost {
     fn pods_with_directories(&self) -> BoxFuture<'_, BTreeSet<String>> {
         // Logs alone prove nothing: another agent on this node may have its own in the same place.
         let pods = self.layout.pods();
-        self.turns.run(move || names_in(&pods).unwrap_or_default().into_iter().collect())
+        self.permits.run(move || names_in(&pods).unwrap_or_default().into_iter().collect())
     }
 
     fn process_end(&self, pid: u32) -> Option<BoxFuture<'static, ()>> {
@@ -313,7 +313,7 @@ impl Host for OsHost {
     fn clean_up<'a>(&'a self, uid: &'a str) -> BoxFuture<'a, Result<(), HostError>> {
         let layout = self.layout.clone();
         let uid = uid.to_owned();
-        self.turns.run(move || {
+        self.permits.run(move || {
             let pod = layout.pod_dir(&uid)?;
             sub_paths::release_pod(&pod).map_err(|message| HostError { reason: NOT_REMOVED, message })?;
             let logs = names_in(layout.logs()).unwrap_or_default();

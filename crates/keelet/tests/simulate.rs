@@ -231,7 +231,7 @@ fn text_keeps_within_its_width() {
 #[test]
 fn wrong_options_are_told_precisely() {
     for (options, part) in [
-        ("--exit man=1@5s", r#"--exit man=...: the pod has no container "man"; it has setup, main, side"#),
+        ("--exit man=1@5s", r#"--exit man=...: container "man" not found in the pod; containers: setup, main, side"#),
         (
             "--exit main=300",
             r#"for '--exit <CONTAINER=CODE[@DURATION][*COUNT]>': invalid exit code "300": expected 0 to 255"#,

@@ -7,15 +7,15 @@ use crate::bed::{Bed, GatedDisk, pass, pod, pod_of, wanted};
 /// A manager that hangs, or has ended, shows no sign of life.
 #[tokio::test]
 async fn without_a_turn_there_is_no_pulse() {
-    let desk = Desk::default();
-    let mut pulse = std::pin::pin!(desk.pulse());
+    let mailbox = Mailbox::default();
+    let mut pulse = std::pin::pin!(mailbox.pulse());
     assert!(futures::poll!(&mut pulse).is_pending());
     // As a manager does that takes its notes and dies over them.
-    drop(std::mem::take(&mut *desk.notes()));
+    drop(std::mem::take(&mut *mailbox.notes()));
     assert!(futures::poll!(&mut pulse).is_pending());
-    let mut pulse = std::pin::pin!(desk.pulse());
+    let mut pulse = std::pin::pin!(mailbox.pulse());
     assert!(futures::poll!(&mut pulse).is_pending());
-    for pulse in std::mem::take(&mut *desk.notes()).pulses {
+    for pulse in std::mem::take(&mut *mailbox.notes()).pulses {
         let _ = pulse.send(());
     }
     assert!(futures::poll!(&mut pulse).is_ready());
@@ -188,9 +188,9 @@ async fn a_pod_that_comes_back_under_its_uid_does_not_undo_the_deletion() {
     let (bed, a) = (Bed::new(), pod("web", "a"));
     let agent = bed.agent().await;
     let mut manager = Manager::new(Arc::clone(&agent.node), Arc::default(), Vec::new());
-    let source = manager.desk.open_source();
+    let source = manager.mailbox.open_source();
     for (now, deleted) in [(wanted(&[&a]), false), (WantedPods::new(), true), (wanted(&[&a]), true)] {
-        manager.desk.set_wanted(source, now, Extent::Complete);
+        manager.mailbox.set_wanted(source, now, Extent::Complete);
         manager.hear();
         manager.reconcile();
         assert_eq!(manager.pods["a"].wanted.deletion.is_some(), deleted, "the wish that its task is told");

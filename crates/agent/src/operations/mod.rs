@@ -42,7 +42,7 @@ const WIND_UP: Duration = Duration::from_secs(10);
 
 /// What operations of one pod share.
 #[derive(Clone, Debug)]
-pub(crate) struct Bench {
+pub(crate) struct Executor {
     node: Arc<Node>,
     slot: Arc<Slot>,
     /// The pod's volumes, once known to this agent.
@@ -119,9 +119,9 @@ fn call(reason: &str, result: Result<(), keelet_cri::Error>) -> OpResult {
     }
 }
 
-// === impl Bench ===
+// === impl Executor ===
 
-impl Bench {
+impl Executor {
     pub(crate) fn new(node: Arc<Node>, slot: Arc<Slot>) -> Self {
         Self { node, slot, volumes: Arc::default() }
     }

@@ -4,7 +4,7 @@ use keelet_lifecycle::operation::{OpId, OpResult, Operation};
 use keelet_pod::Pod;
 use tokio::sync::oneshot;
 
-use super::{Bench, run};
+use super::{Executor, run};
 use crate::{
     Agent,
     bed::{Bed, pass, pod, pod_of},
@@ -20,7 +20,7 @@ struct Started {
 impl Started {
     fn new(agent: &Agent, pod: Arc<Pod>, operation: Operation) -> Self {
         let slot = Arc::new(Slot::default());
-        let work = Bench::new(Arc::clone(&agent.node), Arc::clone(&slot)).for_operation(&Wanted::new(pod), None);
+        let work = Executor::new(Arc::clone(&agent.node), Arc::clone(&slot)).for_operation(&Wanted::new(pod), None);
         let (cancel, cancelled) = oneshot::channel();
         tokio::spawn(run(work, OpId(1), operation, cancelled));
         Self { cancel: Some(cancel), slot }

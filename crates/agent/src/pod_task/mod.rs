@@ -33,10 +33,10 @@ use tokio::{sync::oneshot, time::Instant};
 pub(crate) use self::look::{Look, POD_UID};
 use self::{audit::Audit, look::look};
 use crate::{
-    books::Record,
     events::Recorder,
+    ledger_writer::Record,
     node::Node,
-    operations::{self, Bench},
+    operations::{self, Executor},
     publish::Answers,
     registry::OverdueProbe,
     slot::{Finished, Inbox, Slot, Wanted},
@@ -76,7 +76,7 @@ pub(crate) struct PodTask {
     recorder: Recorder,
     /// Probes that this node cannot ask, as the registry knows them.
     overdue: Vec<OverdueProbe>,
-    bench: Bench,
+    executor: Executor,
 }
 
 struct Looking {
@@ -118,7 +118,7 @@ impl PodTask {
         Self {
             agent: node.agent_run(pod, &slot),
             audit: Audit::new(&pod.uid),
-            bench: Bench::new(Arc::clone(&node), Arc::clone(&slot)),
+            executor: Executor::new(Arc::clone(&node), Arc::clone(&slot)),
             node,
             slot,
             reference,
@@ -169,7 +169,7 @@ impl PodTask {
 
     async fn keep_copy(&mut self) {
         if let Ok(copy) = self.wanted.pod.to_json() {
-            self.node.books.keep_pod(Arc::clone(&self.reference), copy).await;
+            self.node.ledger.keep_pod(Arc::clone(&self.reference), copy).await;
         }
     }
 
@@ -290,7 +290,7 @@ impl PodTask {
             }
             let record =
                 Record { pod: Arc::clone(&self.reference), evidence: Arc::clone(&evidence), results, version, why };
-            self.node.books.commit(record).await;
+            self.node.ledger.commit(record).await;
             self.node.board.note(&self.reference.uid, &evidence);
         }
         if self.evidence.volatile.restart_request == self.restart_request.as_ref().map(|request| request.id.clone()) {
@@ -371,7 +371,7 @@ impl PodTask {
         if !matches!(operation, Operation::Probe { .. }) {
             self.audit.operation_ended(Instant::now());
         }
-        let work = self.bench.for_operation(&self.wanted, self.look.as_deref());
+        let work = self.executor.for_operation(&self.wanted, self.look.as_deref());
         self.node.tasks.spawn(Box::pin(operations::run(work, id, operation.clone(), cancelled)));
         self.running.insert(id, Running { operation, cancel: Some(cancel) });
     }

@@ -37,7 +37,7 @@ use futures::future::BoxFuture;
 use keelet_pod::Pod;
 
 use self::merge::SourceId;
-use crate::manager::{Desk, Extent, WantedPods};
+use crate::manager::{Extent, Mailbox, WantedPods};
 
 pub use self::{
     manifest_dir::{ManifestDir, ManifestSource},
@@ -54,7 +54,7 @@ pub trait Source: fmt::Debug + Send {
 /// The way from one source to the manager. It holds the latest value: nothing waits, and nothing piles up.
 #[derive(Clone)]
 pub struct Feed {
-    manager: Arc<Desk>,
+    manager: Arc<Mailbox>,
     source: SourceId,
 }
 
@@ -77,7 +77,7 @@ pub struct Listing {
 // === impl Feed ===
 
 impl Feed {
-    pub(crate) fn open(manager: &Arc<Desk>) -> Self {
+    pub(crate) fn open(manager: &Arc<Mailbox>) -> Self {
         Self { manager: Arc::clone(manager), source: manager.open_source() }
     }
 

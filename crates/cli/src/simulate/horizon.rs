@@ -6,8 +6,8 @@ use keelet_explain::simulation::{Cause, Fit, Outlook, outlooks};
 use keelet_pod::{Container, Pod, Probe, Role, duration::DAY};
 
 use super::{
+    options::{Exit, Lives},
     scenario::{Scenario, init_takes},
-    wishes::{Exit, Lives},
 };
 
 /// Of lives that all end alike, so many are shown.

@@ -8,8 +8,8 @@ use keelet_pod::{Container, Features, Handler, Pod, ProbeKind, Role};
 use keelet_sim::{Happening, Remains, Reply, Violation, World};
 
 use super::{
+    options::Lives,
     scenario::{INIT_TAKES, Scenario, Trouble, Wrong},
-    wishes::Lives,
 };
 
 /// A simulation that came to its end.

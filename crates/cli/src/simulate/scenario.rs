@@ -1,15 +1,15 @@
-//! What happens to a pod: the wishes of the options, fitted to the containers and probes that it has.
+//! What happens to a pod: the requested of the options, fitted to the containers and probes that it has.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use keelet_explain::simulation::{Absence, Cause};
 use keelet_pod::{Container, Handler, Pod, ProbeKind, Role, duration::words};
 
-use super::wishes::{Exit, Lives, ProbeTrouble, SlowStart, While};
+use super::options::{Exit, Lives, ProbeTrouble, SlowStart, While};
 
 /// Everything the options wish for.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Wishes {
+pub(crate) struct Requested {
     pub(crate) exits: Vec<Exit>,
     pub(crate) slow_starts: Vec<SlowStart>,
     pub(crate) failing: Vec<ProbeTrouble>,
@@ -70,10 +70,10 @@ const NODE_BACK_AFTER: Duration = Duration::from_secs(20);
 // === impl Scenario ===
 
 impl Scenario {
-    /// Fits wishes to a pod, or says which of them cannot come true.
-    pub(crate) fn new(pod: &Pod, wishes: &Wishes) -> Result<Self, String> {
-        let mut scenario = Self { pull: wishes.pull, ..Self::default() };
-        for exit in &wishes.exits {
+    /// Fits requested to a pod, or says which of them cannot come true.
+    pub(crate) fn new(pod: &Pod, requested: &Requested) -> Result<Self, String> {
+        let mut scenario = Self { pull: requested.pull, ..Self::default() };
+        for exit in &requested.exits {
             let named = |error| format!("--exit {}=...: {error}", exit.container);
             container(pod, &exit.container).map_err(named)?;
             let exits = scenario.exits.entry(exit.container.clone()).or_default();
@@ -82,11 +82,11 @@ impl Scenario {
             }
             exits.push(exit.clone());
         }
-        for slow in &wishes.slow_starts {
+        for slow in &requested.slow_starts {
             scenario.slow_start(pod, slow).map_err(|error| format!("--slow-start: {error}"))?;
         }
         for (option, how, troubles) in
-            [("--probe-fails", Wrong::Fails, &wishes.failing), ("--probe-hangs", Wrong::Hangs, &wishes.hanging)]
+            [("--probe-fails", Wrong::Fails, &requested.failing), ("--probe-hangs", Wrong::Hangs, &requested.hanging)]
         {
             for trouble in troubles {
                 scenario.trouble(pod, trouble, how).map_err(|error| format!("{option}: {error}"))?;
@@ -94,11 +94,11 @@ impl Scenario {
         }
         let absence =
             |cause, usual| move |when: &While| Absence { from: when.from, lasts: when.lasts.unwrap_or(usual), cause };
-        scenario.absences.extend(wishes.agent_restarts.iter().map(absence(Cause::Killed, AGENT_BACK_AFTER)));
-        scenario.absences.extend(wishes.reboots.iter().map(absence(Cause::Reboot, NODE_BACK_AFTER)));
+        scenario.absences.extend(requested.agent_restarts.iter().map(absence(Cause::Killed, AGENT_BACK_AFTER)));
+        scenario.absences.extend(requested.reboots.iter().map(absence(Cause::Reboot, NODE_BACK_AFTER)));
         scenario.absences.sort_by_key(|absence| absence.from);
         scenario.check_absences()?;
-        scenario.span = wishes.span.unwrap_or_else(|| super::horizon::of(pod, &scenario));
+        scenario.span = requested.span.unwrap_or_else(|| super::horizon::of(pod, &scenario));
         scenario.check_end()?;
         Ok(scenario)
     }
@@ -301,38 +301,38 @@ mod tests {
 
     #[test]
     fn wishes_that_cannot_come_true_are_errors() {
-        let usual = Wishes::default;
+        let usual = Requested::default;
         let cases = [
             (
-                Wishes { exits: vec!["man=1@5s".parse().unwrap()], ..usual() },
+                Requested { exits: vec!["man=1@5s".parse().unwrap()], ..usual() },
                 r#"--exit man=...: container "man" not found in the pod; containers: main, side"#,
             ),
             (
-                Wishes { exits: vec!["side=1*".parse().unwrap(), "side=2".parse().unwrap()], ..usual() },
+                Requested { exits: vec!["side=1*".parse().unwrap(), "side=2".parse().unwrap()], ..usual() },
                 "--exit side=...: an --exit before it takes all lives already",
             ),
             (
-                Wishes { slow_starts: vec!["side=5s".parse().unwrap()], ..usual() },
+                Requested { slow_starts: vec!["side=5s".parse().unwrap()], ..usual() },
                 r#"--slow-start: container "side" has no probes, so nothing could notice a slow start"#,
             ),
             (
-                Wishes { slow_starts: vec!["x=5s".parse().unwrap()], ..usual() },
+                Requested { slow_starts: vec!["x=5s".parse().unwrap()], ..usual() },
                 r#"--slow-start: container "x" not found in the pod; containers: main, side"#,
             ),
             (
-                Wishes { failing: vec!["startup@5s".parse().unwrap()], ..usual() },
+                Requested { failing: vec!["startup@5s".parse().unwrap()], ..usual() },
                 "--probe-fails: no container of the pod has a startup probe",
             ),
             (
-                Wishes { hanging: vec!["main/startup@5s".parse().unwrap()], ..usual() },
+                Requested { hanging: vec!["main/startup@5s".parse().unwrap()], ..usual() },
                 r#"--probe-hangs: container "main" has no startup probe; it has readiness and liveness"#,
             ),
             (
-                Wishes { failing: vec!["side/liveness@5s".parse().unwrap()], ..usual() },
+                Requested { failing: vec!["side/liveness@5s".parse().unwrap()], ..usual() },
                 r#"--probe-fails: container "side" has no liveness probe; it has no probes"#,
             ),
             (
-                Wishes {
+                Requested {
                     agent_restarts: vec!["@10s+1m".parse().unwrap()],
                     reboots: vec!["@70s".parse().unwrap()],
                     ..usual()
@@ -340,13 +340,13 @@ mod tests {
                 "--reboot @1m10s: there is no agent then anyway, because of --agent-restart @10s, until 1 min 10 s",
             ),
             (
-                Wishes { agent_restarts: vec!["@10s".parse().unwrap()], span: Some(secs(10)), ..usual() },
+                Requested { agent_restarts: vec!["@10s".parse().unwrap()], span: Some(secs(10)), ..usual() },
                 "--agent-restart @10s: the simulation is over after 10 s; see --for",
             ),
-            (Wishes { span: Some(secs(0)), ..usual() }, "--for: nothing happens in no time"),
+            (Requested { span: Some(secs(0)), ..usual() }, "--for: nothing happens in no time"),
         ];
-        for (wishes, expected) in cases {
-            assert_eq!(Scenario::new(&pod(), &wishes).unwrap_err(), expected);
+        for (requested, expected) in cases {
+            assert_eq!(Scenario::new(&pod(), &requested).unwrap_err(), expected);
         }
     }
 
@@ -354,15 +354,15 @@ mod tests {
     fn a_slow_start_by_name_outdoes_one_for_all() {
         for order in [["main=5s", "9s"], ["9s", "main=5s"]] {
             let slow_starts = order.map(|text| text.parse().unwrap()).to_vec();
-            let scenario = Scenario::new(&pod(), &Wishes { slow_starts, ..Wishes::default() }).unwrap();
+            let scenario = Scenario::new(&pod(), &Requested { slow_starts, ..Requested::default() }).unwrap();
             assert_eq!(scenario.slow, BTreeMap::from([("main".to_owned(), secs(5))]), "{order:?}");
         }
     }
 
     #[test]
     fn probes_that_ask_the_same_go_wrong_together() {
-        let wishes = Wishes { failing: vec!["liveness@5s+10s".parse().unwrap()], ..Wishes::default() };
-        let scenario = Scenario::new(&pod(), &wishes).unwrap();
+        let requested = Requested { failing: vec!["liveness@5s+10s".parse().unwrap()], ..Requested::default() };
+        let scenario = Scenario::new(&pod(), &requested).unwrap();
         assert_eq!(scenario.troubles[0].probes, [ProbeKind::Readiness, ProbeKind::Liveness]);
         let expected = "main: readiness and liveness, which ask the same, fail from 5 s until 15 s";
         assert_eq!(scenario.sentences(), [expected]);
@@ -370,11 +370,15 @@ mod tests {
 
     #[test]
     fn it_is_watched_until_everything_asked_for_is_seen() {
-        let span = |wishes: Wishes| Scenario::new(&pod(), &wishes).unwrap().span;
-        assert_eq!(span(Wishes::default()), secs(30));
-        assert!(span(Wishes { exits: vec!["side=1@1m*3".parse().unwrap()], ..Wishes::default() }) > secs(180 + 30));
-        assert!(span(Wishes { failing: vec!["liveness@2m+1m".parse().unwrap()], ..Wishes::default() }) > secs(180));
-        assert!(span(Wishes { reboots: vec!["@5m+1m".parse().unwrap()], ..Wishes::default() }) > secs(360));
-        assert!(span(Wishes { slow_starts: vec!["40s".parse().unwrap()], ..Wishes::default() }) > secs(60));
+        let span = |requested: Requested| Scenario::new(&pod(), &requested).unwrap().span;
+        assert_eq!(span(Requested::default()), secs(30));
+        assert!(
+            span(Requested { exits: vec!["side=1@1m*3".parse().unwrap()], ..Requested::default() }) > secs(180 + 30)
+        );
+        assert!(
+            span(Requested { failing: vec!["liveness@2m+1m".parse().unwrap()], ..Requested::default() }) > secs(180)
+        );
+        assert!(span(Requested { reboots: vec!["@5m+1m".parse().unwrap()], ..Requested::default() }) > secs(360));
+        assert!(span(Requested { slow_starts: vec!["40s".parse().unwrap()], ..Requested::default() }) > secs(60));
     }
 }

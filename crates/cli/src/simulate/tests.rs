@@ -12,7 +12,7 @@ use keelet_pod::{Features, Pod, ProbeKind};
 use super::{
     plain::plain,
     play::{Played, play},
-    scenario::{Scenario, Wishes},
+    scenario::{Requested, Scenario},
 };
 
 /// What a probe's attempt, its result and a plan take in the simulation.
@@ -33,8 +33,8 @@ fn of(pod: &Pod) -> Outlook {
     outlooks(pod).remove(0)
 }
 
-fn simulate(pod: &Pod, wishes: &Wishes) -> (Record, Summary) {
-    let scenario = Scenario::new(pod, wishes).unwrap();
+fn simulate(pod: &Pod, requested: &Requested) -> (Record, Summary) {
+    let scenario = Scenario::new(pod, requested).unwrap();
     let rules = crate::rules::of_node(&Features::default()).unwrap();
     let Played { record, violations } = play(pod, &scenario, &Features::default(), rules, 1);
     assert_eq!(violations, []);
@@ -60,9 +60,9 @@ fn a_start_lives_within_its_budget_and_dies_beyond_it() {
         let pod = pod(probes);
         let longest = of(&pod).start.unwrap().longest;
         for (takes, lives) in [(longest, true), (longest + Duration::from_secs(1), false)] {
-            let slow_starts = vec![super::wishes::SlowStart { container: None, takes }];
+            let slow_starts = vec![super::options::SlowStart { container: None, takes }];
             let span = Some(longest + Duration::from_secs(30));
-            let (record, summary) = simulate(&pod, &Wishes { slow_starts, span, ..Wishes::default() });
+            let (record, summary) = simulate(&pod, &Requested { slow_starts, span, ..Requested::default() });
             let killed = at(&record, |note| matches!(note.what, What::Killing { .. }));
             assert_eq!(killed.is_none(), lives, "{probes} {takes:?}");
             assert_eq!(summary.containers[0].restarts == 0, lives, "{probes} {takes:?}");
@@ -91,7 +91,7 @@ fn hangs_are_noticed_as_foretold() {
             for second in [20, 23] {
                 let hanging = vec![format!("{name}@{second}s").parse().unwrap()];
                 let span = Some(Duration::from_secs(second) + foretold + LEEWAY);
-                let (record, _) = simulate(&pod, &Wishes { hanging, span, ..Wishes::default() });
+                let (record, _) = simulate(&pod, &Requested { hanging, span, ..Requested::default() });
                 let began = Duration::from_secs(second);
                 let noticed = at(&record, |note| match note.what {
                     What::Killing { .. } => kind == ProbeKind::Liveness,
@@ -114,14 +114,14 @@ fn hangs_are_noticed_as_foretold() {
 fn no_attempt_and_no_change_is_lost_however_many_there_are() {
     let pod = pod("livenessProbe: {tcpSocket: {port: 80}, periodSeconds: 1}, \
                    readinessProbe: {tcpSocket: {port: 81}, periodSeconds: 2, failureThreshold: 1}");
-    let wishes = Wishes {
+    let requested = Requested {
         failing: (1..40).map(|tens| format!("readiness@{tens}0s+5s").parse().unwrap()).collect(),
         agent_restarts: vec!["@123s".parse().unwrap()],
         reboots: vec!["@207s+2s".parse().unwrap()],
         span: Some(Duration::from_secs(400)),
-        ..Wishes::default()
+        ..Requested::default()
     };
-    let (record, summary) = simulate(&pod, &wishes);
+    let (record, summary) = simulate(&pod, &requested);
     assert_eq!(summary.containers[0].restarts, 1);
     let turns = record.journal.iter().filter(|note| matches!(note.what, What::Ready { .. })).count();
     assert!(record.journal.len() > 200 && turns >= 2 * 39, "{} {turns}", record.journal.len());
@@ -149,7 +149,7 @@ fn what_cannot_be_simulated_is_left_out_and_said() {
         ["main: readiness is simulated without its host", "main: liveness is simulated without its TLS and its host"]
     );
     assert_eq!(plain.uid, uid);
-    let (_, summary) = simulate(&plain, &Wishes::default());
+    let (_, summary) = simulate(&plain, &Requested::default());
     assert!(summary.ready_at_end);
     assert_eq!(summary.containers[0].restarts, 0);
 }

@@ -40,7 +40,7 @@ pub(super) struct Node {
     /// The socket on which other commands reach these pods, or why there is none.
     socket: Result<PathBuf, BindError>,
     images: Option<Arc<dyn Images>>,
-    wishes: Arc<Wishes>,
+    desired: Arc<Desired>,
     served: JoinSet<()>,
     // Removed with it, unless it was named.
     _directory: Option<OwnDirectory>,
@@ -60,7 +60,7 @@ struct OwnDirectory(PathBuf);
 
 /// What is wanted to run.
 #[derive(Debug)]
-struct Wishes {
+struct Desired {
     feed: Feed,
     /// What it means for other pods.
     extent: Extent,
@@ -143,8 +143,8 @@ impl Node {
         let doors = agent::doors(&runtime, &clock, host)?;
         let agent = Arc::new(Agent::start(doors, settings).await?);
         let wanted = pods.iter().map(|pod| (pod.uid.clone(), Wanted::new(Arc::clone(pod)))).collect();
-        let wishes = Arc::new(Wishes { feed: agent.source(), extent, wanted: Mutex::new(wanted) });
-        wishes.tell();
+        let desired = Arc::new(Desired { feed: agent.source(), extent, wanted: Mutex::new(wanted) });
+        desired.tell();
         let local = Local {
             agent: Arc::clone(&agent),
             runtime,
@@ -152,7 +152,7 @@ impl Node {
             layout: layout.clone(),
             facts,
             started: clock.now(),
-            source: Arc::clone(&wishes) as Arc<dyn Source>,
+            source: Arc::clone(&desired) as Arc<dyn Source>,
             images: images.clone(),
         };
         let mut served = JoinSet::new();
@@ -162,7 +162,7 @@ impl Node {
             served.spawn(async move { listener.serve(Arc::new(local)).await });
             socket
         });
-        Ok(Self { agent, clock, layout, pods, socket, images, wishes, served, _directory: directory })
+        Ok(Self { agent, clock, layout, pods, socket, images, desired, served, _directory: directory })
     }
 
     /// Whether a pod is one of this run.
@@ -207,7 +207,7 @@ impl view::Node for Node {
     }
 
     fn dismiss(&self) {
-        self.wishes.change(WantedPods::clear);
+        self.desired.change(WantedPods::clear);
     }
 
     fn kill(&self) {
@@ -216,30 +216,30 @@ impl view::Node for Node {
         // One that is gone already would come back to life to be killed.
         let here = self.board().statuses();
         let ours =
-            |published: &&Arc<Published>| self.wishes.extent == Extent::Complete || self.runs(&published.pod.uid);
+            |published: &&Arc<Published>| self.desired.extent == Extent::Complete || self.runs(&published.pod.uid);
         let pods = here.values().filter(ours).map(|published| &published.pod);
         let killed: WantedPods = pods.map(|pod| (pod.uid.clone(), wanted(pod))).collect();
-        self.wishes.change(|wishes| *wishes = killed);
+        self.desired.change(|desired| *desired = killed);
     }
 
     fn is_of_earlier_run(&self, published: &Published) -> bool {
         let uid = &published.pod.uid;
-        !self.runs(uid) || self.wishes.is_left_over(published)
+        !self.runs(uid) || self.desired.is_left_over(published)
     }
 
     fn has_begun(&self, uid: &str) -> Box<dyn Fn() -> bool + Send> {
-        let (board, wishes, uid) = (Arc::clone(self.board()), Arc::clone(&self.wishes), uid.to_owned());
-        Box::new(move || board.statuses().get(&uid).is_some_and(|published| !wishes.is_left_over(published)))
+        let (board, desired, uid) = (Arc::clone(self.board()), Arc::clone(&self.desired), uid.to_owned());
+        Box::new(move || board.statuses().get(&uid).is_some_and(|published| !desired.is_left_over(published)))
     }
 
     fn is_clear(&self) -> bool {
-        self.wishes.extent == Extent::Partial || self.agent.is_empty()
+        self.desired.extent == Extent::Partial || self.agent.is_empty()
     }
 }
 
-// === impl Wishes ===
+// === impl Desired ===
 
-impl Wishes {
+impl Desired {
     fn change(&self, change: impl FnOnce(&mut WantedPods)) {
         change(&mut self.wanted.lock().unwrap_or_else(PoisonError::into_inner));
         self.tell();
@@ -258,7 +258,7 @@ impl Wishes {
     }
 }
 
-impl Source for Wishes {
+impl Source for Desired {
     fn wanted(&self) -> Option<Vec<(String, String)>> {
         let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
         Some(wanted.values().map(|wanted| (wanted.pod.namespace.clone(), wanted.pod.name.clone())).collect())

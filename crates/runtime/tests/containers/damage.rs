@@ -77,7 +77,7 @@ async fn a_sandbox_without_network_or_files_is_not_ready_and_says_so(world: &mut
     };
     // As an agent with another state directory does.
     let mut settings = world.settings.network.clone();
-    settings.state_dir = world.dir.join("books");
+    settings.state_dir = world.dir.join("records");
     let other = keelet_net::Network::open(settings).unwrap();
     other.detach(&cut.id, None).await.expect("detached");
     world.reopen().await;
@@ -91,7 +91,7 @@ async fn a_sandbox_without_network_or_files_is_not_ready_and_says_so(world: &mut
     })
     .await;
     assert_eq!(seen(world, &whole.id).await, (v1::PodSandboxState::SandboxReady, String::new()));
-    fs::remove_dir_all(world.dir.join("books")).unwrap();
+    fs::remove_dir_all(world.dir.join("records")).unwrap();
     Shown::Yes
 }
 

@@ -22,7 +22,7 @@ const BATCH: usize = 64;
 
 /// Hands over what is to be written down.
 #[derive(Clone, Debug)]
-pub(crate) struct Books {
+pub(crate) struct LedgerWriter {
     requests: mpsc::Sender<Request>,
 }
 
@@ -52,9 +52,9 @@ struct Complaint {
     failing: bool,
 }
 
-// === impl Books ===
+// === impl LedgerWriter ===
 
-impl Books {
+impl LedgerWriter {
     /// Starts the task that owns the ledger.
     pub(crate) fn open<D: Disk + Send + 'static>(
         ledger: Ledger<D>,

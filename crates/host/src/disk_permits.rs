@@ -8,40 +8,40 @@ use std::{panic::resume_unwind, sync::Arc, time::Duration};
 use futures::{FutureExt, future::BoxFuture};
 use tokio::{sync::Semaphore, task::spawn_blocking, time::timeout};
 
-/// Pieces of work that hold a turn at once. A local disk is not faster with more.
-const TURNS: usize = 2;
+/// Pieces of work that hold a permit at once. A local disk is not faster with more.
+const PERMITS: usize = 2;
 
-/// For how long a piece of work holds its turn. What takes longer hangs on something, a dead network file system for
+/// For how long a piece of work holds its permit. What takes longer hangs on something, a dead network file system for
 /// one, and must not keep other pods waiting.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Hands out the turns.
+/// Hands out the permits.
 #[derive(Clone, Debug)]
-pub(super) struct Turns {
+pub(super) struct DiskPermits {
     free: Arc<Semaphore>,
 }
 
-// === impl Turns ===
+// === impl DiskPermits ===
 
-impl Default for Turns {
+impl Default for DiskPermits {
     fn default() -> Self {
-        Self { free: Arc::new(Semaphore::new(TURNS)) }
+        Self { free: Arc::new(Semaphore::new(PERMITS)) }
     }
 }
 
-impl Turns {
+impl DiskPermits {
     /// Runs something that waits for the disk where it keeps nobody else waiting. Once begun it runs to its end, even if
     /// nobody waits for it any more.
     pub(super) fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> BoxFuture<'static, T> {
         let free = Arc::clone(&self.free);
         async move {
-            // Nobody closes it; without a turn it would only be early.
-            let turn = free.acquire_owned().await;
+            // The semaphore is never closed; without a permit the work would only be early.
+            let permit = free.acquire_owned().await;
             let mut done = spawn_blocking(work);
             let ended = match timeout(PATIENCE, &mut done).await {
                 Ok(ended) => ended,
                 Err(_) => {
-                    drop(turn);
+                    drop(permit);
                     done.await
                 }
             };
@@ -72,11 +72,11 @@ mod tests {
     /// Paused time stands still while work is under way, so nobody's patience runs out.
     #[tokio::test(start_paused = true)]
     async fn no_more_threads_than_turns_are_needed() {
-        let turns = Turns::default();
+        let permits = DiskPermits::default();
         let busy = Arc::new(AtomicUsize::new(0));
         let pieces = (0..50).map(|_| {
             let busy = Arc::clone(&busy);
-            turns.run(move || {
+            permits.run(move || {
                 let now = busy.fetch_add(1, Ordering::SeqCst) + 1;
                 std::thread::yield_now();
                 busy.fetch_sub(1, Ordering::SeqCst);
@@ -84,19 +84,19 @@ mod tests {
             })
         });
         let most = join_all(pieces).await.into_iter().max();
-        assert!(most <= Some(TURNS), "{most:?} at once");
+        assert!(most <= Some(PERMITS), "{most:?} at once");
     }
 
     #[tokio::test]
     async fn work_that_hangs_keeps_nobody_waiting() {
-        let turns = Turns::default();
-        let gate = Arc::new(Barrier::new(2 * TURNS + 1));
+        let permits = DiskPermits::default();
+        let gate = Arc::new(Barrier::new(2 * PERMITS + 1));
         let pass = |gate: Arc<Barrier>| move || gate.wait().is_leader();
-        let hanging: Vec<_> = (0..2 * TURNS).map(|_| tokio::spawn(turns.run(pass(Arc::clone(&gate))))).collect();
+        let hanging: Vec<_> = (0..2 * PERMITS).map(|_| tokio::spawn(permits.run(pass(Arc::clone(&gate))))).collect();
         tokio::task::yield_now().await;
-        assert_eq!(turns.run(|| 7).await, 7);
+        assert_eq!(permits.run(|| 7).await, 7);
         assert!(hanging.iter().all(|piece| !piece.is_finished()));
-        turns.run(pass(gate)).await;
+        permits.run(pass(gate)).await;
         assert!(join_all(hanging).await.iter().all(Result::is_ok));
     }
 }

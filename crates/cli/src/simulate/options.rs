@@ -1,10 +1,10 @@
-//! What the options wish to happen, as they are written. Whether the pod has such containers is not known here.
+//! The values of the options, as they are written. Whether the pod has such containers is not known here.
 
 use std::{fmt, str::FromStr, time::Duration};
 
 use keelet_pod::{ProbeKind, duration};
 
-/// `--exit main=88@10s*3`: how lives of a container end.
+/// `--exit main=88@10s*3`: how instances of a container exit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Exit {
     pub(crate) container: String,
@@ -14,7 +14,7 @@ pub(crate) struct Exit {
     pub(crate) lives: Lives,
 }
 
-/// How many lives end so.
+/// How many instances exit so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lives {
     /// The next ones.
@@ -46,7 +46,7 @@ pub(crate) struct While {
     pub(crate) lasts: Option<Duration>,
 }
 
-/// The largest number of lives: more than a day of the shortest backoff.
+/// The largest number of instances: more than a day of the shortest backoff.
 const MOST_LIVES: u32 = 10_000;
 
 // === impl Exit ===
