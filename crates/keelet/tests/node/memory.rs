@@ -39,7 +39,7 @@ fn what_happened_is_known_after_pods_and_agents_are_gone() {
         let ledger = ["--root-dir", root.as_str(), "--state-dir", state.as_str()];
         for command in ["why", "timeline"] {
             let arguments = [&[command, "web"][..], &ledger].concat();
-            until_says(node, &arguments, "note: pod web is gone since ").await;
+            until_says(node, &arguments, "note: pod web was deleted at ").await;
         }
         until_says(node, &[&["why", "web"][..], &ledger].concat(), "exited with code 7").await;
         node.start();
