@@ -28,7 +28,6 @@ const ACTS: [&str; 29] = [
     "answers change",
     "calls go wrong",
     "events are lost",
-    "readers are slow",
     "the agent dies",
     "the agent dies in the middle of something",
     "the clock is set",
@@ -38,6 +37,7 @@ const ACTS: [&str; 29] = [
     "the gate is on",
     "the ledger is lost",
     "the node reboots",
+    "the publisher is slow or away",
 ];
 
 /// Runs all seeds, on all cores.
