@@ -96,12 +96,15 @@ impl Publisher for SimPublisher {
     }
 
     fn publish(&self, pod: &Arc<Pod>, version: u64, status: &PodStatus, answers: Answers) {
-        if self.sim.lock().faults.api_server_away {
+        let mut state = self.sim.lock();
+        if state.faults.api_server_away {
             let (life, status) = (Arc::clone(&self.life), Arc::new(status.clone()));
+            state.note(Happening::Undelivered { pod: pod.uid.clone(), status: Arc::clone(&status) });
             let undelivered = Undelivered { life, version, status, answers };
-            self.sim.lock().bulletin.undelivered.insert(pod.uid.clone(), undelivered);
+            state.bulletin.undelivered.insert(pod.uid.clone(), undelivered);
             return;
         }
+        drop(state);
         if !show(&self.sim, &self.life, &pod.uid, version, status) {
             return;
         }

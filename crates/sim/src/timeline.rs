@@ -134,7 +134,14 @@ pub enum Happening {
         /// The status.
         status: Arc<PodStatus>,
     },
-    /// Somebody else wrote a pod's status.
+    /// The agent handed a status to a publisher that cannot reach the API server: only the agent knows it.
+    Undelivered {
+        /// The pod's UID.
+        pod: String,
+        /// The status.
+        status: Arc<PodStatus>,
+    },
+    /// Another writer wrote a pod's status.
     Overwritten {
         /// The pod's UID.
         pod: String,
@@ -313,6 +320,7 @@ impl Happening {
             | Self::Exited { .. }
             | Self::Probed(_)
             | Self::Published { .. }
+            | Self::Undelivered { .. }
             | Self::Event { .. }
             | Self::PodGone { .. }
             | Self::Changed(_) => false,
@@ -333,7 +341,7 @@ impl Happening {
             | Self::Removed { .. }
             | Self::Reboot => "node",
             Self::Probed(_) => "probe",
-            Self::Published { .. } | Self::Overwritten { .. } => "status",
+            Self::Published { .. } | Self::Undelivered { .. } | Self::Overwritten { .. } => "status",
             Self::Event { .. } | Self::PodGone { .. } => "event",
             Self::DiskFailed { .. } => "disk",
             Self::WallSet { .. } | Self::Note(_) => "world",
@@ -369,6 +377,7 @@ impl fmt::Display for Happening {
             Self::Removed { instance, asked: false } => write!(f, "{} is lost", instance.id),
             Self::Probed(attempt) => attempt.fmt(f),
             Self::Published { pod, version, status, .. } => write!(f, "{pod} v{version} {}", Brief(status)),
+            Self::Undelivered { pod, status } => write!(f, "{pod} undelivered: {}", Brief(status)),
             Self::Overwritten { pod, status } => write!(f, "{pod} overwritten by others: {}", Brief(status)),
             Self::Event { pod, record } => {
                 let severity = match record.severity {

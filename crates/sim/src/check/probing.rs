@@ -33,7 +33,7 @@ impl Check for Probing {
 
     fn see(&mut self, entry: &Entry, view: View<'_>) -> Result<(), String> {
         match &entry.what {
-            Happening::Published { pod, status, .. } => {
+            Happening::Published { pod, status, .. } | Happening::Undelivered { pod, status } => {
                 for container in status.all_containers() {
                     let key = (pod.clone(), container.name.clone());
                     if matches!(container.state, ContainerState::Running(_)) {

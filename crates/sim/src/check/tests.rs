@@ -319,6 +319,15 @@ fn no_probe_outlives_its_container_or_comes_before_its_time() {
     assert_eq!(stage.complaints(), [""; 0], "it was sent before the exit was published, and arrives late");
     stage.probe("main", ProbeKind::Startup, Reply::Refuse);
     assert_eq!(stage.complaints(), ["probing"]);
+
+    let mut stage = Stage::new(PROBED);
+    stage.launch("main").exit("main", 1).publish(Phase::Running, vec![ended("main", 1, 0)]).pass(secs(1));
+    stage.launch("main");
+    let status = PodStatus { container_statuses: vec![stage.running("main")], ..PodStatus::default() };
+    let undelivered = Happening::Undelivered { pod: "web".to_owned(), status: Arc::new(status) };
+    stage.act(|state| state.note(undelivered));
+    stage.probe("main", ProbeKind::Startup, Reply::Refuse);
+    assert_eq!(stage.complaints(), [""; 0], "the agent knows that it runs, and cannot reach the API server");
 }
 
 #[test]
