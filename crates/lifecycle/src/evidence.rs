@@ -87,8 +87,8 @@ pub struct ReadyMark {
 pub struct ContainerRecord {
     /// How often it was restarted.
     pub restart_count: u32,
-    /// Whether `restart_count` includes an instance that has not started: the exit of the last one was noticed by its
-    /// absence.
+    /// Whether `restart_count` already includes the next instance, which has not started: the last one was lost, or all
+    /// containers restart.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub counted_ahead: bool,
     /// The newest instance ever seen.

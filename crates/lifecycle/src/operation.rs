@@ -228,7 +228,8 @@ pub enum Outcome {
     Failure,
     /// The attempt could not be made: an unknown port name, an exec that does not start.
     Error,
-    /// The agent's own queue delayed it for more than half its timeout: it says nothing about the target.
+    /// Inconclusive: the node is the reason that there is no result in time (no permit, no descriptor, a busy CPU, a silent
+    /// runtime). It says nothing about the target and never counts.
     Late,
     /// The container exited meanwhile.
     Cancelled,

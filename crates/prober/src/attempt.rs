@@ -136,7 +136,8 @@ impl Prober {
             Err(error) => (Outcome::Error, error.to_string()),
         };
         let latency = begun.elapsed();
-        // The target had its time, but this machine was too busy to observe the result.
+        // The agent saw the result more than half a timeout after the deadline: the node's CPU was busy, and the target may have
+        // answered in time.
         let overdue = latency.saturating_sub(probe.timeout);
         if outcome == Outcome::Failure && overdue > half && !is_exec {
             outcome = Outcome::Late;

@@ -9,7 +9,7 @@ use super::{Work, failed};
 // === impl Work ===
 
 impl Work {
-    /// Has the image on the node, as the pull policy says (BACK-7, EVT-4).
+    /// Has the image on the node, as the pull policy says (BACK-10, EVT-4).
     pub(super) async fn ensure_image(&self, container: &str, image: &str) -> OpResult {
         let Some(spec) = self.pod.container(container) else { return OpResult::Cancelled };
         let runtime = &self.node.runtime;
@@ -28,7 +28,7 @@ impl Work {
                 Err(error) => return failed("ImageInspectError", format!("cannot inspect image {image:?}: {error}")),
             }
         }
-        // Nobody closes it; without a permit it would only be early.
+        // The semaphore is never closed; if it were, the pull would only miss its limit.
         let _permit = match &self.node.pulls {
             Some(pulls) => pulls.acquire().await.ok(),
             None => None,

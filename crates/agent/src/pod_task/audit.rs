@@ -25,7 +25,7 @@ pub(crate) struct Audit {
     /// Operations that had ended when the newest failed look began.
     failed_at: Option<u64>,
     next: Option<Instant>,
-    operation_ended: Option<Instant>,
+    last_activity: Option<Instant>,
     /// Between 0 and 1 in 1/256, from the pod's UID: a node's pods do not all look at once.
     phase: u8,
 }
@@ -42,7 +42,7 @@ impl Audit {
             failures: 0,
             failed_at: None,
             next: None,
-            operation_ended: None,
+            last_activity: None,
             phase,
         }
     }
@@ -52,8 +52,8 @@ impl Audit {
         self.wanted |= wanted;
     }
 
-    pub(crate) fn operation_ended(&mut self, now: Instant) {
-        self.operation_ended = Some(now);
+    pub(crate) fn note_activity(&mut self, now: Instant) {
+        self.last_activity = Some(now);
     }
 
     pub(crate) fn is_due(&self, now: Instant) -> bool {
@@ -71,7 +71,7 @@ impl Audit {
         self.pause = FIRST_PAUSE;
         self.failures = 0;
         self.failed_at = None;
-        let busy = self.operation_ended.is_some_and(|at| now < at + BUSY);
+        let busy = self.last_activity.is_some_and(|at| now < at + BUSY);
         let period = if busy { WHILE_BUSY } else { AT_REST };
         self.next = Some(now + period + period / SPREAD * u32::from(self.phase) / 256);
     }
@@ -108,7 +108,7 @@ mod tests {
     fn a_pod_is_looked_at_often_after_an_operation_and_rarely_at_rest() {
         let now = Instant::now();
         let mut audit = Audit::new("");
-        audit.operation_ended(now);
+        audit.note_activity(now);
         audit.begun();
         audit.succeeded(now);
         assert_eq!(audit.next(), Some(now + WHILE_BUSY));

@@ -216,7 +216,7 @@ impl PodTask {
                 // It changed the runtime, or came out as it did because something changed there: look first.
                 self.audit.want(true);
                 if !is_probe {
-                    self.audit.operation_ended(Instant::now());
+                    self.audit.note_activity(Instant::now());
                 }
             }
             self.finished.push(finished);
@@ -324,7 +324,7 @@ impl PodTask {
         stage
     }
 
-    /// What the rules are to see, and which operations it tells them the end of.
+    /// The observation for `plan`, and the IDs of the operations that it reports as finished.
     fn observed(&self) -> (Observed, BTreeSet<OpId>) {
         let mut observed = Observed::nothing(self.agent.clone());
         let look = self.look.as_deref();
@@ -369,7 +369,7 @@ impl PodTask {
     fn begin(&mut self, id: OpId, operation: Operation) {
         let (cancel, cancelled) = oneshot::channel();
         if !matches!(operation, Operation::Probe { .. }) {
-            self.audit.operation_ended(Instant::now());
+            self.audit.note_activity(Instant::now());
         }
         let work = self.executor.for_operation(&self.wanted, self.look.as_deref());
         self.node.tasks.spawn(Box::pin(operations::run(work, id, operation.clone(), cancelled)));

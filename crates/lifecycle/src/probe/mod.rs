@@ -21,9 +21,9 @@ pub(crate) use self::{
     threshold::{Effect, take},
 };
 
-/// A probe is overdue when all its attempts were late for longer than so many periods, and
+/// A probe is overdue when all its attempts were late for longer than this many periods and than [`LATE_AT_LEAST`].
 const LATE_PERIODS: u32 = 3;
-/// for longer than this.
+/// A probe is not overdue before its attempts were late for this long, however short its period is.
 const LATE_AT_LEAST: Duration = Duration::from_secs(30);
 
 /// The state of one probe of one container.
@@ -35,7 +35,7 @@ pub struct ProbeMemory {
     /// Equal results in a row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<Run>,
-    /// Consecutive attempts that could not be made.
+    /// Consecutive rounds in which no attempt could be made.
     #[serde(skip_serializing_if = "is_zero")]
     pub errors: u32,
     /// Attempts of the current round that could not be made; the third ends the round.

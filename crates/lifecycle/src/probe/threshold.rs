@@ -8,7 +8,7 @@ use crate::{
     time::Moment,
 };
 
-/// How often an attempt that could not be made is retried in one round.
+/// Attempts of one round, if none of them can be made.
 const TRIES_PER_ROUND: u32 = 3;
 
 /// The effect of a result.

@@ -43,7 +43,8 @@ pub struct Backoff {
     pub advanced: Moment,
     /// What it is for; a change of it resets the backoff.
     pub key: String,
-    /// The event it was last lengthened for. That one has waited already, even if the agent died before it acted.
+    /// The ID of the exit that the delay was last applied to. An exit is not delayed twice, even if the agent died before it
+    /// acted.
     pub served: String,
 }
 

@@ -129,7 +129,7 @@ fn is_missing(draft: &Draft<'_>, container: &Container, exit: &Exit) -> bool {
 fn owed(draft: &Draft<'_>, container: &Container) -> (ContainerState, Because) {
     let stage = &draft.evidence.durable.restart_all.stage;
     let RestartAllStage::Starting(startup) = stage else { return (default_waiting(draft), Because::Pending) };
-    if let Some(failed) = start_failure(draft, container).filter(|_| !may_pull_again(draft, container)) {
+    if let Some(failed) = start_failure(draft, container).filter(|_| !pull_backoff_has_expired(draft, container)) {
         return failed;
     }
     let own = startup.triggers.iter().find(|trigger| trigger.container() == Some(&container.name));
@@ -189,9 +189,9 @@ fn start_failure(draft: &Draft<'_>, container: &Container) -> Option<(ContainerS
     Some((waiting(&failure.reason, failure.message.clone()), because))
 }
 
-/// Whether the backoff of a failed pull is over and the container may not pull yet: then it does not wait for the
-/// image.
-fn may_pull_again(draft: &Draft<'_>, container: &Container) -> bool {
+/// Whether the backoff of a failed pull has expired and no pull runs: another condition blocks the container, so the image
+/// is not what it waits for.
+fn pull_backoff_has_expired(draft: &Draft<'_>, container: &Container) -> bool {
     let launch = draft.evidence.volatile.launches.get(&container.name);
     let until = launch.and_then(|launch| launch.pulls_again_at());
     until.is_some_and(|until| draft.now.has_reached(&until)) && !draft.in_flight(&OpKey::Image(container.name.clone()))
