@@ -1,7 +1,7 @@
 //! Noticing sandboxes that other programs have damaged: their network or their files are gone.
 //!
-//! Nothing tells the runtime of it, so it looks, as rarely as an agent looks at a pod at rest. A sandbox that has lost something
-//! is not ready any more, and says what is missing; whoever runs pods replaces it.
+//! No event reports it to the runtime, so the runtime looks, as rarely as an agent looks at a pod at rest. A sandbox
+//! that has lost something is not ready any more, and says what is missing; the agent that runs pods replaces it.
 
 use std::{
     collections::BTreeMap,
@@ -76,7 +76,7 @@ async fn missing(engine: &Engine) -> BTreeMap<String, String> {
         let gone = |sandbox: &Arc<Sandbox>| Some((sandbox.id.clone(), missing_file(sandbox, &place)?));
         ready.iter().filter_map(gone).collect::<BTreeMap<_, _>>()
     });
-    // Files come first: who removes those of a sandbox has often removed its network on the way.
+    // Files come first: a program that removes those of a sandbox has often removed its network on the way.
     found.extend(files.await);
     found
 }

@@ -28,7 +28,7 @@ use crate::{
 
 /// What a container is said to have ended with if it could not be started, as with containerd.
 const NOT_STARTED: i32 = 128;
-/// What the API says of a container of which nobody knows.
+/// What the API says of a container whose exit status is unknown.
 const NOT_KNOWN: i32 = 137;
 
 /// A container.
@@ -44,7 +44,7 @@ pub(crate) struct Container {
     ended: watch::Sender<bool>,
     /// Starting and removing take turns.
     turn: tokio::sync::Mutex<()>,
-    /// Who tells of it does so in the order in which it happened.
+    /// Events of the container are emitted in the order in which they happened.
     telling: Mutex<()>,
 }
 
@@ -94,7 +94,7 @@ impl Container {
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The turn to take up what became of it, and to tell.
+    /// The turn to record what became of it, and to emit the event.
     fn telling(&self) -> MutexGuard<'_, ()> {
         self.telling.lock().unwrap_or_else(PoisonError::into_inner)
     }

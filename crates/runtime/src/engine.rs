@@ -37,7 +37,7 @@ use crate::{
 /// Shims that are asked at once what became of their pods. Each takes some open files while it answers.
 const ASKED_AT_ONCE: usize = 16;
 
-/// A shim that was told to go takes a moment, in which its sandbox's directory is gone already: two seconds on a busy machine.
+/// A shim that is asked to exit takes a moment, with its sandbox's directory gone already: 2 s on a busy machine.
 const LEAVING: usize = 20;
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
@@ -264,7 +264,7 @@ impl Engine {
         outcome(tokio::task::spawn_blocking(move || work(&parts))).await
     }
 
-    /// Works on to the end, also if whoever asked for it leaves meanwhile: what is half made would be nobody's to remove.
+    /// Works on to the end, also if the caller leaves meanwhile: what is half made would have no owner to remove it.
     pub(crate) async fn to_the_end<T, F>(&self, work: impl FnOnce(Self) -> F) -> T
     where
         T: Send + 'static,
@@ -363,8 +363,8 @@ pub(crate) fn make_private(dir: &Path) -> io::Result<()> {
     fs::set_permissions(dir, fs::Permissions::from_mode(0o700))
 }
 
-/// Nothing is told or removed on the strength of what could not be read: the pods run on, and the next who opens them may
-/// have more luck.
+/// The runtime reports and removes nothing on the strength of what it could not read: the pods run on, and the next
+/// server that opens them may have more luck.
 fn unknown(dir: &Path) -> impl FnOnce(io::Error) -> OpenError {
     let what = format!("what runs in {}", dir.display());
     move |error| OpenError::Io { what, error }
@@ -398,7 +398,7 @@ pub(crate) fn now() -> i64 {
 async fn outcome<T>(task: JoinHandle<T>) -> T {
     match task.await {
         Ok(value) => value,
-        // It panicked, and so do we; or the runtime is being torn down and nobody waits.
+        // It panicked, and so do we; or the async runtime is being torn down and no task waits.
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
             Err(_) => std::future::pending().await,

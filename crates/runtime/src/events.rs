@@ -1,12 +1,12 @@
-//! What happens to containers, for whoever listens.
+//! What happens to containers, for subscribers.
 
 use keelet_cri::v1;
 use tokio::sync::broadcast;
 
-/// Events that may wait for one listener: more than a full node's restart has. Who falls further behind is told to look.
+/// Events that may wait for one subscriber: more than a full node's restart has. A slower one gets an error and looks.
 const WAITING: usize = 4096;
 
-/// Tells what happens.
+/// Emits what happens.
 #[derive(Clone, Debug)]
 pub(crate) struct Events {
     sender: broadcast::Sender<v1::ContainerEventResponse>,
@@ -24,7 +24,7 @@ impl Events {
     }
 
     pub(crate) fn tell(&self, event: v1::ContainerEventResponse) {
-        // Nobody need listen.
+        // There may be no subscriber.
         let _ = self.sender.send(event);
     }
 }

@@ -103,7 +103,7 @@ impl Engine {
         if !container.is_running() {
             return Err(Status::failed_precondition(format!("the container {} does not run", container.id)));
         }
-        // Another server may have started one with the same number; the process number tells them apart.
+        // Another server may have used the same count; the server's PID keeps the names of their commands distinct.
         let part = format!("exec-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let request = Request::Exec {
             id: container.id.clone(),
@@ -187,7 +187,7 @@ pub(crate) fn kept_output(metadata: &MetadataMap) -> usize {
     asked.unwrap_or(MOST_OUTPUT).min(MOST_OUTPUT)
 }
 
-/// What a command could not even be begun for. What the node lacks is told apart: it is not the command's failure.
+/// Why a command could not even be begun. A shortage on the node has its own code: it is not the command's failure.
 fn not_begun(what: &str, error: &io::Error) -> Status {
     if lacks_something(error) { Status::resource_exhausted(format!("{what}: {error}")) } else { internal(what, error) }
 }

@@ -35,7 +35,7 @@ pub(crate) fn write(dir: &Path, place: &Path, config: &v1::PodSandboxConfig, hos
     for (file, text) in [(HOSTNAME, format!("{name}\n")), (HOSTS, hosts), (RESOLV_CONF, resolver)] {
         let path = place.join(file);
         fs::write(&path, text)?;
-        // For everybody in the pod, whoever started us.
+        // Readable by every user in the pod, whatever umask the server was started with.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644))?;
         symlink(path, dir.join(file))?;
     }
@@ -70,7 +70,7 @@ fn resolv_conf(dns: &v1::DnsConfig) -> String {
     text
 }
 
-/// Gives these files to somebody: to a pod's root who is not the node's.
+/// Gives these files to another owner: to a pod's root that is not the node's.
 pub(crate) fn give(dir: &Path, (uid, gid): (u32, u32)) -> io::Result<()> {
     [HOSTNAME, HOSTS, RESOLV_CONF].iter().try_for_each(|name| chown(dir.join(name), Some(uid), Some(gid)))
 }

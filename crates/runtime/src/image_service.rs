@@ -26,7 +26,7 @@ impl ImageService for Engine {
                 Some(name) => parts.find_image(&name)?.into_iter().collect(),
                 None => parts.images.list().map_err(list)?,
             };
-            // Nobody who collects images knows what others with the same store run.
+            // An agent that collects images does not know what other runtimes with the same store run.
             let others = parts.images.images_of_others().map_err(list)?;
             images.iter_mut().for_each(|image| image.pinned |= others.contains(&image.id));
             Ok::<_, Status>(images)

@@ -97,7 +97,7 @@ async fn listen(engine: &Engine, sandbox: &Arc<Sandbox>) -> Option<Connection> {
 
 async fn watched(engine: &Engine, sandbox: &Arc<Sandbox>) -> Result<Option<Connection>, ShimError> {
     let shim = sandbox.shim();
-    // Asked for before the shim is: what was gone by then it knows, or nobody does.
+    // Asked for before the shim is: what was gone by then the shim knows, or its exit status is unknown.
     let gone: Vec<_> = engine.containers_of(&sandbox.id).into_iter().filter(|container| container.is_gone()).collect();
     let (connection, ended) = match shim.watch().await {
         Err(ShimError::Gone(error)) if is_resource_shortage(&error) => return Err(error.into()),
@@ -116,7 +116,7 @@ async fn watched(engine: &Engine, sandbox: &Arc<Sandbox>) -> Result<Option<Conne
     Ok(Some(connection))
 }
 
-/// A new shim. What was about to start when the old one went is ended: nobody would ever know of it.
+/// A new shim. What was about to start when the old one went is ended: no shim would ever know of it.
 async fn replace(engine: &Engine, sandbox: &Arc<Sandbox>) -> Result<Option<(Connection, Vec<Ended>)>, ShimError> {
     let mut running = 0;
     // No shim can work on a directory that is gone. What runs goes on until it is stopped; then this is how its end is known.
@@ -142,8 +142,8 @@ async fn replace(engine: &Engine, sandbox: &Arc<Sandbox>) -> Result<Option<(Conn
     engine.parts.launcher.launch(&sandbox.dir)?.watch().await.map(Some)
 }
 
-/// What the shim knows becomes known here, and it is told of all that runs: it may be a new one, or one whose server was
-/// killed before it could say anything.
+/// The runtime learns what the shim knows, and the shim adopts all that runs: it may be a new one, or one whose server
+/// was killed before it could say anything.
 async fn agree(engine: &Engine, sandbox: &Sandbox, shim: &Shim, ended: Vec<Ended>) -> Result<(), ShimError> {
     for Ended { id, exit } in ended {
         if let Ok(container) = engine.container(&id) {
@@ -170,7 +170,7 @@ async fn agree(engine: &Engine, sandbox: &Sandbox, shim: &Shim, ended: Vec<Ended
     Ok(())
 }
 
-/// Ends what may be left of a container whose end nobody saw. An error if it cannot be said yet what became of it.
+/// Ends what may be left of a container whose exit status is unknown. An error if its fate cannot be said yet.
 async fn give_up(engine: &Engine, container: &Arc<Container>) -> io::Result<()> {
     let cgroup = container.cgroup();
     engine.blocking(move |parts| parts.cgroups.kill(&cgroup)).await;

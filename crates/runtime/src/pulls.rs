@@ -1,4 +1,4 @@
-//! Pulls that are under way. CRI has no word for how far one has come; whoever is in this process can ask here.
+//! Pulls that are under way. CRI has no word for how far one has come; code in this process can ask here.
 
 use std::{
     collections::BTreeMap,

@@ -35,7 +35,7 @@ pub(crate) struct SandboxRecord {
     /// The process that holds its namespaces.
     pub(crate) pause: ProcessRef,
     pub(crate) ips: Vec<String>,
-    /// Told to stop: its network is given back, or is about to be.
+    /// A caller has stopped it: its network is given back, or is about to be.
     pub(crate) stopped: bool,
 }
 
@@ -57,11 +57,11 @@ pub(crate) struct ContainerRecord {
     pub(crate) target: Option<ProcessRef>,
     /// Why it could not be started, and when that was tried.
     pub(crate) failed: Option<(String, i64)>,
-    /// Stopped after nobody could tell any more how it ended.
+    /// When it was stopped with its exit status unknown.
     pub(crate) given_up_at: Option<i64>,
 }
 
-/// Who a container runs as.
+/// The user and groups that a container runs as.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct User {
     pub(crate) uid: u32,

@@ -101,7 +101,7 @@ impl Sandbox {
         annotations
     }
 
-    /// Whether its shim was told to go.
+    /// Whether the runtime has asked its shim to exit.
     pub(crate) fn is_leaving(&self) -> bool {
         self.leaving.load(std::sync::atomic::Ordering::Acquire)
     }
@@ -152,7 +152,7 @@ impl Sandbox {
         }
     }
 
-    /// The process number of the holder of its namespaces, for those who join them.
+    /// The PID of the process that holds its namespaces, for processes that join them.
     pub(crate) fn pause_pid(&self) -> u32 {
         self.record().pause.pid
     }
@@ -171,7 +171,7 @@ pub(crate) fn cgroup_parent(usual: &str, id: &str, config: &v1::PodSandboxConfig
     }
 }
 
-/// Whether that cgroup is the sandbox's alone. One that was named belongs to whoever named it.
+/// Whether that cgroup is the sandbox's alone. One that was named belongs to the caller that named it.
 fn has_own_cgroup(config: &v1::PodSandboxConfig) -> bool {
     config.linux.as_ref().is_none_or(|linux| linux.cgroup_parent.is_empty())
 }
@@ -221,7 +221,7 @@ impl Engine {
         }
     }
 
-    /// Who the users of a sandbox are, if that can be had here.
+    /// The node's IDs for the users of a sandbox, if user namespaces can be had here.
     pub(crate) fn users(&self, config: &v1::PodSandboxConfig) -> Result<Option<Users>, Status> {
         let users = users::of(config)?;
         match users.and_then(|_| self.no_users()) {
@@ -400,7 +400,7 @@ impl Engine {
         }
     }
 
-    /// Tells that something happened to a sandbox or to one of its containers.
+    /// Emits an event: something happened to a sandbox or to one of its containers.
     pub(crate) fn tell(&self, sandbox: &Sandbox, id: &str, kind: v1::ContainerEventType) {
         let containers = self.containers_of(&sandbox.id);
         self.parts.events.tell(v1::ContainerEventResponse {
@@ -512,7 +512,7 @@ fn prepare(dir: &Path, files: &Path, config: &v1::PodSandboxConfig, users: Optio
     Ok(())
 }
 
-/// Ends a shim that cannot be told to go, because its socket is gone.
+/// Kills a shim that cannot be asked to exit, because its socket is gone.
 fn kill_shim(dir: &Path) {
     for shim in running_shims().unwrap_or_default().iter().filter(|shim| shim.dir == dir) {
         shim.kill();

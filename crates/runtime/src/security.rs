@@ -1,4 +1,4 @@
-//! Who a container runs as and what it may do, looked up in its image.
+//! The user that a container runs as and what it may do, looked up in its image.
 
 use std::{
     collections::BTreeSet,
@@ -43,7 +43,7 @@ pub(crate) fn of(config: &v1::ContainerConfig, image: &Image, rootfs: &Path) -> 
     let ambient = wish.add_ambient_capabilities.iter().map(|name| Cap::parse(name)).collect::<Result<BTreeSet<_>, _>>();
     let bounding = capabilities::node_bounding().map_err(|error| Status::internal(format!("capabilities: {error}")))?;
     let capabilities::Granted { granted, left_out } = capabilities::cap_to(&asked, &bounding);
-    // Who asks for the usual ones, or for all, gets what there is, which needs no words.
+    // A request for the usual ones, or for all, gets what there is, which needs no warning.
     let named: BTreeSet<_> = wish.add_capabilities.iter().filter_map(|name| Cap::parse(name).ok()).collect();
     let left_out: BTreeSet<_> = left_out.intersection(&named).collect();
     if !left_out.is_empty() && !context.privileged {
@@ -61,7 +61,7 @@ pub(crate) fn of(config: &v1::ContainerConfig, image: &Image, rootfs: &Path) -> 
 /// Where a kernel that enforces labels shows its policy.
 const SELINUX: &str = "/sys/fs/selinux/enforce";
 
-/// A profile or label that is asked for by name and not applied would be a promise that nobody keeps. Without SELinux labels mean
+/// A profile or label that is asked for by name and not applied would be a broken promise. Without SELinux labels mean
 /// nothing, here as everywhere.
 fn refuse_labels(context: &v1::LinuxContainerSecurityContext, selinux: bool) -> Result<(), Status> {
     if let Some(SecurityProfile { localhost_ref, .. }) =

@@ -7,7 +7,7 @@ use std::{
 
 use keelet_linux::cgroup::Mounts;
 
-/// Who makes containers.
+/// The OCI runtime that makes containers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum OciRuntime {
     /// libcontainer, which is built in.
@@ -39,13 +39,13 @@ const PART_OF_NODE: u32 = 8;
 /// A pod of a few small programs runs even on a node that can have next to nothing.
 const FEWEST_PIDS: u32 = 64;
 
-/// Whether a directory of the node may be an image, `rootfs:/path`. Who may name one can read it all.
+/// Whether a directory of the node may be an image, `rootfs:/path`. A caller that may name one can read it all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RootfsImages {
     /// No caller may.
     #[default]
     Refused,
-    /// Every caller may, because callers look after it themselves, or were told to be trusted.
+    /// Every caller may, because callers look after it themselves, or the operator has declared them trusted.
     Allowed,
 }
 
@@ -70,7 +70,7 @@ pub struct Settings {
     pub cgroup: String,
     /// How many processes and threads a pod in there may have.
     pub pids_limit: PidsLimit,
-    /// Who makes containers.
+    /// The OCI runtime that makes containers.
     pub oci_runtime: OciRuntime,
     /// Whether a directory of the node may be an image.
     pub rootfs_images: RootfsImages,

@@ -20,7 +20,7 @@ use rustix::{
 };
 use tokio::{io::Interest, net::UnixStream, process::Command};
 
-/// A shim does at once what it is asked for here; only a new one, or one that nobody lets run, takes its time.
+/// A shim does at once what it is asked for here; only a new one, or one that gets no processor time, takes longer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How to start shims.
@@ -143,7 +143,7 @@ impl Shim {
         in_time(async { self.ask(request, fds).await?.done().await }).await
     }
 
-    /// Asks to be told what happens; and how containers ended of which that is not on disk.
+    /// Subscribes to what happens; also returns how containers ended of which that is not on disk.
     pub(crate) async fn watch(&self) -> Result<(Connection, Vec<Ended>), ShimError> {
         in_time(async {
             let mut connection = self.ask(&Request::Watch, &[]).await?;
@@ -160,10 +160,10 @@ impl Shim {
     }
 }
 
-/// Nobody waits for ever for one shim.
+/// No caller waits for ever for one shim.
 async fn in_time<T>(work: impl Future<Output = Result<T, ShimError>>) -> Result<T, ShimError> {
     match tokio::time::timeout(PATIENCE, work).await {
-        // It has not even taken those who asked before.
+        // The shim has not even accepted the connections before this one.
         Ok(Err(ShimError::Gone(error))) if error.kind() == io::ErrorKind::WouldBlock => Err(ShimError::Late),
         Ok(done) => done,
         Err(_) => Err(ShimError::Late),

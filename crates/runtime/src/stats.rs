@@ -24,7 +24,7 @@ use crate::{
 struct Usage {
     cpu_nanoseconds: Option<u64>,
     memory: Option<u64>,
-    /// Of the memory, files that nobody has used for a while.
+    /// Of the memory, files that no process has used for a while.
     inactive_files: u64,
     anonymous: Option<u64>,
     faults: Option<u64>,
@@ -33,8 +33,8 @@ struct Usage {
     processes: Option<u64>,
 }
 
-/// What containers take on disk, as it was counted a moment ago, by their IDs. Counting goes through all files that a container has
-/// changed or made, which may be millions, and anybody may ask at any time.
+/// What containers take on disk, as it was counted a moment ago, by their IDs. Counting goes through all files that a
+/// container has changed or made, which may be millions, and any client may ask at any time.
 #[derive(Debug, Default)]
 pub(crate) struct Counted(Mutex<BTreeMap<String, (Instant, v1::FilesystemUsage)>>);
 

@@ -36,7 +36,7 @@ use crate::{
 /// What may still come after a command has ended. Its children can hold its output open for ever.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
-/// The server of sessions, once somebody asked for one.
+/// The server of sessions, once a client has asked for one.
 #[derive(Debug, Default)]
 pub(crate) struct Server(OnceCell<Arc<Sessions>>);
 
@@ -124,13 +124,13 @@ impl Engine {
                 tokio::select! {
                     code = &mut ended => break code.map_err(told)?,
                     _ = &mut said, if !silent => silent = true,
-                    // Whoever leaves leaves nothing behind: dropped, the command is killed.
+                    // A client that leaves leaves nothing behind: dropped, the command is killed.
                     () = hangup.wait() => return Err("the client is gone".into()),
                 }
             }
         };
         if !silent {
-            // What was said before is told before the end is.
+            // The client gets the output from before the end before it gets the end.
             let _ = tokio::time::timeout(LAST_WORDS, said).await;
         }
         Ok(ExitStatus(u8::try_from(code).unwrap_or(u8::MAX)))
@@ -249,17 +249,17 @@ fn terminal_ends(terminal: OwnedFd) -> std::io::Result<Ends> {
 }
 
 async fn copy_in(mut from: Input, mut to: pipe::Sender) {
-    // Whoever does not read any more gets no more.
+    // A command that does not read any more gets no more.
     let _ = tokio::io::copy(&mut from, &mut to).await;
 }
 
-/// Copies to the end. A terminal ends with an error once nobody has its other side open.
+/// Copies to the end. A terminal ends with an error once no process has its other side open.
 async fn copy_out(from: Option<pipe::Receiver>, to: Option<Output>) {
     let Some(mut from) = from else { return };
     let mut to = to;
     let mut bytes = vec![0; 16 * 1024];
     while let Ok(length @ 1..) = from.read(&mut bytes).await {
-        // What nobody wants to hear is read all the same, or the command would wait.
+        // Output without a reader is read all the same, or the command would wait.
         if let Some(writer) = &mut to
             && (writer.write_all(&bytes[..length]).await.is_err() || writer.flush().await.is_err())
         {

@@ -13,8 +13,8 @@ use crate::{
 
 /// Files to write: controller, name, text.
 ///
-/// `holds` is what holds afterwards; `grows` tells that more memory is allowed than before; `quota` is the file of cgroup v2
-/// that has the quota of processors and its period, as it is now.
+/// `holds` is what holds afterwards; `grows` is set if more memory is allowed than before; `quota` is the file of
+/// cgroup v2 that has the quota of processors and its period, as it is now.
 fn files(
     mounts: &Mounts,
     asked: &v1::LinuxContainerResources,

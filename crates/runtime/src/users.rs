@@ -1,4 +1,4 @@
-//! Users of a pod's own, as CRI asks for them: what is refused, and who they are on the node.
+//! Users of a pod's own, as CRI asks for them: what is refused, and which IDs they have on the node.
 
 use std::{fs::File, os::fd::OwnedFd};
 
@@ -11,7 +11,7 @@ use crate::{
     sandbox::{Sandbox, namespaces},
 };
 
-/// Who the users of a sandbox are on the node; none if they are the node's.
+/// The node's IDs for the users of a sandbox; none if they are the node's.
 pub(crate) fn of(config: &v1::PodSandboxConfig) -> Result<Option<Users>, Status> {
     let options = namespaces(config);
     let Some(asked) = &options.userns_options else { return Ok(None) };
@@ -73,7 +73,7 @@ pub(crate) fn check(users: Option<Users>, config: &v1::ContainerConfig) -> Resul
     Ok(())
 }
 
-/// Only IDs in the pod's range are anybody.
+/// Only IDs in the pod's range are mapped.
 pub(crate) fn check_ids(users: Option<Users>, user: &User) -> Result<(), Status> {
     let Some(users) = users else { return Ok(()) };
     let groups = user.groups.iter().chain([&user.gid]).map(|gid| ("group", *gid, users.gids));
@@ -90,7 +90,7 @@ pub(crate) fn check_ids(users: Option<Users>, user: &User) -> Result<(), Status>
 pub(crate) fn namespace(sandbox: &Sandbox) -> Result<OwnedFd, Status> {
     let path = format!("/proc/{}/ns/user", sandbox.pause_pid());
     let open = File::open(&path);
-    // Had it ended meanwhile, its number might be somebody else's.
+    // Had the process ended meanwhile, its PID might have been reused.
     if !sandbox.is_ready() {
         return Err(Status::failed_precondition(format!("the sandbox {} is not ready", sandbox.id)));
     }

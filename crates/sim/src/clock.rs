@@ -7,7 +7,7 @@ use keelet_lifecycle::Moment;
 
 use crate::sim::Sim;
 
-/// Tells the world's time.
+/// The world's clock.
 #[derive(Clone, Debug)]
 pub(crate) struct SimClock(pub(crate) Arc<Sim>);
 

@@ -46,7 +46,7 @@ struct Line {
     stream: DuplexStream,
 }
 
-/// The container's end: who answers there.
+/// The container's end: the instance that answers there.
 #[derive(Clone)]
 struct Target {
     sim: Arc<Sim>,
@@ -96,7 +96,7 @@ impl SimDial {
         let protocol = target.spoken().unwrap_or(protocol);
         let question = format!("tcp :{port}");
         let Some(ended) = target.word_of_end() else {
-            // Nobody is there. Whoever asks learns it at once.
+            // No instance runs. The caller learns it at once.
             let kinds = if tcp.is_empty() { target.kinds_on_port() } else { tcp };
             target.note(kinds, question, Answer::new(Reply::Refuse));
             return Err(refused());
@@ -122,7 +122,7 @@ impl SimDial {
         Ok(ours)
     }
 
-    /// Who listens there: of several containers the one that runs.
+    /// The container that listens there: of several the one that runs.
     fn find(&self, host: &str, port: u16) -> Option<(Arc<Pod>, Port)> {
         let state = self.sim.lock();
         let mut found = None;
@@ -173,7 +173,7 @@ impl Target {
         self.sim.lock().scripted_answer(&self.pod, &self.container, kinds).1
     }
 
-    /// Whether the script closes the port to all who ask there.
+    /// Whether the script closes the port to all probes that ask there.
     fn refuses(&self) -> bool {
         let kinds = self.kinds_on_port();
         !kinds.is_empty() && kinds.iter().all(|kind| self.answer(&[*kind]).reply == Reply::Refuse)
@@ -204,7 +204,7 @@ impl Target {
         let target = self;
         let service = service_fn(move |request| target.clone().respond(request));
         let conversation = async {
-            // A conversation that breaks off is no news: the one who asked sees it.
+            // A conversation that breaks off is no news: the caller sees it.
             match protocol {
                 Protocol::Http1 => {
                     let server = hyper::server::conn::http1::Builder::new().auto_date_header(false).to_owned();

@@ -24,7 +24,7 @@ pub(crate) const DURABLE: &str = "/sim/durable";
 /// Where the volatile tier begins.
 pub(crate) const VOLATILE: &str = "/sim/volatile";
 
-/// Bytes taken by one write at most, so that nobody relies on more.
+/// Bytes taken by one write at most, so that no caller relies on more.
 const CHUNK: usize = 4096;
 
 /// What is on the disks.

@@ -53,9 +53,9 @@ pub enum Fate {
     /// Carried out and answered.
     #[default]
     Applied,
-    /// Carried out; the caller is told that the connection broke.
+    /// Carried out; the caller sees that the connection broke.
     AnswerLost,
-    /// Not carried out; the caller is told that the connection broke.
+    /// Not carried out; the caller sees that the connection broke.
     Lost,
     /// Refused with an error of the runtime's own.
     Failed,
@@ -63,7 +63,7 @@ pub enum Fate {
     Hangs,
     /// Carried out, and not answered until the faults end and the connection breaks.
     HangsApplied,
-    /// Carried out and answered, but the answer tells what was true some time ago, and is late.
+    /// Carried out and answered, but the answer holds what was true some time ago, and is late.
     Stale,
 }
 
@@ -152,7 +152,7 @@ struct Scripted {
 // === impl CallKind ===
 
 impl CallKind {
-    /// Every kind of call that can be told to fail.
+    /// Every kind of call that a test can make fail.
     pub const ALL: [Self; 17] = [
         Self::Version,
         Self::RunPodSandbox,

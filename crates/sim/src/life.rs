@@ -166,7 +166,7 @@ impl Life {
         self.counts().death = None;
     }
 
-    /// Whether the end has come and nobody has said so yet.
+    /// Whether the end has come and is not in the timeline yet.
     pub(crate) fn announce_end(&self) -> bool {
         self.is_over() && !mem::replace(&mut self.counts().announced, true)
     }

@@ -89,7 +89,7 @@ impl SimRuntime {
         let (sim, life) = (Arc::clone(&self.sim), Arc::clone(&self.life));
         drop(tokio::spawn(async move {
             let answer = travel(&sim, &life, permit, &call, fate, slow, act).await;
-            // Nobody may be waiting any more.
+            // The caller may have stopped waiting.
             let _ = send.send(answer);
         }));
         match receive.await {
@@ -119,7 +119,7 @@ where
         sleep(TRIP / 2 + slow).await;
     }
     if life.is_over() && !call.kind.is_effect() {
-        // Whoever asked is dead, and nothing would change.
+        // The agent that asked is dead, and nothing would change.
         return Err(Status::cancelled("nobody is waiting"));
     }
     let fate = if permit == Permit::Last { Fate::Applied } else { sim.lock().fate_at_arrival(life, fate) };
@@ -167,7 +167,7 @@ impl State {
         if arrives { fate } else { Fate::Lost }
     }
 
-    /// Whether the runtime gives up a start that is under way, because nobody waits for it any more.
+    /// Whether the runtime gives up a start that is under way, because its caller does not wait for it any more.
     fn gives_up_start(&mut self, life: &Life) -> bool {
         life.is_over()
             && match life.in_flight() {
@@ -183,7 +183,7 @@ impl State {
         }
     }
 
-    /// Tells whoever follows the runtime's events.
+    /// Emits an event to the subscribers.
     pub(crate) fn tell(&mut self, instance: &InstanceRef, notice: Notice) {
         let odds = self.faults.events;
         if self.runtime_is_away() || self.random.chance(odds.lost) {
@@ -201,7 +201,7 @@ impl State {
     fn send(&mut self, event: &v1::ContainerEventResponse) {
         self.subscribers.retain(|subscriber| !subscriber.events.is_closed() && !subscriber.life.is_over());
         for subscriber in &self.subscribers {
-            // One who does not read loses events, as with any runtime.
+            // A subscriber that does not read loses events, as with any runtime.
             let _ = subscriber.events.try_send(Ok(event.clone()));
         }
     }

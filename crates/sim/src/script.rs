@@ -76,7 +76,7 @@ pub struct Answer {
     pub after: Duration,
 }
 
-/// What is said to whoever asks, in the way of the handler.
+/// What a container replies to a probe, in the way of the handler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reply {
     /// Status 200, exit code 0, an open port, SERVING.

@@ -79,7 +79,7 @@ pub(crate) struct State {
     pub(crate) mode: Mode,
     /// Every pod that was ever wanted, by UID.
     pub(crate) pods: BTreeMap<String, Arc<Pod>>,
-    /// Whether the runtime tells events.
+    /// Whether the runtime emits events.
     pub(crate) tells_events: bool,
     /// Whether the ends of processes can be watched.
     pub(crate) watches_processes: bool,
@@ -92,14 +92,14 @@ pub(crate) struct State {
     pub(crate) directories: BTreeMap<String, u32>,
     /// UIDs of pods of which nothing is left but directories.
     pub(crate) leftovers: BTreeSet<String>,
-    /// The room on the node's disk, if anybody can tell.
+    /// The room on the node's disk, if it can be measured.
     pub(crate) space: Option<Space>,
     /// Sizes of logs, by container name; none where there is no file. All others are empty.
     pub(crate) log_sizes: BTreeMap<String, Option<u64>>,
     time: Time,
 }
 
-/// Somebody who follows the runtime's events.
+/// A subscriber to the runtime's events.
 pub(crate) struct Subscriber {
     pub(crate) life: Arc<Life>,
     pub(crate) events: mpsc::Sender<Result<v1::ContainerEventResponse, tonic::Status>>,
@@ -192,7 +192,7 @@ impl Sim {
         self.steps.load(Ordering::Relaxed)
     }
 
-    /// Writes down the end of a run of the agent, if it has ended and nobody has said so.
+    /// Writes down the end of a run of the agent, if it has ended and that is not written down yet.
     pub(crate) fn announce(&self, life: &Life) {
         if life.announce_end() {
             self.lock().note(Happening::AgentDies { run: life.number, effects: life.effects() });
@@ -200,7 +200,7 @@ impl Sim {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        // A checker that panics leaves nothing half-done that anybody would look at again.
+        // A checker that panics leaves nothing half-done that any code would look at again.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -220,7 +220,7 @@ impl State {
         Instant::now() - self.time.beginning
     }
 
-    /// The present moment, as the agent's clock tells it.
+    /// The present moment, by the agent's clock.
     pub(crate) fn now(&self) -> Moment {
         let up_ms = if self.time.boot == 1 { UP_MS } else { UP_AFTER_BOOT_MS };
         let millis = |span: Duration| i64::try_from(span.as_millis()).unwrap_or(i64::MAX);
@@ -262,7 +262,7 @@ impl State {
         self.violations.push(Violation { at: self.elapsed(), check, message });
     }
 
-    /// Does something later, whoever lives by then.
+    /// Does something later, whichever run of the agent lives by then.
     pub(crate) fn later(&self, after: Duration, act: impl FnOnce(&mut State) + Send + 'static) {
         let Some(sim) = self.me.upgrade() else { return };
         drop(tokio::spawn(async move {

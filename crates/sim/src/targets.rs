@@ -1,4 +1,4 @@
-//! Who is asked: from an address or a command back to the container and the probes it may belong to.
+//! What is asked: from an address or a command back to the container and the probes it may belong to.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,7 +22,7 @@ pub(crate) struct Port {
 /// What is spoken on a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
-    /// Nobody ever sends anything.
+    /// Neither side ever sends anything.
     Silence,
     Http1,
     /// HTTP/2 in cleartext: gRPC too.

@@ -66,17 +66,17 @@ pub enum Happening {
         /// Its number.
         run: u32,
     },
-    /// Somebody wants a pod to run here.
+    /// A source of pods wants a pod to run here.
     PodWanted {
         /// Its UID.
         pod: String,
     },
-    /// Nobody wants the pod any more.
+    /// The source does not want the pod any more.
     PodDeleted {
         /// Its UID.
         pod: String,
     },
-    /// Somebody asks for all containers of a pod to be restarted.
+    /// A client of the agent asks for all containers of a pod to be restarted.
     RestartAsked {
         /// Its UID.
         pod: String,
@@ -148,7 +148,7 @@ pub enum Happening {
         /// What they wrote.
         status: Arc<PodStatus>,
     },
-    /// The agent told an event.
+    /// The agent emitted an event.
     Event {
         /// The pod's UID.
         pod: String,
@@ -172,7 +172,7 @@ pub enum Happening {
         /// What was tried.
         what: String,
     },
-    /// Somebody changed a pod's spec, or tried to start a second agent, for people.
+    /// The test changed a pod's spec, or tried to start a second agent, for people.
     Changed(String),
     /// Faults began or ended, for people.
     Note(String),
@@ -219,9 +219,9 @@ pub struct Attempt {
     pub pod: String,
     /// The container that was asked.
     pub container: String,
-    /// Its running instance; `None` if nobody was there.
+    /// Its running instance; `None` if no instance was running.
     pub instance: Option<Arc<InstanceRef>>,
-    /// The probes it may belong to. Two that ask the same thing cannot be told apart.
+    /// The probes it may belong to. Two that ask the same thing cannot be distinguished.
     pub kinds: Vec<ProbeKind>,
     /// What was asked.
     pub question: String,
@@ -271,7 +271,7 @@ impl Timeline {
         })
     }
 
-    /// Every event the agent told, with the time.
+    /// Every event the agent emitted, with the time.
     pub fn events(&self) -> impl DoubleEndedIterator<Item = (Duration, &EventRecord)> {
         self.entries.iter().filter_map(|entry| match &entry.what {
             Happening::Event { record, .. } => Some((entry.at, record)),
@@ -327,7 +327,7 @@ impl Happening {
         }
     }
 
-    /// Who it happens to, in a word.
+    /// What it happens to, in a word.
     pub fn area(&self) -> &'static str {
         match self {
             Self::AgentStarts { .. } | Self::AgentDies { .. } | Self::AgentStops { .. } => "agent",

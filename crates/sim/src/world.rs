@@ -1,4 +1,4 @@
-//! The world: pods, a node, an agent that may die, and time that passes when told to.
+//! The world: pods, a node, an agent that may die, and time that passes when the test advances it.
 
 mod agent;
 mod build;
@@ -242,7 +242,7 @@ impl fmt::Debug for World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        // What agents owned holds on to the world and the world to it, so both let go of each other here. Nothing comes of
+        // What agents owned refers to the world and the world to it, so this breaks the cycle. Nothing comes of
         // destructors any more: all agents are dead at their doors.
         let _guard = self.runtime.enter();
         if let Some(run) = self.run.take() {
@@ -272,7 +272,7 @@ fn ledger() -> keelet_ledger::Settings {
     keelet_ledger::Settings::new(DURABLE, VOLATILE, keelet_lifecycle::BootId::default())
 }
 
-/// How the agent is set up where nobody says otherwise.
+/// How the agent is set up where the test does not say otherwise.
 fn settings() -> Settings {
     Settings {
         rules: keelet_lifecycle::Rules::default(),

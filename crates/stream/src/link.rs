@@ -63,7 +63,7 @@ pub(crate) trait Encode: Send + 'static {
     fn is_last(frame: &Self::Frame) -> bool;
 }
 
-/// One stream, as its user sees it. Dropping the inbound pipe tells the peer that no more is read; dropping the
+/// One stream, as its user sees it. Dropping the inbound pipe signals to the peer that no more is read; dropping the
 /// outbound pipe ends what is written.
 pub(crate) struct Channel {
     pub(crate) inbound: DuplexStream,

@@ -114,7 +114,7 @@ pub(crate) async fn run(lines: Lines, hangup: Hangup, version: Version, command:
     let (stdout, stdout_sent) = output(lines.stdout);
     let (stderr, stderr_sent) = output(lines.stderr);
     let stdin = lines.stdin.map(|channel| -> crate::Input {
-        // Kept together: the end of the outbound side tells the client that its input is no longer read.
+        // Kept together: the end of the outbound side signals to the client that its input is no longer read.
         Box::new(tokio::io::join(channel.inbound, channel.outbound))
     });
     let mut gone = hangup.clone();

@@ -1,4 +1,4 @@
-//! How containers end, and who says so.
+//! How containers end, and how the runtime learns and reports it.
 
 use std::{io, sync::Arc};
 
@@ -52,8 +52,8 @@ impl Engine {
         }
     }
 
-    /// Its shim is gone or knows nothing of it, and it ended when nobody was there to see how. An error if nothing can be said
-    /// of it now: then what is written of it stays as it is.
+    /// Its shim is gone or knows nothing of it, and it ended with its exit status unknown. An error if nothing can be
+    /// said of it now: then what is written of it stays as it is.
     pub(crate) fn lost(&self, container: &Arc<Container>) -> io::Result<()> {
         // The old shim may have had the time to write it down.
         {

@@ -28,7 +28,7 @@ use crate::{
 impl Engine {
     pub(crate) async fn create_container(&self, sandbox: &str, config: v1::ContainerConfig) -> Result<String, Status> {
         let sandbox = self.sandbox(sandbox)?;
-        // Who asked may have left and have the sandbox removed: that has to find this container, or this the sandbox stopped.
+        // A caller that has left may remove the sandbox: that has to find this container, or this the sandbox stopped.
         let _turn = sandbox.turn.lock().await;
         if !sandbox.is_ready() {
             return Err(Status::failed_precondition(format!("the sandbox {} is not ready", sandbox.id)));
@@ -203,7 +203,7 @@ impl Engine {
                 Ok(())
             }
             Err(ShimError::Refused(message)) => {
-                // It may be what a server asked for that was killed before it could be told.
+                // An earlier server may have asked for this start and been killed before the shim could answer.
                 self.refresh(&container);
                 if !matches!(&*container.phase(), Phase::Created) {
                     return Ok(());

@@ -18,8 +18,8 @@ const KILLED: Duration = Duration::from_secs(30);
 /// How often a directory that was not empty after all is removed again.
 const REMOVED_AGAIN: usize = 2;
 
-/// Nobody will ever know how a container ended whose end was not seen. Whoever has it stopped need not wait for that, nor for
-/// room to write it down: the next server can be told again.
+/// The exit status of a container whose end was not seen stays unknown. A caller that stops it need not wait for that,
+/// nor for room to write it down: the caller can stop it again at the next server.
 fn settle(container: &Container) {
     let unknown = matches!(&*container.phase(), Phase::Ended { exit: Exit { code: None, .. }, .. });
     if !unknown {

@@ -47,7 +47,7 @@ pub(super) fn bound(given: &Given<'_>, privileged: bool) -> Result<Vec<(PathBuf,
 
 fn devices(asked: &[v1::Device], privileged: bool) -> Result<Vec<LinuxDevice>, SpecError> {
     let made = places(asked, privileged)?.into_iter().map(|(host, inside)| device(&host, &inside));
-    // Of those that nobody named, one may have gone meanwhile.
+    // A device that the request does not name may have gone meanwhile.
     if privileged { Ok(made.flatten().collect()) } else { made.collect() }
 }
 

@@ -46,7 +46,7 @@ pub(crate) struct Given<'a> {
     /// Where images that are mounted lie, in the order of the mounts that name them.
     pub(crate) image_mounts: Vec<PathBuf>,
     pub(crate) cgroups: &'a Mounts,
-    /// Who the pod's users are on the node, if it has its own.
+    /// The node's IDs for the pod's users, if the pod has its own.
     pub(crate) users: Option<Users>,
 }
 
@@ -151,7 +151,7 @@ fn namespaces(given: &Given<'_>) -> Result<Vec<LinuxNamespace>, SpecError> {
             namespaces.push(of(LinuxNamespaceType::Pid, target, "pid")?);
         }
     }
-    // Whoever is not the node's root can only mount what is his.
+    // A process that is not the node's root can only mount what it owns.
     if given.unified_cgroups() && (!given.security().privileged || given.users.is_some()) {
         namespaces.push(own(LinuxNamespaceType::Cgroup)?);
     }

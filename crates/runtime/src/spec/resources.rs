@@ -43,8 +43,8 @@ fn limits(asked: &v1::LinuxContainerResources, cgroups: &Mounts) -> Result<Linux
         LinuxHugepageLimitBuilder::default().page_size(&page.page_size).limit(limit).build().map_err(builder)
     });
     let pages = pages.collect::<Result<Vec<_>, _>>()?;
-    // Nobody can limit them where the node has no controller for them. Kubelets ask for it all the same, and containerd lets
-    // them.
+    // The runtime cannot limit huge pages where the node has no controller for them. Kubelets ask for it all the same,
+    // and containerd lets them.
     if !pages.is_empty() && cgroups.has(HUGE_PAGES) {
         resources.set_hugepage_limits(Some(pages));
     }

@@ -58,7 +58,7 @@ fn namespace(spec: &Spec, kind: LinuxNamespaceType) -> Option<Option<String>> {
     Some(found.path().as_ref().map(|path| path.display().to_string()))
 }
 
-/// Who runs in a user namespace cannot make devices; those of the node are bound.
+/// A process in a user namespace cannot make devices; those of the node are bound.
 #[test]
 fn users_of_a_pods_own_are_joined_first_and_get_devices_bound() {
     let range = vec![v1::IdMapping { host_id: 65_536, container_id: 0, length: 65_536 }];

@@ -58,7 +58,7 @@ async fn who_is_attached_hears_all(world: &mut World) -> Shown {
     let id = world.start(&pod, reader(world, &script)).await;
     let Session { mut stdin, mut stdout, ended } = attach(world, &id).await;
     stdin.write_all(b"a\n").await.expect("written");
-    // A burst comes faster than anybody reads.
+    // A burst comes faster than any client reads.
     until("much has been said", async || (world.log(&pod, "main").len() > 1_000_000).then_some(())).await;
     stdin.write_all(b"b\n").await.expect("written");
     let mut heard = String::new();

@@ -300,7 +300,7 @@ async fn kernel_parameters_are_set_in_the_pod_alone(world: &mut World) -> Shown 
     Shown::Yes
 }
 
-/// The mask of whoever started the server, and how a shim is spared when memory runs short, are not for containers.
+/// The umask of the server's parent, and how a shim is spared when memory runs short, are not for containers.
 async fn what_the_server_was_started_with_stays_outside(world: &mut World) -> Shown {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     // Where a shim cannot be spared it has this one.

@@ -178,7 +178,7 @@ async fn a_sandbox_that_cannot_be_recovered_is_lost_and_runs_until_it_is_stopped
     Shown::Yes
 }
 
-/// DIR-9: without its request nobody knows which container this is. It is not removed while it runs.
+/// DIR-9: without its request the runtime does not know which container this is. It is not removed while it runs.
 async fn a_container_whose_request_is_lost_runs_until_its_sandbox_is_stopped(world: &mut World) -> Shown {
     for (damage, harm) in damages() {
         let (pod, id) = connected(world, "web").await;
@@ -199,7 +199,7 @@ async fn a_container_whose_request_is_lost_runs_until_its_sandbox_is_stopped(wor
     Shown::Yes
 }
 
-/// DIR-2: without its request nobody knows which pod this is, and another agent would run the same pod a second time.
+/// DIR-2: without its request the runtime does not know which pod this is, and another agent would run the pod again.
 async fn a_sandbox_whose_request_is_lost_is_left_alone(world: &mut World) -> Shown {
     let (pod, id) = connected(world, "web").await;
     let (pid, request) = (world.pid(&id).await, world.sandbox_dir(&pod.id).join("sandbox.pb"));

@@ -51,7 +51,7 @@ for f in cpu/cpu.shares cpu/cpu.cfs_quota_us memory/memory.limit_in_bytes cpuset
 echo complete
 "#;
 
-/// What a container told, without what may differ.
+/// What a container printed, without what may differ.
 fn told(said: &str, ids: &[(&str, &str)]) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for line in said.replace('\r', "").lines() {

@@ -183,7 +183,7 @@ async fn hostile_requests_are_refused(world: &mut World) -> Shown {
     let mut config = world.pod_config("../../../evil\nname");
     config.hostname = "fine".to_owned();
     config.log_directory = world.dir.join("logs/evil").display().to_string();
-    // A UID is an argument of CNI plugins; a name is only told.
+    // A UID is an argument of CNI plugins; a name is only reported.
     let error = world.run_pod(config.clone()).await.err().expect("a UID is letters, digits and dashes");
     assert!(error.message.contains("uid") && error.message.contains("letters, digits and '-'"), "{error}");
     config.metadata.as_mut().unwrap().uid = "evil".to_owned();

@@ -369,7 +369,7 @@ fn described(dirs: &[&Path]) -> Vec<String> {
     lines
 }
 
-/// A file or directory with all that is in it. Device numbers tell what was mounted over it.
+/// A file or directory with all that is in it. Device numbers show what was mounted over it.
 fn describe(path: &Path, lines: &mut Vec<String>) {
     let found = path.symlink_metadata().unwrap();
     let kind = found.file_type();

@@ -1,4 +1,4 @@
-//! Shims in trouble: those that cannot write, were told nothing, or do not answer.
+//! Shims in trouble: those that cannot write, have received no request, or do not answer.
 
 use std::{
     env, fs,
@@ -53,7 +53,7 @@ async fn is_gone(pid: u32) {
     until("it is gone", async || (!Path::new(&format!("/proc/{pid}")).exists()).then_some(())).await;
 }
 
-/// Nobody makes up how a container ended. A new server may have to wait for the shim to know.
+/// The runtime does not make up an exit status. A new server may have to wait for the shim to know.
 async fn is_unknown(world: &World, id: &str) {
     assert_eq!(world.ended(id).await.state(), ContainerState::ContainerUnknown);
 }
@@ -72,7 +72,7 @@ async fn an_exit_that_cannot_be_written_is_known(world: &mut World) -> Shown {
     let status = world.ended(&main).await;
     assert_eq!((status.state(), status.exit_code), (ContainerState::ContainerExited, 7));
     assert_eq!(recorded(world, &pod, &main).exit, None, "there was no room for it");
-    // The next server is told as well.
+    // The shim reports it to the next server as well.
     world.reopen().await;
     let status = world.ended(&main).await;
     assert_eq!((status.state(), status.exit_code), (ContainerState::ContainerExited, 7));
@@ -80,7 +80,7 @@ async fn an_exit_that_cannot_be_written_is_known(world: &mut World) -> Shown {
     let exit = until("it is written down", async || recorded(world, &pod, &main).exit).await;
     assert_eq!((exit.code, exit.at), (Some(7), status.finished_at));
 
-    // What nobody saw is unknown, also if that cannot be written.
+    // An exit that no shim saw has an unknown status, also if that cannot be written.
     let pid = world.pid(&other).await;
     let full = fill(&state);
     world.close();
@@ -169,7 +169,7 @@ async fn an_end_that_cannot_be_read_is_not_made_up(world: &mut World) -> Shown {
     let mut shim = fresh_shim(&dir);
     send(shim.id(), rustix::process::Signal::STOP);
     world.reopen().await;
-    // It was read once, and nobody has concluded anything. From now on it leads to itself.
+    // It was read once, and the server has concluded nothing. From now on it leads to itself.
     let state = recorded(world, &pod, &unread);
     let path = container_dir(&dir, &unread).join(STATE);
     let (aside, exit) = (path.with_extension("aside"), Exit { code: Some(7), at: state.started_at + 1, oom: false });

@@ -84,7 +84,7 @@ async fn a_moved_log_goes_on_in_a_new_file(world: &mut World) -> Shown {
     Shown::Yes
 }
 
-/// Many images log to `/dev/stdout` by its name, and run as anybody.
+/// Many images log to `/dev/stdout` by its name, and run as any user.
 async fn anybody_in_a_container_may_open_its_output_again(world: &mut World) -> Shown {
     let pod = world.pod("reopened").await;
     let mut config =

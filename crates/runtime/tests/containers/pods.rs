@@ -29,7 +29,7 @@ fn container(world: &World, name: &str, script: &str, options: &v1::NamespaceOpt
     config
 }
 
-/// The process number that was given last, in the namespace of whoever looks.
+/// The last PID that was given, in the PID namespace of the reader.
 const LAST_NUMBER: &str = "/proc/sys/kernel/ns_last_pid";
 
 const LINKS: &str = "for ns in net ipc uts pid; do readlink /proc/self/ns/$ns; done";

@@ -140,10 +140,10 @@ async fn huge_pages_are_limited_where_they_can_be(world: &mut World) -> Shown {
     }
 }
 
-/// Pods compete by what they ask for, and a pod's limit is that of all its containers together. A cgroup that somebody named
-/// is left to him.
+/// Pods compete by what they ask for, and a pod's limit is that of all its containers together. A cgroup that the
+/// caller named is left to the caller.
 async fn a_pod_has_shares_and_limits_as_a_whole(world: &mut World) -> Shown {
-    // A node that swaps would kill nobody.
+    // On a node that swaps, the kernel would kill no process.
     let counts_swap = unified() || Path::new("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes").exists();
     let asked = v1::LinuxContainerResources {
         cpu_shares: 512,
@@ -207,7 +207,7 @@ async fn a_pod_has_shares_and_limits_as_a_whole(world: &mut World) -> Shown {
     let killed = killed.await;
     assert_eq!(killed.reason, "OOMKilled", "why the container ended that was over the limit of its pod: {killed:?}");
 
-    // What is named belongs to whoever named it.
+    // A cgroup that is named belongs to the caller that named it.
     let named = format!("{}/named", world.cgroup);
     let pod = world.run_pod(with("named", &named)).await.expect("a sandbox");
     assert_eq!(found(&named), [""; 3]);

@@ -1,4 +1,4 @@
-//! Who may be killed, and what goes on.
+//! Which processes may be killed, and what goes on.
 
 use std::{
     collections::BTreeMap,
@@ -43,7 +43,8 @@ pub(crate) fn serve(world: World) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// How a container ended that had been adopted. Before Linux 6.15 only parents are told, and nobody makes up a code.
+/// How a container ended that had been adopted. Before Linux 6.15 the kernel reports an exit status to parents only,
+/// and the runtime does not make one up.
 pub(crate) fn assert_ended(status: &v1::ContainerStatus, code: i32) {
     use keelet_linux::pidfd::{identify, open, wait_status};
     let mut child = Command::new("true").spawn().unwrap();
@@ -244,7 +245,7 @@ async fn containers_outlive_server_and_shim(world: &mut World) -> Shown {
     Shown::Yes
 }
 
-/// A limit, written down in `docs/runtime.md`: the container is still told of truly.
+/// A limit, written down in `docs/runtime.md`: the runtime still reports the container truly.
 async fn a_terminal_goes_with_its_shim(world: &mut World) -> Shown {
     let pod = world.pod("terminal").await;
     let mut config = world.container("main", "echo up; sleep 1000");
@@ -386,7 +387,7 @@ async fn what_is_begun_is_ended_without_its_caller(world: &mut World) -> Shown {
     Shown::Yes
 }
 
-/// Its caller may have left: then nobody else removes it.
+/// Its caller may have left: then no other process removes it.
 async fn a_container_that_is_being_made_goes_with_its_pod(world: &mut World) -> Shown {
     use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
     let archive = crate::images::archive("example.org/web:1");
@@ -394,7 +395,7 @@ async fn a_container_that_is_being_made_goes_with_its_pod(world: &mut World) -> 
     let pod = world.pod("pod").await;
     let mut config = world.container("main", "true");
     config.image.as_mut().unwrap().image = "example.org/web:1".to_owned();
-    // Who makes a container looks for its image first: here that waits for us.
+    // Making a container begins with a look for its image: here that waits for us.
     let list = world.dir.join("root/images/images.json");
     let kept = list.with_extension("kept");
     fs::rename(&list, &kept).unwrap();
@@ -405,7 +406,7 @@ async fn a_container_that_is_being_made_goes_with_its_pod(world: &mut World) -> 
     let mut pipe = fs::File::from(pipe.await);
     let (cri, id) = (world.cri().clone(), pod.id.clone());
     let mut removed = tokio::spawn(async move { cri.remove_pod_sandbox(&id).await });
-    // Whoever does not wait for the container has removed the pod by then.
+    // A runtime that does not wait for the container has removed the pod by then.
     let early = tokio::time::timeout(Duration::from_secs(1), &mut removed).await;
     let images = fs::read(&kept).unwrap();
     fs::rename(&kept, &list).unwrap();
@@ -432,7 +433,7 @@ async fn a_start_that_is_asked_for_twice_is_one(world: &mut World) -> Shown {
     let before = children();
     let (cri, asked) = (server.cri.clone(), id.clone());
     let call = tokio::spawn(async move { cri.start_container(&asked).await });
-    // Whoever makes the container is held up as soon as it is there, which is not for long.
+    // The process that makes the container is stopped as soon as it is there, which is not for long.
     let maker = loop {
         let now = children();
         let new = now.split_whitespace().find(|pid| !before.split_whitespace().any(|old| old == *pid));
@@ -487,7 +488,7 @@ async fn a_server_without_files_changes_nothing(world: &mut World) -> Shown {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // One that has no more files may serve nobody, and go on. On a busy machine any may take its time.
+        // A server without free files may serve no client, and go on. On a busy machine any may take its time.
         let patience = if ended > 0 && served > 0 { 40 } else { 400 };
         for _ in 0..patience {
             tokio::time::sleep(Duration::from_millis(50)).await;

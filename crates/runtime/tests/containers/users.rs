@@ -1,4 +1,4 @@
-//! Pods with users of their own: root in there, nobody on the node.
+//! Pods with users of their own: root in there, an unprivileged user on the node.
 
 use std::{
     fs::{self, File},
@@ -185,7 +185,7 @@ fn on_a_terminal(world: &World, pod: &Pod, id: &str, script: &str) -> String {
     let length = wire::receive(&socket, &mut answer, &mut fds).expect("an answer");
     let terminal = fds.pop().unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&answer[..length])));
     let mut said = Vec::new();
-    // A terminal that nobody has open any more is an error to read from.
+    // A terminal that no process has open any more is an error to read from.
     let _ = File::from(terminal).read_to_end(&mut said);
     String::from_utf8_lossy(&said).into_owned()
 }
@@ -208,7 +208,7 @@ async fn commands_join_the_pods_users(world: &mut World) -> Shown {
     assert_eq!(world.exec(&id, "id -u; id -G; echo out >/dev/stdout").await, "1000\n2000 7\nout\n");
     let said = on_a_terminal(world, &pod, &id, "stat -c %u $(tty); echo x >/dev/tty; id -u");
     assert_eq!(said.replace('\r', ""), "1000\nx\n1000\n");
-    // A terminal belongs to whoever uses it.
+    // A terminal belongs to the user that the container runs as.
     let mut terminal = container(world, "terminal", "stat -c %u $(tty); echo x >/dev/tty && echo could");
     terminal.tty = true;
     security(&mut terminal).run_as_user = Some(v1::Int64Value { value: 1000 });
@@ -376,8 +376,8 @@ async fn where_another_program_makes_containers_there_are_none(world: &mut World
     Shown::Yes
 }
 
-/// Devices that every container has are its own: whoever has one open for writing may set its times and lock it, also without
-/// any rights on the node; root without a user namespace may change its mode and owner.
+/// Devices that every container has are its own: a process that has one open for writing may set its times and lock it,
+/// also without any rights on the node; root without a user namespace may change its mode and owner.
 async fn no_container_has_a_usual_device_of_the_node(world: &mut World) -> Shown {
     // The node's in here is another one than this machine's, which no test may change.
     let null = world.dir.join("null");

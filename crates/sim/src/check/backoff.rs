@@ -16,7 +16,7 @@ const RESTARTING_ALL: &str = "RestartingAllContainers";
 /// A backoff without an advance for this long starts anew.
 const RESET_AFTER: Duration = Duration::from_secs(600);
 
-/// Times are told in milliseconds, and an exit is dated when it is first seen.
+/// Times are reported in milliseconds, and an exit is dated when it is first seen.
 const ROUNDING: Duration = Duration::from_millis(20);
 
 /// Between an exit and the next start lies the delay: nothing the first time, then 10, 20, 40 seconds.
@@ -96,7 +96,7 @@ impl Backoff {
         let image = spec.map(|container| container.image.clone());
         let rebooted = self.rebooted;
         let memory = self.of(instance);
-        // Only the wall clock tells how long ago something was before a reboot, so whoever sets it changes that.
+        // Only the wall clock measures how long ago something was before a reboot, so setting the clock changes that.
         if memory.entry.is_some_and(|(_, advanced)| rebooted.min(view.context.wall_set) >= Some(advanced)) {
             memory.entry = None;
         }
@@ -118,7 +118,7 @@ impl Backoff {
             return Ok(());
         };
         memory.entry = Some(((delay * 2).min(limits.cap), at));
-        // Whoever sets the clock between an exit and its discovery changes when it was.
+        // Setting the clock between an exit and its discovery changes when it was.
         let clock_set = view.context.wall_set.is_some_and(|set| set >= ended);
         if at + ROUNDING < ended + delay && !clock_set {
             return Err(format!(

@@ -1,4 +1,4 @@
-//! What went wrong lately, so that nobody is blamed for what nobody could know.
+//! What went wrong lately, so that the checkers do not blame the agent for what it could not know.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::timeline::{Entry, Happening, Memory};
 /// How long after the last fault things may still look odd: a hanging look takes ten seconds to be given up.
 const AFTERMATH: Duration = Duration::from_secs(30);
 
-/// The heartbeat tells the end of a run no better than this.
+/// The heartbeat dates the end of a run no better than this.
 const HEARTBEAT: Duration = Duration::from_secs(3);
 
 /// The circumstances of the present moment.

@@ -21,13 +21,13 @@ pub(crate) struct Counts {
     published: BTreeMap<(String, String), u32>,
     /// Lives that some status showed.
     shown: BTreeSet<String>,
-    /// Lives that vanished without anybody asking.
+    /// Lives that vanished without a request to remove them.
     vanished: BTreeSet<String>,
-    /// Starts that were given up with their agent, by pod and container; and those of them that a reboot or the loss of
-    /// the ledger made nobody remember, so that they look like any failed start.
+    /// Starts that were given up with their agent, by pod and container; and those of them that the agent forgot in a
+    /// reboot or with the ledger, so that they look like any failed start.
     given_up: BTreeMap<(String, String), u32>,
     forgotten: BTreeMap<(String, String), u32>,
-    /// A ledger that could not be written was left behind: lives that nobody remembers are not counted.
+    /// A ledger that could not be written was left behind: lives that the agent does not remember are not counted.
     excused: bool,
 }
 
@@ -93,7 +93,7 @@ impl Check for Counts {
 }
 
 impl Counts {
-    /// How many of these lives may be counted. One that vanished before any status showed it may be known to nobody.
+    /// How many of these lives may be counted. The agent may not know one that vanished before any status showed it.
     fn possible(&self, lives: &[Life], forgotten: u32) -> RangeInclusive<u32> {
         let nobody_knows = |id: &String| self.vanished.contains(id) && !self.shown.contains(id);
         let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);

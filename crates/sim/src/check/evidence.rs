@@ -13,15 +13,15 @@ const CALM_LAG: Duration = Duration::from_millis(500);
 /// The same while looks hang and writes fail.
 const TROUBLED_LAG: Duration = Duration::from_secs(25);
 
-/// Between two runs of the agent and two statuses, a container that runs on keeps its ready and started, unless a
-/// probe said otherwise, the agent was away for too long, or somebody else wrote the status.
+/// Between two runs of the agent and two statuses, a container that runs on keeps its ready and started, unless a probe
+/// said otherwise, the agent was away for too long, or another writer wrote the status.
 #[derive(Default)]
 pub(crate) struct Evidence {
     /// What was last published, by pod.
     published: BTreeMap<String, Published>,
     /// What probes said, by instance and kind.
     answers: BTreeMap<(String, ProbeKind), Vec<Said>>,
-    /// Pods whose status somebody else wrote since the agent last started.
+    /// Pods whose status another writer wrote since the agent last started.
     overwritten: Vec<String>,
 }
 
@@ -75,7 +75,7 @@ impl Check for Evidence {
 
 impl Evidence {
     fn hear(&mut self, at: Duration, attempt: &Attempt, view: View<'_>) {
-        // Nobody answers for a container that has ended, and the agent need not know yet that it has.
+        // No instance answers for a container that has ended, and the agent need not know yet that it has.
         let shown =
             || self.published.get(&attempt.pod).and_then(|published| published.containers.get(&attempt.container));
         let id = attempt.instance.as_ref().map(|instance| instance.id.clone());

@@ -25,7 +25,7 @@ const FIRST_LOOK: Duration = Duration::from_millis(200);
 pub(crate) struct FirstResults {
     /// The newest status of each pod.
     published: BTreeMap<String, std::sync::Arc<PodStatus>>,
-    /// Pods that nobody wants any more.
+    /// Pods that their source does not want any more.
     deleted: BTreeSet<String>,
     /// Probes that have been asked, by instance and kind.
     asked: BTreeMap<(String, ProbeKind), Duration>,
@@ -52,7 +52,7 @@ impl Check for FirstResults {
                 if status.phase.is_terminal() {
                     self.awaited.clear();
                 }
-                // What the agent knew and had not yet told.
+                // What the agent knew and had not yet published.
                 let started = |id: &str| {
                     let mut shown = status.all_containers();
                     shown.any(|s| s.started == Some(true) && s.container_id.as_deref().map(bare) == Some(id))

@@ -103,7 +103,7 @@ impl Order {
         if role(view, instance) == Some(Role::Ephemeral) {
             return Ok(());
         }
-        // A ledger that could not be written does not tell that all containers were removed, so init counts as done.
+        // A ledger that could not be written does not record that all containers were removed, so init counts as done.
         if !view.context.run.is_some_and(|run| run.behind) && !self.asked.contains(id) {
             self.in_turn(spec, instance)?;
         }

@@ -116,7 +116,7 @@ impl Stage {
         self.act(|state| state.remove(&id, true))
     }
 
-    /// A probe asks the running instance, or nobody.
+    /// A probe asks the running instance, or finds none.
     fn probe(&mut self, name: &str, kind: ProbeKind, reply: Reply) -> &mut Self {
         self.probe_sent(name, kind, reply, Duration::ZERO)
     }

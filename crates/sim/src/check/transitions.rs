@@ -17,7 +17,7 @@ pub(crate) struct Transitions {
     published: BTreeMap<String, Published>,
     /// Sandboxes made, by pod.
     sandboxes: BTreeMap<String, u32>,
-    /// Pods that somebody asked to restart.
+    /// Pods that a client asked the agent to restart.
     asked: BTreeSet<String>,
 }
 

@@ -159,7 +159,7 @@ impl Course {
         world.check_explained();
         if !world.is_alive() && self.random.chance(700) {
             let wiped = self.losses && self.random.chance(100);
-            // On a node of its own nobody else remembers anything, so nothing can be asked of the next agent.
+            // On a node of its own no API server remembers anything, so nothing can be asked of the next agent.
             if wiped && self.cluster {
                 world.start_agent_without_ledger();
                 *self.acts.entry("the ledger is lost").or_default() += 1;

@@ -55,7 +55,7 @@ fn rules(text: &mut String, random: &mut Random) {
     }
 }
 
-/// Probes that ask different things, so that every attempt can be told from the others.
+/// Probes that ask different things, so that every attempt is distinct from the others.
 fn probes(text: &mut String, container: &str, random: &mut Random, port: &mut u16) {
     for kind in ["startup", "readiness", "liveness"] {
         if !random.chance(450) {

@@ -24,7 +24,7 @@ use crate::{
     timeline::Attempt,
 };
 
-/// Events that may wait for one subscriber: more than a pod's life has, so only one who never reads loses any.
+/// Events that may wait for one subscriber: more than a pod's life has, so only one that never reads loses any.
 const EVENTS: usize = 1024;
 
 type EventStream = Pin<Box<dyn Stream<Item = Result<v1::ContainerEventResponse, Status>> + Send>>;

@@ -110,7 +110,7 @@ impl World {
         (doors, settings)
     }
 
-    /// Somebody starts a second agent beside the one that is there. It has to give up and to change nothing.
+    /// A second agent is started beside the one that is there. It has to give up and to change nothing.
     pub fn try_second_agent(&mut self) -> &mut Self {
         let up = self.with_agent(|_| ()).is_some();
         let Some(first) = self.run.as_ref().filter(|_| up).map(|run| Arc::clone(&run.life)) else { return self };
@@ -182,7 +182,7 @@ impl World {
         }
         run.life.end();
         if stopped == Ok(true) {
-            // Its end has been told.
+            // The timeline has its end already.
             run.life.announce_end();
         } else {
             self.sim.keep(agent);

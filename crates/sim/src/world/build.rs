@@ -102,7 +102,7 @@ impl WorldBuilder {
         self
     }
 
-    /// The runtime tells no events.
+    /// The runtime emits no events.
     pub fn without_events(mut self) -> Self {
         self.tells_events = false;
         self
@@ -138,7 +138,7 @@ impl WorldBuilder {
         self
     }
 
-    /// The world, with its agent started unless told otherwise. Nothing has happened yet.
+    /// The world, with its agent started unless the builder says otherwise. Nothing has happened yet.
     ///
     /// # Panics
     ///

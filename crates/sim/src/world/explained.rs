@@ -35,13 +35,13 @@ impl World {
             last.is_some_and(|entry| matches!(entry.what, Happening::Published { .. }))
                 && refused.is_none_or(|entry| elapsed > entry.at + TRIED_AGAIN)
         });
-        // Reading a ledger again that nobody has written to shows nothing new.
+        // Reading a ledger again that has not been written to shows nothing new.
         let seen = |state: &mut State| state.explained.replace(state.medium.changes) == Some(state.medium.changes);
         if !settled || self.inside(seen) {
             return;
         }
-        // What a probe said of a life that ended, and who asked for a restart, is in the journal alone. A power cut or
-        // the loss of the ledger may cost that.
+        // What a probe said of an instance that ended, and which client asked for a restart, is in the journal alone. A
+        // power cut or the loss of the ledger may cost that.
         let costs = |entry: &Entry| {
             matches!(entry.what, Happening::Reboot | Happening::AgentStarts { memory: Memory::Wiped, .. })
         };

@@ -72,7 +72,7 @@ impl World {
         self
     }
 
-    /// Of a pod that nobody knows only its directories are left.
+    /// Only the directories are left of a pod that neither a source of pods nor the runtime knows.
     pub fn leave_directories(&mut self, uid: &str) -> &mut Self {
         self.inside(|state| state.leftovers.insert(uid.to_owned()));
         self
@@ -120,7 +120,7 @@ impl World {
         self
     }
 
-    /// The node loses power and boots anew. The agent is dead; whoever wants one starts it.
+    /// The node loses power and boots anew. The agent is dead; a test that wants one starts it.
     pub fn reboot(&mut self, remains: Remains) -> &mut Self {
         self.kill_agent();
         self.inside(|state| {

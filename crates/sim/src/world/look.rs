@@ -146,7 +146,7 @@ impl World {
         })
     }
 
-    /// Whether the agent told an event of that reason whose message contains the text.
+    /// Whether the agent emitted an event of that reason whose message contains the text.
     pub fn saw_event(&self, reason: &str, text: &str) -> bool {
         self.inside(|state| {
             state.timeline.events().any(|(_, record)| record.reason == reason && record.message.contains(text))
@@ -173,7 +173,7 @@ impl World {
         self.inside(|state| state.directories.clone())
     }
 
-    /// The moment as the agent's clock tells it.
+    /// The moment by the agent's clock.
     pub fn now(&self) -> Moment {
         self.inside(|state| state.now())
     }

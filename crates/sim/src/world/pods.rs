@@ -156,7 +156,7 @@ impl World {
         answer.unwrap_or(Ok(())).map_err(|error| error.to_string())
     }
 
-    /// Somebody else writes a pod's status where the agent published it.
+    /// Another writer writes a pod's status where the agent published it.
     pub fn overwrite(&mut self, pod: &str, write: impl FnOnce(&mut PodStatus)) -> &mut Self {
         let uid = self.uid(pod);
         self.inside(|state| {
@@ -168,7 +168,7 @@ impl World {
         self
     }
 
-    /// Somebody else, such as a node controller, writes the Ready condition.
+    /// Another writer, such as a node controller, writes the Ready condition.
     pub fn overwrite_ready(&mut self, pod: &str, ready: bool) -> &mut Self {
         let wall = self.inside(|state| state.now().wall.whole_seconds());
         self.overwrite(pod, |status| {

@@ -317,7 +317,7 @@ func echoOnce(address string, seed int64) error {
 	return nil
 }
 
-// A port where nobody listens: client-go reads why and closes the connection.
+// A port without a listener: client-go reads why and closes the connection.
 func refused(transport, target string) error {
 	addresses, _, err := listen(transport, target, "9")
 	if err != nil {
