@@ -1,5 +1,5 @@
-//! An agent that goes away while somebody watches or follows: it may be killed as often as it likes, and whoever waits for
-//! it goes on with the next one.
+//! An agent that goes away while a command watches or follows: the agent may be killed any number of times, and the
+//! command goes on with the next one.
 
 use std::{
     path::{Path, PathBuf},
@@ -13,13 +13,13 @@ use tokio::net::UnixStream;
 
 use crate::output;
 
-/// How often to look for the next agent: a person does not notice, and a connection to nobody costs nothing.
+/// How often to look for the next agent: a person does not notice the delay, and a refused connection costs nothing.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// How often a run that has ended is looked for: two seconds, in which the next one would have its socket there.
 const MOMENT: usize = 20;
 
-/// Whether the agent on a socket is away. Each absence is told once, and so is its end.
+/// Whether the agent on a socket is away. Each absence is reported once, and so is its end.
 #[derive(Debug)]
 pub(crate) struct Absence {
     socket: PathBuf,
@@ -35,7 +35,7 @@ impl Absence {
         Self { socket: client.socket().to_owned(), meanwhile, away: AtomicBool::new(false) }
     }
 
-    /// Says that the agent went away, and waits until somebody listens again. Fails if nobody ever will: the socket of
+    /// Says that the agent went away, and waits until an agent listens again. Fails if none ever will: the socket of
     /// `keelet run` goes with its directory.
     pub(crate) async fn wait(&self) -> Result<()> {
         if !self.away.swap(true, Ordering::Relaxed) {
@@ -52,8 +52,8 @@ impl Absence {
         }
     }
 
-    /// Whether nobody will ever listen there again, which may take a moment to show: who ends in an orderly way takes the
-    /// socket away, and a run its directory too. Who was killed leaves both.
+    /// Whether no agent will ever listen there again, which may take a moment to show: an agent that ends in an orderly
+    /// way removes the socket, and a run its directory too. One that was killed leaves both.
     pub(crate) async fn is_for_good(&self) -> bool {
         for _ in 0..MOMENT {
             if !self.has_directory() {

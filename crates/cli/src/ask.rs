@@ -56,14 +56,14 @@ impl Connection {
         Client::new(self.named().unwrap_or_else(|| SOCKET.into()))
     }
 
-    /// The socket that somebody has named, here or in the environment.
+    /// The socket that the option or the environment names.
     pub(crate) fn named(&self) -> Option<PathBuf> {
         let told = || std::env::var_os("KEELET_SOCKET").filter(|path| !path.is_empty()).map(PathBuf::from);
         self.socket.clone().or_else(told)
     }
 
-    /// The socket of the node's agent, if nobody has named another one and nobody answers on it. An agent that answers, or
-    /// may not be asked, is there.
+    /// The socket of the node's agent, if neither the option nor the environment names one and no agent answers on it.
+    /// An agent that answers, or may not be asked, is there.
     pub(crate) async fn usual_but_nobody(&self) -> Option<&'static str> {
         if self.named().is_some() {
             return None;
@@ -87,7 +87,8 @@ impl Listed {
     }
 }
 
-/// Runs a command that asks the agent. What it prints, it prints itself; an error is said, and the exit status tells.
+/// Runs a command that asks the agent. The command prints its own output; an error goes to standard error and into the
+/// exit status.
 pub(crate) fn run(command: impl Future<Output = Result<Verdict>>) -> Result<Verdict> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let answered = runtime.block_on(async {
@@ -105,7 +106,7 @@ pub(crate) fn run(command: impl Future<Output = Result<Verdict>>) -> Result<Verd
     })
 }
 
-/// An error in words, with what to do about it where somebody knows.
+/// An error in words, with what to do about it where that is known.
 pub(crate) fn explained(error: &anyhow::Error) -> String {
     let Some(ClientError::NoAgent { socket, source }) = error.downcast_ref() else { return format!("{error:#}") };
     let socket = socket.display();

@@ -64,7 +64,7 @@ struct Which {
     connection: Connection,
 }
 
-/// How long a run that was killed may take to come back: it has to be started by hand, and who deletes a pod by a script
+/// How long a run that was killed may take to come back: it has to be started by hand, and a script that deletes a pod
 /// must not wait for ever.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -152,7 +152,7 @@ async fn until_gone(client: &Client, mut left: BTreeSet<String>, patience: Durat
 /// Takes out of the set what one agent says is gone, until all are or it goes away.
 async fn hear_of_ends(client: &Client, left: &mut BTreeSet<String>, absence: &Absence) -> Result<()> {
     let uid = |pod: &Value| pod["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
-    // Begun before the look: what goes away after that look is told.
+    // The watch begins before the list, so that it reports every pod that goes away after the list.
     let mut changes = Box::pin(output::lines(client.stream("/v1/pods?watch=true").await?));
     let pods: List<Value> = client.get("/v1/pods").await?;
     absence.is_over();

@@ -10,8 +10,8 @@ use crate::{
 
 /// Show what happened to pods, the newest last
 ///
-/// The newest 512 events are kept, also those of pods that are gone and those that an earlier agent told. For what happened
-/// before, and why, ask `keelet timeline` and `keelet why`.
+/// The newest 512 events are kept, also those of pods that are gone and those that an earlier agent emitted. For what
+/// happened before, and why, ask `keelet timeline` and `keelet why`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Exit status: 0 answered, 1 no agent, 2 wrong usage.\n\n\
                         Examples:\n  keelet events\n  keelet events -A -w\n  \

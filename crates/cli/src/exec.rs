@@ -54,7 +54,7 @@ pub struct Args {
     command: Vec<String>,
 }
 
-/// A terminal whose keys go to somebody else; it is as before once this is dropped.
+/// A terminal in raw mode: its keys go to the command in the container. Dropped, it restores the previous mode.
 struct Raw(Termios);
 
 /// What ssh ends with as well when the connection breaks: rarely what a command ends with itself.

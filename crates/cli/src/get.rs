@@ -125,7 +125,7 @@ pub(crate) async fn show(kind: Kind, names: BTreeSet<String>, how: &How) -> Resu
     show_wanted(kind, &Wanted { names, ..Wanted::default() }, how).await
 }
 
-/// Shows images that somebody else has found.
+/// Shows images that the caller has found.
 pub(crate) fn show_images(images: &[Image], how: &How) -> Result<Verdict> {
     if let Err(why) = possible(Kind::Images, &Wanted::default(), how) {
         output::error(&why);
@@ -161,7 +161,7 @@ pub(crate) async fn show_wanted(kind: Kind, wanted: &Wanted, how: &How) -> Resul
     }
     let verdict = if missing.is_empty() { Verdict::Valid } else { Verdict::Invalid };
     if how.watch {
-        // What is not there now may never come, and nobody would notice that it was misspelt.
+        // What is not there now may never come, and a misspelt name would go unnoticed.
         missing.iter().for_each(|why| output::error(why));
         if !shown.is_empty() {
             watch::follow(kind, wanted, how, &client).await?;
@@ -207,7 +207,7 @@ fn nobody(kind: Kind, name: &str, how: &How) -> String {
 
 /// Where a list is asked for.
 fn path(kind: Kind, wanted: &Wanted, how: &How, watch: bool) -> String {
-    // Of containers the agent tells all; images and nodes have no namespace.
+    // The agent lists the containers of all namespaces; images and nodes have no namespace.
     let namespace = how.listed.namespace().filter(|_| matches!(kind, Kind::Pods | Kind::Events));
     let parameters = [("namespace", namespace), ("pod", wanted.pod.as_deref()), ("watch", watch.then_some("true"))];
     let given = parameters.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", escaped(value?))));

@@ -105,7 +105,7 @@ struct Place {
     image_store: Option<PathBuf>,
 }
 
-/// Who has the images.
+/// What has the images: an agent, or a store on this machine.
 enum Keeper {
     Agent(Client),
     Store(Direct),
@@ -179,7 +179,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
 // === impl Place ===
 
 impl Place {
-    /// Whom to ask. That a store is used in the place of an agent is said: another runtime has images of its own.
+    /// What to ask. That a store is used in the place of an agent is said: another runtime has images of its own.
     async fn keeper(&self, connection: &Connection) -> Result<Keeper> {
         if let Some(store) = &self.image_store {
             if !store.is_dir() {

@@ -77,7 +77,7 @@ enum Lines {
     Last(u64),
 }
 
-/// Lines on their way to the terminal. Whoever is too quick waits.
+/// Lines on their way to the terminal. A log reader that is faster than the terminal waits.
 const LINES: usize = 256;
 
 /// Reads and prints.

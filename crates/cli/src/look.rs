@@ -19,7 +19,7 @@ pub(crate) struct LookArgs {
 /// The width where neither an option nor the environment nor a terminal says another.
 const WIDTH: usize = 80;
 
-/// Narrower nothing can be drawn, wider nobody looks.
+/// Nothing can be drawn narrower, and a wider drawing has no use.
 const NARROWEST: usize = 40;
 const WIDEST: usize = 1000;
 

@@ -21,10 +21,10 @@ pub fn out(text: &str) -> io::Result<()> {
     }
 }
 
-/// Whether somebody still reads what is written.
+/// Whether standard output still has a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reader {
-    /// Somebody does.
+    /// It has one.
     There,
     /// `| head` has seen enough: there is no point in going on.
     Gone,
@@ -40,7 +40,7 @@ pub fn live(bytes: &[u8]) -> io::Result<Reader> {
     }
 }
 
-/// Whether whoever was to read standard output has closed it. A file never does.
+/// Whether the reader of standard output has closed it. A file never counts as closed.
 pub(crate) fn reader_is_gone() -> bool {
     let stdout = io::stdout();
     let mut asked = [PollFd::new(&stdout, PollFlags::empty())];
@@ -48,14 +48,14 @@ pub(crate) fn reader_is_gone() -> bool {
     answered.is_ok_and(|count| count > 0) && asked[0].revents().intersects(PollFlags::ERR | PollFlags::NVAL)
 }
 
-/// Waits until it has. Without this, whoever follows something quiet would notice only when there is something to write.
+/// Waits until it has. Without this, a command that follows something quiet would notice only at its next write.
 pub(crate) async fn reader_gone() {
     while !reader_is_gone() {
         tokio::time::sleep(LOOK_AGAIN).await;
     }
 }
 
-/// How often to look whether somebody still reads: `| head` should end about when a person has read it.
+/// How often to check for a reader: `| head` should end about when a person has read it.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
 /// Lines, without their line breaks, of what comes in pieces. A last one without a line break is one too.
@@ -102,7 +102,7 @@ pub fn warning(text: &str) {
     let _ = writeln!(io::stderr().lock(), "warning: {text}");
 }
 
-/// Prints an answer, or says why there is none; the exit status tells which.
+/// Prints an answer, or says why there is none; the exit status says which.
 pub fn answer(answer: anyhow::Result<String>) -> anyhow::Result<Verdict> {
     match answer {
         Ok(text) => {

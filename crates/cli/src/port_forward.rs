@@ -137,7 +137,7 @@ impl Remote {
     }
 }
 
-/// Forwards until the pod is gone or somebody has had enough.
+/// Forwards until the pod is gone or the user interrupts it.
 pub fn run(args: &Args) -> Result<Verdict> {
     ask::run(async {
         let client = args.connection.client();
@@ -175,7 +175,7 @@ async fn serve(listener: TcpListener, remote: u16, tunnel: Arc<Tunnel>) {
     while let Ok((connection, _)) = listener.accept().await {
         let tunnel = Arc::clone(&tunnel);
         tokio::spawn(async move {
-            // Why there is none is said by whoever keeps the tunnel.
+            // `run` waits for the same tunnel and says why there is none.
             let Ok(forwarder) = tunnel.forwarder().await else { return };
             if let Err(error) = forwarder.forward(connection, remote).await {
                 output::error(&format!("port {remote}: {error}"));

@@ -17,10 +17,10 @@ pub(crate) const EVERY: Duration = Duration::from_secs(5);
 /// Columns of a bar.
 const BAR: u64 = 24;
 
-/// The usual width where the terminal does not tell.
+/// The usual width where the terminal does not report its own.
 const WIDTH: usize = 80;
 
-/// What is told of one thing on standard error. Dropped, it leaves nothing on a terminal.
+/// The progress of one thing on standard error. Dropped, it leaves nothing on a terminal.
 #[derive(Debug)]
 pub(crate) struct Meter {
     what: String,

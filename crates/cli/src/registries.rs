@@ -8,7 +8,7 @@ use keelet_image::PullOptions;
 
 use crate::paths::absolute;
 
-/// Registries and who else has their images.
+/// Registries, and the mirrors that have their images too.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Registries {
     /// Host to ask for images before their registry, as REGISTRY=URL; may be repeated, and `*` is every registry
@@ -53,7 +53,7 @@ impl Registries {
     /// Adds what was asked for to how images are pulled.
     pub fn apply(&self, options: &mut PullOptions) -> Result<()> {
         if let Some(path) = &self.docker_config {
-            // Read again for each pull; that it is not there at all would look like nobody having credentials.
+            // Read again for each pull; a missing file would look like one without credentials.
             std::fs::metadata(path).with_context(|| format!("--docker-config: {} cannot be read", path.display()))?;
             options.docker_config = Some(absolute("--docker-config", path)?);
         }

@@ -42,7 +42,7 @@ use crate::{gates::Gates, look::LookArgs, number, output, rules, source};
 ///
 /// The real agent runs the pod on a simulated node: minutes pass in milliseconds, and nothing outside is touched. Without
 /// options everything goes well: containers run and answer their probes, init containers end after a second, images are
-/// there. Draws the timeline, tells the moments that matter with their reasons, and ends with a verdict: time to ready,
+/// there. Draws the timeline, lists the moments that matter with their reasons, and ends with a verdict: time to ready,
 /// how long a start may take, how soon a hang is noticed, what restarts of the agent changed.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -127,7 +127,7 @@ struct Simulation {
     timeline: Timeline,
 }
 
-/// Simulates and prints. The exit status tells how it went.
+/// Simulates and prints. The exit status says how it went.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let resolution = args.gates.resolve()?;
     for warning in &resolution.warnings {

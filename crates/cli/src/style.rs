@@ -1,4 +1,4 @@
-//! Colours: on a terminal only, and not for those who do not want them.
+//! Colours: on a terminal only, and not with `NO_COLOR` or `TERM=dumb`.
 
 use std::{ffi::OsStr, io::IsTerminal};
 

@@ -40,7 +40,7 @@ enum Subject {
     Node,
 }
 
-/// Between two looks, where one does not tell how fast a counter rises.
+/// Between two samples, where one does not say how fast a counter rises.
 const BETWEEN: Duration = Duration::from_secs(1);
 
 /// Answers and prints.
@@ -135,7 +135,7 @@ fn add(sum: Option<u64>, more: Option<u64>) -> Option<u64> {
     }
 }
 
-/// What the runtime tells, else how far the counter rose between the two looks.
+/// What the runtime reports, else how far the counter rose between the two samples.
 fn nano_cores(before: Option<&ContainerUsage>, now: &ContainerUsage) -> Option<u64> {
     now.cpu_nano_cores.or_else(|| {
         let before = before?;

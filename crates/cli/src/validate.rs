@@ -47,7 +47,7 @@ enum Format {
     Json,
 }
 
-/// How it went, as the exit status tells it.
+/// How it went, as the exit status reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
     /// All pods are valid.

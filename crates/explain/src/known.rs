@@ -42,7 +42,7 @@ impl<'a> Known<'a> {
         Self { spec: spec_in(found).map(Cow::Owned), ..Self::without_spec(found) }
     }
 
-    /// The same without the pod's spec, for whoever has read it already.
+    /// The same without the pod's spec, for callers that have read it already.
     pub fn without_spec(found: &'a Recovered) -> Self {
         // One whose name is lost goes by its UID.
         let (namespace, name) = found.pod.as_ref().map_or(("", &*found.uid), |pod| (&pod.namespace, &pod.name));
@@ -107,7 +107,7 @@ impl<'a> Known<'a> {
         self.journal.iter().rev().find(is_it)
     }
 
-    /// Who or what asked for the present or the newest restart of all containers.
+    /// What triggered the present or the newest restart of all containers.
     pub(crate) fn triggers(&self) -> &'a [Trigger] {
         let remembered = self.evidence.durable.restart_all.stage.triggers();
         let noted = || {

@@ -1,4 +1,4 @@
-//! Sentences: what a piece of evidence says, and what a note of the journal tells.
+//! Sentences: what a piece of evidence says, and what a note of the journal says.
 
 use keelet_lifecycle::{
     Because, Moment, Subject,
@@ -85,7 +85,7 @@ pub(crate) fn policy(policy: RestartPolicy) -> String {
     format!("its restart policy is {policy}")
 }
 
-/// Who ended a life.
+/// What ended an instance.
 pub(crate) fn exit_cause(cause: ExitCause) -> String {
     match cause {
         ExitCause::Own => String::new(),
@@ -99,12 +99,12 @@ fn exit(exit: &Exit) -> String {
     format!("exited with code {}{}{}", exit.exit_code, oom(exit), exit_cause(exit.cause))
 }
 
-/// What the code of an exit does not tell.
+/// What the exit code does not say.
 pub(crate) fn oom(exit: &Exit) -> &'static str {
     if exit.reason == "OOMKilled" { " (OOMKilled)" } else { "" }
 }
 
-/// Who or what asked for all containers to be restarted.
+/// What triggered the restart of all containers.
 pub(crate) fn trigger(trigger: &Trigger, now: Moment) -> String {
     match trigger {
         Trigger::Exit { container, exit_code, rule, at, .. } => format!(
@@ -145,7 +145,7 @@ pub(crate) fn container_of(subject: &Subject) -> Option<&str> {
     }
 }
 
-/// What a note tells, in one sentence without its time.
+/// What a note says, in one sentence without its time.
 pub fn note_sentence(note: &Note, now: Moment) -> String {
     match &note.what {
         What::Seen => "the agent saw the pod for the first time".to_owned(),

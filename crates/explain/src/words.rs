@@ -94,7 +94,7 @@ pub(crate) fn short_id(id: &str) -> &str {
     &bare[..bare.floor_char_boundary(12)]
 }
 
-/// What somebody else said, on one line and in quotes; nothing for nothing.
+/// Foreign text, such as a probe's output or an error message, on one line and in quotes; nothing for nothing.
 pub(crate) fn quoted(text: &str) -> String {
     match one_line(text) {
         text if text.is_empty() => String::new(),

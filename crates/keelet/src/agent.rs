@@ -118,10 +118,10 @@ fn of_clusters(_: &str) -> Result<String, &'static str> {
 /// What the service manager shows.
 const RUNNING: &str = concat!("keelet ", env!("CARGO_PKG_VERSION"), " runs pods");
 
-/// How often a runtime that does not answer is asked who it is.
+/// How often a runtime that does not answer is asked for its version.
 const GREET_AGAIN: Duration = Duration::from_secs(5);
 
-/// Runs the agent until it is told to stop.
+/// Runs the agent until SIGTERM or SIGINT stops it.
 pub(crate) fn run(args: &Args) -> Result<()> {
     log::to_stderr(args.log);
     // One thread is enough for a node's pods: nothing on it waits, and the disk has threads of its own.
@@ -277,11 +277,11 @@ fn reload(path: Option<&Path>, old: NodeConfig, agent: &Agent) -> NodeConfig {
         }
     }
     agent.set_upkeep(new.upkeep.clone());
-    // What did not take effect is told again next time.
+    // The old values stay, so that the next reload reports again what did not take effect.
     NodeConfig { upkeep: new.upkeep, ..old }
 }
 
-/// Tells the service manager that the agent is alive, for as long as its loop turns.
+/// Pings the watchdog of the service manager for as long as the agent's main loop turns.
 async fn show_life(service_manager: Arc<ServiceManager>, agent: Arc<Agent>, every: Duration) {
     loop {
         match timeout(every, agent.pulse()).await {
@@ -292,7 +292,8 @@ async fn show_life(service_manager: Arc<ServiceManager>, agent: Arc<Agent>, ever
     }
 }
 
-/// Says who the runtime is, and before that, if need be, that there is none: without pods nobody else would ask it.
+/// Logs the runtime's name and version, and before that, if need be, that it cannot be reached: without pods nothing
+/// else would call it.
 async fn greet(runtime: Runtime) {
     let mut told = false;
     loop {
@@ -316,7 +317,7 @@ async fn greet(runtime: Runtime) {
 }
 
 /// The pods that an earlier agent left running, as it knew them, without those that have to go, and whether there are more of
-/// which no copy can be read. What cannot be used of the ledger, the agent tells when it opens it.
+/// which no copy can be read. The agent reports what cannot be used of the ledger when it opens the ledger.
 fn recovered(paths: &Paths, boot_id: BootId, features: &Features) -> (Vec<Arc<Pod>>, bool) {
     let ledger = paths.ledger_settings(boot_id);
     let pods = Snapshot::take(&ledger.durable_root, &ledger.volatile_root, boot_id).pods;

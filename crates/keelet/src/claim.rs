@@ -2,8 +2,8 @@
 //! belong together.
 //!
 //! Both are locked before anything else is done, because the runtime takes what it does not find in its state directory for gone.
-//! Each has a record (`owner.json`) that names both: an operator who starts an agent on the right root directory and the wrong
-//! state directory is told so, and nothing happens to pods that run.
+//! Each has a record (`owner.json`) that names both: an agent that is started on the right root directory and the wrong
+//! state directory reports it, and nothing happens to pods that run.
 
 mod record;
 
@@ -244,8 +244,8 @@ fn new_id() -> Result<String> {
     Ok(id.trim().to_owned())
 }
 
-/// A node has one bridge, and whoever has directories of his own has one of his own, with addresses that nobody else gives
-/// away. Its name follows from the directory, so that the next one on that directory finds it again.
+/// A node has one bridge, and every root directory but the default one has a bridge of its own, with addresses that no
+/// other bridge has. Its name follows from the directory, so that the next holder of that directory finds it again.
 pub(crate) fn own_bridge(root: &Path) -> Option<String> {
     if root == Path::new(Paths::ROOT) {
         return None;

@@ -63,11 +63,11 @@ struct Serve {
     log: LogOptions,
 }
 
-/// What the embedded runtime is told, wherever it runs.
+/// Options of the embedded runtime, wherever it runs.
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct Options {
-    /// Who makes containers in the embedded runtime: libcontainer, which is built in, runc, or the path of a program that is
-    /// called as runc is [default: libcontainer]
+    /// What creates containers for the embedded runtime: libcontainer, which is built in, runc, or the path of a
+    /// program that is called as runc is [default: libcontainer]
     #[arg(long, value_name = "NAME|PATH")]
     oci_runtime: Option<OciRuntime>,
     /// How many processes and threads a pod may have in the embedded runtime; -1 for as many as the node can [default: an
@@ -174,7 +174,7 @@ impl Images for Store {
             let sent = tokio::io::copy(&mut archive, &mut writer).await;
             drop(writer);
             let imported = reading.await.map_err(|error| error.to_string())?;
-            // What is wrong with the archive says more than that nobody read the rest of it.
+            // What is wrong with the archive says more than the broken pipe that follows from it.
             let images = imported.map_err(|error| error.to_string())?;
             sent.map_err(|error| format!("the archive did not arrive: {error}"))?;
             Ok(images.iter().map(name_of).collect())

@@ -47,7 +47,7 @@ enum Command {
 
 fn main() -> ExitCode {
     if let Some(dir) = shim_directory() {
-        // Nobody reads what a shim prints.
+        // The output of a shim has no reader.
         return keelet_shim::run(&dir).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
     }
     let result = match Cli::parse().command {

@@ -62,7 +62,7 @@ pub enum Known {
     Copy(Box<PodStatus>),
 }
 
-/// Which statuses have reached those who have to see them before the agent acts on them.
+/// Which statuses have reached the readers that must see them before the agent acts on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acknowledged {
     /// Nothing waits for an acknowledgement: no publisher is there, and everything local sees a status at once.

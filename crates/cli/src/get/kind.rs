@@ -25,7 +25,7 @@ pub(super) struct Asked {
     pub(super) name: Option<String>,
 }
 
-/// Reads it, and tells shells and `--help` what there is.
+/// Parses it, and lists the possible values for shells and `--help`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AskedParser;
 
@@ -107,7 +107,7 @@ impl Kind {
         matches!(self, Self::Pods | Self::Containers | Self::Events)
     }
 
-    /// Whether the agent tells what changes.
+    /// Whether the agent streams changes of this kind.
     pub(super) fn tells_changes(self) -> bool {
         matches!(self, Self::Pods | Self::Events)
     }

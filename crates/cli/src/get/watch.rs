@@ -1,4 +1,4 @@
-//! `-w`: what is there, and then what changes, whichever agent tells it.
+//! `-w`: what is there, and then what changes, whichever agent reports it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,7 +26,7 @@ use crate::{
 /// What comes at once is shown in one go, so that columns fit all of it.
 const TOGETHER: Duration = Duration::from_millis(30);
 
-/// What was told so far, so that the next agent tells only what is new.
+/// What was printed so far, so that of the next agent's stream only what is new is printed.
 #[derive(Debug, Default)]
 struct Known {
     things: BTreeMap<String, Value>,
@@ -42,7 +42,7 @@ struct Printer<'a> {
     header: bool,
 }
 
-/// Prints until nobody reads any more.
+/// Prints until the reader of standard output is gone.
 pub(super) async fn follow(kind: Kind, wanted: &Wanted, how: &How, client: &Client) -> Result<Verdict> {
     let mut printer = Printer::new(kind, wanted, how);
     let mut known = Known::default();
@@ -59,7 +59,7 @@ pub(super) async fn follow(kind: Kind, wanted: &Wanted, how: &How, client: &Clie
     }
 }
 
-/// What one agent tells, until it goes away or nobody reads any more.
+/// Prints what one agent streams, until the agent or the reader of standard output is gone.
 async fn from_one_agent(
     begun: &mut bool,
     known: &mut Known,
@@ -72,7 +72,7 @@ async fn from_one_agent(
     let pieces = client.stream(&changes).await?;
     let mut waiting = Vec::new();
     if *begun {
-        // Asked for behind the stream: what goes away from now on is told by the stream.
+        // Listed after the stream was opened: the stream reports what goes away from now on.
         let list: List<Value> = client.get(&all).await?;
         waiting = known.only(&list.items);
         absence.is_over();
@@ -102,7 +102,7 @@ async fn from_one_agent(
     }
 }
 
-/// What tells a thing from others, over a restart of the agent too.
+/// What identifies a thing, over a restart of the agent too.
 fn key(object: &Value) -> String {
     let metadata = &object["metadata"];
     let part = |name: &str| metadata[name].as_str().unwrap_or_default();
@@ -112,7 +112,7 @@ fn key(object: &Value) -> String {
 // === impl Known ===
 
 impl Known {
-    /// A change, unless it is none: a new agent tells everything as new.
+    /// A change, unless it is none: a new agent reports everything as new.
     fn news(&mut self, change: Change) -> Option<Change> {
         let key = key(&change.object);
         match change.kind {

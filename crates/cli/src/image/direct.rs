@@ -77,7 +77,7 @@ impl Direct {
         Ok(Self { store: Store::open_with(directory, options).with_context(unusable)? })
     }
 
-    /// All images, ordered as an agent has them. What containers stand on is pinned, whoever runs them.
+    /// All images, ordered as an agent has them. Images that containers use are pinned, whichever process runs these.
     pub(super) fn list(&self) -> Result<Vec<api::Image>> {
         let used = self.store.images_in_use()?;
         let told = |image: Image| api::Image {

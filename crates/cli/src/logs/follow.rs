@@ -1,9 +1,9 @@
 //! Reading logs past the agent that was asked for them.
 //!
-//! The log of a container is a file of this machine, and it is written by whoever runs the container, not by the agent. So
-//! it is read from there: nothing is lost or told twice when the agent is killed, nobody waits for the next one, and
-//! whoever reads slowly (`| less`) is left in peace. The agent is asked only where the files are, and whether there will
-//! be more.
+//! The log of a container is a file of this machine, and the container runtime writes it, not the agent. So it is read
+//! from there: nothing is lost or printed twice when the agent is killed, no reader waits for the next agent, and a
+//! slow reader (`| less`) is never disconnected. The agent is asked only where the files are, and whether there will be
+//! more.
 
 use anyhow::Result;
 use bytes::Bytes;
@@ -22,13 +22,13 @@ use crate::{absence::Absence, ask, output, view::pod::PodView};
 /// What a container wrote, in pieces of whole lines.
 pub(super) type Log = BoxStream<'static, Result<Bytes>>;
 
-/// Tells the readers of a pod's logs whether there will be more.
+/// Notifies the readers of a pod's logs whether there will be more.
 struct Courses {
     client: Client,
-    /// The stream that tells when something has changed.
+    /// The stream that reports when something has changed.
     changes: String,
     pod_uid: String,
-    /// Where to ask for each container, and whom to tell.
+    /// Where to ask for each container, and the reader to notify.
     containers: Vec<(String, watch::Sender<Course>)>,
     absence: Absence,
 }
@@ -43,7 +43,7 @@ pub(super) enum Life {
 }
 
 /// What a container has written so far, from its files; none if the agent sees other files than we do, or there is no log:
-/// then it is the agent who says why.
+/// then the agent says why.
 pub(super) async fn so_far(
     client: &Client,
     pod: &PodView,

@@ -1,4 +1,4 @@
-//! How a run ends: what a person or a service manager may want meanwhile, and which exit status tells it.
+//! How a run ends: the signals that a user or a service manager may send meanwhile, and the exit status of each ending.
 
 use std::{fs, io, process::ExitCode};
 
@@ -21,7 +21,7 @@ pub enum Ending {
     Terminated,
 }
 
-/// What somebody at the terminal, or a service manager, may want meanwhile.
+/// The signals that a user at the terminal, or a service manager, may send meanwhile.
 pub struct Signals {
     pub(super) interrupt: Signal,
     pub(super) terminate: Signal,
@@ -29,7 +29,7 @@ pub struct Signals {
     pub(super) resize: Signal,
 }
 
-/// The terminal was closed; none where nobody wants to know.
+/// The terminal was closed (SIGHUP); none if the process was started with SIGHUP ignored.
 pub(super) struct HangUp(Option<Signal>);
 
 // === impl Ending ===
@@ -51,7 +51,8 @@ impl From<Ending> for ExitCode {
 // === impl Signals ===
 
 impl Signals {
-    /// They are kept from now on. To be called before anything is made: who is ended by a signal cleans nothing up.
+    /// Signals are kept from now on. To be called before anything is made: a process that a signal kills cleans nothing
+    /// up.
     pub fn listen() -> io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
@@ -65,7 +66,7 @@ impl Signals {
 // === impl HangUp ===
 
 impl HangUp {
-    /// To listen would undo what `nohup` does: whoever is started with it goes on without its terminal.
+    /// To listen would undo what `nohup` does: a process that is started with it goes on without its terminal.
     fn listen() -> io::Result<Self> {
         let unwanted = fs::read_to_string("/proc/self/status").is_ok_and(|status| ignores_hang_up(&status));
         Ok(Self(if unwanted { None } else { Some(signal(SignalKind::hangup())?) }))

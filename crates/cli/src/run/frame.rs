@@ -63,7 +63,7 @@ pub(super) fn lines(model: &Model<'_>, width: usize, height: usize, style: Style
     }
     // Two for the footer and the line above it.
     let mut room = height.saturating_sub(2);
-    // Half of it would be of no use to anybody.
+    // Half a command cannot be copied and run.
     let command = model.command.as_ref().filter(|command| lines.len() < room && command.chars().count() <= width);
     room -= usize::from(command.is_some());
     if lines.len() > room {

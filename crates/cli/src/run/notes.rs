@@ -7,7 +7,7 @@ use std::{
 
 use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
 
-/// Bytes that wait at most. Whoever says more is not heard until somebody has listened.
+/// Bytes that wait at most. A line that does not fit is dropped; `take` makes room again.
 const MOST: usize = 64 << 10;
 
 /// Lines that wait to be shown.
@@ -21,7 +21,7 @@ impl Notes {
     pub fn listen(&self) {
         let filter = EnvFilter::new("error,keelet_agent=warn,keelet_host=warn,keelet_agent::board=off");
         let layer = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_target(false);
-        // Fails only if somebody listens already.
+        // Fails only if a global subscriber is set already.
         let _ = layer.with_writer(self.clone()).try_init();
     }
 

@@ -116,7 +116,7 @@ pub(super) fn state(state: &ContainerState) -> (Tint, String) {
     }
 }
 
-/// Events that tell more than the status does. One that comes again and again is told ever more rarely.
+/// Events that say more than the status does. One that repeats is printed ever more rarely.
 pub(super) fn event(event: &EventRecord) -> Option<Line> {
     if !event.count.is_power_of_two() {
         return None;

@@ -2,7 +2,7 @@
 //!
 //! Each drawing is one write: back to the first line, every line with the rest of it cleared, the rest of the screen
 //! cleared. Nothing is cleared before it is written over, so nothing flickers. What is to stay, such as a log line, is
-//! written in its place, and the frame moves down. After a change of size nobody knows where lines have gone, so the
+//! written in its place, and the frame moves down. After a change of size the positions of lines are unknown, so the
 //! visible screen is cleared once.
 
 use std::{
@@ -12,7 +12,7 @@ use std::{
 
 use crate::terminal;
 
-/// The usual size where the terminal does not tell.
+/// The usual size where the terminal does not report its own.
 const USUAL: (usize, usize) = (80, 24);
 
 /// The frame on the terminal. Dropped, it leaves the cursor below.

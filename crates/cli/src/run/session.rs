@@ -41,13 +41,13 @@ enum Stage {
     Running,
     /// All have ended; what is left of them is removed.
     Clearing,
-    /// Somebody wants an end: with grace periods.
+    /// A signal or a closed output asked for the end: with grace periods.
     Stopping(Ending),
     /// At once.
     Killing(Ending),
 }
 
-/// More frames than this in a second nobody sees.
+/// The eye does not see more frames than this in a second.
 const FRAME: Duration = Duration::from_millis(50);
 
 /// How old results of probes may be. Those that pass are a second old before they can be read.
@@ -72,22 +72,22 @@ struct Session<'a> {
     /// The newest status of each pod, by UID, also of those that are gone.
     known: BTreeMap<String, Arc<Published>>,
     gone: BTreeSet<String>,
-    /// Those of an earlier run that were told of, by UID.
+    /// Those of an earlier run that were reported, by UID.
     earlier: BTreeSet<String>,
-    /// Those that ended before anybody wanted them to.
+    /// Those that ended before the run was asked to end.
     ended: BTreeSet<String>,
-    /// The newest event that was told.
+    /// The newest event that was printed.
     told: Option<Arc<PodEvent>>,
     /// Lines that stay, not yet written.
     above: String,
     reader: Reader,
-    /// What it means if nobody reads any more.
+    /// How the run ends if the reader of standard output is gone.
     unread: Ending,
     notes: Notes,
     /// What the probes of each pod have shown, by UID, and when that was read.
     lives: BTreeMap<String, Lives>,
     lives_read: Option<Instant>,
-    /// When images on their way were last told of.
+    /// When the progress of image pulls was last printed.
     pulls_told: Instant,
 }
 
@@ -167,7 +167,7 @@ impl Session<'_> {
         }
     }
 
-    /// Takes up what is new.
+    /// Reads what is new: notes, statuses and events.
     fn look(&mut self) {
         self.above.push_str(&self.notes.take());
         let statuses = self.node.board().statuses();
@@ -247,7 +247,7 @@ impl Session<'_> {
             self.reader = Reader::Gone;
         }
         if self.reader == Reader::Gone && self.stage == Stage::Running {
-            // Nobody looks any more.
+            // The output has no reader any more.
             self.interrupted(self.unread);
         }
     }
@@ -257,10 +257,10 @@ impl Session<'_> {
         self.since = Instant::now();
     }
 
-    /// Somebody wants an end.
+    /// A signal or a closed output asks for the end.
     fn interrupted(&mut self, by: Ending) {
         match self.stage {
-            // Of one closed terminal the kernel tells, and the shell, and whoever cannot write: nobody asks for more haste.
+            // The kernel, the shell and a failed write all report the same closed terminal: none asks for more haste.
             Stage::Stopping(_) if by == Ending::HungUp => return,
             Stage::Running | Stage::Clearing => {
                 self.enter(Stage::Stopping(by));
@@ -299,7 +299,7 @@ impl Session<'_> {
             tokio::select! {
                 line = lines.recv() => match line {
                     Some(line) => self.log(Some(line), lines),
-                    // The last one who could write is done.
+                    // The last sender of lines is done.
                     None => break,
                 },
                 _ = readers.join_next() => {}
@@ -326,7 +326,7 @@ impl Session<'_> {
         }
     }
 
-    /// Shows how things are, unless nobody reads any more.
+    /// Shows how things are, unless the reader is gone.
     fn show(&mut self) {
         let above = std::mem::take(&mut self.above);
         if self.reader == Reader::Gone {
@@ -339,7 +339,7 @@ impl Session<'_> {
         });
     }
 
-    /// Looks what probes have shown, now and then. No status tells it.
+    /// Reads the results of probes, now and then. No status contains them.
     fn look_at_probes(&mut self) {
         if self.lives_read.is_some_and(|read| read.elapsed() < PROBES_EVERY) {
             return;
@@ -383,7 +383,7 @@ impl Session<'_> {
         match self.stage {
             Stage::Stopping(by) | Stage::Killing(by) => by,
             Stage::Running | Stage::Clearing => {
-                // One that somebody has deleted meanwhile has done its work only if it says so.
+                // A pod that was deleted meanwhile has done its work only if its status says so.
                 let succeeded =
                     |uid| self.known.get(uid).is_some_and(|published| published.status.phase == Phase::Succeeded);
                 if self.node.pods().iter().all(|pod| succeeded(&pod.uid)) { Ending::Succeeded } else { Ending::Failed }

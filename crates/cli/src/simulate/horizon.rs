@@ -1,4 +1,4 @@
-//! How long a pod has to be watched to see what was asked for, where nobody says.
+//! How long a pod has to be watched to see what was asked for, where no option sets it.
 
 use std::time::Duration;
 

@@ -42,7 +42,7 @@ pub(crate) struct ProbeTrouble {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct While {
     pub(crate) from: Duration,
-    /// How long; to the end, or as long as is usual, if nobody says.
+    /// How long; to the end, or as long as is usual, if the option does not say.
     pub(crate) lasts: Option<Duration>,
 }
 

@@ -1,4 +1,4 @@
-//! Playing a scenario: the real agent in a simulated world, and somebody who copies its ledger as time goes by.
+//! Playing a scenario: the real agent in a simulated world, and a `Scribe` that copies its ledger as time goes by.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

@@ -31,7 +31,7 @@ pub(crate) struct Scenario {
     pub(crate) troubles: Vec<Trouble>,
     /// Times without an agent, in order and apart from each other.
     pub(crate) absences: Vec<Absence>,
-    /// How long images take to be pulled; they are there already if nobody says.
+    /// How long images take to be pulled; they are there already if no option sets it.
     pub(crate) pull: Option<Duration>,
     /// How long it is watched.
     pub(crate) span: Duration,
@@ -58,7 +58,7 @@ pub(crate) enum Wrong {
     Hangs,
 }
 
-/// An init container that nobody says otherwise of is done after this long.
+/// An init container is done after this long, unless an option says otherwise.
 pub(crate) const INIT_TAKES: Duration = Duration::from_secs(1);
 
 /// A service manager has a killed agent back after this long.

@@ -13,7 +13,7 @@ use crate::style::Style;
 
 use super::Simulation;
 
-/// Of very many moments the first and the last are told.
+/// Of very many moments the first and the last are printed.
 const FIRST_MOMENTS: usize = 40;
 const LAST_MOMENTS: usize = 20;
 

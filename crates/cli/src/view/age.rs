@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use keelet_lifecycle::Wall;
 
-/// What stands where nobody knows.
+/// What stands for an unknown age, as in kubectl.
 const UNKNOWN: &str = "<unknown>";
 
 /// At most two units, and only one where that is exact enough: `45s`, `2m5s`, `12m`, `3h5m`, `2d4h`, `30d`, `2y10d`.

@@ -1,6 +1,6 @@
 //! Sizes and shares.
 
-/// As registries and crictl tell sizes, in powers of 1000: `4.26MB`.
+/// As registries and crictl print sizes, in powers of 1000: `4.26MB`.
 pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "kB", "MB", "GB", "TB"];
     let mut number = bytes as f64;
@@ -18,12 +18,12 @@ pub(crate) fn size(bytes: u64) -> String {
     format!("{number:.digits$}{}", UNITS[unit])
 }
 
-/// As `kubectl top` tells memory, in whole mebibytes: `34Mi`.
+/// As `kubectl top` prints memory, in whole mebibytes: `34Mi`.
 pub(crate) fn mebibytes(bytes: u64) -> String {
     format!("{}Mi", bytes >> 20)
 }
 
-/// As `kubectl top` tells processors, in thousandths: `12m`. What is little is not nothing.
+/// As `kubectl top` prints CPU usage, in millicores: `12m`. Rounded up: what is little is not nothing.
 pub(crate) fn millicores(nano_cores: u64) -> String {
     format!("{}m", nano_cores.div_ceil(1_000_000))
 }

@@ -1,4 +1,4 @@
-//! How things are shown to people who know kubectl: ages, tables, YAML, and what a pod does in one word. Pure.
+//! How things are shown, by kubectl's conventions: ages, tables, YAML, and what a pod does in one word. Pure.
 
 pub(crate) mod age;
 pub(crate) mod amount;

@@ -1,4 +1,4 @@
-//! A pod as the API tells it, and the few words that a list has for it: the rules of kubectl's own printer.
+//! A pod as the API returns it, and the few words that a list has for it: the rules of kubectl's own printer.
 
 use anyhow::{Context, Result};
 use keelet_lifecycle::{

@@ -16,12 +16,12 @@ pub(crate) enum Tint {
     #[default]
     Neutral,
     Good,
-    /// On its way, or nobody knows.
+    /// In progress, or unknown.
     Unsure,
     Bad,
 }
 
-/// A table that may grow: whoever prints more rows later keeps the columns where they are.
+/// A table that may grow: rows that are printed later keep the columns where they are.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     headers: Vec<&'static str>,

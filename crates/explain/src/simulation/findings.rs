@@ -58,7 +58,7 @@ fn ready(summary: &Summary) -> Finding {
         about => about.to_owned(),
     };
     match summary.ready_at_end {
-        // Who is done need not be ready.
+        // A pod that is done need not be ready.
         _ if over => line("ready", first, Tone::Plain),
         true if summary.unready.is_zero() => line("ready", format!("{first}, and from then on"), Tone::Good),
         true => line("ready", format!("{first}; since then not for {unready} in all; ready at the end"), Tone::Good),

@@ -30,7 +30,7 @@ pub fn moments(record: &Record) -> Vec<Moment> {
     let known = record.known();
     let mut notes: Vec<&Note> = record.journal.iter().filter(|note| matters(note, &known)).collect();
     notes.sort_by_key(|note| note.at.wall);
-    // Whoever has not begun is not ready, and one reason more for it is no turn.
+    // A pod that has not begun is not ready, and another reason for the same condition status is no moment.
     let mut ready = Truth::False;
     notes.retain(|note| match &note.what {
         What::Condition { status, .. } => std::mem::replace(&mut ready, *status) != *status,
@@ -45,7 +45,7 @@ pub fn moments(record: &Record) -> Vec<Moment> {
     notes.iter().map(moment).collect()
 }
 
-/// What a note tells, without what means nothing in a simulation.
+/// What a note says, without what means nothing in a simulation.
 pub(super) fn sentence(note: &Note) -> String {
     match &note.what {
         What::Running { container, attempt: 0, .. } => format!("container {container:?} runs"),

@@ -40,7 +40,7 @@ pub struct Budget {
     /// From one attempt to the next.
     #[serde(rename = "periodMs", serialize_with = "millis")]
     pub period: Duration,
-    /// The last attempt that can still save it: who answers by then lives.
+    /// The last attempt that can still save it: a container that answers by then is not killed.
     #[serde(rename = "longestMs", serialize_with = "millis")]
     pub longest: Duration,
 }

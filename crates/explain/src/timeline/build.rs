@@ -76,8 +76,8 @@ impl Timeline {
     }
 }
 
-/// Where a moment stands on the axis. Within the present boot that is told by boot time, so that a step of the wall
-/// clock tears nothing apart.
+/// Where a moment stands on the axis. Within the present boot its boot time decides, so that a step of the wall clock
+/// tears nothing apart.
 fn place(moment: Moment, now: Moment) -> Wall {
     if moment.boot_id != now.boot_id {
         return moment.wall;
@@ -300,7 +300,7 @@ impl Builder<'_, '_> {
     }
 }
 
-/// Conditions that tell nothing new are left out: those that held all the time, and those that Ready tells already.
+/// Conditions that show nothing new are left out: those that held all the time, and those that change as Ready does.
 fn worth_showing(lanes: Vec<Lane>) -> Vec<Lane> {
     let outline = |lane: &Lane| lane.spans.iter().map(|span| (span.from, span.state)).collect::<Vec<_>>();
     let ready = lanes.iter().find(|lane| lane.kind == LaneKind::Condition && lane.name == "Ready").map(outline);

@@ -7,7 +7,7 @@ use keelet_lifecycle::Wall;
 use super::{Timeline, Tone};
 use crate::words::{clock, date};
 
-/// Where a drawing comes from, how its times count, and what a page tells beside it.
+/// Where a drawing comes from, how its times count, and what a page says beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caption {
     /// The command that draws, for the title of a page.
@@ -16,7 +16,7 @@ pub struct Caption {
     pub origin: &'static str,
     /// How times count.
     pub times: Times,
-    /// What a page tells before the changes.
+    /// What a page says before the changes.
     pub sections: Vec<Section>,
 }
 

@@ -207,7 +207,7 @@ pub enum BandKind {
     Restarting,
 }
 
-/// A note of the journal, told.
+/// A note of the journal, as a sentence.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Told {

@@ -82,7 +82,7 @@ pub(super) fn picture(timeline: &Timeline, heading: Heading, times: &Times) -> S
     )
 }
 
-/// The picture in words, for those who do not see it.
+/// The picture in words, for screen readers.
 fn describe(timeline: &Timeline, times: &Times) -> String {
     let window = match times {
         Times::Utc => format!("From {}", times.window(timeline, "to")),
@@ -353,7 +353,7 @@ impl Drawing<'_> {
     }
 
     fn tick(&mut self, tick: &Tick, x: f64, base: f64) {
-        // Height tells as much as colour does.
+        // Height says as much as colour does.
         let (class, width, height) = match tick.outcome {
             Outcome::Success => ("kt-pass", 2.0, 5.0),
             Outcome::Warning => ("kt-warn", 2.0, 7.0),

@@ -130,7 +130,7 @@ impl Canvas<'_> {
         self.row("", &cells, page);
     }
 
-    /// Who was there, and restarts of all containers.
+    /// The row of the agent: when it was there, and restarts of all containers.
     fn agent(&self, page: &mut String) {
         let timeline = self.timeline;
         if timeline.bands.is_empty() && timeline.marks.is_empty() {
@@ -173,7 +173,7 @@ impl Canvas<'_> {
                 MarkKind::Agent | MarkKind::RestartAll | MarkKind::Ending => continue,
             };
             let column = self.column(mark.at);
-            // An exit tells more than the stop before it.
+            // An exit says more than the stop before it.
             if cells[column].0 != bad {
                 cells[column] = cell;
             }

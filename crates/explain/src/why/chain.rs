@@ -117,7 +117,7 @@ impl<'k, 'a> Chain<'k, 'a> {
         None
     }
 
-    /// What the evidence alone tells, where no reason was kept.
+    /// What the evidence alone says, where no reason was kept.
     fn told_by_evidence(&self, subject: &Subject) -> Option<Because> {
         let name = sentence::container_of(subject)?;
         let record = self.known.record(name);

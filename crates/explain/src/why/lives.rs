@@ -1,4 +1,4 @@
-//! Links about the lives of a container: what its probes said, how it ended, who stopped it, when it comes back.
+//! Links about the instances of a container: what its probes said, how it ended, what stopped it, when it restarts.
 
 use std::time::Duration;
 

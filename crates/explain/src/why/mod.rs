@@ -156,7 +156,7 @@ pub(crate) fn pod_subjects(known: &Known<'_>) -> Vec<Subject> {
 pub(crate) fn container_subjects(status: &ContainerStatus) -> Vec<Subject> {
     let name = || status.name.clone();
     let mut subjects = vec![Subject::State(name())];
-    // A container that nobody started on purpose, and nobody restarts, has no more to it.
+    // A container whose status has neither `started` nor restarts has a state only.
     if status.started.is_some() {
         subjects.extend([Subject::Started(name()), Subject::Ready(name())]);
     }

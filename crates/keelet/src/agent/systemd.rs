@@ -1,6 +1,6 @@
-//! The service manager: it is told when the agent is ready, reloads and stops, and that it is alive.
+//! The service manager: the agent notifies it when it is ready, reloads and stops, and that it is alive.
 //!
-//! Datagrams to the socket that `NOTIFY_SOCKET` names, as systemd wants them. Without one nobody is told anything.
+//! Datagrams to the socket that `NOTIFY_SOCKET` names, as systemd wants them. Without one nothing is sent.
 
 use std::{
     io,

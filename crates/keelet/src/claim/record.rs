@@ -13,7 +13,7 @@ pub(crate) enum Holder {
     Run,
 }
 
-/// Written to both directories by whoever has them, the same in both.
+/// Written to both directories by their holder, the same in both.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Record {
@@ -21,7 +21,7 @@ pub(crate) struct Record {
     pub(crate) id: String,
     pub(crate) holder: Holder,
     pub(crate) pid: u32,
-    /// Nothing runs over a reboot, so what an earlier boot has written binds nobody.
+    /// No process outlives a reboot, so a record of an earlier boot does not bind the next holder.
     pub(crate) boot_id: String,
     pub(crate) root_dir: PathBuf,
     pub(crate) state_dir: PathBuf,

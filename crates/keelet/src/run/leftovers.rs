@@ -1,9 +1,10 @@
 //! What runs that were killed have left: pods that go on without an agent, a bridge, a directory.
 //!
 //! They are found by the shims of their pods, which carry their directory in their arguments, by the directories of runs, and by the
-//! bridges of pods, which carry the root directory in their alias: of a named directory whose pods have all ended only the bridge tells.
-//! Whatever an agent, a server or a run that is alive has locked is theirs. An agent that was stopped comes back to its pods, so
-//! they are not left over either, unless their records are gone: then no agent can ever adopt them.
+//! bridges of pods, which carry the root directory in their alias: a named directory whose pods have all ended is found
+//! by its bridge only. Whatever an agent, a server or a run that is alive has locked is theirs. An agent that was
+//! stopped comes back to its pods, so they are not left over either, unless their records are gone: then no agent can
+//! ever adopt them.
 
 use std::{
     collections::BTreeMap,
