@@ -86,7 +86,7 @@ pub struct Published {
     pub version: u64,
     /// The status.
     pub status: PodStatus,
-    /// Set once somebody asked for the pod to go away.
+    /// Set once the removal of the pod was requested.
     pub leaving: Option<Departure>,
 }
 

@@ -7,13 +7,13 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use crate::doors::Clock;
 
-/// Where the kernel tells which boot this is.
+/// Where the kernel reports the ID of this boot.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// The kernel's clocks: time since boot with suspend included, the wall clock, and which boot it is.
 #[derive(Clone, Copy, Debug)]
 pub struct OsClock {
-    /// It cannot change while this process lives.
+    /// It cannot change while this process runs.
     boot_id: BootId,
 }
 

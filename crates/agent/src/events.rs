@@ -43,7 +43,7 @@ pub struct EventRecord {
     pub container: Option<String>,
     /// `Unhealthy`, `Killing`, `BackOff`, ...
     pub reason: String,
-    /// Whether somebody should worry.
+    /// Whether the event calls for an operator's attention.
     pub severity: Severity,
     /// For people.
     pub message: String,
@@ -81,7 +81,7 @@ struct Reason {
 // === impl Recorder ===
 
 impl Recorder {
-    /// A recorder that counts on from what was told before, oldest first.
+    /// A recorder that continues the counts of events emitted before, oldest first.
     pub fn recalling(told: impl IntoIterator<Item = EventRecord>) -> Self {
         let mut recorder = Self::default();
         for record in told {

@@ -1,7 +1,7 @@
-//! The one who writes the ledger.
+//! The writer of the ledger.
 //!
 //! All pods share one ledger and one disk, so one task owns it. It takes whatever is waiting, commits it in one go off
-//! the tasks' threads, and tells each pod that its evidence holds. A pod acts on a plan only then.
+//! the tasks' threads, and acknowledges to each pod that its evidence holds. A pod acts on a plan only then.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -132,7 +132,7 @@ pub enum RequestError {
 // === impl Agent ===
 
 impl Agent {
-    /// Starts an agent: opens the ledger, and takes up every pod in it at once. Nothing waits for the runtime.
+    /// Starts an agent: opens the ledger, and adopts every pod in it at once. Nothing waits for the runtime.
     pub async fn start<D: Disk + Send + 'static>(doors: Doors<D>, settings: Settings) -> Result<Self, StartError> {
         let started = doors.clock.now();
         let disk = settings.ledger.durable_root.clone();

@@ -23,9 +23,9 @@ use crate::{
     source::merge::{SourceId, Sources},
 };
 
-/// How often the runtime is searched for what belongs to nobody.
+/// How often the runtime is searched for what belongs to no known pod.
 const SEARCH: Duration = Duration::from_secs(60);
-/// A ledger or a directory that does not let go of a pod is asked again after this.
+/// A failed removal of a pod from the ledger or of its directory is retried after this.
 const FORGET_AGAIN: Duration = Duration::from_secs(5);
 
 /// As many as a node has pods.
@@ -39,14 +39,14 @@ pub type WantedPods = BTreeMap<String, Wanted>;
 pub enum Extent {
     /// A pod that is not in it is not wanted.
     Complete,
-    /// A pod of an earlier run of the agent that is not in it may still be wanted: its source cannot tell yet.
+    /// A pod of an earlier run of the agent that is not in it may still be wanted: its source does not know yet.
     Partial,
     /// The source names everything anew, as after a watch that has expired: nothing that it named before is taken back until
     /// it is complete again.
     Relisting,
 }
 
-/// What others tell the manager.
+/// What other tasks report to the manager.
 #[derive(Debug, Default)]
 pub(crate) struct Mailbox {
     notes: Mutex<Notes>,
@@ -62,7 +62,7 @@ struct Notes {
     ended: Vec<(String, Ended)>,
     found: BTreeMap<String, Remains>,
     cleared: Vec<String>,
-    /// Whoever wants to know that the manager turns.
+    /// Callers that wait for a sign that the manager turns.
     pulses: Vec<oneshot::Sender<()>>,
 }
 
@@ -77,7 +77,7 @@ pub(crate) struct Manager {
     in_order: Vec<Wanted>,
     /// Whether every source has named everything it wants.
     complete: bool,
-    /// Left by an earlier agent and not yet taken up.
+    /// Left by an earlier agent and not yet adopted.
     recovered: BTreeMap<String, Recovered>,
     /// Pods whose remains are being cleared away.
     clearing: BTreeSet<String>,
@@ -91,7 +91,7 @@ struct Managed {
     wanted: Wanted,
     /// Whether the source ever named it to this agent.
     named: bool,
-    /// Whether somebody asked for it to go away, to whichever agent. There is no way back.
+    /// Whether the removal of the pod was requested, from this agent or an earlier one. There is no way back.
     leaving: bool,
 }
 
@@ -131,7 +131,7 @@ impl Mailbox {
         let (sender, turned) = oneshot::channel();
         {
             let mut notes = self.notes();
-            // Those who gave up waiting are not kept.
+            // Callers that gave up waiting are not kept.
             notes.pulses.retain(|waiting| !waiting.is_closed());
             notes.pulses.push(sender);
         }
@@ -228,7 +228,7 @@ impl Manager {
         }
     }
 
-    /// Starts what is wanted and tells the others that they are not.
+    /// Starts the pods that are wanted and notifies the others that they are not.
     fn reconcile(&mut self) {
         for (uid, managed) in &mut self.pods {
             let now = match self.wanted.get(uid) {
@@ -308,7 +308,7 @@ impl Manager {
             if let Some(publisher) = &self.node.publisher {
                 publisher.gone(&managed.pod, now);
             }
-            // A source that still names it would bring it back to life: it has to say so anew.
+            // A source that still names the pod would start it again: the source has to name it anew.
             self.mailbox.sources.lock().unwrap_or_else(PoisonError::into_inner).forget_deleted(uid);
             self.hear();
         }

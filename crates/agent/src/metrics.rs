@@ -1,4 +1,4 @@
-//! Numbers for those who watch a node: the kubelet's own names where it has one, `keelet_` where it has none.
+//! Numbers for monitoring a node: the kubelet's own names where it has one, `keelet_` where it has none.
 //!
 //! | metric | labels | counts |
 //! | --- | --- | --- |
@@ -204,7 +204,7 @@ impl Metrics {
         self.start_failed.get_or_create(&labels).inc();
     }
 
-    /// A container ended. To be called once for each life.
+    /// A container ended. To be called once for each instance.
     pub fn terminated(&self, role: Role, exit_code: i32, reason: &str) {
         let labels = Terminated { container_type: container_type(role), exit_code, reason: reason.to_owned() };
         self.terminated.get_or_create(&labels).inc();

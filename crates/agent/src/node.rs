@@ -43,7 +43,7 @@ pub(crate) struct Node {
     pub(crate) facts: NodeFacts,
     /// When this agent started.
     pub(crate) started: Moment,
-    /// How long no agent was there before; `None` if there was none, or nobody knows.
+    /// How long no agent was there before; `None` if there was none, or the duration is unknown.
     pub(crate) absence: Option<Duration>,
     /// Turns true when the agent is to stop.
     pub(crate) stopping: watch::Receiver<bool>,

@@ -15,15 +15,15 @@ const GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
 /// The API's default, for containers that do not say.
 const DEFAULT_GRACE: Duration = Duration::from_secs(30);
 
-/// What the runtime has of one pod that nobody knows.
+/// What the runtime has of one pod that the agent does not know.
 #[derive(Debug, Default)]
 pub(crate) struct Remains {
     sandboxes: Vec<String>,
     containers: Vec<v1::Container>,
 }
 
-/// Searches the runtime once and tells the mailbox what belongs to none of the known pods. Pods that are left in the ledger are among
-/// them, also if the runtime has nothing of them.
+/// Searches the runtime once and reports to the mailbox what belongs to none of the known pods. Pods that are left in
+/// the ledger are among them, also if the runtime has nothing of them.
 pub(crate) async fn search(node: Arc<Node>, mailbox: Arc<Mailbox>, known: BTreeSet<String>, left: BTreeSet<String>) {
     match find(&node, &known, left).await {
         Ok(remains) if remains.is_empty() => {}

@@ -12,7 +12,7 @@ const PERIOD: Duration = Duration::from_secs(60);
 /// By how much a period may be shorter or longer, so that nodes that started together do not stay together.
 const SPREAD_MS: i64 = 6_000;
 
-/// Looks at what pods have in their volumes, for as long as the agent lives: from time to time, and when told to.
+/// Looks at what pods have in their volumes, for as long as the agent runs: from time to time, and when notified.
 pub(crate) async fn keep(node: Arc<Node>) {
     let mut stopping = node.stopping.clone();
     loop {

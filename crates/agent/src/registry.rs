@@ -1,4 +1,4 @@
-//! Who is responsible for which container: how an event of the runtime finds its pod.
+//! Which pod is responsible for which container: how an event of the runtime finds its pod.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,4 +1,4 @@
-//! What others tell a pod's task: latest values, never a queue. Nobody who writes here waits for the pod.
+//! What other tasks report to a pod's task: latest values, never a queue. No writer waits for the pod.
 //!
 //! Watcher, source, publisher and the pod's own operations write into the slot and ring its bell; the task empties it
 //! when it comes round. What piles up is bounded by what the task itself started: one result for each operation in
@@ -22,7 +22,7 @@ use tokio::sync::Notify;
 pub struct Wanted {
     /// The pod.
     pub pod: Arc<Pod>,
-    /// Set once somebody asked for it to go away.
+    /// Set once the deletion of the pod was requested.
     pub deletion: Option<Deletion>,
     /// Conditions that others own, by type: whether their status is True.
     pub foreign_conditions: BTreeMap<String, bool>,
@@ -50,7 +50,7 @@ pub(crate) struct Inbox {
     pub(crate) known: Option<Known>,
     /// Operations that ended.
     pub(crate) finished: Vec<Finished>,
-    /// What operations have to tell people.
+    /// Events that operations emit for people.
     pub(crate) events: Vec<Event>,
     /// How many operations have ended in all. A look that begins at this count shows what they did.
     pub(crate) ended: u64,
@@ -69,7 +69,7 @@ pub(crate) struct Finished {
 // === impl Wanted ===
 
 impl Wanted {
-    /// A pod that nobody wants to go away.
+    /// A pod whose deletion was not requested.
     pub fn new(pod: Arc<Pod>) -> Self {
         Self { pod, deletion: None, foreign_conditions: BTreeMap::new() }
     }
@@ -125,7 +125,7 @@ impl Slot {
         self.inbox().ended
     }
 
-    /// Waits until somebody has written.
+    /// Waits until another task has written.
     pub(crate) async fn rung(&self) {
         self.bell.notified().await;
     }

@@ -31,7 +31,7 @@ struct Job {
 impl TokioTasks {
     /// Starts the thread. It ends once these tasks are dropped and what was asked for is done.
     pub fn start() -> io::Result<Self> {
-        // Whoever blocks waits for the end of it, so a second piece of work waits with its sender.
+        // A caller that blocks waits for the end of its work, so a second piece of work waits with its sender.
         let (blocking, mut jobs) = mpsc::channel::<Job>(1);
         thread::Builder::new().name("ledger".to_owned()).spawn(move || {
             while let Some(Job { work, done }) = jobs.blocking_recv() {

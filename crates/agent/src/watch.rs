@@ -1,4 +1,4 @@
-//! Container exits as the runtime tells them. Events are hints: they make a pod look, and decide nothing.
+//! Container exits as the runtime reports them. Events are hints: they make a pod look, and decide nothing.
 //!
 //! Asked for in this order: CRI's own events; containerd's event service, for its versions without the former;
 //! nothing. What is missed is found by the pods' audits.
@@ -12,7 +12,7 @@ use crate::node::Node;
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// Follows the runtime's events for as long as the agent lives.
+/// Follows the runtime's events for as long as the agent runs.
 pub(crate) async fn follow(node: Arc<Node>) {
     let mut pause = FIRST_PAUSE;
     let mut stopping = node.stopping.clone();

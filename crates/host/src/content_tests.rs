@@ -92,7 +92,7 @@ async fn a_change_reaches_the_volume_and_a_loss_does_not() {
     node.host.refresh(&pod).await.unwrap();
     assert_eq!((read(&volume, "a"), read(&volume, "b")), ("2".to_owned(), "new".to_owned()));
     assert_eq!(identity(&volume), before);
-    // It goes away: the pod is told, and keeps what it has, also under a new agent.
+    // It goes away: the host reports that to the pod, which keeps what it has, also under a new agent.
     node.remove("configmaps/shop/conf/a");
     node.remove("configmaps/shop/conf/b");
     fs::remove_dir(node.directory.path().join("etc/configmaps/shop/conf")).unwrap();

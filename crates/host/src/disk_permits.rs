@@ -30,8 +30,8 @@ impl Default for DiskPermits {
 }
 
 impl DiskPermits {
-    /// Runs something that waits for the disk where it keeps nobody else waiting. Once begun it runs to its end, even if
-    /// nobody waits for it any more.
+    /// Runs work that waits for the disk where it blocks no other task. Once begun the work runs to its end, even if
+    /// its caller no longer waits for it.
     pub(super) fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> BoxFuture<'static, T> {
         let free = Arc::clone(&self.free);
         async move {
@@ -69,7 +69,7 @@ mod tests {
 
     use super::*;
 
-    /// Paused time stands still while work is under way, so nobody's patience runs out.
+    /// Paused time stands still while work is under way, so no caller's timeout expires.
     #[tokio::test(start_paused = true)]
     async fn no_more_threads_than_turns_are_needed() {
         let permits = DiskPermits::default();

@@ -25,12 +25,12 @@ pub trait Host: Send + Sync + fmt::Debug {
     fn user_range<'a>(&'a self, pod: &'a Pod) -> BoxFuture<'a, Result<IdRange, HostError>>;
     /// The pod's log directory.
     fn log_dir(&self, pod: &Pod) -> Result<PathBuf, HostError>;
-    /// Makes the files of one life of a container.
+    /// Makes the files of one instance of a container.
     fn prepare_life<'a>(&'a self, life: LifeOf<'a>) -> BoxFuture<'a, Result<LifeFiles, HostError>>;
     /// What the log files of a pod say of the restart counts of its containers: the next count, by container name.
     fn log_counts<'a>(&'a self, pod: &'a Pod) -> BoxFuture<'a, BTreeMap<String, u32>>;
-    /// The last words of a life that ended with this exit code: what is in its termination message file, or the end of
-    /// its log where the pod asks for that. Empty if there are none.
+    /// The last words of an instance that ended with this exit code: what is in its termination message file, or the
+    /// end of its log where the pod asks for that. Empty if there are none.
     fn last_words<'a>(&'a self, pod: &'a Pod, life: Ended<'a>) -> BoxFuture<'a, String>;
     /// The sizes of log files, in the order of the question; `None` for one that is not there.
     fn log_sizes<'a>(&'a self, logs: &'a [LogFile]) -> BoxFuture<'a, Vec<Option<u64>>>;
@@ -44,9 +44,9 @@ pub trait Host: Send + Sync + fmt::Debug {
     ) -> BoxFuture<'a, Result<(), HostError>>;
     /// Gives a rotated log its name back, unless there is another one by now.
     fn unrotate_log<'a>(&'a self, log: &'a LogFile, stamp: &'a str) -> BoxFuture<'a, Result<(), HostError>>;
-    /// Drops the logs and termination messages of all lives but the newest ones of each container.
+    /// Drops the logs and termination messages of all instances but the newest ones of each container.
     fn drop_old_logs<'a>(&'a self, pod: &'a Pod, keep: u32) -> BoxFuture<'a, Result<(), HostError>>;
-    /// The room on the file system that a path is on; `None` if nobody knows.
+    /// The room on the file system that a path is on; `None` if unknown.
     fn space<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, Option<Space>>;
     /// The UIDs of pods that an agent with these directories made some for, this one or an earlier one.
     fn pods_with_directories(&self) -> BoxFuture<'_, BTreeSet<String>>;
@@ -56,7 +56,7 @@ pub trait Host: Send + Sync + fmt::Debug {
     fn clean_up<'a>(&'a self, uid: &'a str) -> BoxFuture<'a, Result<(), HostError>>;
 }
 
-/// The log of one life of a container.
+/// The log of one instance of a container.
 #[derive(Clone, Debug)]
 pub struct LogFile {
     /// Its pod.
@@ -72,7 +72,7 @@ pub struct LogFile {
 pub struct Space {
     /// All of it.
     pub capacity: u64,
-    /// What is left for whoever is not root.
+    /// What is left for processes that are not root.
     pub available: u64,
     /// Files that it can have; 0 if there is no fixed number.
     pub inodes: u64,
@@ -83,7 +83,7 @@ pub struct Space {
 /// A pod's volumes on the node: the directory or file to mount, by volume name.
 pub type Volumes = BTreeMap<String, PathBuf>;
 
-/// One life of a container that is about to begin.
+/// One instance of a container that is about to begin.
 #[derive(Clone, Copy, Debug)]
 pub struct LifeOf<'a> {
     /// Its pod.
@@ -98,7 +98,7 @@ pub struct LifeOf<'a> {
     pub sub_paths: &'a [SubPath],
 }
 
-/// One life of a container that has ended.
+/// One instance of a container that has ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended<'a> {
     /// Its name.
@@ -109,14 +109,15 @@ pub struct Ended<'a> {
     pub exit_code: i32,
 }
 
-/// The files of one life of a container.
+/// The files of one instance of a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LifeFiles {
     /// What is to be mounted at its `terminationMessagePath`.
     pub termination: Option<PathBuf>,
     /// What is to be mounted at `/etc/hosts`.
     pub etc_hosts: Option<PathBuf>,
-    /// What leads to the parts of volumes, and not to what somebody puts in their place, by where they were asked for.
+    /// What leads to the parts of volumes, and not to what another process puts in their place, by where they were
+    /// asked for.
     pub parts: BTreeMap<PathBuf, PathBuf>,
 }
 

@@ -14,7 +14,7 @@
 //! holds no state: everything is found in place, by an agent that was restarted as well.
 //!
 //! Volumes are room for the pod (`emptyDir`), places of the node (`hostPath`), or filled by the agent (`configMap`,
-//! `secret`, `downwardAPI`, `projected`). Of any other the pod is told so, and waits.
+//! `secret`, `downwardAPI`, `projected`). A volume of any other kind is reported to the pod, which waits.
 
 mod contents;
 mod disk_permits;
@@ -101,7 +101,7 @@ impl OsHost {
         Self { objects, ..self }
     }
 
-    /// The same, and pods may be told this of the node in their volumes.
+    /// The same, and the volumes of pods may contain these facts about the node.
     pub fn with_facts(self, facts: NodeFacts) -> Self {
         Self { facts: Arc::new(facts), ..self }
     }
@@ -222,7 +222,7 @@ impl Host for OsHost {
         self.permits.run(move || {
             let Ok(paths) = paths else { return BTreeMap::new() };
             let counted = containers.into_iter().map(|container| {
-                // Without a directory there was no life.
+                // Without a directory there was no instance.
                 let directory = Directory::open(&paths.container_log_dir(&container));
                 let names = directory.and_then(|directory| directory.names()).unwrap_or_default();
                 let count = count_from_logs(names.iter().map(String::as_str));
@@ -318,7 +318,7 @@ impl Host for OsHost {
             sub_paths::release_pod(&pod).map_err(|message| HostError { reason: NOT_REMOVED, message })?;
             let logs = names_in(layout.logs()).unwrap_or_default();
             let of_pod = logs.into_iter().filter(|name| paths::is_log_dir_of(name, &uid));
-            // The pod's own goes last: as long as it is there, somebody will come back for the rest.
+            // The pod's own goes last: as long as it is there, an agent will come back for the rest.
             let directories: Vec<_> = of_pod.map(|name| layout.logs().join(name)).chain([pod]).collect();
             let failed: Vec<_> = directories.iter().flat_map(|directory| removal::remove(directory).err()).collect();
             match failed.as_slice() {
@@ -329,8 +329,8 @@ impl Host for OsHost {
     }
 }
 
-/// Removes a directory that pods had files in. What is mounted in it is unmounted and never emptied; what cannot be removed
-/// stays, and is told.
+/// Removes a directory that pods had files in. What is mounted in it is unmounted and never emptied; what cannot be
+/// removed stays, and the error reports it.
 pub fn remove_directory(path: &Path) -> Result<(), String> {
     removal::remove(path)
 }
@@ -348,7 +348,7 @@ fn falls_back_to_log(pod: &Pod, container: &str) -> bool {
     policy == Some("FallbackToLogsOnError")
 }
 
-/// Sees to it that parts of volumes are there, and tells where each is, by where it was asked for.
+/// Sees to it that parts of volumes are there, and returns where each is, by where it was asked for.
 fn make_parts(paths: &PodPaths, container: &str, parts: &[SubPath]) -> Result<BTreeMap<PathBuf, PathBuf>, HostError> {
     // What an earlier start was given, by this agent or by another one.
     sub_paths::release_container(paths, container).map_err(|message| HostError { reason: NO_VOLUME, message })?;
@@ -359,7 +359,7 @@ fn make_parts(paths: &PodPaths, container: &str, parts: &[SubPath]) -> Result<BT
     made.collect()
 }
 
-/// Sees to it that a part of a volume is there, and tells where it is or what leads to it.
+/// Sees to it that a part of a volume is there, and returns where it is or what leads to it.
 fn make_part(part: &SubPath, place: PathBuf) -> Result<PathBuf, HostError> {
     let SubPath { volume, path, writer, .. } = part;
     let made = match writer {

@@ -1,5 +1,5 @@
-//! Log files of containers: their sizes, their rotation, and the end of old ones, with the termination messages of their lives.
-//! Blocks.
+//! Log files of containers: their sizes, their rotation, and the end of old ones, with the termination messages of
+//! their instances. Blocks.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -111,19 +111,19 @@ fn shrink(directory: &Directory, name: &str) -> io::Result<()> {
     directory.remove(name)
 }
 
-/// The life that a log is of, by its name.
+/// The instance that a log is of, by its name.
 pub(super) fn life_of_log(name: &str) -> Option<u32> {
     let (number, rest) = name.split_once(".log")?;
     let is_log = rest.is_empty() || rest.starts_with('.');
     number.parse().ok().filter(|_| is_log)
 }
 
-/// The life that a termination message is of, by its name.
+/// The instance that a termination message is of, by its name.
 pub(super) fn life_of_message(name: &str) -> Option<u32> {
     name.parse().ok()
 }
 
-/// Removes the files of all lives in a directory but the newest ones. Files of other names are left alone.
+/// Removes the files of all instances in a directory but the newest ones. Files of other names are left alone.
 pub(super) fn drop_old(directory: &Path, keep: u32, life: fn(&str) -> Option<u32>) -> io::Result<()> {
     let directory = match Directory::open(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -138,7 +138,7 @@ pub(super) fn drop_old(directory: &Path, keep: u32, life: fn(&str) -> Option<u32
     Ok(())
 }
 
-/// Files of lives before the newest ones.
+/// Files of instances before the newest ones.
 fn past(names: &[String], keep: u32, life: fn(&str) -> Option<u32>) -> Vec<&str> {
     let lives: BTreeSet<u32> = names.iter().filter_map(|name| life(name)).collect();
     let kept: BTreeSet<u32> = lives.into_iter().rev().take(keep as usize).collect();

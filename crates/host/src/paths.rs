@@ -30,7 +30,7 @@ pub struct PodPaths {
 // === impl Layout ===
 
 impl Layout {
-    /// Where the kubelet has its logs, and those who collect them look for them.
+    /// Where the kubelet has its logs, and log collectors look for them.
     pub const LOGS: &'static str = "/var/log/pods";
 
     /// Pods below one directory, their logs below another.
@@ -43,7 +43,7 @@ impl Layout {
         &self.logs
     }
 
-    /// The paths of a pod. An error if one of its names is no file name: a UID or a name is what somebody else wrote.
+    /// The paths of a pod. An error if one of its names is no file name: a UID or a name is untrusted input.
     pub fn pod(&self, pod: &Pod) -> Result<PodPaths, HostError> {
         let log_dir = format!("{}_{}_{}", pod.namespace, pod.name, pod.uid);
         check("name of the pod's log directory", &log_dir)?;
@@ -81,7 +81,7 @@ impl PodPaths {
         &self.log_dir
     }
 
-    /// The log of one life of a container, below the log directory.
+    /// The log of one instance of a container, below the log directory.
     pub fn container_log_file(container: &str, attempt: u32) -> String {
         format!("{container}/{attempt}.log")
     }
@@ -96,7 +96,7 @@ impl PodPaths {
         self.dir.join("containers").join(container)
     }
 
-    /// What is mounted at the `terminationMessagePath` of one life of a container.
+    /// What is mounted at the `terminationMessagePath` of one instance of a container.
     pub fn termination_file(&self, container: &str, attempt: u32) -> PathBuf {
         self.container_dir(container).join(attempt.to_string())
     }

@@ -5,7 +5,7 @@
 //!
 //! - Nothing is looked up through a link, nor by more than one name at a time.
 //! - No mount point is entered. The kernel refuses to remove or to move one, and that is how it is noticed: it is
-//!   unmounted, never emptied. If that fails, it stays as it is, and is told.
+//!   unmounted, never emptied. If that fails, it stays as it is, and the error reports it.
 //! - Depth costs nothing: a directory that is not empty is moved aside, to the top, and emptied there in its turn.
 
 use std::{
@@ -31,11 +31,11 @@ const BATCH: usize = 1024;
 /// Mounts on top of each other that are unmounted.
 const STACKED: usize = 16;
 
-/// Problems that are told; there may be as many as there are files.
+/// Problems that the error reports; there may be as many as there are files.
 const TOLD: usize = 5;
 
-/// Removes a directory with everything in it. It is no error if there is none. What cannot be removed stays, and is
-/// told.
+/// Removes a directory with everything in it. It is no error if there is none. What cannot be removed stays, and the
+/// error reports it.
 pub(super) fn remove(path: &Path) -> Result<(), String> {
     let told = |problem: &dyn std::fmt::Display| format!("cannot remove {}: {problem}", path.display());
     let top = match open(CWD, path) {
@@ -107,7 +107,7 @@ impl Removal {
         });
         match removed {
             Ok(()) | Err(Errno::NOENT) => Entry::Gone,
-            // What is left in it has been told.
+            // What is left in it has been reported.
             Err(Errno::NOTEMPTY) => Entry::Stays,
             Err(error) => self.problem(name, error),
         }

@@ -1,8 +1,9 @@
 //! Parts of volumes that containers mount.
 //!
-//! Whoever writes to a volume can put a symbolic link where a part is to be, at any time: also between our look at it and
-//! the runtime's (CVE-2021-25741). So a part is looked up once, and a link is followed only as far as it stays in the
-//! volume. What was found is held open and bound to a place in the pod's own directory, where no container writes:
+//! A process that writes to a volume can put a symbolic link where a part is to be, at any time: also between our look
+//! at it and the runtime's (CVE-2021-25741). So a part is looked up once, and a link is followed only as far as it
+//! stays in the volume. What was found is held open and bound to a place in the pod's own directory, where no container
+//! writes:
 //!
 //! ```text
 //! <root>/pods/<uid>/volume-subpaths/<volume>/<container>/<number>
@@ -36,7 +37,7 @@ const MODE: Mode = Mode::from_raw_mode(0o750);
 /// node. Others had enough of it with 32.
 const LOOKS: usize = 64;
 
-/// Mounts on top of each other that are unmounted: there is one, unless somebody meddled.
+/// Mounts on top of each other that are unmounted: there is one, unless another process mounted more.
 const STACKED: usize = 16;
 
 /// Finds a part of a volume. Directories that lead to it, and the part itself, are made unless they are there.
@@ -108,7 +109,7 @@ fn each_in(directory: &Path, mut work: impl FnMut(PathBuf) -> Result<(), String>
 fn step(top: &OwnedFd, place: &OwnedFd, so_far: &Path, name: &Path) -> Result<OwnedFd, Errno> {
     match beneath(top, so_far) {
         Err(Errno::NOENT) => match mkdirat(place, name, MODE) {
-            // Somebody else made it meanwhile; what it is, is seen next.
+            // Another process made it meanwhile; what it is, is seen next.
             Ok(()) | Err(Errno::EXIST) => beneath(top, so_far),
             Err(error) => Err(error),
         },

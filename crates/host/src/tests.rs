@@ -115,7 +115,8 @@ async fn a_volume_in_memory_is_a_tmpfs_of_its_size() {
     assert!(!cache.exists());
 }
 
-/// CVE-2021-25741: what the runtime is told leads to what was looked at, whatever a container makes of the name since.
+/// CVE-2021-25741: the path given to the runtime leads to what was looked at, whatever a container makes of the name
+/// since.
 #[tokio::test]
 async fn a_part_of_a_volume_stays_what_was_looked_at() {
     let (directory, host) = host();
@@ -413,7 +414,7 @@ async fn clean_up_removes_that_pod_and_nothing_else() {
     host.clean_up("never seen").await.unwrap();
 }
 
-/// Logs may be somebody else's; a directory below the root is an agent's own.
+/// Another program may own logs; a directory below the root is an agent's own.
 #[tokio::test]
 async fn what_is_left_of_a_pod_is_known_by_its_directory() {
     let (directory, host) = host();
@@ -459,7 +460,7 @@ async fn the_end_of_a_process_is_told_when_it_comes() {
     assert!(futures::poll!(&mut end).is_pending());
     let pid = rustix::process::Pid::from_child(&child);
     kill_process(pid, Signal::KILL).unwrap();
-    // Hangs, should it never be told.
+    // Hangs if the end is never reported.
     end.await;
     assert!(child.try_wait().unwrap().is_some());
 }

@@ -29,7 +29,7 @@ const FILE: &str = "userns";
 /// How many IDs a pod has. The API promises this many.
 const PER_POD: u32 = 65_536;
 
-/// How many pods can have their own where nobody says so: as many as a kubelet runs by default.
+/// How many pods can have their own where `/etc/subuid` does not say so: as many as a kubelet runs by default.
 const USUAL_PODS: u32 = 110;
 
 /// Whose line in `/etc/subuid` is meant.
@@ -58,7 +58,7 @@ struct Mapping {
     length: u32,
 }
 
-/// The range of the pod with that directory: the one it has, or else the first that nobody has. Only one may ask at a time.
+/// The range of the pod with that directory: the one it has, or else the first that no pod has. One caller at a time.
 pub(super) fn range(pods: &Path, dir: &Path, etc: &Path) -> Result<IdRange, HostError> {
     let fail = |message: String| HostError { reason: NO_USERS, message: format!("hostUsers: false: {message}") };
     let read = |dir: &Path| read(&dir.join(FILE)).map_err(fail);
@@ -81,7 +81,8 @@ fn overlap(range: IdRange, first: u32, length: u32) -> bool {
     range.first < first.saturating_add(length) && first < range.first.saturating_add(range.length)
 }
 
-/// What is written down; none if nothing is. What cannot be understood may be anybody's, so nothing is made up.
+/// The range that the file records; none if there is no file. What cannot be parsed may be any pod's range, so none is
+/// made up.
 fn read(path: &Path) -> Result<Option<IdRange>, String> {
     let text = match fs::read(path) {
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {

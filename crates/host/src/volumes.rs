@@ -20,7 +20,7 @@ use super::{
 };
 use crate::HostError;
 
-/// Anybody in the pod may write, whatever user a container runs as.
+/// Every process in the pod may write, whatever user a container runs as.
 const ROOM_MODE: u32 = 0o777;
 /// What is made in it belongs to the volume's group.
 const GROUPS_OWN: u32 = 0o2000;
@@ -34,7 +34,7 @@ pub(super) struct Ground<'a> {
     pub(super) group: Option<u32>,
 }
 
-/// Makes or finds a volume, and tells where it is.
+/// Makes or finds a volume, and returns where it is.
 pub(super) fn make(volume: &v1::Volume, paths: &PodPaths, ground: &Ground<'_>) -> Result<PathBuf, HostError> {
     let made = match (&volume.empty_dir, &volume.host_path, Content::of(volume), volume_types(volume).first()) {
         (Some(source), ..) => empty_dir(source, &volume.name, paths, ground),

@@ -1,4 +1,4 @@
-//! What a container may be told of its own pod: `fieldRef` and `resourceFieldRef`.
+//! What a container may learn of its own pod: `fieldRef` and `resourceFieldRef`.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -15,7 +15,7 @@ use super::{
 /// Why there is no value, as the end of a sentence about the variable.
 type Fault = String;
 
-/// What a file in a volume tells of the pod.
+/// What a file in a volume contains of the pod.
 pub fn file(pod: &Pod, node: &NodeFacts, item: &v1::DownwardAPIVolumeFile) -> Result<String, Fault> {
     let (volumes, parts, objects) = (BTreeMap::new(), BTreeMap::new(), Objects::default());
     let placement = Placement {

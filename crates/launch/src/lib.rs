@@ -6,9 +6,9 @@
 //! ```
 //!
 //! Everything here is a function: no files, no clock, no runtime. What has to be read from the node comes in as
-//! [`NodeFacts`]; what has to be made on it (directories, files) is named in [`Placement`] by whoever made it. Labels,
-//! annotations, log paths and limits are the kubelet's, so that `crictl`, log collectors and a kubelet that takes the
-//! node over can read what keelet made.
+//! [`NodeFacts`]; what has to be made on it (directories, files) is named in [`Placement`] by the caller, which made
+//! it. Labels, annotations, log paths and limits are the kubelet's, so that `crictl`, log collectors and a kubelet that
+//! takes the node over can read what keelet made.
 //!
 //! | what | where |
 //! | --- | --- |
@@ -17,7 +17,7 @@
 //! | variables and `$(NAME)` in commands | `env`, `downward`, `expand` |
 //! | volumes, `/etc/hosts`, the termination message | `mounts` |
 //! | users, capabilities, profiles | `security` |
-//! | shares, quotas, limits, who dies first | `resources`, `qos`, `amount` |
+//! | shares, quotas, limits, OOM scores | `resources`, `qos`, `amount` |
 
 mod amount;
 mod container;
@@ -77,7 +77,7 @@ pub struct Placement<'a> {
     pub target: Option<&'a str>,
     /// The pod's addresses, the first one first; none before there is a sandbox.
     pub pod_ips: &'a [String],
-    /// Who its users are on the node, if it has its own.
+    /// The IDs of its users on the node, if it has its own.
     pub users: Option<IdRange>,
     /// Whether the runtime can make what is mounted below a read-only mount read-only too.
     pub recursive_read_only: bool,
@@ -94,7 +94,7 @@ pub struct IdRange {
     pub length: u32,
 }
 
-/// What a launch has to know of the node. The default is a node nobody knows anything about.
+/// What a launch has to know of the node. The default is a node of which nothing is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeFacts {
     /// The node's name.
@@ -138,7 +138,7 @@ pub enum SeccompDefault {
 /// The two generations of cgroups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cgroups {
-    /// One hierarchy per controller, or nobody knows.
+    /// One hierarchy per controller, or unknown.
     #[default]
     V1,
     /// The unified hierarchy, whose files can be named one by one.

@@ -36,7 +36,7 @@ pub(super) fn container_labels(pod: &Pod, container: &Container) -> BTreeMap<Str
     identity(pod).into_iter().chain([name]).collect()
 }
 
-/// A container carries what an agent needs to stop it and to tell its end, should the pod itself be gone by then.
+/// A container carries what an agent needs to stop it and to report its end, should the pod itself be gone by then.
 pub(super) fn container_annotations(
     pod: &Pod,
     container: &Container,

@@ -9,7 +9,7 @@ use keelet_pod::{Container, Pod};
 use super::{ConfigError, Placement, container, env, env::Environment, expand::expand};
 
 /// A part of a volume that a container mounts. It has to be there before the container is made, and it must not lead
-/// out of the volume: whoever can write to the volume can put a symbolic link in its place.
+/// out of the volume: a process that can write to the volume can put a symbolic link in its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubPath {
     /// The volume's name.
@@ -18,14 +18,14 @@ pub struct SubPath {
     pub volume: PathBuf,
     /// The part: relative, without `..`.
     pub path: PathBuf,
-    /// Who writes to the volume.
+    /// The writer of the volume.
     pub writer: Writer,
 }
 
-/// Who writes to a volume.
+/// What writes to a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writer {
-    /// The pod, or somebody else: what is in it cannot be trusted.
+    /// The pod, or a process outside it: what is in it cannot be trusted.
     Pod,
     /// The agent alone. Its links are its own, and a part that is not there will not come from the pod.
     Agent,

@@ -1,4 +1,4 @@
-//! The class of service of a pod, and who the kernel kills first when memory runs out.
+//! The QoS class of a pod, and which process the kernel kills first when memory runs out.
 
 use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
 use keelet_pod::Pod;
@@ -8,9 +8,9 @@ use super::{
     resources,
 };
 
-/// The score of those who go last.
+/// The score of processes that the kernel kills last.
 const LAST: i64 = -997;
-/// The score of those who go first.
+/// The score of processes that the kernel kills first.
 const FIRST: i64 = 1000;
 
 /// How far a pod said what it needs.
@@ -50,7 +50,7 @@ pub(super) fn oom_score_adj(spec: &PodSpec, container: &Container, node_memory: 
     adjustment.clamp(FIRST + LAST, FIRST - 1)
 }
 
-/// The name of a pod's class, as its status tells it.
+/// The name of a pod's class, as its status reports it.
 pub fn qos_class(pod: &Pod) -> &'static str {
     match pod.source.spec.as_ref().map_or(Class::BestEffort, class) {
         Class::Guaranteed => "Guaranteed",

@@ -1,4 +1,4 @@
-//! Who a container runs as and what it may do: the container's word over the pod's.
+//! The user a container runs as and what it may do: the container's word over the pod's.
 
 use k8s_openapi::api::core::v1 as api;
 use keelet_cri::v1;
@@ -7,7 +7,7 @@ use super::{ConfigError, Image, Placement, SeccompDefault};
 
 use v1::security_profile::ProfileType;
 
-/// Paths that tell or change too much of the node.
+/// Paths that reveal or change too much of the node.
 const MASKED_PATHS: [&str; 12] = [
     "/proc/asound",
     "/proc/acpi",
@@ -61,7 +61,7 @@ pub(super) fn container(
     if must_not_be_root == Some(true) {
         check_not_root(placement, raw, asked, image)?;
     }
-    // An image that names nobody runs as root.
+    // An image that names no user runs as root.
     let of_image = if image.user.is_empty() { Some(image.uid.unwrap_or(0)) } else { image.uid };
     let unmasked = own.and_then(|own| own.proc_mount.as_deref()) == Some("Unmasked");
     let paths = |paths: &[&str]| if unmasked { Vec::new() } else { paths.iter().map(|path| (*path).into()).collect() };

@@ -1,7 +1,7 @@
 //! What goes over the socket. Fields may be added; none is renamed or dropped while the path begins with `/v1`.
 //!
 //! Pods, events and the node have the shape of the Kubernetes API, so that whatever reads one can read the other.
-//! Containers, images and usage are what the runtime tells, in the shapes below.
+//! Containers, images and usage are what the runtime reports, in the shapes below.
 
 use std::{
     io,
@@ -19,7 +19,7 @@ pub struct List<T> {
     pub items: Vec<T>,
 }
 
-/// A line of a stream that tells changes.
+/// A line of a stream that reports changes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Change {
     /// What happened.
@@ -128,7 +128,7 @@ pub struct Pulled {
     pub image_ref: String,
 }
 
-/// How far a pull has come. All is zero until the registry has told what there is to fetch.
+/// How far a pull has come. All is zero until the registry has reported what there is to fetch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Pulling {
@@ -144,7 +144,7 @@ pub struct Pulling {
     pub fetched_bytes: u64,
 }
 
-/// A line of a pull that tells how far it has come. The last one tells how it ended.
+/// A line of a pull that reports how far it has come. The last one reports how it ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "UPPERCASE")]
 pub enum PullLine {
@@ -163,7 +163,7 @@ pub struct Imported {
     pub images: Vec<String>,
 }
 
-/// Where the log of a container is, for those who can read it there themselves.
+/// Where the log of a container is, for clients that can read it there themselves.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LogFiles {
@@ -171,16 +171,16 @@ pub struct LogFiles {
     pub container: String,
     /// The pod's UID.
     pub pod_uid: String,
-    /// The directory with its files, one for each life; there once there is a log.
+    /// The directory with its files, one for each instance; there once there is a log.
     pub directory: PathBuf,
-    /// The directory itself, or the nearest one above it that is there. Whoever finds another one at that path sees other
-    /// files than the agent.
+    /// The directory itself, or the nearest one above it that is there. A client that finds another one at that path
+    /// sees other files than the agent.
     pub anchor: Anchor,
     /// Whether the container may write more.
     pub open: bool,
 }
 
-/// A directory, and what tells it from another one at the same path.
+/// A directory, and what distinguishes it from another one at the same path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Anchor {
     /// Where it is.
@@ -235,7 +235,7 @@ pub struct ContainerUsage {
     pub cpu_taken_at_ns: i64,
     /// Processor time since its start, in nanoseconds.
     pub cpu_total_ns: Option<u64>,
-    /// Processors at the moment, in thousandths of a thousandth of a thousandth; not every runtime tells.
+    /// Processors at the moment, in thousandths of a thousandth of a thousandth; not every runtime reports it.
     pub cpu_nano_cores: Option<u64>,
     /// Memory that cannot be given back easily, in bytes.
     pub memory_working_set_bytes: Option<u64>,

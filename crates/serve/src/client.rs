@@ -28,7 +28,7 @@ pub struct Client {
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody is there.
+    /// No agent is there.
     #[error("no agent answers on {}: {source}", .socket.display())]
     NoAgent {
         /// The socket.
@@ -53,7 +53,7 @@ pub enum ClientError {
 /// What is sent with a request.
 type Body = UnsyncBoxBody<Bytes, io::Error>;
 
-/// The most that is read of an answer that comes in one piece: far more than a full node tells.
+/// The most that is read of an answer that comes in one piece: far more than a full node reports.
 const LARGEST_ANSWER: usize = 256 << 20;
 
 // === impl ClientError ===
@@ -137,7 +137,7 @@ impl Client {
             .await
             .map_err(|source| ClientError::NoAgent { socket: self.socket.clone(), source })?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        // Ends with the answer, or with whoever reads it.
+        // Ends with the answer, or with its reader.
         tokio::spawn(connection);
         let request = Request::builder().method(method).uri(path).header(header::HOST, "keelet").body(body)?;
         let answer = sender.send_request(request).await?;
@@ -179,7 +179,7 @@ async fn collect(mut body: Incoming) -> Result<Vec<u8>, ClientError> {
     Ok(all)
 }
 
-/// A refusal in somebody else's words.
+/// A refusal whose body is not in the agent's own shape.
 fn unexplained(status: StatusCode, text: &[u8]) -> Failure {
     let message = format!("the agent answers {status}: {}", String::from_utf8_lossy(text).trim());
     Failure::new(status.as_u16(), "Unknown", message)

@@ -191,7 +191,7 @@ async fn pods_are_shown_as_an_api_server_would() {
     assert_eq!((code, message.as_str()), (404, "pod \"wbe\" not found in namespace \"shop\""));
 }
 
-/// A new agent has no status of its pods for a moment. Nobody hears that they are gone.
+/// A new agent has no status of its pods for a moment. No client gets the answer that they are gone.
 #[tokio::test]
 async fn a_new_agent_answers_about_pods_once_it_has_taken_them_up() {
     let node = Node::start(None).await;
@@ -293,7 +293,7 @@ async fn containers_and_images_are_what_the_runtime_has() {
     assert!(code == 400 && message.starts_with("expected a body such as {\"image\""), "{message}");
 }
 
-/// A runtime of its own tells nothing of a pull but how it ended.
+/// A runtime of its own reports nothing of a pull but how it ended.
 #[tokio::test]
 async fn a_pull_is_told_in_lines_and_the_last_one_is_its_end() {
     let node = Node::start(Some(Arc::new(Names))).await;
@@ -317,7 +317,7 @@ async fn a_pull_is_told_in_lines_and_the_last_one_is_its_end() {
     assert!(code == 400 && message.contains("slowly"), "{message}");
 }
 
-/// The files of a log are told to whoever can read them.
+/// The agent reports the files of a log to clients that can read them.
 #[tokio::test]
 async fn the_files_of_a_log_are_told_with_whether_there_will_be_more() {
     let node = Node::start(None).await;
@@ -360,7 +360,7 @@ async fn logs_are_streamed_and_followed_until_the_pod_is_gone() {
     let directory = node.directory.path().join(format!("logs/shop_web_{}/main", web.uid));
     fs::create_dir_all(&directory).unwrap();
     let write = |text: &str| {
-        // At its end, in one step: who follows it never finds it shorter than it was.
+        // At its end, in one step: a reader that follows it never finds it shorter than it was.
         let mut log = fs::File::options().create(true).append(true).open(directory.join("0.log")).unwrap();
         log.write_all(format!("2026-01-01T00:00:00Z stdout F {text}\n").as_bytes()).unwrap();
     };
@@ -411,7 +411,8 @@ async fn the_node_its_health_and_its_numbers_are_there() {
     assert_eq!(Node::refusal(node.client.delete("/v1/node").await).await.0, 405);
 }
 
-/// Whoever asks for something that there is not must not believe to have got it: `?gracePeriodSeconds=0` least of all.
+/// A client that asks for something that there is not must not believe to have got it: `?gracePeriodSeconds=0` least of
+/// all.
 #[tokio::test]
 async fn what_cannot_be_asked_for_is_refused_by_name() {
     let node = Node::start(None).await;
@@ -470,7 +471,7 @@ async fn the_socket_is_for_root_replaces_a_dead_one_and_goes_with_its_agent() {
         }
         other => panic!("a living agent is not replaced: {other:?}"),
     }
-    // One that nobody listens on any more.
+    // One that no process listens on any more.
     let stale = node.directory.path().join("stale.sock");
     drop(std::os::unix::net::UnixListener::bind(&stale).unwrap());
     let inode = fs::metadata(&stale).unwrap().ino();

@@ -34,7 +34,7 @@ pub(crate) struct Bed {
     directory: TempDir,
 }
 
-/// Tells tokio's time, which tests let stand still.
+/// A clock that reads tokio's time, which tests pause.
 #[derive(Debug)]
 pub(crate) struct TestClock(Instant);
 

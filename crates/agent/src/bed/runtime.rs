@@ -108,7 +108,7 @@ impl FakeRuntime {
         self.state().sandboxes.get_mut(sandbox).expect("a sandbox").network = Some(network);
     }
 
-    /// A container ends by itself, and no event tells.
+    /// A container ends by itself, and the runtime emits no event.
     pub(crate) fn end(&self, container: &str, exit_code: i32) {
         self.state().end(container, exit_code);
     }
@@ -130,8 +130,8 @@ impl FakeRuntime {
         status.annotations.insert(key.to_owned(), value.to_owned());
     }
 
-    /// Tells those who listen of something that happened to a container or sandbox. The pod is not named, as some runtimes
-    /// do not.
+    /// Emits an event about a container or sandbox to all subscribers. The event does not name the pod, as with some
+    /// runtimes.
     pub(crate) async fn tell(&self, id: &str) {
         let event = v1::ContainerEventResponse { container_id: id.to_owned(), ..Default::default() };
         let listeners = self.state().listeners.clone();

@@ -64,7 +64,7 @@ fn events_are_bounded_and_the_oldest_go_first() {
     assert_eq!(events[0].event.message, "1");
 }
 
-/// EVT-12: what one agent told, the next one knows, and counts on from there.
+/// EVT-12: the next agent knows the events that an earlier agent emitted, and continues their counts.
 #[test]
 fn what_an_earlier_agent_told_is_recalled() {
     let at = Moment { boot_ms: 0, wall: Wall::default(), boot_id: BootId::default() };

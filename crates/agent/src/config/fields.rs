@@ -9,7 +9,7 @@ pub enum Fate {
     NotNeeded(&'static str),
     /// It is known, and has no effect yet.
     NotSupported,
-    /// These values have an effect, others are an error: they would be a promise that nobody keeps.
+    /// These values have an effect, others are an error: the agent would not keep what they promise.
     Only(&'static [&'static str]),
 }
 

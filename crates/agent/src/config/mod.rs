@@ -1,8 +1,8 @@
 //! The node's configuration file: a `KubeletConfiguration` in, what it means here out.
 //!
 //! A file that was written for a kubelet is taken as it is. What has a meaning here is applied; every other field is
-//! named in a warning. What would be a promise that nobody keeps is an error. Flags win over the file, which is the
-//! business of whoever has the flags.
+//! named in a warning. A value whose promise the agent would not keep is an error. Flags win over the file; the caller,
+//! which has the flags, applies them.
 
 mod duration;
 mod fields;
@@ -147,7 +147,7 @@ struct MemorySwap {
     swap_behavior: Option<String>,
 }
 
-/// Reads a configuration file. All that is wrong with it is told at once, each with its line.
+/// Reads a configuration file. The error reports every problem at once, each with its line.
 pub fn read(bytes: &[u8], file: &Path) -> Result<ReadConfig, Vec<String>> {
     let mut object: Object<Raw> = read_object(bytes, &Origin::file(file.display().to_string()), TYPE);
     let (mut warnings, mut remarks) = (Vec::new(), Vec::new());

@@ -28,7 +28,7 @@ fn open<D: Disk>(disk: D, root: &Path) -> Ledger<D> {
     Ledger::open_on(disk, settings).expect("a ledger").ledger
 }
 
-/// What each pod has been told so far.
+/// What the writer has acknowledged to each pod so far.
 #[derive(Default)]
 struct Told(BTreeMap<&'static str, Box<dyn FnMut() -> bool + Send>>);
 
@@ -46,7 +46,7 @@ impl Told {
     }
 }
 
-/// A pod acts on a plan as soon as it is told that its evidence is kept, so it is told after the last write.
+/// A pod acts on a plan as soon as the writer acknowledges its evidence, so the writer does so after the last write.
 #[test]
 fn what_is_acknowledged_is_on_disk() {
     let directory = tempfile::tempdir().expect("a directory");

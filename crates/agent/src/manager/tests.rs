@@ -4,7 +4,7 @@ use tonic::Code;
 use super::*;
 use crate::bed::{Bed, GatedDisk, pass, pod, pod_of, wanted};
 
-/// A manager that hangs, or has ended, shows no sign of life.
+/// A manager that hangs, or has ended, sends no pulse.
 #[tokio::test]
 async fn without_a_turn_there_is_no_pulse() {
     let mailbox = Mailbox::default();

@@ -81,7 +81,7 @@ impl Probes {
                 self.late.get_or_create(&ProbeType { probe_type: kind.title() }).inc();
                 return;
             }
-            // Its container went away: nobody asks any more.
+            // Its container went away: the agent no longer probes it.
             Outcome::Cancelled => return,
         };
         self.queueing.observe(queued.as_secs_f64());

@@ -61,7 +61,7 @@ pub(crate) struct Work {
     pub(crate) sandbox_attempt: u32,
     /// Containers that run, by name, with the ID the runtime knows them by.
     pub(crate) running: BTreeMap<String, String>,
-    /// Nobody wants it any more: what has been begun is ended, and nothing else is begun.
+    /// The pod no longer wants the operation: what has been begun is ended, and nothing else is begun.
     cancelled: AtomicBool,
 }
 
@@ -87,8 +87,8 @@ pub(crate) async fn run(work: Work, id: OpId, operation: Operation, cancelled: o
     });
 }
 
-/// Whether something may come to be though nobody waits for it any more. A pod that is going away has to know: it would
-/// be gone before it appears.
+/// Whether the operation may create something though no task waits for it any more. A pod that is going away has to
+/// know: the pod would be gone before the new thing appears.
 fn makes_something(operation: &Operation) -> bool {
     match operation {
         Operation::PrepareVolumes
@@ -266,7 +266,7 @@ impl Work {
         Target { pod: &self.pod, container, container_id, address: self.addresses.first().map(String::as_str) }
     }
 
-    /// Tells people what happens meanwhile.
+    /// Emits an event of normal severity about what happens meanwhile.
     pub(crate) fn tell(&self, container: Option<&str>, reason: &'static str, message: String) {
         self.say(container, reason, Severity::Normal, message);
     }

@@ -1,4 +1,4 @@
-//! When a pod looks at the runtime: when it was told to, and now and then in case nobody told it.
+//! When a pod looks at the runtime: when a hint asks for it, and now and then in case no hint came.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ impl Audit {
         }
     }
 
-    /// Somebody has seen something.
+    /// Asks for a look if another task has seen something.
     pub(crate) fn want(&mut self, wanted: bool) {
         self.wanted |= wanted;
     }
@@ -91,7 +91,7 @@ impl Audit {
         self.failed_at.is_some_and(|failed_at| ended <= failed_at)
     }
 
-    /// When to look again if nobody says anything.
+    /// When to look again if no hint comes.
     pub(crate) fn next(&self) -> Option<Instant> {
         let wanted = if self.wanted { self.pause_until } else { self.next };
         wanted.max(self.pause_until)

@@ -1,4 +1,4 @@
-//! What a plan's evidence means for the node's metrics and its status: lives that began and ended, restarts of all
+//! What a plan's evidence means for the node's metrics and its status: instances that began and ended, restarts of all
 //! containers, what an agent start kept, probes that the node cannot ask.
 
 use std::time::Duration;

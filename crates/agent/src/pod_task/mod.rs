@@ -4,11 +4,11 @@
 //!
 //! - The task never awaits an operation. Operations run beside it and report to its [`Slot`]; it awaits the ledger
 //!   alone, because evidence comes before action.
-//! - A look is dated by how many operations had ended when it began. The end of an operation is told to the rules only
+//! - A look is dated by how many operations had ended when it began. The rules learn of the end of an operation only
 //!   with a look that began after it, so nothing it did is missing from what they see. Until then it counts as
 //!   running, and nothing is started twice.
-//! - Nobody waits for the task. A runtime that does not answer delays looks and nothing else: probe results still
-//!   count, deletions are still heard.
+//! - No other task waits for this one. A runtime that does not answer delays looks and nothing else: probe results
+//!   still count, deletions are still heard.
 
 mod audit;
 mod look;
@@ -63,7 +63,7 @@ pub(crate) struct PodTask {
     audit: Audit,
     /// Operations under way.
     running: BTreeMap<OpId, Running>,
-    /// Ended, and not yet told to the rules.
+    /// Ended, and not yet reported to the rules.
     finished: Vec<Finished>,
     /// Something is new that a plan should know.
     plan_due: bool,
@@ -333,8 +333,8 @@ impl PodTask {
         for finished in &self.finished {
             let is_probe = self.running.get(&finished.id).is_some_and(Running::is_probe);
             let seen = finished.number <= began;
-            // A probe changes nothing in the runtime. A good result, or none, may be told with an older look; a bad one if the
-            // runtime does not answer, because what the container said still counts.
+            // A probe changes nothing in the runtime. A good result, or none, may be reported with an older look; a bad
+            // one if the runtime does not answer, because what the container said still counts.
             let tell =
                 seen || is_probe && (needs_no_look(&finished.result) || self.audit.has_failed_since(finished.number));
             let state = if tell {
@@ -431,7 +431,7 @@ fn needs_no_look(result: &OpResult) -> bool {
     matches!(result, OpResult::Probed(report) if matches!(report.outcome, Outcome::Success | Outcome::Late))
 }
 
-/// The deletion of a pod that nobody asked a particular grace period for.
+/// The deletion of a pod for which no request named a grace period.
 pub(crate) fn deletion_of(pod: &Pod) -> Deletion {
     Deletion { grace: pod.termination_grace }
 }

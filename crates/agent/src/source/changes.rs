@@ -9,7 +9,7 @@ use super::{
     manifests::{manifest_of, name_of},
 };
 
-/// The pods that the log has told of, by `namespace/name`.
+/// The pods that the log has reported, by `namespace/name`.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Told {
     pods: BTreeMap<String, Entry>,
@@ -46,7 +46,7 @@ pub(super) enum ChangeKind {
 // === impl Told ===
 
 impl Told {
-    /// Pods that an earlier agent left running: it has told of them.
+    /// Pods that an earlier agent left running: its log has reported them.
     pub(super) fn beside(recovered: &[Arc<Pod>]) -> Self {
         let entry = |pod: &Arc<Pod>| Entry { uid: pod.uid.clone(), file: manifest_of(pod).cloned(), listed: false };
         Self { pods: recovered.iter().map(|pod| (name_of(pod), entry(pod))).collect() }

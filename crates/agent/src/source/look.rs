@@ -29,7 +29,7 @@ pub(super) type Identity = (u64, u64);
 /// What each file was like, by name.
 pub(super) type Stamps = BTreeMap<String, Stamp>;
 
-/// It changes when somebody writes to a file or puts another one in its place.
+/// It changes when a process writes to a file or puts another one in its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
     identity: Identity,

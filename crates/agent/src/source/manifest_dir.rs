@@ -26,8 +26,8 @@ use super::{
 };
 use crate::{manager::Extent, slot::Wanted};
 
-/// From one look to the next without a hint. What inotify does not tell (a changed target of a link, another directory
-/// under the same name, an overrun of its queue) is seen that much later.
+/// From one look to the next without a hint. What inotify does not report (a changed target of a link, another
+/// directory under the same name, an overrun of its queue) is seen that much later.
 const RELOOK: Duration = Duration::from_secs(20);
 
 /// A directory that is not there cannot be watched; it is looked for.
@@ -61,7 +61,7 @@ pub struct ManifestSource {
     pub listings: watch::Sender<Arc<Listing>>,
 }
 
-/// A directory that is watched, for as long as this lives.
+/// A directory that is watched, for as long as this value exists.
 #[derive(Debug)]
 struct Watch {
     directory: Identity,
@@ -130,7 +130,7 @@ impl ManifestDir {
         Arc::clone(&self.hint)
     }
 
-    /// Watches the directory for as long as somebody wants to know. Every change of the listing is sent.
+    /// Watches the directory for as long as a receiver exists. Every change of the listing is sent.
     pub async fn run(mut self, listings: watch::Sender<Arc<Listing>>) {
         let mut air = Air::Quiet;
         loop {
@@ -206,7 +206,7 @@ impl ManifestDir {
         if timeout(longest, self.hint.notified()).await.is_err() {
             return match next {
                 Next::Later => Air::Quiet,
-                // Whoever makes the directory fills it too, and whoever writes a file may not be done.
+                // The process that makes the directory fills it too, and a process that writes a file may not be done.
                 Next::ForDirectory | Next::ForFile => Air::Busy,
             };
         }
@@ -253,7 +253,7 @@ fn watch_directory(directory: &Path, hint: Arc<Notify>) -> notify::Result<Recomm
     Ok(watcher)
 }
 
-/// Whether something may have changed. That somebody reads a file is no news: it is mostly us.
+/// Whether something may have changed. A read of a file is no news: the reader is mostly the agent itself.
 fn is_news(event: &Event) -> bool {
     match event.kind {
         EventKind::Access(kind) => kind == AccessKind::Close(AccessMode::Write),

@@ -15,7 +15,7 @@ use super::{Listing, SourceProblem, Trouble};
 pub enum Content {
     /// All that is in it.
     Bytes(Vec<u8>),
-    /// Somebody is writing to it.
+    /// A process is writing to it.
     Busy,
     /// It cannot be read, and why.
     Unreadable(String),
@@ -35,7 +35,7 @@ pub struct Manifests {
     running: BTreeMap<String, Arc<Pod>>,
     /// What an earlier agent left running, by UID, and no file has asked for yet.
     recovered: BTreeMap<String, Arc<Pod>>,
-    /// Whether an earlier agent left more than that, of which nobody knows what it is.
+    /// Whether an earlier agent left more than that, of unknown content.
     lost_copies: bool,
     /// Why the directory could not be listed the last time.
     lost: Option<String>,
@@ -217,9 +217,9 @@ impl Manifests {
         self.files.values().flat_map(|file| &file.pods).any(|asked| is_same(asked, pod))
     }
 
-    /// Pods of an earlier agent that a file may still ask for, if it could only be read, by the name of the file. A file
-    /// holds those that it once asked for, and those of which nobody knows who did. One that has given way to another of its
-    /// name in its own file is not held.
+    /// Pods of an earlier agent that a file may still ask for, if it could only be read, by the name of the file. A
+    /// file holds those that it once asked for, and those whose file is unknown. One that has given way to another of
+    /// its name in its own file is not held.
     fn held(&self) -> BTreeMap<&String, Vec<&Arc<Pod>>> {
         let asked = || self.files.values().flat_map(|file| &file.pods);
         let uids: BTreeSet<_> = asked().map(|pod| &pod.uid).collect();
@@ -267,7 +267,7 @@ impl Manifests {
         let mut pods: Vec<_> = pods.collect();
         let mut kept = Vec::new();
         if !is_valid {
-            // Which of the older pods the invalid part is about, nobody knows.
+            // Which of the older pods the invalid part is about is unknown.
             let unnamed = |old: &Arc<Pod>| !pods.iter().any(|new| name_of(new) == name_of(old));
             let stay: Vec<_> = old.pods.into_iter().filter(unnamed).collect();
             kept = stay.iter().map(|pod| name_of(pod)).collect();

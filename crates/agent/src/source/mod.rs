@@ -64,8 +64,8 @@ pub struct Listing {
     /// The pods that should be there, by UID. One that an earlier listing had and this one has not is not wanted any
     /// more.
     pub pods: BTreeMap<String, Arc<Pod>>,
-    /// The file that asks for each of these pods, by UID. One that is kept from an earlier run of the agent, because nobody
-    /// knows what its file asks for by now, has none.
+    /// The file that asks for each of these pods, by UID. A pod that is kept from an earlier run of the agent, because
+    /// it is unknown what its file asks for by now, has none.
     pub files: BTreeMap<String, String>,
     /// What stands in the way of knowing better, in the order of file names.
     pub problems: Vec<SourceProblem>,

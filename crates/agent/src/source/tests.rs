@@ -55,7 +55,7 @@ struct Source {
 }
 
 impl Source {
-    /// Without looks on its own: what it sees, it was told by hints.
+    /// Without looks on its own: the source sees only what hints report.
     fn start(directory: &Path) -> Self {
         Self::start_with(directory, Duration::from_secs(100_000))
     }
@@ -153,7 +153,7 @@ async fn half_a_file_keeps_the_old_pod_until_it_is_completed() {
     source.until_pods(&["a=1"]).await;
     let new = manifest("a", "2");
     let (half, rest) = new.split_at(new.find("spec").unwrap() + 3);
-    // Truncated, then written by a writer who falls asleep.
+    // Truncated, then written by a process that stalls.
     let mut file = File::create(&path).unwrap();
     file.write_all(half.as_bytes()).unwrap();
     let listing = source.until("a problem", |listing| !listing.problems.is_empty()).await;
@@ -223,7 +223,7 @@ async fn what_cannot_be_read_is_named() {
         format!("{path}/link.yaml: cannot be read: it is a link that leads nowhere"),
     ];
     assert_eq!(problems(&listing), expected);
-    // Nobody left a pod that came from one of them.
+    // No earlier agent left a pod that came from one of them.
     assert!(listing.complete && listing.pods.is_empty());
 }
 
@@ -275,7 +275,7 @@ async fn a_path_that_is_no_directory_is_named() {
     assert!(problems(&listing)[0].contains("cannot be listed: Not a directory"), "{:?}", problems(&listing));
 }
 
-/// The target of a link is elsewhere, where nobody watches.
+/// The target of a link is elsewhere, in a directory without a watch.
 #[tokio::test]
 async fn what_no_hint_tells_is_seen_at_the_next_look() {
     let (temporary, directory) = directory();

@@ -1,8 +1,8 @@
 //! Whether a disk of the node is nearly full: the node's condition `DiskPressure`.
 //!
-//! The thresholds are the kubelet's hard ones. Pressure begins with the first look that finds too little, and ends five minutes
-//! after the last one that did, as with the kubelet, so that a disk at its edge does not make the condition come and go. keelet
-//! evicts no pod for it; images that nobody uses are collected at once ([`super::images`]).
+//! The thresholds are the kubelet's hard ones. Pressure begins with the first look that finds too little, and ends five
+//! minutes after the last one that did, as with the kubelet, so that a disk at its edge does not make the condition
+//! come and go. keelet evicts no pod for it; unused images are collected at once ([`super::images`]).
 
 use std::{fmt, path::Path, sync::Arc, time::Duration};
 
@@ -30,7 +30,7 @@ const THRESHOLDS: [(FileSystem, Room, u64); 4] = [
 pub struct DiskPressure {
     /// Whether it is.
     pub holds: bool,
-    /// Since when that is so; none if nobody has looked yet.
+    /// Since when that is so; none before the first look.
     pub since: Option<Moment>,
     /// Which disk has how little of what.
     pub message: String,
@@ -60,14 +60,14 @@ struct Shortage {
     least: u64,
 }
 
-/// Looks at the disks for as long as the agent lives.
+/// Looks at the disks for as long as the agent runs.
 pub(super) async fn watch(node: Arc<Node>) {
     let mut images = None;
     let mut last_short = None;
     while pause(&node, PERIOD).await {
         let Some(of_node) = node.host.space(&node.disk).await else { continue };
         if images.is_none() {
-            // Where images are does not change. A runtime that does not tell has them where everything is.
+            // Where images are does not change. A runtime that does not report it has them where everything is.
             images = place_of_images(&node).await;
         }
         let of_images = match &images {

@@ -1,4 +1,4 @@
-//! Images that nobody uses, removed when room gets short: those first that were used longest ago.
+//! Unused images, removed when room gets short: those first that were used longest ago.
 //!
 //! When an image was used is known from this run of the agent on; the kubelet forgets it over a restart as well.
 
@@ -35,7 +35,7 @@ struct Record {
 /// By the image's ID.
 type Records = BTreeMap<String, Record>;
 
-/// Removes images for as long as the agent lives.
+/// Removes images for as long as the agent runs.
 pub(super) async fn keep(node: Arc<Node>) {
     let mut records = Records::new();
     let started = node.started;
@@ -130,7 +130,7 @@ fn short(name: &str) -> &str {
 /// Bytes that have to become free.
 fn to_free(rules: &ImageRules, space: Space) -> u64 {
     let Space { capacity, available, .. } = space;
-    // Whoever sets more than everything wants nothing to be collected.
+    // A threshold above 100 percent means that nothing is to be collected.
     if capacity == 0 || rules.high_percent > 100 {
         return 0;
     }
@@ -154,7 +154,7 @@ fn victims(records: &Records, rules: &ImageRules, now: Moment, started: Moment, 
     for (id, record) in unused {
         let idle_since = record.last_used.unwrap_or(record.first_seen);
         let too_old = rules.maximum_age.is_some_and(|most| {
-            // What happened before this agent nobody knows.
+            // Uses of the image before this agent started are unknown.
             now.since(&started) > most && now.since(&idle_since) > most
         });
         let in_the_way = freed < wanted && now.since(&record.first_seen) >= rules.minimum_age;

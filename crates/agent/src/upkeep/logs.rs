@@ -1,4 +1,4 @@
-//! Logs of containers: rotated when they grow too large, dropped when their life is long past.
+//! Logs of containers: rotated when they grow too large, dropped when their instance is long past.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,10 +10,10 @@ use crate::{
     registry::{Doing, Seen},
 };
 
-/// How often logs of past lives are looked for.
+/// How often logs of past instances are looked for.
 const DROP_EVERY: Duration = Duration::from_secs(60);
 
-/// Lives whose logs stay: the present one, and the one before it, which people ask about.
+/// Instances whose logs stay: the present one, and the one before it, which people ask about.
 pub(crate) const KEPT_LIVES: u32 = 2;
 
 /// What has to be done about a log.
@@ -25,7 +25,7 @@ enum Act {
     Rotate,
 }
 
-/// Rotates logs for as long as the agent lives.
+/// Rotates logs for as long as the agent runs.
 pub(super) async fn keep(node: Arc<Node>) {
     loop {
         let interval = node.upkeep.borrow().logs.interval;
@@ -97,11 +97,11 @@ fn stamp(wall_ms: i64) -> String {
     time.strftime("%Y%m%d-%H%M%S").to_string()
 }
 
-/// Drops logs of past lives for as long as the agent lives.
+/// Drops logs of past instances for as long as the agent runs.
 pub(super) async fn drop_old(node: Arc<Node>) {
     while pause(&node, DROP_EVERY).await {
         for (pod, seen) in node.registry.seen() {
-            // Before that many lives there is nothing to drop.
+            // Before that many instances there is nothing to drop.
             if seen.iter().any(|seen| seen.attempt >= KEPT_LIVES)
                 && let Err(error) = node.host.drop_old_logs(&pod, KEPT_LIVES).await
             {

@@ -1,15 +1,15 @@
-//! What keeps a node from filling up: logs are rotated, logs of lives long past are dropped, images that nobody uses
-//! are removed when room gets short.
+//! What keeps a node from filling up: logs are rotated, logs of instances long past are dropped, unused images are
+//! removed when room gets short.
 //!
 //! | what | when | where the decision is |
 //! | --- | --- | --- |
 //! | a log grows too large | every `containerLogMonitorInterval` | [`logs`] |
-//! | logs of lives before the last but one | every minute | [`logs`] |
+//! | logs of instances before the last but one | every minute | [`logs`] |
 //! | unused images | every five minutes, and at once when a disk is nearly full | [`images`] |
 //! | a disk is nearly full | every ten seconds | [`disk`] |
 //!
-//! Dead containers are no business of this module: a pod's own rules keep the newest one of each container. What is
-//! left of pods that nobody knows is found by the [`crate::manager`].
+//! Dead containers are no business of this module: a pod's own rules keep the newest one of each container. The
+//! [`crate::manager`] finds what is left of pods that the agent does not know.
 
 mod disk;
 mod images;
@@ -25,7 +25,7 @@ use crate::node::Node;
 pub struct Upkeep {
     /// Logs of containers.
     pub logs: LogRules,
-    /// Images that nobody uses.
+    /// Unused images.
     pub images: ImageRules,
 }
 

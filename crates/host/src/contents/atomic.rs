@@ -64,7 +64,7 @@ pub(super) fn write(volume: &Path, payload: &Payload, group: Option<u32>) -> io:
     Ok(Changed::Yes)
 }
 
-/// A directory of a name that was not there before: readers tell by it that something is new.
+/// A directory of a name that was not there before: readers recognise by it that something is new.
 fn make_directory(volume: &Path) -> io::Result<OsString> {
     loop {
         let name = OsString::from(stamp());
@@ -168,7 +168,7 @@ fn show(volume: &Path, payload: &Payload) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes names of what is gone, and earlier directories. Nobody sees those any more.
+/// Removes names of what is gone, and earlier directories. No reader sees those any more.
 fn clear(volume: &Path, payload: &Payload, current: &OsString) -> io::Result<()> {
     let visible = visible(payload);
     for entry in fs::read_dir(volume)? {
@@ -226,7 +226,7 @@ mod tests {
         let before = fs::read_link(volume.join(DATA)).unwrap();
         assert_eq!(write(volume, &old, None).unwrap(), Changed::No);
         assert_eq!(fs::read_link(volume.join(DATA)).unwrap(), before);
-        // As somebody who reads the old ones at this moment has it.
+        // As a process that reads the old ones at this moment has it.
         let open = fs::File::open(volume.join("a")).unwrap();
         let new = payload(&[("a", "one", 0o644), ("d/c", "3", 0o644)]);
         assert_eq!(write(volume, &new, None).unwrap(), Changed::Yes);
@@ -274,7 +274,7 @@ mod tests {
     fn the_group_of_the_pod_may_read() {
         let directory = tempfile::tempdir().unwrap();
         let volume = directory.path();
-        // A group that this process may give things to, whoever runs the test.
+        // A group that this process may give things to, whichever user runs the test.
         let group = fs::metadata(volume).unwrap().gid();
         let wanted = payload(&[("d/a", "1", 0o400)]);
         write(volume, &wanted, Some(group)).unwrap();

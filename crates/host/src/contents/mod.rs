@@ -1,8 +1,8 @@
 //! Volumes that the agent fills: config maps, secrets, the downward API, and projections of them.
 //!
 //! What is in them is put together by [`payload`] and written by [`atomic`], once before the pod starts and again
-//! whenever it has changed. What cannot be had any more stays as it was: a pod that runs is not harmed because
-//! somebody removed a file, and a new run of the agent decides as the old one did.
+//! whenever it has changed. What cannot be had any more stays as it was: the removal of a file does not harm a pod that
+//! runs, and a new run of the agent decides as the old one did.
 
 mod atomic;
 mod payload;

@@ -42,7 +42,7 @@ struct Part<'a> {
     optional: bool,
 }
 
-/// What belongs into a volume, or why that cannot be told.
+/// What belongs into a volume, or why that is unknown.
 pub(super) fn payload(content: Content<'_>, sources: &Sources<'_>) -> Result<Payload, String> {
     let mut payload = Payload::new();
     match content {

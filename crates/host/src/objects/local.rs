@@ -83,7 +83,7 @@ impl LocalObjects {
 impl ObjectStore for LocalObjects {
     fn find(&self, kind: ObjectKind, namespace: &str, name: &str) -> Result<Option<Data>, String> {
         for part in [namespace, name] {
-            // It is what somebody else wrote, and becomes a path here.
+            // The name is untrusted input, and becomes a path here.
             if part.is_empty() || part.starts_with('.') || part.contains(['/', '\0']) {
                 return Err(format!("{} {namespace}/{name}: {part:?} is no name", kind.resource()));
             }

@@ -104,7 +104,7 @@ fn what_cannot_be_unmounted_stays_whole_and_goes_later() {
     }
     fs::write(volume.join("file"), "in use").unwrap();
     fs::write(pod.join("other"), "").unwrap();
-    // Somebody has a file open in it.
+    // A process has a file open in it.
     let user = fs::File::open(volume.join("file")).unwrap();
     let error = remove(&pod).unwrap_err();
     assert!(error.contains("data: mounted, and not to be unmounted"), "{error}");

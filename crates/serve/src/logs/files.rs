@@ -1,7 +1,7 @@
-//! The log files of a container: one for each life, and what rotation made of it.
+//! The log files of a container: one for each instance, and what rotation made of it.
 //!
 //! ```text
-//! <log directory of the pod>/<container>/3.log                        the life with restart count 3, being written
+//! <log directory of the pod>/<container>/3.log                        the instance with restart count 3, being written
 //!                                        3.log.20260102-150405        an older part of it
 //!                                        3.log.20260102-140000.gz     an older part, compressed
 //! ```
@@ -16,7 +16,7 @@ use std::{
 
 use keelet_linux::beneath::{self, Directory};
 
-/// The parts of one life's log, the oldest first. The newest may still be written.
+/// The parts of one instance's log, the oldest first. The newest may still be written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Life {
     /// By what is behind `.log.`: a time, so they are in order.
@@ -24,7 +24,7 @@ pub(super) struct Life {
     pub(super) newest: Option<PathBuf>,
 }
 
-/// The parts of one life's log at one moment.
+/// The parts of one instance's log at one moment.
 #[derive(Debug)]
 pub(super) struct Snapshot {
     pub(super) life: Life,
@@ -39,7 +39,7 @@ pub(super) enum Rotated {
     Compressed(File),
 }
 
-/// The parts of a life, and the one that is written open.
+/// The parts of an instance, and the one that is written open.
 pub(super) fn snapshot(directory: &Path, attempt: u32) -> io::Result<Snapshot> {
     let look = || lives(directory).map(|mut lives| lives.remove(&attempt).unwrap_or_default());
     let mut life = look()?;
@@ -79,7 +79,7 @@ fn is_compressed(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "gz")
 }
 
-/// All lives that left a log, by restart count. None if there is no directory yet.
+/// All instances that left a log, by restart count. None if there is no directory yet.
 pub(super) fn lives(directory: &Path) -> io::Result<BTreeMap<u32, Life>> {
     let names = match Directory::open(directory).and_then(|directory| directory.names()) {
         Ok(names) => names,
@@ -121,7 +121,7 @@ fn part(name: &str) -> Option<(u32, Part)> {
         Some(time) => match time.strip_suffix(".gz") {
             Some(time) if is_time(time) => Part::Compressed(time.to_owned()),
             None if is_time(time) => Part::Rotated(time.to_owned()),
-            // Half-made, or nobody's.
+            // Half-made, or no part of a log.
             _ => return None,
         },
     };

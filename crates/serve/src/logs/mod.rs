@@ -1,8 +1,8 @@
 //! The logs of containers, as people want to read them.
 //!
-//! A runtime writes `<time> <stream> <tags> <text>`, one file for each life, and rotation splits these into parts. What
-//! comes out here is what the container wrote: lines whole again, parts and lives in order, from the file that is
-//! written right now if asked to follow.
+//! A runtime writes `<time> <stream> <tags> <text>`, one file for each instance, and rotation splits these into parts.
+//! What comes out here is what the container wrote: lines whole again, parts and instances in order, from the file that
+//! is written right now if asked to follow.
 //!
 //! ```text
 //! files::lives --> reader::Reader --> assemble::Assembler --> read (a stream)
@@ -25,7 +25,7 @@ use jiff::Timestamp;
 
 use self::reader::{Reader, Step};
 
-/// How often somebody who follows a log looks for more. A person does not notice; a watch on the directory would cost
+/// How often a client that follows a log looks for more. A person does not notice; a watch on the directory would cost
 /// each reader a descriptor of a kind of which a node has few.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
@@ -34,9 +34,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(200);
 pub struct LogRequest {
     /// The directory with the logs of the container.
     pub directory: PathBuf,
-    /// Of which life.
+    /// Of which instance.
     pub which: Which,
-    /// Goes on with what is written later, in later lives too.
+    /// Goes on with what is written later, in later instances too.
     pub follow: bool,
     /// Only the last so many lines.
     pub tail: Option<u64>,
@@ -46,7 +46,7 @@ pub struct LogRequest {
     pub timestamps: bool,
 }
 
-/// Of which life of a container.
+/// Of which instance of a container.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Which {
     /// The newest that left a log.
@@ -65,7 +65,7 @@ pub enum Course {
     Closed,
 }
 
-/// Whether there is any log of that life.
+/// Whether there is any log of that instance.
 pub fn exists(request: &LogRequest) -> io::Result<bool> {
     let lives = files::lives(&request.directory)?.len();
     Ok(match request.which {

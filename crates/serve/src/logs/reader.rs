@@ -1,4 +1,4 @@
-//! Reads the log of a container: the parts of one life after another, and if asked to, what is still to come.
+//! Reads the log of a container: the parts of one instance after another, and if asked to, what is still to come.
 
 use std::{
     collections::VecDeque,
@@ -31,7 +31,7 @@ pub(super) struct Reader {
     request: LogRequest,
     assembler: Assembler,
     ahead: Ahead,
-    /// The life that is read; none before there is a log.
+    /// The instance that is read; none before there is a log.
     attempt: Option<u32>,
     /// When the part before the one that is written was rotated. What was rotated later comes after it, or is it.
     passed: Option<String>,
@@ -143,7 +143,7 @@ impl Reader {
         }
     }
 
-    /// Finds the life that was asked for.
+    /// Finds the instance that was asked for.
     fn choose(&mut self) -> io::Result<()> {
         let lives = files::lives(&self.request.directory).map_err(|error| self.in_directory(error))?;
         let mut newest_first = lives.keys().rev();
@@ -159,7 +159,7 @@ impl Reader {
         Ok(())
     }
 
-    /// What is read of a life.
+    /// What is read of an instance.
     fn plan(&self, snapshot: Snapshot) -> io::Result<VecDeque<(Part, Skip)>> {
         let mut queue = VecDeque::new();
         let mut wanted = self.request.tail;
@@ -230,13 +230,13 @@ impl Reader {
         Ok(false)
     }
 
-    /// Looks for what comes after all that was read: parts that were rotated meanwhile, the file that is written now, the
-    /// next life. If there is any, it is queued and what is open is read to its end.
+    /// Looks for what comes after all that was read: parts that were rotated meanwhile, the file that is written now,
+    /// the next instance. If there is any, it is queued and what is open is read to its end.
     fn goes_on(&mut self) -> io::Result<bool> {
         let Some(attempt) = self.attempt.filter(|_| self.ahead != Ahead::Nothing) else { return Ok(false) };
         let lives = files::lives(&self.request.directory).map_err(|error| self.in_directory(error))?;
         let next = lives.range((Bound::Excluded(attempt), Bound::Unbounded)).next().map(|(next, _)| *next);
-        // Nearly always: the file is the one that was there, and nobody has to look closer.
+        // Nearly always: the file is the one that was there, and needs no closer look.
         let newest = lives.get(&attempt).and_then(|life| life.newest.as_deref());
         let there = newest.and_then(|path| path.symlink_metadata().ok());
         let same = there.zip(self.open.as_ref()).is_some_and(|(there, open)| open.inode() == Some(there.ino()));
@@ -257,7 +257,7 @@ impl Reader {
         Ok(true)
     }
 
-    /// Parts of the life that is read that came after the one that is open.
+    /// Parts of the instance that is read that came after the one that is open.
     fn later_parts(&mut self, attempt: u32) -> io::Result<Vec<Part>> {
         let snapshot = self.snapshot(attempt)?;
         let held = snapshot.held.as_ref().and_then(|(_, file)| file.metadata().ok()).map(|held| held.ino());
@@ -363,7 +363,7 @@ impl Part {
 // === impl Open ===
 
 impl Open {
-    /// None of a file that is compressed: nobody writes to it.
+    /// None of a file that is compressed: no process writes to it.
     fn inode(&self) -> Option<u64> {
         match &self.log {
             Log::Plain(file) => file.metadata().ok().map(|metadata| metadata.ino()),

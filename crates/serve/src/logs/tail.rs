@@ -22,7 +22,7 @@ pub(super) enum Skip {
     Lines(u64),
 }
 
-/// Which part of a life's log a file is.
+/// Which part of an instance's log a file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
     /// A line without an end at its end is a line.

@@ -31,7 +31,7 @@ fn compress(path: &Path, texts: &[&str]) {
     file.finish().unwrap();
 }
 
-/// Two lives, the second with two rotated parts.
+/// Two instances, the second with two rotated parts.
 fn container() -> (tempfile::TempDir, LogRequest) {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
@@ -111,7 +111,7 @@ fn files(files: &[(&str, &str)]) -> (tempfile::TempDir, LogRequest) {
     (directory, request)
 }
 
-/// Whatever the runtime or somebody else wrote, the last lines are the end of all lines, and as many as asked for.
+/// Whatever the runtime or another process wrote, the last lines are the end of all lines, and as many as asked for.
 #[tokio::test]
 async fn the_last_lines_are_the_end_of_all_lines() {
     let long_tag = format!("t stdout P:{} x\n", "y".repeat(200));
@@ -235,7 +235,7 @@ fn rotate(directory: &Path, before: Option<&str>, stamp: &str, texts: &[&str]) {
     write(&path("0.log"), texts);
 }
 
-/// What was there when it began is told whole, and nothing of what came after it.
+/// The reader emits all that was there when it began, and nothing of what came after it.
 #[tokio::test]
 async fn parts_that_are_rotated_before_their_turn_are_read_all_the_same() {
     for tail in [None, Some(5), Some(3)] {
@@ -258,8 +258,8 @@ async fn parts_that_are_rotated_before_their_turn_are_read_all_the_same() {
     }
 }
 
-/// Whoever follows slowly gets every part that is still there, the one in the middle too, and also if the container has
-/// ended by then.
+/// A slow follower gets every part that is still there, the one in the middle too, and also if the container has ended
+/// by then.
 #[tokio::test]
 async fn a_slow_follower_misses_no_part() {
     let collected =
@@ -323,8 +323,8 @@ async fn who_begins_to_follow_in_the_middle_of_a_rotation_goes_on() {
     assert_eq!(String::from_utf8(seen).unwrap(), "a\nb\nc\nd\n");
 }
 
-/// The container writes and is restarted, its log is rotated in two steps of which the second may fail, and somebody reads
-/// now and then: each line is told once and in order, whatever comes between.
+/// The container writes and is restarted, its log is rotated in two steps of which the second may fail, and a client
+/// reads now and then: the reader emits each line once and in order, whatever comes between.
 #[test]
 fn whatever_comes_between_each_line_is_told_once() {
     for seed in 1..=100_u64 {

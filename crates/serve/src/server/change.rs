@@ -1,4 +1,4 @@
-//! What is new, one JSON object a line, for those who watch.
+//! What is new, one JSON object a line, for clients that watch.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -17,7 +17,7 @@ use tokio::sync::watch;
 
 use crate::api::{Change, ChangeKind};
 
-/// A look at all things of a kind, by whatever tells them apart. A thing that has changed is another `Arc`.
+/// A look at all things of a kind, by whatever distinguishes them. A thing that has changed is another `Arc`.
 pub(super) type Look<T> = Box<dyn Fn() -> BTreeMap<String, Arc<T>> + Send>;
 
 /// How one of them is shown.
@@ -27,15 +27,15 @@ struct Watching<T> {
     changes: watch::Receiver<u64>,
     look: Look<T>,
     show: Show<T>,
-    /// What the reader has been told.
+    /// What was reported to the reader.
     known: BTreeMap<String, Arc<T>>,
     /// Lines that were not taken yet: never more than one round of them.
     lines: VecDeque<Bytes>,
     begun: bool,
 }
 
-/// An answer that goes on for as long as somebody reads it. A reader who is slow misses steps in between and never the
-/// newest state; nothing piles up for it.
+/// An answer that goes on for as long as a client reads it. A slow client misses steps in between and never the newest
+/// state; nothing piles up for it.
 pub(super) fn answer<T: Send + Sync + 'static>(
     changes: watch::Receiver<u64>,
     look: Look<T>,

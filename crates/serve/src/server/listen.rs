@@ -1,4 +1,4 @@
-//! Sockets: the agent's own for root, and one on loopback for those who only ask how it is.
+//! Sockets: the agent's own for root, and one on loopback for clients that only ask how it is.
 
 use std::{
     fs, io,
@@ -26,7 +26,7 @@ use super::{Local, open_router, patient::Patient, router};
 /// Connections at once on the agent's own socket: some dozens of people with logs and watches open.
 const CONNECTIONS: usize = 64;
 
-/// Connections at once on loopback: whoever scrapes and checks, each briefly.
+/// Connections at once on loopback: scrapers and health checks, each briefly.
 const LOOPBACK_CONNECTIONS: usize = 16;
 
 /// A peer has this long to say what it wants.
@@ -55,7 +55,7 @@ pub struct Listener {
 /// Why there is no socket.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// Somebody else has it.
+    /// Another process has it.
     #[error("another keelet{} runs here: it answers on {}", .pid.map(|pid| format!(" (process {pid})")).unwrap_or_default(), .path.display())]
     Taken {
         /// The socket.
@@ -94,12 +94,12 @@ impl Listener {
         &self.path
     }
 
-    /// The next connection of somebody who may have one.
+    /// The next connection of a client that may have one.
     pub async fn accept(&self) -> UnixStream {
         let own = rustix::process::geteuid().as_raw();
         loop {
             match self.listener.accept().await {
-                // The mode of the socket says the same; this holds even if somebody changed it.
+                // The mode of the socket says the same; this holds even if another process changed it.
                 Ok((stream, _)) => match stream.peer_cred().map(|peer| peer.uid()) {
                     Ok(uid) if uid == 0 || uid == own => return stream,
                     refused => tracing::warn!(
@@ -114,7 +114,7 @@ impl Listener {
         }
     }
 
-    /// Serves whoever may connect, for as long as this is polled.
+    /// Serves the clients that may connect, for as long as this is polled.
     pub async fn serve(&self, local: Arc<Local>) {
         let turns = Arc::new(Semaphore::new(CONNECTIONS));
         let router = router(local);
@@ -154,7 +154,7 @@ async fn check_place(path: &Path) -> Result<(), BindError> {
     match tokio::time::timeout(ANSWER_TAKES, UnixStream::connect(path)).await {
         Ok(Ok(stream)) => taken(stream.peer_cred().ok().and_then(|peer| peer.pid())),
         Err(_) => taken(None),
-        // Nobody listens any more.
+        // No process listens any more.
         Ok(Err(_)) => Ok(()),
     }
 }
@@ -163,7 +163,7 @@ fn make(path: &Path) -> io::Result<(UnixListener, u64)> {
     if let Some(directory) = path.parent() {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     }
-    // Under another name until it has its mode: nobody can connect in between. A rename replaces in one step.
+    // Under another name until it has its mode: no client can connect in between. A rename replaces in one step.
     let aside = path.with_extension(format!("{}", std::process::id()));
     if aside.as_os_str().len() > LONGEST_PATH {
         let message = format!("a path of a socket has at most {LONGEST_PATH} bytes, with some more for its making");

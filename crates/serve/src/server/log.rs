@@ -71,7 +71,7 @@ pub(super) async fn log(
     Ok(([(CONTENT_TYPE, "text/plain; charset=utf-8")], Body::from_stream(log)).into_response())
 }
 
-/// Where the files are: whoever reads them there goes on reading when the agent does not answer.
+/// Where the files are: a client that reads them there goes on reading when the agent does not answer.
 pub(super) async fn files(
     State(local): State<Arc<Local>>,
     Path((namespace, name)): Path<(String, String)>,
@@ -112,7 +112,7 @@ fn request(local: &Local, published: &Published, container: &str, asked: &LogQue
         let now = Timestamp::from_millisecond(local.clock.now().wall.as_millis()).unwrap_or(Timestamp::MAX);
         now.checked_sub(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MIN)
     });
-    // One that waits to be started again has had no newer life than its last one.
+    // A container that waits to be started again has had no newer instance than its last one.
     let status = published.status.container(container);
     let waits = status.is_some_and(|status| matches!(status.state, ContainerState::Waiting(_)));
     Ok(LogRequest {

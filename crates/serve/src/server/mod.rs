@@ -2,11 +2,11 @@
 //!
 //! | file | what |
 //! | --- | --- |
-//! | `listen`, `patient` | sockets: who may talk to us, how many at once, for how long they may sit still |
+//! | `listen`, `patient` | sockets: which clients may connect, how many at once, for how long they may sit still |
 //! | `pods`, `events`, `node` | objects in the shape of the Kubernetes API |
-//! | `change` | what is new, for those who watch |
+//! | `change` | what is new, for clients that watch |
 //! | `runtime` | containers, images, usage |
-//! | `pull` | fetching an image, and telling how far it has come |
+//! | `pull` | fetching an image, and reporting how far it has come |
 //! | `log` | logs |
 //! | `session` | commands in containers, forwarded ports |
 //!
@@ -68,13 +68,13 @@ pub struct Local {
     pub facts: NodeFacts,
     /// When the agent started.
     pub started: Moment,
-    /// Whoever wants the pods.
+    /// The source that wants the pods.
     pub source: Arc<dyn Source>,
     /// What a runtime in this process can do with images that CRI has no word for.
     pub images: Option<Arc<dyn Images>>,
 }
 
-/// Whoever decides which pods are there.
+/// Decides which pods are there.
 pub trait Source: Send + Sync + fmt::Debug {
     /// Takes a pod back. The error says why that is not for the API to do, and what to do instead.
     fn delete(&self, pod: &Published) -> Result<(), String>;
@@ -127,14 +127,14 @@ pub(crate) fn router(local: Arc<Local>) -> Router {
         .with_state(local)
 }
 
-/// How long after its start an agent may take up pods before it is asked what it has so far.
+/// How long after its start an agent may recover pods before it is asked what it has so far.
 const TAKING_UP: Duration = Duration::from_secs(5);
 
 /// How often to look whether it has.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// A new agent has no status of its pods for a moment. Whoever asks about pods then waits rather than hears that there are
-/// none: a pod does not vanish because an agent was restarted.
+/// A new agent has no status of its pods for a moment. A client that asks about pods then waits rather than gets the
+/// answer that there are none: a pod does not vanish because an agent was restarted.
 async fn once_taken_up(State(local): State<Arc<Local>>, request: Request, next: Next) -> Response {
     while local.clock.now().since(&local.started) < TAKING_UP && !local.has_taken_up() {
         tokio::time::sleep(LOOK_AGAIN).await;
@@ -145,7 +145,7 @@ async fn once_taken_up(State(local): State<Arc<Local>>, request: Request, next: 
 /// A loop that has not turned for so long hangs.
 const PULSE_TAKES: Duration = Duration::from_secs(5);
 
-/// What anybody on the node may ask.
+/// What any process on the node may ask.
 pub(crate) fn open_router(local: Arc<Local>) -> Router {
     open_routes().fallback(nowhere).with_state(local)
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{Local, failure::Refusal, pods, runtime::identity};
 use crate::api::{ContainerUsage, NodeUsage, Stats};
 
-/// Probes that a condition names; their number is told in any case.
+/// Probes that a condition names; their number is reported in any case.
 const MOST_NAMED: usize = 5;
 
 /// Facts of the kernel's own file systems; none of them waits for anything.

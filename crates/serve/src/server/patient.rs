@@ -16,8 +16,8 @@ use tokio::{
 /// How long a peer may take none of what it asked for, before it is left alone.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A stream whose writes fail once the other side has taken nothing for a while. Reads wait as long as they like: who
-/// follows a log has nothing to say.
+/// A stream whose writes fail once the other side has taken nothing for a while. Reads wait as long as they like: a
+/// client that follows a log has nothing to say.
 #[derive(Debug)]
 pub(super) struct Patient<S> {
     stream: S,

@@ -1,4 +1,4 @@
-//! Fetching an image, and telling how far it has come to whoever wants to know.
+//! Fetching an image, and reporting how far it has come to a client that asks for it.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::api::{Pull, PullLine, Pulled, Pulling};
 
-/// How often progress is told: often enough for a bar that moves.
+/// How often progress is reported: often enough for a bar that moves.
 const TELL_EVERY: Duration = Duration::from_millis(100);
 
 /// How an image is fetched.
@@ -30,7 +30,7 @@ struct PullQuery {
     progress: bool,
 }
 
-/// A pull under way, and what was told of it.
+/// A pull under way, and what was reported of it.
 struct Telling {
     pulling: BoxFuture<'static, Result<String, Error>>,
     image: String,
@@ -52,7 +52,7 @@ pub(super) async fn pull(State(local): State<Arc<Local>>, uri: Uri, body: Bytes)
     let (runtime, name) = (local.runtime.clone(), image.clone());
     let pulling = Box::pin(async move { runtime.pull_image(&name, None, None).await });
     let telling = Telling { pulling, image, images: local.images.clone(), told: None };
-    // The pull is part of the answer: if nobody reads it any more, it ends.
+    // The pull is part of the answer: if no client reads it any more, it ends.
     let lines = stream::unfold(Some(telling), |telling| async {
         let (line, telling) = telling?.next().await;
         let mut text = serde_json::to_vec(&line).unwrap_or_default();
@@ -73,7 +73,7 @@ impl Telling {
                 pulled = &mut self.pulling => return (ending(pulled), None),
                 () = tokio::time::sleep(TELL_EVERY) => {
                     let all = self.images.as_ref().map(|images| images.pulling()).unwrap_or_default();
-                    // Of two pulls of the same image the one that is further tells more.
+                    // Of two pulls of the same image the one that is further reports more.
                     let ours = all.into_iter().filter(|pulling| pulling.image == self.image);
                     let ours = ours.max_by_key(|pulling| pulling.fetched_bytes);
                     if let Some(ours) = ours.filter(|ours| self.told.as_ref() != Some(ours)) {

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::api::{ExecSession, Session};
 
-/// The annotation that names the container meant by whoever names none, as kubectl has it.
+/// The annotation that names the container meant by a request that names none, as kubectl has it.
 const USUAL_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 
 pub(super) async fn exec(
@@ -81,7 +81,7 @@ fn usual_container(published: &Published) -> String {
     named.filter(known).or_else(first).unwrap_or_default()
 }
 
-/// The ID of the container's present life.
+/// The ID of the container's present instance.
 async fn running(local: &Local, published: &Published, container: &str) -> Result<String, Refusal> {
     let labels = [
         ("io.kubernetes.pod.uid".to_owned(), published.pod.uid.clone()),

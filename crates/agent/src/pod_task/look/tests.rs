@@ -16,7 +16,7 @@ fn times_are_cut_to_milliseconds() {
     assert_eq!(wall(0), Wall::from_millis(0));
 }
 
-/// A runtime may tell the address of a sandbox later than that it is ready: until there is one, it is asked again.
+/// A runtime may report the address of a sandbox later than that it is ready: until there is one, the pod asks again.
 #[tokio::test(start_paused = true)]
 async fn an_address_that_comes_late_is_seen() {
     let (bed, web) = (Bed::new(), pod("web", "a"));

@@ -96,7 +96,7 @@ fn a_renamed_manifest_keeps_its_pod() {
     assert_eq!((owners(&listing), problems(&listing)), (vec![(uid, "/m/b.yaml".to_owned())], vec![]));
 }
 
-/// NODE-1: who had the pod is known to the next agent.
+/// NODE-1: the next agent knows which file had the pod.
 #[test]
 fn the_file_that_ran_a_pod_keeps_it_over_an_agent_restart() {
     let text = || bytes(manifest("web", "1"));
@@ -174,7 +174,7 @@ fn it_is_told_which_file_made_changed_or_removed_which_pod() {
     let changed = ChangeKind::Changed { file: file("c"), uid: first.clone(), replaces: second };
     assert_eq!(change(&mut m, vec![("c.yaml", bytes(one.clone()))]), Some(changed));
     assert_eq!(change(&mut m, vec![]), Some(ChangeKind::Removed { file: file("c"), uid: first.clone() }));
-    // What an earlier agent left: told if it goes, and not before that is sure.
+    // A pod that an earlier agent left: its removal is reported, and not before that is sure.
     let left = [left("a.yaml", one)];
     let mut m = manifests().with_lost_copies().beside(left.clone());
     let mut told = Told::beside(&left);
@@ -221,7 +221,7 @@ fn changed(file: &str, pod: &str, runs: &str) -> String {
     )
 }
 
-/// API-10, API-19: also under a UID that somebody wrote down.
+/// API-10, API-19: also under a UID that the manifest names.
 #[test]
 fn a_living_pod_does_not_change_under_its_uid() {
     let mut m = manifests();
@@ -269,12 +269,12 @@ fn a_pod_that_an_earlier_agent_left_does_not_change_either() {
     assert_eq!((pods(&listing), problems(&listing)), (vec!["a=1".to_owned()], refused.clone()));
     let listing = look(&mut m, [("a.yaml", bytes(numbered("a", "1")))]);
     assert_eq!((pods(&listing), problems(&listing)), (vec!["a=1".to_owned()], vec![]));
-    // Nobody can tell yet whether it is still wanted.
+    // The source cannot know yet whether the pod is still wanted.
     let mut m = beside(&numbered("a", "1"));
     look(&mut m, [("b.yaml", bytes(invalid("b")))]);
     let listing = look(&mut m, [("a.yaml", bytes(numbered("a", "2"))), ("b.yaml", bytes(invalid("b")))]);
     assert_eq!((pods(&listing), &problems(&listing)[0]), (vec!["a=1".to_owned()], &refused[0]));
-    // Now somebody can: it is not.
+    // Now the source knows: the pod is not wanted.
     let mut m = beside(&numbered("a", "1"));
     look(&mut m, []);
     assert_eq!(pods(&look(&mut m, [("a.yaml", bytes(numbered("a", "2")))])), ["a=2"]);
@@ -368,14 +368,14 @@ fn a_file_that_is_no_manifest_keeps_nothing_that_is_not_its_own() {
     let mut m = manifests().beside([left("a.yaml", manifest("a", "1"))]);
     let listing = look(&mut m, readme());
     assert!(listing.pods.is_empty() && listing.complete && listing.problems[0].kept.is_empty(), "{listing:?}");
-    // Of a pod that says nothing of its file, nobody knows: it is from an agent that did not write it down.
+    // The file of a pod that does not name it is unknown: the pod is from an agent that did not record the file.
     let silent = Arc::new(keelet_pod::parse_one(&manifest("a", "1")).expect("valid"));
     let mut m = manifests().beside([silent]);
     let listing = look(&mut m, readme());
     assert_eq!((pods(&listing), listing.complete), (vec!["a=1".to_owned()], true));
     assert!(problems(&listing)[0].ends_with("(still running by an older version: default/a)"), "{listing:?}");
     assert!(look(&mut m, []).pods.is_empty());
-    // Nor of one that is lost: it may be anybody's.
+    // So is the file of a lost pod: any file may have asked for it.
     let mut m = manifests().with_lost_copies();
     assert!(!look(&mut m, readme()).complete);
     assert!(look(&mut m, []).complete);
