@@ -4,7 +4,7 @@
 //! which the sources were opened; so is a full name that two of them give to different pods, as long as neither runs. A pod that runs
 //! keeps its name until it is gone: that is the manager's business, which knows what runs.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use crate::{
     manager::{Extent, WantedPods},
@@ -69,20 +69,14 @@ impl Sources {
 
     /// All pods that are wanted, by UID.
     pub(crate) fn wanted(&self) -> WantedPods {
-        let mut wanted = WantedPods::new();
-        for listed in &self.all {
-            for (uid, pod) in &listed.pods {
-                wanted.entry(uid.clone()).or_insert_with(|| pod.clone());
-            }
-        }
-        wanted
+        self.in_order().into_iter().map(|wanted| (wanted.pod.uid.clone(), wanted)).collect()
     }
 
     /// The pods in the order in which they get their names: the first of a full name is started, the others wait for it.
     pub(crate) fn in_order(&self) -> Vec<Wanted> {
-        let mut seen = BTreeMap::new();
+        let mut seen = BTreeSet::new();
         let all = self.all.iter().flat_map(|listed| &listed.pods);
-        all.filter(|(uid, _)| seen.insert((*uid).clone(), ()).is_none()).map(|(_, wanted)| wanted.clone()).collect()
+        all.filter(|(uid, _)| seen.insert(*uid)).map(|(_, wanted)| wanted.clone()).collect()
     }
 }
 
