@@ -1,6 +1,11 @@
 //! The ledger: opening it, the copies of the pods, removing pods, stopping.
 
-use std::{collections::BTreeMap, io, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeMap,
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use keelet_lifecycle::{BootId, Moment};
 use serde::Serialize;
@@ -8,10 +13,11 @@ use serde_json::{Value, value::to_raw_value};
 
 use crate::{
     commit::page_of,
-    disk::{Disk, Lock, OsDisk, shortage},
+    disk::{Disk, OsDisk, shortage},
     envelope::PodRef,
     events::Events,
     gone::{self, Gone, Places},
+    guard::{Guarded, Hold},
     heartbeat::{Beat, Heartbeat},
     history::Bounds,
     load::{Loader, Loss, Mode, Recovered},
@@ -38,14 +44,13 @@ pub struct Settings {
 /// Evidence on disk, and its newest values in memory. Only one process at a time can open it.
 #[derive(Debug)]
 pub struct Ledger<D = OsDisk> {
-    pub(crate) disk: D,
+    /// With the locks on both directories.
+    pub(crate) disk: Guarded<D>,
     pub(crate) settings: Settings,
     pub(crate) pages: BTreeMap<String, Page>,
     pub(crate) heartbeat: Heartbeat,
     events: Events,
     gone: Places,
-    /// Dropped last, after everything is written.
-    _locks: Vec<Lock>,
 }
 
 /// An open ledger and what it contained.
@@ -124,27 +129,32 @@ impl<D: Disk> Ledger<D> {
         if settings.durable_root == settings.volatile_root {
             return Err(OpenError::SameRoot { root: settings.durable_root });
         }
-        let mut locks = Vec::new();
+        let roots = [&settings.durable_root, &settings.volatile_root];
+        let disk = Guarded::new(disk, roots.map(PathBuf::as_path));
         let mut troubles = Vec::new();
-        for root in [&settings.durable_root, &settings.volatile_root] {
-            let pods = root.join(names::PODS);
-            if let Err(error) = disk.make_dir(&pods) {
-                troubles.push(WriteError::at(WriteStep::MakeDirectory, &pods)(error));
-            }
-            // The directory itself is locked, not a file in it, because that works on a read-only disk too.
-            match disk.lock(root) {
-                Ok(Some(lock)) => locks.push(lock),
-                Ok(None) => {
-                    let pid = disk.read(&root.join(names::PID), 32).ok();
-                    let pid = pid.and_then(|text| String::from_utf8(text).ok()?.trim().parse().ok());
-                    return Err(OpenError::Locked { root: root.clone(), pid });
-                }
-                // A directory that does not exist cannot be shared.
+        // The directories themselves are locked, not files in them: that works on a read-only disk too. Those that are there
+        // come first, so that a ledger that is refused has changed nothing.
+        for root in roots {
+            match disk.hold(root) {
+                Ok(Hold::Ours) => {}
+                Ok(Hold::Taken) => return Err(locked(&disk, root)),
+                // A directory that does not exist cannot be shared yet.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) if shortage(&error).is_some() => {
                     return Err(OpenError::Shortage { path: root.clone(), error, others: Vec::new() });
                 }
                 Err(error) => troubles.push(WriteError::at(WriteStep::MakeDirectory, root)(error)),
+            }
+        }
+        for root in roots {
+            let pods = root.join(names::PODS);
+            match disk.make_dir(&pods) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy => return Err(locked(&disk, root)),
+                Err(error) if shortage(&error).is_some() => {
+                    return Err(OpenError::Shortage { path: pods, error, others: Vec::new() });
+                }
+                Err(error) => troubles.push(WriteError::at(WriteStep::MakeDirectory, &pods)(error)),
             }
             // The PID is only for the message above, so a failure is ignored.
             let _ = write::replace(&disk, &root.join(names::PID), format!("{}\n", std::process::id()).as_bytes());
@@ -179,7 +189,7 @@ impl<D: Disk> Ledger<D> {
             pages.insert(uid, page);
             pods.push(recovered);
         }
-        let ledger = Self { disk, settings, pages, heartbeat, events: kept_events, gone: places, _locks: locks };
+        let ledger = Self { disk, settings, pages, heartbeat, events: kept_events, gone: places };
         Ok(Opened { ledger, pods, gone, events, losses, troubles })
     }
 
@@ -275,6 +285,13 @@ impl<D: Disk> Ledger<D> {
     pub fn uids(&self) -> impl Iterator<Item = &str> {
         self.pages.keys().map(String::as_str)
     }
+}
+
+/// Another process has a directory of the ledger, and perhaps its number is in there.
+fn locked(disk: &impl Disk, root: &Path) -> OpenError {
+    let pid = disk.read(&root.join(names::PID), 32).ok();
+    let pid = pid.and_then(|text| String::from_utf8(text).ok()?.trim().parse().ok());
+    OpenError::Locked { root: root.to_owned(), pid }
 }
 
 fn write_copy(disk: &impl Disk, settings: &Settings, page: &mut Page) -> Result<(), WriteError> {

@@ -52,6 +52,7 @@ mod disk;
 mod envelope;
 mod events;
 mod gone;
+mod guard;
 mod heartbeat;
 mod history;
 mod journal;

@@ -39,6 +39,28 @@ fn two_agents_cannot_open_one_ledger() {
     drop(open(directory.path()));
 }
 
+/// DIR-1: directories that cannot be made when the ledger is opened are locked as soon as they are made.
+#[test]
+fn a_ledger_whose_directories_are_made_later_is_locked_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let in_the_way = directory.path().join("late");
+    fs::write(&in_the_way, "not a directory").unwrap();
+    let settings = settings(&in_the_way);
+    let mut first = Ledger::open(settings.clone()).unwrap();
+    assert!(!first.troubles.is_empty(), "nothing can be made here");
+    fs::remove_file(&in_the_way).unwrap();
+    let entry = Entry { pod: &pod(UID), evidence: &Arc::new(evidence(1)), results: &[], why: None };
+    let committed = first.ledger.commit(&entry, at(0)).unwrap();
+    assert!(committed.durable.is_written() && committed.volatile.is_written(), "{committed:?}");
+    let second = Ledger::open(settings.clone());
+    assert!(matches!(second, Err(OpenError::Locked { .. })), "{second:?}");
+    // A ledger that is refused for one directory leaves nothing in the other.
+    let elsewhere = directory.path().join("elsewhere");
+    let half = Settings { durable_root: elsewhere.clone(), ..settings };
+    assert!(matches!(Ledger::open(half), Err(OpenError::Locked { .. })));
+    assert!(!elsewhere.exists(), "the refused ledger has made {}", elsewhere.display());
+}
+
 /// A child of an agent that died holds its lock for a moment, and the next agent waits for that.
 #[test]
 fn an_agent_waits_for_a_lock_that_is_released_soon() {
