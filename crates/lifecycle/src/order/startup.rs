@@ -16,6 +16,10 @@ use crate::{
     restart::{self, is_restartable},
 };
 
+/// The highest exit code that a program chooses by itself. Above it are signals, and what runtimes say of containers that
+/// went down with the node.
+const LAST_OWN_EXIT_CODE: i32 = 128;
+
 /// Does what a pod that is not ending needs next.
 pub(crate) fn proceed(draft: &mut Draft<'_>) {
     let sandbox = match view(draft.pod, draft.observed) {
@@ -68,6 +72,10 @@ fn without_sandbox(draft: &mut Draft<'_>) {
             end(draft, EndingCause::Finished);
             return;
         }
+        if let Some(failed) = pod.init_containers.iter().find(|container| has_failed_for_good(draft, container)) {
+            end(draft, EndingCause::InitFailed { container: failed.name.clone() });
+            return;
+        }
         if !pod.lasting_containers().any(is_restartable) {
             end(draft, EndingCause::NotRebuilt);
             return;
@@ -75,6 +83,20 @@ fn without_sandbox(draft: &mut Draft<'_>) {
     }
     restart::start_over(draft);
     sandbox::rebuild(draft);
+}
+
+/// Whether an ordinary init container has failed by itself and may not run again: its pod has failed with it, and a lost
+/// sandbox does not change that (SIDE-10). What went down with the sandbox has not failed (RULE-11).
+fn has_failed_for_good(draft: &Draft<'_>, container: &Container) -> bool {
+    let record = draft.evidence.durable.container(&container.name).filter(|record| record.running.is_none());
+    let exit = record.and_then(|record| record.last_exit.as_ref());
+    container.role == Role::Init
+        && exit.is_some_and(|exit| {
+            exit.is_judged_by_rules()
+                && !exit.is_success()
+                && exit.exit_code <= LAST_OWN_EXIT_CODE
+                && !restart::restarts_after(container, exit, draft.rules.restart_all)
+        })
 }
 
 /// Of the exited instances of a container only the newest is kept (SIDE-11, SYNC-5).

@@ -62,6 +62,38 @@ fn a_reboot_rebuilds_a_pod_with_a_restartable_container() {
     }
 }
 
+/// RULE-11, SIDE-10: an init container that has failed by itself and may not run again has failed its pod, also if the
+/// sandbox is gone when the exit is seen; one that went down with its sandbox or with the node runs again.
+#[test]
+fn a_lost_sandbox_does_not_take_back_the_failure_of_an_init_container() {
+    let rows = [
+        ("Never", Some(1), false),
+        ("Never", Some(137), true),
+        ("Never", None, true),
+        ("OnFailure", Some(1), true),
+        ("OnFailure", None, true),
+    ];
+    for (policy, exit_code, runs_again) in rows {
+        let mut world = World::with_spec(&format!(
+            "  restartPolicy: Never
+  initContainers:
+  - {{name: setup, image: 'tool:1', restartPolicy: {policy}}}
+  containers:
+  - {{name: main, image: 'app:1', restartPolicy: Always}}
+"
+        ));
+        world.settle();
+        assert_eq!(world.running(), ["setup"].into(), "{policy} {exit_code:?}");
+        match exit_code {
+            Some(exit_code) => lose_sandbox(world.exit_only("setup", exit_code)),
+            None => _ = world.reboot().settle(),
+        }
+        assert_eq!(world.running().contains("setup"), runs_again, "{policy} {exit_code:?}");
+        let (phase, stage) = if runs_again { (Phase::Pending, Stage::Live) } else { (Phase::Failed, Stage::Ended) };
+        assert_eq!((world.status().phase, world.stage()), (phase, stage), "{policy} {exit_code:?}");
+    }
+}
+
 /// RULE-11, SCN-R11: containers whose instances are gone after the boot are restarted if they may be; a rule counts.
 #[test]
 fn a_container_that_is_gone_after_a_reboot_comes_back_if_it_may() {
