@@ -21,9 +21,9 @@ test: ## every test that needs no peers: tables, properties, simulations, the li
 
 # Without the tests' dependencies, which would have tokio and most of the others built a second time.
 sim: ## random pods with new seeds on all cores, for SIM_SECONDS (60) or SIM_RUNS; SIM_FIRST chooses the seeds, SIM_SEED replays one
-	@$(CARGO) run $(CARGOFLAGS) --quiet --release --package keelet-sim --bin sim
+	@$(CARGO) run $(CARGOFLAGS) --quiet --profile sim --package keelet-sim --bin sim
 
-e2e: ## tests against a real containerd (installed from Debian if it is missing) and critest and client-go on the embedded runtime; needs root
+e2e: ## tests against real peers: containerd (from Debian), a Kubernetes control plane (built with Go), critest and client-go on the embedded runtime; needs root
 	@scripts/e2e $(CARGOFLAGS)
 
 vm: ## the tests with real containers in virtual machines: cgroup v2 alone, an old kernel and a new one; needs root and Debian

@@ -11,7 +11,7 @@ use std::{fs, io::Write as _, path::Path, sync::OnceLock};
 use flate2::{Compression, write::GzEncoder};
 use futures::StreamExt as _;
 use keelet_fuzz::parts;
-use keelet_serve::logs::{self, Course, LogRequest, Which};
+use keelet_serve::logs::{self, LogState, LogRequest, Which};
 use libfuzzer_sys::fuzz_target;
 use tokio::runtime::{Builder, Runtime};
 
@@ -84,7 +84,7 @@ fn kind(line: &[u8]) -> Kind {
     }
 }
 
-/// A directory in memory that lives as long as the process.
+/// A directory in memory that exists as long as the process.
 fn directory() -> &'static Path {
     static DIRECTORY: OnceLock<std::path::PathBuf> = OnceLock::new();
     DIRECTORY.get_or_init(|| {
@@ -124,11 +124,11 @@ fn read(request: &LogRequest) -> Result<Vec<u8>, ()> {
     let runtime = RUNTIME
         .get_or_init(|| Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime"));
     let mut looks = 0;
-    let course = move || {
+    let log_state = move || {
         looks += 1;
-        if looks < LOOKS_WHILE_OPEN { Course::Open } else { Course::Closed }
+        if looks < LOOKS_WHILE_OPEN { LogState::Open } else { LogState::Closed }
     };
-    let pieces: Vec<_> = runtime.block_on(logs::read(request.clone(), course).collect());
+    let pieces: Vec<_> = runtime.block_on(logs::read(request.clone(), log_state).collect());
     let mut told = Vec::new();
     for piece in pieces {
         match piece {

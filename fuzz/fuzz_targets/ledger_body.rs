@@ -9,7 +9,7 @@
 use std::{path::Path, sync::Arc};
 
 use keelet_fuzz::{memory_disk::MemoryDisk, parts};
-use keelet_ledger::{Entry, Fate, Ledger, Opened, PodRef, Settings};
+use keelet_ledger::{PodCommit, Fate, Ledger, Opened, PodRef, Settings};
 use keelet_lifecycle::{Moment, Wall};
 use libfuzzer_sys::fuzz_target;
 
@@ -54,7 +54,7 @@ fuzz_target!(|input: &[u8]| {
         pod.evidence.durable.sandbox_attempts ^= 1;
         let evidence = Arc::new(pod.evidence.clone());
         let why = pod.explanation.as_ref().map(|explanation| (explanation.status_version, explanation.why.as_slice()));
-        let entry = Entry { pod: pod.pod.as_ref().unwrap_or(&known), evidence: &evidence, results: &[], why };
+        let entry = PodCommit { pod: pod.pod.as_ref().unwrap_or(&known), evidence: &evidence, results: &[], why };
         let _ = opened.ledger.commit(&entry, now).expect("a UID that was found can be used");
         if let Some(copy) = &pod.copy {
             let _ = opened.ledger.keep_pod(&known, copy, now).expect("a UID that was found can be used");

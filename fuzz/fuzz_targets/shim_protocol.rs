@@ -4,7 +4,7 @@
 
 #![no_main]
 
-use keelet_shim::protocol::{Answer, Plan, Request, Sandbox, State};
+use keelet_shim::protocol::{Answer, StartOptions, Request, Sandbox, State};
 use libfuzzer_sys::fuzz_target;
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -20,6 +20,6 @@ fuzz_target!(|line: &[u8]| {
     reads_the_same::<Request>(line);
     reads_the_same::<Answer>(line);
     reads_the_same::<Sandbox>(line);
-    reads_the_same::<Plan>(line);
+    reads_the_same::<StartOptions>(line);
     reads_the_same::<State>(line);
 });

@@ -7,7 +7,7 @@ use std::{
     sync::OnceLock,
 };
 
-use keelet_image::{Image, Limits, Options, Source, Store, groups_of, resolve_user};
+use keelet_image::{Image, Limits, Options, ImageContent, Store, groups_of, resolve_user};
 
 use crate::ground::{self, GROUND, Look};
 
@@ -100,7 +100,7 @@ pub fn check_import(archive: &[u8]) {
 impl Scene {
     /// Whoever runs a container of this image looks into its own files, and into no others.
     fn look_up_users(&self, image: &Image) {
-        let Source::Layers(chains) = &image.source else { panic!("no layers: {image:?}") };
+        let ImageContent::Layers(chains) = &image.source else { panic!("no layers: {image:?}") };
         let Some(top) = chains.last() else { return };
         let rootfs = self.root.join("layers").join(top).join("diff");
         for spec in ["stranger", "424242", "0:stranger", ""] {

@@ -1,6 +1,6 @@
 //! The board: the newest status of every pod, the evidence behind it, the newest events and the newest pods that are gone.
 //!
-//! It is always there, in memory, and belongs to the agent. Everything local reads it: the socket, `keelet run`, the page.
+//! It is always there, in memory, and belongs to the agent. Everything local reads it: the socket, `keelet run`, metrics, the page.
 //! What an earlier agent emitted is recalled from the ledger. What others than this node see is the publisher's business
 //! ([`crate::publish`]).
 
@@ -13,11 +13,11 @@ use std::{
 
 use keelet_ledger::{Gone, PodRef};
 use keelet_lifecycle::{Evidence, Moment, Severity, status::PodStatus};
-use keelet_pod::{Features, Pod, Role};
+use keelet_pod::{Features, Pod, ProbeKind, Role};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use crate::events::EventRecord;
+use crate::{events::EventRecord, metrics::ContainerCounts};
 
 /// Events kept for the whole node. A page of a terminal for each of the pods of a busy minute.
 const EVENTS: usize = 512;
@@ -68,6 +68,10 @@ struct Kept {
     pods: BTreeMap<String, Arc<Published>>,
     /// What the newest status of each pod rests on.
     evidence: BTreeMap<String, Arc<Evidence>>,
+    /// What of each pod ran when the runtime was last asked, by UID.
+    running: BTreeMap<String, Running>,
+    /// Pods with probes that this node cannot ask, by UID.
+    overdue: BTreeMap<String, (Arc<Pod>, Vec<OverdueProbe>)>,
     /// Those on their way out, by UID.
     leaving: BTreeMap<String, Departure>,
     events: VecDeque<Arc<PodEvent>>,
@@ -88,6 +92,26 @@ pub struct Published {
     pub status: PodStatus,
     /// Set once the removal of the pod was requested.
     pub leaving: Option<Departure>,
+}
+
+/// What of a pod ran when the runtime was last asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Running {
+    /// Whether it had a sandbox in use.
+    pub sandbox: bool,
+    /// How many containers did what.
+    pub containers: ContainerCounts,
+}
+
+/// A probe of whose attempts none was made for too long, because this node could not keep up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OverdueProbe {
+    /// The container's name.
+    pub container: String,
+    /// Which of its probes.
+    pub kind: ProbeKind,
+    /// When the first attempt was due that was not made.
+    pub since: Moment,
 }
 
 /// An event and the pod it is about, which may be gone by now.
@@ -168,6 +192,29 @@ impl Board {
         self.kept().evidence.get(uid).cloned()
     }
 
+    /// Pods with a sandbox in use, and containers by what they do, when the runtime was last asked.
+    pub fn running(&self) -> (usize, ContainerCounts) {
+        let kept = self.kept();
+        let mut total = ContainerCounts::default();
+        for ContainerCounts { created, running, exited, unknown } in kept.running.values().map(|pod| pod.containers) {
+            total.created += created;
+            total.running += running;
+            total.exited += exited;
+            total.unknown += unknown;
+        }
+        (kept.running.values().filter(|pod| pod.sandbox).count(), total)
+    }
+
+    /// Probes of which no attempt was made for longer than three periods and half a minute, because this node cannot keep
+    /// up, with their pods.
+    pub fn overdue_probes(&self) -> Vec<(Arc<Pod>, OverdueProbe)> {
+        let kept = self.kept();
+        let of_pod = |(pod, probes): &(Arc<Pod>, Vec<OverdueProbe>)| -> Vec<_> {
+            probes.iter().map(|probe| (Arc::clone(pod), probe.clone())).collect()
+        };
+        kept.overdue.values().flat_map(of_pod).collect()
+    }
+
     /// The newest events, oldest first.
     pub fn events(&self) -> Vec<Arc<PodEvent>> {
         self.kept().events.iter().cloned().collect()
@@ -205,13 +252,27 @@ impl Board {
         self.kept().evidence.insert(uid.to_owned(), Arc::clone(evidence));
     }
 
+    /// What of a pod runs, as the runtime has just said.
+    pub(crate) fn note_running(&self, uid: &str, running: Running) {
+        self.kept().running.insert(uid.to_owned(), running);
+    }
+
+    /// The probes of a pod that this node cannot ask, from now on.
+    pub(crate) fn note_overdue(&self, pod: &Arc<Pod>, overdue: Vec<OverdueProbe>) {
+        let mut kept = self.kept();
+        match overdue.is_empty() {
+            true => drop(kept.overdue.remove(&pod.uid)),
+            false => drop(kept.overdue.insert(pod.uid.clone(), (Arc::clone(pod), overdue))),
+        }
+    }
+
     pub(crate) fn event(&self, pod: &Arc<Pod>, event: &EventRecord) {
         let EventRecord { container, reason, message, count, severity, .. } = event;
         let name = format!("{}/{}", pod.namespace, pod.name);
-        let container = container.as_deref().unwrap_or("");
+        let container = container.as_deref();
         match severity {
-            Severity::Warning => tracing::warn!(pod = name, container, reason, count, "{message}"),
-            Severity::Normal => tracing::info!(pod = name, container, reason, count, "{message}"),
+            Severity::Warning => tracing::warn!(pod = name, container, reason, count, note = %message, "pod event"),
+            Severity::Normal => tracing::info!(pod = name, container, reason, count, note = %message, "pod event"),
         }
         let event = Arc::new(PodEvent::new(pod, event.clone()));
         let mut kept = self.kept();
@@ -240,6 +301,8 @@ impl Board {
         let mut kept = self.kept();
         kept.leaving.remove(&pod.uid);
         kept.evidence.remove(&pod.uid);
+        kept.running.remove(&pod.uid);
+        kept.overdue.remove(&pod.uid);
         if let Some(published) = kept.pods.remove(&pod.uid) {
             kept.bury(GonePod { at, published });
         }

@@ -1,19 +1,21 @@
 //! Where the agent touches the world. Everything behind these traits can be simulated; nothing else is touched.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, io, sync::Arc};
 
 use futures::future::BoxFuture;
+use keelet_cri::Runtime;
 use keelet_host::Host;
+use keelet_ledger::OsDisk;
 use keelet_lifecycle::Moment;
-use keelet_prober::Dial;
+use keelet_prober::{Dial, TcpDial};
 
-use crate::{board::Observer, publish::Publisher};
+use crate::{board::Observer, publish::Publisher, tasks::TokioTasks};
 
 /// All doors of one agent.
 #[derive(Clone, Debug)]
 pub struct Doors<D> {
     /// The container runtime.
-    pub runtime: keelet_cri::Runtime,
+    pub runtime: Runtime,
     /// The time.
     pub clock: Arc<dyn Clock>,
     /// Connections to probe targets.
@@ -42,4 +44,22 @@ pub trait Tasks: Send + Sync + fmt::Debug {
     fn spawn(&self, task: BoxFuture<'static, ()>);
     /// Runs something that may block on the disk, off the tasks' own threads. A simulation runs it in place.
     fn block(&self, work: Box<dyn FnOnce() + Send>) -> BoxFuture<'static, ()>;
+}
+
+// === impl Doors ===
+
+impl Doors<OsDisk> {
+    /// The doors of an agent on this machine, which no publisher serves. The error is that of a thread that cannot be started.
+    pub fn on_this_machine(runtime: Runtime, clock: Arc<dyn Clock>, host: Arc<dyn Host>) -> io::Result<Self> {
+        Ok(Self {
+            runtime,
+            clock,
+            dial: Arc::new(TcpDial::default()),
+            disk: OsDisk,
+            host,
+            publisher: None,
+            observer: None,
+            tasks: Arc::new(TokioTasks::start()?),
+        })
+    }
 }

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use keelet_ledger::{Committed, Disk, Entry, Ledger, Outcome, PodRef, WriteError};
+use keelet_ledger::{Committed, Disk, Ledger, Outcome, PodCommit, PodRef, WriteError};
 use keelet_lifecycle::{Evidence, Moment, ProbeRecord, Why};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
@@ -138,14 +138,16 @@ fn serve<D: Disk>(ledger: &mut Ledger<D>, complaint: &mut Complaint, requests: V
             Request::KeepPod(pod, copy, done) => {
                 match ledger.keep_pod(&pod, &copy, now) {
                     Ok(outcome) => complaint.hear(&outcome),
-                    Err(error) => tracing::warn!(pod = %pod.name, %error, "no copy of the pod is kept"),
+                    Err(error) => {
+                        tracing::warn!(pod = %pod.name, %error, "cannot write the copy of the pod to the ledger")
+                    }
                 }
                 let _ = done.send(());
             }
             Request::Remove(uid, done) => {
                 let removed = ledger.remove(&uid, now);
                 if let Err(error) = &removed {
-                    tracing::warn!(%uid, %error, "a pod that is gone cannot be forgotten yet");
+                    tracing::warn!(%uid, %error, "cannot remove deleted pod from the ledger; retrying");
                 }
                 let _ = done.send(removed.is_ok());
             }
@@ -177,9 +179,9 @@ fn commit<D: Disk>(
     if commits.is_empty() {
         return;
     }
-    let entries: Vec<Entry<'_>> = commits
+    let entries: Vec<PodCommit<'_>> = commits
         .iter()
-        .map(|(record, _)| Entry {
+        .map(|(record, _)| PodCommit {
             pod: &record.pod,
             evidence: &record.evidence,
             results: &record.results,
@@ -191,7 +193,7 @@ fn commit<D: Disk>(
             Ok(Committed { volatile, durable, journal, .. }) => {
                 [volatile, durable, journal].iter().for_each(|outcome| complaint.hear(outcome));
             }
-            Err(error) => tracing::warn!(%error, "evidence of a pod is kept in memory only"),
+            Err(error) => tracing::warn!(%error, "cannot commit evidence of a pod; it is kept in memory only"),
         }
     }
     for (_, done) in commits {
@@ -207,7 +209,7 @@ impl Complaint {
             Outcome::Failed(error) => self.fail(error),
             Outcome::Written { after_failures } if *after_failures > 0 && self.failing => {
                 self.failing = false;
-                tracing::info!("the ledger can be written again");
+                tracing::info!("ledger is writable again");
             }
             Outcome::Written { .. } | Outcome::Unchanged | Outcome::Deferred { .. } => {}
         }
@@ -220,7 +222,7 @@ impl Complaint {
     fn fail(&mut self, error: &WriteError) {
         if !self.failing {
             self.failing = true;
-            tracing::warn!(%error, "the ledger cannot be written; the agent goes on from memory and keeps trying");
+            tracing::warn!(%error, "cannot write the ledger; continuing from memory and retrying: free space or make the disk writable");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The node agent: pods in, running containers and statuses out.
 //!
 //! ```text
-//! source ----> manager ----> pod task (one per pod): look -> plan -> ledger -> board -> operations
+//! source ----> manager ----> pod task (one per pod): observe -> plan -> ledger -> board -> operations
 //!                              ^  ^  ^                 |                                      |
 //!               watch (events)-'  |  '--- slot <-------+--- operations report their end <-----'
 //!                      audit (time)
@@ -24,13 +24,14 @@ pub mod events;
 mod ledger_writer;
 mod manager;
 pub mod metrics;
-mod node;
+pub mod node;
 mod operations;
 mod orphans;
 mod pod_task;
 pub mod publish;
 mod refresh;
 mod registry;
+mod shared;
 mod slot;
 pub mod source;
 mod tasks;
@@ -45,14 +46,15 @@ use std::{
 };
 
 use futures::future::BoxFuture;
-use keelet_launch::NodeFacts;
+use k8s_openapi::api::core::v1;
+use keelet_cri::Runtime;
 use keelet_ledger::{Disk, Ledger, OpenError, Opened};
 use keelet_lifecycle::{
-    Rules,
-    observed::RestartRequest,
+    Moment, Rules,
+    observed::{Absence, RestartRequest},
     restart::{RestartRefused, check_request},
 };
-use keelet_pod::{Features, Pod};
+use keelet_pod::Features;
 use keelet_prober::{Exec, ExecError, Executed, LONGEST_OUTPUT, Prober};
 use tokio::sync::{Notify, OnceCell, Semaphore, watch as signal};
 
@@ -60,18 +62,18 @@ use self::{
     board::{Board, GonePod, Recall},
     ledger_writer::LedgerWriter,
     manager::{Mailbox, Manager},
-    node::Node,
+    node::{Condition, DiskPressure, Facts, Node},
     registry::Registry,
+    shared::Shared,
 };
 pub use self::{
     doors::Doors,
     manager::{Extent, WantedPods},
     metrics::Metrics,
-    registry::OverdueProbe,
     slot::Wanted,
     source::{Feed, Source},
     tasks::TokioTasks,
-    upkeep::{DiskPressure, ImageRules, Upkeep},
+    upkeep::{ImageRules, Upkeep},
 };
 
 /// How often the agent says in the ledger that it is alive.
@@ -90,18 +92,22 @@ pub struct Settings {
     pub recall: Recall,
     /// Turns of the whole node for probes by command, and as many for probes over the network; pods share them fairly.
     pub probe_limit: usize,
-    /// What containers may know of the node.
-    pub facts: NodeFacts,
+    /// What is known of the node.
+    pub facts: Facts,
     /// Pulls of images that may be under way at once on the whole node; none for as many as there are.
     pub parallel_pulls: Option<NonZeroUsize>,
     /// What is done about logs and images.
     pub upkeep: Upkeep,
 }
 
+/// Turns for probes where nothing else is asked for: a pod may have a quarter of them, and 110 pods with a probe a second need less
+/// than half of them if each takes a fifth of a second.
+pub const PROBES: usize = 64;
+
 /// A running agent.
 #[derive(Debug)]
 pub struct Agent {
-    node: Arc<Node>,
+    shared: Arc<Shared>,
     mailbox: Arc<Mailbox>,
     stop: signal::Sender<bool>,
     stopped: signal::Receiver<bool>,
@@ -129,6 +135,24 @@ pub enum RequestError {
     Refused(#[from] RestartRefused),
 }
 
+// === impl Settings ===
+
+impl Settings {
+    /// The usual ones, on a node of which nothing is known.
+    pub fn new(features: Features, ledger: keelet_ledger::Settings) -> Self {
+        Self {
+            rules: Rules::of(&features),
+            features,
+            ledger,
+            recall: Recall::AllRuns,
+            probe_limit: PROBES,
+            facts: Facts::default(),
+            parallel_pulls: None,
+            upkeep: Upkeep::default(),
+        }
+    }
+}
+
 // === impl Agent ===
 
 impl Agent {
@@ -136,24 +160,28 @@ impl Agent {
     pub async fn start<D: Disk + Send + 'static>(doors: Doors<D>, settings: Settings) -> Result<Self, StartError> {
         let started = doors.clock.now();
         let disk = settings.ledger.durable_root.clone();
-        let Opened { ledger, pods, gone, events, losses, troubles } = Ledger::open_on(doors.disk, settings.ledger)?;
+        let Opened { mut ledger, pods, gone, events, losses, troubles } = Ledger::open_on(doors.disk, settings.ledger)?;
         for loss in &losses {
-            tracing::warn!(file = %loss.file.display(), why = %loss.why, "a file of the ledger cannot be used and was set aside");
+            tracing::warn!(file = %loss.file.display(), error = %loss.why, "moved damaged ledger file aside");
         }
         for trouble in &troubles {
-            tracing::warn!(error = %trouble, "the ledger cannot be written; the agent goes on from memory and keeps trying");
+            tracing::warn!(error = %trouble, "cannot write the ledger; continuing from memory and retrying: free space or make the disk writable");
         }
         let events = events.into_iter().filter_map(|event| serde_json::from_value(event).ok()).collect();
         let gone = gone.into_iter().filter_map(|pod| GonePod::recalled(pod, &settings.features)).collect();
         let board = Arc::new(Board::new(settings.recall, doors.observer));
         board.recall(events, gone);
         let absence = ledger.absence(started);
+        let missed = ledger.long_absence();
+        if let Some(away) = absence.filter(|away| *away > settings.rules.node_monitor_grace) {
+            ledger.set_long_absence(Some(Absence { until: started, away }));
+        }
         let (pressure, _) = signal::channel(DiskPressure::default());
         let (stop, stopping) = signal::channel(false);
         let (upkeep, present_upkeep) = signal::channel(settings.upkeep);
         let (ended, stopped) = signal::channel(false);
         let exec = Arc::new(RuntimeExec(doors.runtime.clone()));
-        let node = Arc::new(Node {
+        let shared = Arc::new(Shared {
             ledger: LedgerWriter::open(ledger, Arc::clone(&doors.clock), &doors.tasks),
             prober: Prober::new(doors.dial, exec, settings.probe_limit),
             runtime: doors.runtime,
@@ -166,31 +194,34 @@ impl Agent {
             registry: Registry::default(),
             rules: settings.rules,
             features: settings.features,
-            facts: settings.facts,
+            node: Node::new(settings.facts),
             started,
             absence,
+            missed,
             stopping,
             runtime_name: OnceCell::new(),
             pulls: settings.parallel_pulls.map(|most| Semaphore::new(most.get())),
             disk,
             pressure,
             upkeep: present_upkeep,
-            look_at_objects: Notify::new(),
+            refresh_objects: Notify::new(),
         });
         let mailbox = Arc::new(Mailbox::default());
-        let manager = Manager::new(Arc::clone(&node), Arc::clone(&mailbox), pods);
-        let last = Arc::clone(&node);
-        node.tasks.spawn(Box::pin(async move {
+        let manager = Manager::new(Arc::clone(&shared), Arc::clone(&mailbox), pods);
+        let last = Arc::clone(&shared);
+        shared.tasks.spawn(Box::pin(async move {
             manager.run().await;
             keep_news(&last).await;
             last.ledger.stop().await;
             let _ = ended.send(true);
         }));
-        node.tasks.spawn(Box::pin(watch::follow(Arc::clone(&node))));
-        node.tasks.spawn(Box::pin(heartbeat(Arc::clone(&node))));
-        node.tasks.spawn(Box::pin(refresh::keep(Arc::clone(&node))));
-        upkeep::start(&node);
-        Ok(Self { node, mailbox, stop, stopped, upkeep, only_source: OnceLock::new() })
+        shared.tasks.spawn(Box::pin(watch::follow(Arc::clone(&shared))));
+        shared.tasks.spawn(Box::pin(heartbeat(Arc::clone(&shared))));
+        shared.tasks.spawn(Box::pin(refresh::keep(Arc::clone(&shared))));
+        shared.tasks.spawn(Box::pin(node::pressure::watch(Arc::clone(&shared))));
+        shared.tasks.spawn(Box::pin(node::watch(Arc::clone(&shared))));
+        upkeep::start(&shared);
+        Ok(Self { shared, mailbox, stop, stopped, upkeep, only_source: OnceLock::new() })
     }
 
     /// Opens a source of pods. All sources are to be opened before the first of them says anything: what none of them names is
@@ -201,7 +232,7 @@ impl Agent {
 
     /// Follows a source of pods for as long as the agent is there.
     pub fn follow(&self, source: Box<dyn Source>) {
-        self.node.tasks.spawn(source.follow(self.source()));
+        self.shared.tasks.spawn(source.follow(self.source()));
     }
 
     /// The pods that are to run here, where there is one source only.
@@ -211,19 +242,19 @@ impl Agent {
 
     /// The newest of every pod, for everything on this node.
     pub fn board(&self) -> &Arc<Board> {
-        &self.node.board
+        &self.shared.board
     }
 
     /// Whether no pod is here, also none that an earlier agent left and that is on its way out.
     pub fn is_empty(&self) -> bool {
-        self.node.registry.is_empty()
+        self.shared.registry.is_empty()
     }
 
     /// Asks for all containers of a pod to be restarted in place.
     pub fn request_restart(&self, uid: &str, request: RestartRequest) -> Result<(), RequestError> {
-        let (pod, slot) = self.node.registry.find(uid).ok_or_else(|| RequestError::UnknownPod(uid.to_owned()))?;
-        if self.node.publisher.is_some() {
-            check_request(&pod, self.node.rules.restart_all)?;
+        let (pod, slot) = self.shared.registry.find(uid).ok_or_else(|| RequestError::UnknownPod(uid.to_owned()))?;
+        if self.shared.publisher.is_some() {
+            check_request(&pod, self.shared.rules.restart_all)?;
         }
         slot.request_restart(request);
         Ok(())
@@ -234,9 +265,45 @@ impl Agent {
         self.mailbox.pulse().await;
     }
 
+    /// What is known of the node.
+    pub fn facts(&self) -> &Facts {
+        &self.shared.node.facts
+    }
+
+    /// When this agent started.
+    pub fn started(&self) -> Moment {
+        self.shared.started
+    }
+
+    /// The time.
+    pub fn now(&self) -> Moment {
+        self.shared.clock.now()
+    }
+
+    /// The container runtime.
+    pub fn runtime(&self) -> &Runtime {
+        &self.shared.runtime
+    }
+
+    /// The node as it was last observed.
+    pub fn node(&self) -> v1::Node {
+        self.shared.node.object(self.shared.started)
+    }
+
+    /// The node's conditions as last observed; none before the first observation.
+    pub fn node_conditions(&self) -> Vec<Condition> {
+        self.shared.node.conditions()
+    }
+
+    /// The node as it is now. It takes as long as the runtime takes to answer.
+    pub async fn observe_node(&self) -> v1::Node {
+        node::observe(&self.shared).await;
+        self.node()
+    }
+
     /// Whether a disk of the node is nearly full, as last seen.
     pub fn disk_pressure(&self) -> DiskPressure {
-        self.node.pressure.borrow().clone()
+        self.shared.pressure.borrow().clone()
     }
 
     /// From now on logs and images are kept by these rules.
@@ -245,22 +312,16 @@ impl Agent {
     }
 
     /// Config maps and secrets may have changed: volumes are brought up to date now.
-    pub fn look_at_objects(&self) {
-        self.node.look_at_objects.notify_one();
-    }
-
-    /// Probes of which no attempt was made for longer than three periods and half a minute, because this node cannot keep
-    /// up, with their pods.
-    pub fn overdue_probes(&self) -> Vec<(Arc<Pod>, OverdueProbe)> {
-        self.node.registry.overdue()
+    pub fn refresh_objects(&self) {
+        self.shared.refresh_objects.notify_one();
     }
 
     /// The node's metrics, in the text format of [`metrics::CONTENT_TYPE`].
     pub fn metrics(&self) -> String {
-        let (pods, containers) = self.node.registry.totals();
-        self.node.metrics.running(pods, containers);
-        self.node.metrics.overdue_probes(self.node.registry.overdue().len());
-        self.node.metrics.encode()
+        let (pods, containers) = self.shared.board.running();
+        self.shared.metrics.running(pods, containers);
+        self.shared.metrics.overdue_probes(self.shared.board.overdue_probes().len());
+        self.shared.metrics.encode()
     }
 
     /// Stops the agent and leaves the pods running. Returns when everything that was deferred is written.
@@ -272,17 +333,17 @@ impl Agent {
 }
 
 /// Keeps the newest events for the next agent, if there are new ones.
-async fn keep_news(node: &Node) {
-    if let Some(events) = node.board.unsaved() {
-        node.ledger.keep_events(events).await;
+async fn keep_news(shared: &Shared) {
+    if let Some(events) = shared.board.unsaved() {
+        shared.ledger.keep_events(events).await;
     }
 }
 
-async fn heartbeat(node: Arc<Node>) {
-    let mut stopping = node.stopping.clone();
+async fn heartbeat(shared: Arc<Shared>) {
+    let mut stopping = shared.stopping.clone();
     loop {
-        keep_news(&node).await;
-        node.ledger.beat().await;
+        keep_news(&shared).await;
+        shared.ledger.beat().await;
         tokio::select! {
             biased;
             _ = stopping.wait_for(|stop| *stop) => return,
@@ -292,7 +353,7 @@ async fn heartbeat(node: Arc<Node>) {
 }
 
 /// Runs commands in containers through the runtime.
-struct RuntimeExec(keelet_cri::Runtime);
+struct RuntimeExec(Runtime);
 
 // === impl RuntimeExec ===
 

@@ -16,9 +16,9 @@ use tokio::{
 
 use crate::{
     board::Departure,
-    node::Node,
     orphans::{self, Remains},
     pod_task::{Ended, PodTask, deletion_of},
+    shared::Shared,
     slot::{Slot, Wanted},
     source::merge::{SourceId, Sources},
 };
@@ -68,7 +68,7 @@ struct Notes {
 
 /// Owner of the pods' tasks.
 pub(crate) struct Manager {
-    node: Arc<Node>,
+    shared: Arc<Shared>,
     mailbox: Arc<Mailbox>,
     pods: BTreeMap<String, Managed>,
     /// What all sources want together.
@@ -151,10 +151,10 @@ impl Mailbox {
 // === impl Manager ===
 
 impl Manager {
-    pub(crate) fn new(node: Arc<Node>, mailbox: Arc<Mailbox>, recovered: Vec<Recovered>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, mailbox: Arc<Mailbox>, recovered: Vec<Recovered>) -> Self {
         let recovered = recovered.into_iter().map(|pod| (pod.uid.clone(), pod)).collect();
         Self {
-            node,
+            shared,
             mailbox,
             pods: BTreeMap::new(),
             wanted: BTreeMap::new(),
@@ -170,7 +170,7 @@ impl Manager {
     pub(crate) async fn run(mut self) {
         self.take_up_recovered();
         let mut search_at = Instant::now();
-        let mut stopping = self.node.stopping.clone();
+        let mut stopping = self.shared.stopping.clone();
         loop {
             let notes = std::mem::take(&mut *self.mailbox.notes());
             for pulse in notes.pulses {
@@ -217,11 +217,11 @@ impl Manager {
     /// Pods that an earlier agent ran go on at once, before their source is heard: their containers run already.
     fn take_up_recovered(&mut self) {
         for (uid, recovered) in std::mem::take(&mut self.recovered) {
-            match copy_of(&self.node, &recovered) {
+            match copy_of(&self.shared, &recovered) {
                 Ok(pod) => self.start(Wanted::new(Arc::new(pod)), recovered.evidence, false),
                 Err(why) => {
                     // Its source may still have it; its evidence waits until then.
-                    tracing::warn!(%uid, %why, "a pod of the ledger cannot be run from its copy");
+                    tracing::warn!(%uid, error = %why, "cannot recover pod from the ledger; waiting for its source");
                     self.recovered.insert(uid, recovered);
                 }
             }
@@ -248,12 +248,12 @@ impl Manager {
             };
             if now != managed.wanted {
                 if now.deletion != managed.wanted.deletion {
-                    note_departure(&self.node, &managed.pod, now.deletion.as_ref());
+                    note_departure(&self.shared, &managed.pod, now.deletion.as_ref());
                 }
                 // Everything that holds the pod gets to know what it is now.
                 if !Arc::ptr_eq(&now.pod, &managed.pod) {
                     managed.pod = Arc::clone(&now.pod);
-                    self.node.registry.update(&now.pod);
+                    self.shared.registry.update(&now.pod);
                 }
                 managed.wanted = now.clone();
                 managed.slot.want(now);
@@ -278,19 +278,19 @@ impl Manager {
         let pod = Arc::clone(&wanted.pod);
         let uid = pod.uid.clone();
         if self.gone.contains(&uid) {
-            self.node.metrics.pod_restarted(self.node.publisher.is_none());
+            self.shared.metrics.pod_restarted(self.shared.publisher.is_none());
         }
         let leaving = evidence.durable.ending.as_ref().is_some_and(|ending| ending.deleted);
-        self.node.registry.enter(&pod, &slot);
+        self.shared.registry.enter(&pod, &slot);
         let deletion = wanted.deletion.clone().or_else(|| leaving.then(|| deletion_of(&pod)));
-        note_departure(&self.node, &pod, deletion.as_ref());
-        let task = PodTask::new(Arc::clone(&self.node), Arc::clone(&slot), wanted.clone(), evidence);
+        note_departure(&self.shared, &pod, deletion.as_ref());
+        let task = PodTask::new(Arc::clone(&self.shared), Arc::clone(&slot), wanted.clone(), evidence);
         self.pods.insert(uid.clone(), Managed { slot, pod, wanted, named, leaving });
-        let (node, mailbox) = (Arc::clone(&self.node), Arc::clone(&self.mailbox));
-        self.node.tasks.spawn(Box::pin(async move {
+        let (shared, mailbox) = (Arc::clone(&self.shared), Arc::clone(&self.mailbox));
+        self.shared.tasks.spawn(Box::pin(async move {
             let ended = task.run().await;
             if ended == Ended::Gone {
-                forget(&node, &uid).await;
+                forget(&shared, &uid).await;
             }
             mailbox.ended(uid, ended);
         }));
@@ -298,14 +298,14 @@ impl Manager {
 
     fn ended(&mut self, uid: &str, ended: Ended) {
         let Some(managed) = self.pods.remove(uid) else { return };
-        self.node.registry.leave(uid);
+        self.shared.registry.leave(uid);
         if ended == Ended::Gone {
-            self.node.metrics.forget_pod(uid);
+            self.shared.metrics.forget_pod(uid);
             self.gone.truncate(REMEMBERED_GONE - 1);
             self.gone.push_front(uid.to_owned());
-            let now = self.node.clock.now();
-            self.node.board.gone(&managed.pod, now);
-            if let Some(publisher) = &self.node.publisher {
+            let now = self.shared.clock.now();
+            self.shared.board.gone(&managed.pod, now);
+            if let Some(publisher) = &self.shared.publisher {
                 publisher.gone(&managed.pod, now);
             }
             // A source that still names the pod would start it again: the source has to name it anew.
@@ -320,8 +320,8 @@ impl Manager {
         let known: BTreeSet<String> =
             self.pods.keys().chain(self.wanted.keys()).chain(&self.clearing).cloned().collect();
         let left = self.recovered.keys().filter(|uid| !known.contains(*uid)).cloned().collect();
-        let search = orphans::search(Arc::clone(&self.node), Arc::clone(&self.mailbox), known, left);
-        self.node.tasks.spawn(Box::pin(search));
+        let search = orphans::search(Arc::clone(&self.shared), Arc::clone(&self.mailbox), known, left);
+        self.shared.tasks.spawn(Box::pin(search));
     }
 
     /// Clears away what is left of an unknown pod, unless a source has named it by now: it may wait for its name.
@@ -331,39 +331,39 @@ impl Manager {
             return;
         }
         self.recovered.remove(&uid);
-        let (node, mailbox) = (Arc::clone(&self.node), Arc::clone(&self.mailbox));
-        self.node.tasks.spawn(Box::pin(async move {
-            orphans::clear(&node, &uid, &remains).await;
-            forget(&node, &uid).await;
+        let (shared, mailbox) = (Arc::clone(&self.shared), Arc::clone(&self.mailbox));
+        self.shared.tasks.spawn(Box::pin(async move {
+            orphans::clear(&shared, &uid, &remains).await;
+            forget(&shared, &uid).await;
             mailbox.cleared(uid);
         }));
     }
 }
 
 /// Notes on the board that a pod is to be deleted, if it is.
-fn note_departure(node: &Node, pod: &Arc<Pod>, deletion: Option<&Deletion>) {
+fn note_departure(shared: &Shared, pod: &Arc<Pod>, deletion: Option<&Deletion>) {
     if let Some(deletion) = deletion {
-        node.board.leaving(pod, Departure { asked: node.clock.now(), grace: deletion.grace });
+        shared.board.leaving(pod, Departure { asked: shared.clock.now(), grace: deletion.grace });
     }
 }
 
 /// Removes what is left of a pod on the node, and tries until it works.
-async fn forget(node: &Node, uid: &str) {
+async fn forget(shared: &Shared, uid: &str) {
     loop {
-        let cleaned = node.host.clean_up(uid).await;
+        let cleaned = shared.host.clean_up(uid).await;
         if let Err(error) = &cleaned {
-            tracing::warn!(%uid, %error, "the directories of a pod that is gone cannot be removed yet");
+            tracing::warn!(%uid, %error, "cannot remove directories of deleted pod; retrying");
         }
-        if cleaned.is_ok() && node.ledger.remove(uid.to_owned()).await {
+        if cleaned.is_ok() && shared.ledger.remove(uid.to_owned()).await {
             return;
         }
         tokio::time::sleep(FORGET_AGAIN).await;
     }
 }
 
-fn copy_of(node: &Node, recovered: &Recovered) -> Result<Pod, String> {
+fn copy_of(shared: &Shared, recovered: &Recovered) -> Result<Pod, String> {
     let copy = recovered.copy.clone().ok_or("there is no copy of it")?;
-    Pod::from_json(copy, &node.features).map_err(|error| error.to_string())
+    Pod::from_json(copy, &shared.features).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::{
 use futures::future::join_all;
 use keelet_cri::v1;
 
-use crate::{manager::Mailbox, node::Node, pod_task::POD_UID};
+use crate::{manager::Mailbox, pod_task::POD_UID, shared::Shared};
 
 const GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
 /// The API's default, for containers that do not say.
@@ -24,34 +24,39 @@ pub(crate) struct Remains {
 
 /// Searches the runtime once and reports to the mailbox what belongs to none of the known pods. Pods that are left in
 /// the ledger are among them, also if the runtime has nothing of them.
-pub(crate) async fn search(node: Arc<Node>, mailbox: Arc<Mailbox>, known: BTreeSet<String>, left: BTreeSet<String>) {
-    match find(&node, &known, left).await {
+pub(crate) async fn search(
+    shared: Arc<Shared>,
+    mailbox: Arc<Mailbox>,
+    known: BTreeSet<String>,
+    left: BTreeSet<String>,
+) {
+    match find(&shared, &known, left).await {
         Ok(remains) if remains.is_empty() => {}
         Ok(remains) => mailbox.found(remains),
-        Err(error) => tracing::debug!(%error, "the runtime cannot be searched for remains"),
+        Err(error) => tracing::debug!(%error, "cannot list orphaned containers; retrying"),
     }
 }
 
 async fn find(
-    node: &Node,
+    shared: &Shared,
     known: &BTreeSet<String>,
     left: BTreeSet<String>,
 ) -> Result<BTreeMap<String, Remains>, keelet_cri::Error> {
     let mut remains: BTreeMap<String, Remains> = left.into_iter().map(|uid| (uid, Remains::default())).collect();
     // Only what some agent made for a pod is ours to judge.
     let foreign = |labels: &BTreeMap<String, String>| labels.get(POD_UID).filter(|uid| !known.contains(*uid)).cloned();
-    for sandbox in node.runtime.list_pod_sandbox(None).await? {
+    for sandbox in shared.runtime.list_pod_sandbox(None).await? {
         if let Some(uid) = foreign(&sandbox.labels) {
             remains.entry(uid).or_default().sandboxes.push(sandbox.id);
         }
     }
-    for container in node.runtime.list_containers(None).await? {
+    for container in shared.runtime.list_containers(None).await? {
         if let Some(uid) = foreign(&container.labels) {
             remains.entry(uid).or_default().containers.push(container);
         }
     }
     // A pod of which nothing is left but files: the ledger and the runtime have both forgotten it.
-    for uid in node.host.pods_with_directories().await {
+    for uid in shared.host.pods_with_directories().await {
         if !known.contains(&uid) {
             remains.entry(uid).or_default();
         }
@@ -60,31 +65,31 @@ async fn find(
 }
 
 /// Stops and removes what is left of a pod.
-pub(crate) async fn clear(node: &Node, uid: &str, remains: &Remains) {
+pub(crate) async fn clear(shared: &Shared, uid: &str, remains: &Remains) {
     let (containers, sandboxes) = (remains.containers.len(), remains.sandboxes.len());
-    tracing::info!(%uid, containers, sandboxes, "clearing away what is left of a pod that nobody knows");
-    let runtime = &node.runtime;
+    tracing::info!(%uid, containers, sandboxes, "removing orphaned pod");
+    let runtime = &shared.runtime;
     let stop = remains.containers.iter().map(|container| async move {
         if container.state == v1::ContainerState::ContainerRunning as i32
             && let Err(error) = runtime.stop_container(&container.id, grace(container)).await
         {
-            tracing::warn!(container = %container.id, %error, "cannot stop a container that belongs to nobody");
+            tracing::warn!(container = %container.id, %error, "cannot stop orphaned container");
         }
     });
     join_all(stop).await;
     for sandbox in &remains.sandboxes {
         if let Err(error) = runtime.stop_pod_sandbox(sandbox).await {
-            tracing::warn!(%sandbox, %error, "cannot stop a sandbox that belongs to nobody");
+            tracing::warn!(%sandbox, %error, "cannot stop orphaned sandbox");
             continue;
         }
         if let Err(error) = runtime.remove_pod_sandbox(sandbox).await {
-            tracing::warn!(%sandbox, %error, "cannot remove a sandbox that belongs to nobody");
+            tracing::warn!(%sandbox, %error, "cannot remove orphaned sandbox");
         }
     }
     // Containers go with their sandbox; one without a sandbox goes by itself.
     for container in remains.containers.iter().filter(|c| !remains.sandboxes.contains(&c.pod_sandbox_id)) {
         if let Err(error) = runtime.remove_container(&container.id).await {
-            tracing::debug!(container = %container.id, %error, "cannot remove a container that belongs to nobody");
+            tracing::debug!(container = %container.id, %error, "cannot remove orphaned container");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use keelet_launch::has_contents;
 use keelet_lifecycle::{Event, Severity};
 
-use crate::node::Node;
+use crate::shared::Shared;
 
 /// How often config maps and secrets are looked at, as the kubelet does.
 const PERIOD: Duration = Duration::from_secs(60);
@@ -13,25 +13,25 @@ const PERIOD: Duration = Duration::from_secs(60);
 const SPREAD_MS: i64 = 6_000;
 
 /// Looks at what pods have in their volumes, for as long as the agent runs: from time to time, and when notified.
-pub(crate) async fn keep(node: Arc<Node>) {
-    let mut stopping = node.stopping.clone();
+pub(crate) async fn keep(shared: Arc<Shared>) {
+    let mut stopping = shared.stopping.clone();
     loop {
         tokio::select! {
             biased;
             _ = stopping.wait_for(|stop| *stop) => return,
-            () = node.look_at_objects.notified() => {}
-            () = tokio::time::sleep(period(node.clock.now().boot_ms)) => {}
+            () = shared.refresh_objects.notified() => {}
+            () = tokio::time::sleep(period(shared.clock.now().boot_ms)) => {}
         }
-        refresh(&node).await;
+        refresh(&shared).await;
     }
 }
 
-async fn refresh(node: &Node) {
-    for (pod, slot) in node.registry.all() {
+async fn refresh(shared: &Shared) {
+    for (pod, slot) in shared.registry.all() {
         if !has_contents(&pod) {
             continue;
         }
-        if let Err(error) = node.host.refresh(&pod).await {
+        if let Err(error) = shared.host.refresh(&pod).await {
             slot.tell(Event {
                 container: None,
                 reason: error.reason,

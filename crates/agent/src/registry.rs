@@ -5,10 +5,10 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use keelet_lifecycle::{Moment, observed::InstanceState};
-use keelet_pod::{Pod, ProbeKind};
+use keelet_lifecycle::observed::InstanceState;
+use keelet_pod::Pod;
 
-use crate::{metrics::ContainerCounts, node::bare, pod_task::Look, slot::Slot};
+use crate::{pod_task::Observation, shared::bare, slot::Slot};
 
 /// The pods of the node, by UID.
 #[derive(Debug, Default)]
@@ -22,25 +22,8 @@ struct Registered {
     slot: Arc<Slot>,
     /// Containers and sandboxes, as last seen, without scheme.
     ids: Vec<String>,
-    /// How many containers did what, when last seen.
-    counts: ContainerCounts,
-    /// Whether it had a sandbox in use.
-    runs: bool,
     /// Its containers, when last seen.
     seen: Vec<Seen>,
-    /// Its probes that this node cannot ask.
-    overdue: Vec<OverdueProbe>,
-}
-
-/// A probe of whose attempts none was made for too long, because this node could not keep up.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OverdueProbe {
-    /// The container's name.
-    pub container: String,
-    /// Which of its probes.
-    pub kind: ProbeKind,
-    /// When the first attempt was due that was not made.
-    pub since: Moment,
 }
 
 /// A container as it was last seen.
@@ -68,15 +51,7 @@ impl Registry {
     }
 
     pub(crate) fn enter(&self, pod: &Arc<Pod>, slot: &Arc<Slot>) {
-        let entry = Registered {
-            pod: Arc::clone(pod),
-            slot: Arc::clone(slot),
-            ids: Vec::new(),
-            counts: ContainerCounts::default(),
-            runs: false,
-            seen: Vec::new(),
-            overdue: Vec::new(),
-        };
+        let entry = Registered { pod: Arc::clone(pod), slot: Arc::clone(slot), ids: Vec::new(), seen: Vec::new() };
         self.pods().insert(pod.uid.clone(), entry);
     }
 
@@ -95,20 +70,11 @@ impl Registry {
         self.pods().remove(uid);
     }
 
-    /// What the newest look at a pod showed.
-    pub(crate) fn note(&self, uid: &str, look: &Look) {
-        let containers = look.containers.iter().map(|instance| bare(&instance.id).to_owned());
-        let sandboxes = look.sandboxes.iter().map(|sandbox| sandbox.id.clone());
-        let mut counts = ContainerCounts::default();
-        for instance in &look.containers {
-            *match instance.state {
-                InstanceState::Created => &mut counts.created,
-                InstanceState::Running { .. } => &mut counts.running,
-                InstanceState::Exited { .. } => &mut counts.exited,
-                InstanceState::Unknown => &mut counts.unknown,
-            } += 1;
-        }
-        let seen = look.containers.iter().map(|instance| Seen {
+    /// What the newest observation at a pod showed.
+    pub(crate) fn note(&self, uid: &str, observation: &Observation) {
+        let containers = observation.containers.iter().map(|instance| bare(&instance.id).to_owned());
+        let sandboxes = observation.sandboxes.iter().map(|sandbox| sandbox.id.clone());
+        let seen = observation.containers.iter().map(|instance| Seen {
             id: bare(&instance.id).to_owned(),
             name: instance.name.clone(),
             attempt: instance.attempt,
@@ -120,38 +86,7 @@ impl Registry {
         if let Some(entry) = self.pods().get_mut(uid) {
             entry.seen = seen.collect();
             entry.ids = containers.chain(sandboxes).collect();
-            entry.counts = counts;
-            entry.runs = look.sandboxes.iter().any(|sandbox| sandbox.ready);
         }
-    }
-
-    /// The probes of a pod that this node cannot ask, from now on.
-    pub(crate) fn note_overdue(&self, uid: &str, overdue: Vec<OverdueProbe>) {
-        if let Some(entry) = self.pods().get_mut(uid) {
-            entry.overdue = overdue;
-        }
-    }
-
-    /// All probes of the node that it cannot ask, with their pods.
-    pub(crate) fn overdue(&self) -> Vec<(Arc<Pod>, OverdueProbe)> {
-        let pods = self.pods();
-        let of_pod = |entry: &Registered| -> Vec<_> {
-            entry.overdue.iter().map(|probe| (Arc::clone(&entry.pod), probe.clone())).collect()
-        };
-        pods.values().flat_map(of_pod).collect()
-    }
-
-    /// Pods that run, and containers by what they do, when last seen.
-    pub(crate) fn totals(&self) -> (usize, ContainerCounts) {
-        let pods = self.pods();
-        let mut total = ContainerCounts::default();
-        for ContainerCounts { created, running, exited, unknown } in pods.values().map(|entry| entry.counts) {
-            total.created += created;
-            total.running += running;
-            total.exited += exited;
-            total.unknown += unknown;
-        }
-        (pods.values().filter(|entry| entry.runs).count(), total)
     }
 
     pub(crate) fn find(&self, uid: &str) -> Option<(Arc<Pod>, Arc<Slot>)> {
@@ -232,11 +167,11 @@ mod tests {
             created_at: Wall::default(),
             state: InstanceState::Created,
         };
-        registry.note("a", &Look { sandboxes: vec![sandbox], containers: vec![instance], ..Look::default() });
+        registry
+            .note("a", &Observation { sandboxes: vec![sandbox], containers: vec![instance], ..Observation::default() });
         for (id, finds) in [("c1", true), ("s1", true), ("c2", false), ("", false)] {
             registry.hint_by_id(id);
-            assert_eq!((slot.take().look, other.take().look), (finds, false), "{id:?}");
+            assert_eq!((slot.take().hinted, other.take().hinted), (finds, false), "{id:?}");
         }
-        assert_eq!(registry.totals().0, 1, "one pod has a sandbox in use");
     }
 }

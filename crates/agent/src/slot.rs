@@ -35,7 +35,7 @@ pub(crate) struct Slot {
     bell: Notify,
 }
 
-/// What is new since the task last looked.
+/// What is new since the task last took it.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     /// The pod as its source wants it now.
@@ -43,7 +43,7 @@ pub(crate) struct Inbox {
     /// A request to restart all containers.
     pub(crate) restart_request: Option<RestartRequest>,
     /// Something may have changed in the runtime.
-    pub(crate) look: bool,
+    pub(crate) hinted: bool,
     /// The newest status version that the publisher acknowledged.
     pub(crate) acknowledged: u64,
     /// What the publisher found when it first reached its API server.
@@ -52,7 +52,7 @@ pub(crate) struct Inbox {
     pub(crate) finished: Vec<Finished>,
     /// Events that operations emit for people.
     pub(crate) events: Vec<Event>,
-    /// How many operations have ended in all. A look that begins at this count shows what they did.
+    /// How many operations have ended in all. An observation that begins at this count shows what they did.
     pub(crate) ended: u64,
 }
 
@@ -98,7 +98,7 @@ impl Slot {
 
     /// Something may have changed in the runtime.
     pub(crate) fn hint(&self) {
-        self.write(|inbox| inbox.look = true);
+        self.write(|inbox| inbox.hinted = true);
     }
 
     pub(crate) fn tell(&self, event: Event) {
@@ -151,7 +151,7 @@ mod tests {
 
     use super::*;
 
-    /// SYNC-2: whatever arrives between two turns of the task is taken together: the newest wish, one look, every end.
+    /// SYNC-2: whatever arrives between two turns of the task is taken together: the newest wish, one observation, every end.
     #[tokio::test]
     async fn what_arrives_meanwhile_is_taken_together() {
         let slot = Slot::default();
@@ -169,10 +169,10 @@ mod tests {
         }
         slot.rung().await;
         let inbox = slot.take();
-        assert_eq!((inbox.wanted, inbox.look, inbox.ended), (Some(deleted), true, 3));
+        assert_eq!((inbox.wanted, inbox.hinted, inbox.ended), (Some(deleted), true, 3));
         assert_eq!(inbox.finished.iter().map(|finished| finished.number).collect::<Vec<_>>(), [1, 2, 3]);
         let empty = slot.take();
-        assert!(empty.wanted.is_none() && !empty.look && empty.finished.is_empty());
+        assert!(empty.wanted.is_none() && !empty.hinted && empty.finished.is_empty());
         assert_eq!(empty.ended, 3, "counts stay");
         let again = tokio::time::timeout(Duration::ZERO, slot.rung()).await;
         assert!(again.is_err(), "one ring for all of it");

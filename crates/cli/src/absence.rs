@@ -14,7 +14,7 @@ use tokio::net::UnixStream;
 use crate::output;
 
 /// How often to look for the next agent: a person does not notice the delay, and a refused connection costs nothing.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+const POLL_EVERY: Duration = Duration::from_millis(100);
 
 /// How often a run that has ended is looked for: two seconds, in which the next one would have its socket there.
 const MOMENT: usize = 20;
@@ -48,7 +48,7 @@ impl Absence {
             if !self.has_directory() {
                 bail!("the agent on {} stopped, and its directory was removed", self.socket.display());
             }
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(POLL_EVERY).await;
         }
     }
 
@@ -61,7 +61,7 @@ impl Absence {
             } else if UnixStream::connect(&self.socket).await.is_ok() {
                 return false;
             }
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(POLL_EVERY).await;
         }
         !self.socket.exists()
     }

@@ -10,7 +10,7 @@ use keelet_serve::{Client, ClientError, api::List, escaped};
 use serde_json::Value;
 use tokio::net::UnixStream;
 
-use crate::{output, validate::Verdict, view::pod::PodView};
+use crate::{exit::ExitStatus, output, view::pod::PodView};
 
 /// Where the agent is.
 #[derive(Clone, Debug, Args)]
@@ -37,7 +37,7 @@ pub(crate) struct Listed {
     /// All namespaces
     #[arg(short = 'A', long)]
     pub(crate) all_namespaces: bool,
-    /// Without the line that names the columns
+    /// Do not print column headers
     #[arg(long)]
     pub(crate) no_headers: bool,
     #[command(flatten)]
@@ -89,20 +89,20 @@ impl Listed {
 
 /// Runs a command that asks the agent. The command prints its own output; an error goes to standard error and into the
 /// exit status.
-pub(crate) fn run(command: impl Future<Output = Result<Verdict>>) -> Result<Verdict> {
+pub(crate) fn run(command: impl Future<Output = Result<ExitStatus>>) -> Result<ExitStatus> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let answered = runtime.block_on(async {
         tokio::select! {
             biased;
             answered = command => answered,
-            () = output::reader_gone() => Ok(Verdict::Valid),
+            () = output::reader_gone() => Ok(ExitStatus::Success),
         }
     });
     // Standard input may be waited for in a thread that never ends.
     runtime.shutdown_background();
     answered.or_else(|error| {
         output::error(&explained(&error));
-        Ok(Verdict::Invalid)
+        Ok(ExitStatus::Failure)
     })
 }
 

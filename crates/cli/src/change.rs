@@ -14,17 +14,17 @@ use crate::{
     absence::Absence,
     ask::{self, Connection, InNamespace},
     describe::names,
+    exit::ExitStatus,
     output,
-    validate::Verdict,
 };
 
 /// Delete pods
 ///
-/// A pod that comes from a manifest in the agent's directory is deleted by removing the manifest; the answer says which
-/// file that is. It ends when the pod is gone, which takes its grace period at most; Ctrl-C ends the waiting, not the
-/// deletion.
+/// A pod from the agent's manifest directory is deleted by removing its manifest; the error message names the file. By
+/// default the command waits until the pod is gone, which takes its grace period at most; Ctrl-C ends the waiting, not
+/// the deletion.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Exit status: 0 done, 1 not done, 2 wrong usage.\n\n\
+#[command(after_help = "Exit status: 0 deleted, 1 not deleted, 2 wrong usage.\n\n\
                         Examples:\n  keelet delete pod web\n  keelet delete pod web --wait=false")]
 pub struct DeleteArgs {
     #[command(flatten)]
@@ -45,9 +45,10 @@ pub struct DeleteArgs {
 
 /// Restart all containers of a pod in place
 ///
-/// The pod, its address and its volumes stay. Init containers run again, and each container's restart count goes up.
+/// The pod keeps its IP address and its volumes. Init containers run again, and the restart count of each container is
+/// increased.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Exit status: 0 asked for, 1 refused, 2 wrong usage.\n\nExample:\n  keelet restart web")]
+#[command(after_help = "Exit status: 0 restart requested, 1 refused, 2 wrong usage.\n\nExample:\n  keelet restart web")]
 pub struct RestartArgs {
     #[command(flatten)]
     which: Which,
@@ -55,7 +56,7 @@ pub struct RestartArgs {
 
 #[derive(Debug, clap::Args)]
 struct Which {
-    /// pod and its name, pod/NAME, or the name alone
+    /// pod NAME, pod/NAME, or NAME
     #[arg(value_name = "POD", required = true)]
     what: Vec<String>,
     #[command(flatten)]
@@ -69,12 +70,12 @@ struct Which {
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Asks for pods to go away.
-pub fn delete(args: &DeleteArgs) -> Result<Verdict> {
+pub fn delete(args: &DeleteArgs) -> Result<ExitStatus> {
     each(&args.which, Action::Delete(if args.wait { Until::Gone } else { Until::Asked }))
 }
 
 /// Asks for all containers of pods to be restarted.
-pub fn restart(args: &RestartArgs) -> Result<Verdict> {
+pub fn restart(args: &RestartArgs) -> Result<ExitStatus> {
     each(&args.which, Action::Restart)
 }
 
@@ -92,11 +93,11 @@ enum Until {
 }
 
 /// Does it for each of them; what is wrong with one does not hold up the others.
-fn each(which: &Which, action: Action) -> Result<Verdict> {
+fn each(which: &Which, action: Action) -> Result<ExitStatus> {
     let names = names(&which.what)?;
     ask::run(async {
         let client = which.connection.client();
-        let mut verdict = Verdict::Valid;
+        let mut status = ExitStatus::Success;
         let mut leaving = BTreeSet::new();
         for name in names {
             let done = async {
@@ -119,11 +120,11 @@ fn each(which: &Which, action: Action) -> Result<Verdict> {
             };
             if let Err(error) = done.await {
                 output::error(&ask::explained(&error));
-                verdict = Verdict::Invalid;
+                status = ExitStatus::Failure;
             }
         }
         until_gone(&client, leaving, PATIENCE).await?;
-        Ok(verdict)
+        Ok(status)
     })
 }
 

@@ -13,20 +13,20 @@ use serde_json::Value;
 
 use crate::{
     ask::{self, Connection, InNamespace},
+    exit::ExitStatus,
     output,
-    validate::Verdict,
     view::pod::PodView,
 };
 
-/// Show everything about a pod: containers, conditions, volumes, events
+/// Show details of a pod: containers, conditions, volumes, events
 ///
-/// Laid out as kubectl does. `keelet why` says what each part of the status rests on. Of a pod that is gone the page says how
-/// it last was; the newest twenty are known.
+/// The layout is that of kubectl describe. `keelet why` shows the evidence behind each part of the status. For a
+/// deleted pod the last known state is shown; the newest twenty are kept.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Exit status: 0 answered, 1 no such pod or no agent, 2 wrong usage.\n\n\
+#[command(after_help = "Exit status: 0 success, 1 pod not found or no agent, 2 wrong usage.\n\n\
                         Examples:\n  keelet describe pod web\n  keelet describe pod/web -n shop")]
 pub struct Args {
-    /// pod and its name, or pod/NAME
+    /// pod NAME, or pod/NAME
     #[arg(value_name = "pod NAME", required = true)]
     what: Vec<String>,
     #[command(flatten)]
@@ -39,7 +39,7 @@ pub struct Args {
 const OTHER_KINDS: [&str; 9] = ["node", "nodes", "no", "container", "containers", "image", "images", "event", "events"];
 
 /// Answers and prints.
-pub fn run(args: &Args) -> Result<Verdict> {
+pub fn run(args: &Args) -> Result<ExitStatus> {
     let names = names(&args.what)?;
     ask::run(async {
         let client = args.connection.client();
@@ -53,7 +53,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
             pages.push(page::page(&pod, gone.as_deref(), &events, ask::now()?));
         }
         output::out(&pages.join("\n\n")).context("cannot write the answer")?;
-        Ok(Verdict::Valid)
+        Ok(ExitStatus::Success)
     })
 }
 

@@ -4,20 +4,20 @@ use anyhow::Result;
 
 use crate::{
     ask,
+    exit::ExitStatus,
     get::{self, Kind, Wanted},
-    validate::Verdict,
 };
 
-/// Show what happened to pods, the newest last
+/// List events of pods, the newest last
 ///
-/// The newest 512 events are kept, also those of pods that are gone and those that an earlier agent emitted. For what
-/// happened before, and why, ask `keelet timeline` and `keelet why`.
+/// The newest 512 events are kept, also those of deleted pods and those of earlier agent runs. `keelet timeline` and
+/// `keelet why` show what happened before, and why.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Exit status: 0 answered, 1 no agent, 2 wrong usage.\n\n\
+#[command(after_help = "Exit status: 0 success, 1 no agent, 2 wrong usage.\n\n\
                         Examples:\n  keelet events\n  keelet events -A -w\n  \
                         keelet events --for pod/web -n shop")]
 pub struct Args {
-    /// Only what happened to this pod
+    /// Only events of this pod
     #[arg(long = "for", value_name = "pod/NAME", value_parser = pod)]
     of: Option<String>,
     #[command(flatten)]
@@ -25,7 +25,7 @@ pub struct Args {
 }
 
 /// Answers and prints.
-pub fn run(args: &Args) -> Result<Verdict> {
+pub fn run(args: &Args) -> Result<ExitStatus> {
     let wanted = Wanted { pod: args.of.clone(), ..Wanted::default() };
     ask::run(get::show_wanted(Kind::Events, &wanted, &args.how))
 }

@@ -25,7 +25,7 @@ use crate::{
 
 /// Run a command in a container of a pod
 ///
-/// The command gets everything the container has: its files, its network, its user, its limits.
+/// The command runs in the namespaces of the container, as its user and within its limits.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Exit status: the command's own; 1 if it could not be run, 2 wrong usage, 255 if the session broke: \
@@ -36,13 +36,13 @@ pub struct Args {
     /// Name of the pod
     #[arg(value_name = "POD")]
     pod: String,
-    /// Container; else the pod's first, or the one that its annotation kubectl.kubernetes.io/default-container names
+    /// Container [default: the one named by the annotation kubectl.kubernetes.io/default-container, else the first]
     #[arg(short, long, value_name = "NAME")]
     container: Option<String>,
-    /// Pass standard input on
+    /// Pass standard input to the command
     #[arg(short = 'i', long)]
     stdin: bool,
-    /// Give it a terminal
+    /// Allocate a terminal for the command
     #[arg(short, long)]
     tty: bool,
     #[command(flatten)]

@@ -27,27 +27,27 @@ use self::{
 };
 use crate::{
     ask::{self, Connection, Listed},
+    exit::ExitStatus,
     output,
     style::Style,
-    validate::Verdict,
     view::{table::Table, yaml},
 };
 
-/// Show pods, containers, images, the node or events
+/// List pods, containers, images, the node or events
 ///
-/// Columns and words are kubectl's. Pods, events and the node have the shape of the Kubernetes API in JSON and YAML.
+/// The columns are those of kubectl. Pods, events and the node are objects of the Kubernetes API in JSON and YAML.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Exit status: 0 answered, 1 nothing of that name or no agent, 2 wrong usage.\n\n\
+#[command(after_help = "Exit status: 0 success, 1 not found or no agent, 2 wrong usage.\n\n\
                         Examples:\n  keelet get pods\n  keelet get pods -A -o wide\n  keelet get pods -w\n  \
                         keelet get pods -l app=web\n  keelet get pod web -o yaml\n  keelet get events -n shop")]
 pub struct Args {
-    /// What to show; or one of them with a name, as pod/web
+    /// Kind of object, or KIND/NAME for one object, such as pod/web
     #[arg(value_name = "KIND", value_parser = AskedParser)]
     kind: Asked,
-    /// Only these; images by any of their names or the beginning of their ID
+    /// Only objects with these names; images by any of their names or a prefix of their ID
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-    /// Only pods with such labels: app=web, app!=web, app, !app, 'app in (web, db)', 'app notin (web)'
+    /// Label selector for pods: app=web, app!=web, app, !app, 'app in (web, db)', 'app notin (web)'
     #[arg(short = 'l', long, value_name = "LABELS", value_parser = Selector::parse)]
     selector: Option<Selector>,
     #[command(flatten)]
@@ -57,10 +57,10 @@ pub struct Args {
 /// How a list is asked for and printed.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct How {
-    /// How to print it
+    /// Output format
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<Format>,
-    /// Go on with what changes
+    /// After listing, watch for changes
     #[arg(short, long)]
     watch: bool,
     #[command(flatten)]
@@ -95,7 +95,7 @@ pub(crate) struct Wanted {
 const NOTHING: &str = "No resources found";
 
 /// Answers and prints.
-pub fn run(args: &Args) -> Result<Verdict> {
+pub fn run(args: &Args) -> Result<ExitStatus> {
     let Asked { kind, name } = args.kind.clone();
     let mut names: BTreeSet<String> = name.iter().cloned().collect();
     for text in &args.names {
@@ -121,30 +121,30 @@ fn without_kind(kind: Kind, text: &str, first_has_kind: bool) -> Result<String> 
 }
 
 /// Shows things of a kind, all of them or those of these names.
-pub(crate) async fn show(kind: Kind, names: BTreeSet<String>, how: &How) -> Result<Verdict> {
+pub(crate) async fn show(kind: Kind, names: BTreeSet<String>, how: &How) -> Result<ExitStatus> {
     show_wanted(kind, &Wanted { names, ..Wanted::default() }, how).await
 }
 
 /// Shows images that the caller has found.
-pub(crate) fn show_images(images: &[Image], how: &How) -> Result<Verdict> {
+pub(crate) fn show_images(images: &[Image], how: &How) -> Result<ExitStatus> {
     if let Err(why) = possible(Kind::Images, &Wanted::default(), how) {
         output::error(&why);
-        return Ok(Verdict::Unreadable);
+        return Ok(ExitStatus::Usage);
     }
     if images.is_empty() && how.is_for_people() {
         output::note(NOTHING);
-        return Ok(Verdict::Valid);
+        return Ok(ExitStatus::Success);
     }
     let items = images.iter().map(to_value).collect::<Result<Vec<_>>>()?;
     output::out(&print(Kind::Images, &items, false, how)?).context("cannot write the answer")?;
-    Ok(Verdict::Valid)
+    Ok(ExitStatus::Success)
 }
 
 /// Shows those things of a kind that are wanted.
-pub(crate) async fn show_wanted(kind: Kind, wanted: &Wanted, how: &How) -> Result<Verdict> {
+pub(crate) async fn show_wanted(kind: Kind, wanted: &Wanted, how: &How) -> Result<ExitStatus> {
     if let Err(why) = possible(kind, wanted, how) {
         output::error(&why);
-        return Ok(Verdict::Unreadable);
+        return Ok(ExitStatus::Usage);
     }
     let client = how.listed.connection.client();
     if how.watch && wanted.names.is_empty() {
@@ -159,14 +159,14 @@ pub(crate) async fn show_wanted(kind: Kind, wanted: &Wanted, how: &How) -> Resul
             Err(why) => missing.push(why),
         }
     }
-    let verdict = if missing.is_empty() { Verdict::Valid } else { Verdict::Invalid };
+    let status = if missing.is_empty() { ExitStatus::Success } else { ExitStatus::Failure };
     if how.watch {
         // What is not there now may never come, and a misspelt name would go unnoticed.
         missing.iter().for_each(|why| output::error(why));
         if !shown.is_empty() {
             watch::follow(kind, wanted, how, &client).await?;
         }
-        return Ok(verdict);
+        return Ok(status);
     }
     let things = things.into_iter().enumerate();
     let items: Vec<Value> = things
@@ -176,13 +176,13 @@ pub(crate) async fn show_wanted(kind: Kind, wanted: &Wanted, how: &How) -> Resul
     let names = wanted.names.len();
     if items.is_empty() && names == 0 && how.is_for_people() {
         output::note(&nothing(kind, wanted, how, &client).await);
-        return Ok(Verdict::Valid);
+        return Ok(ExitStatus::Success);
     }
     if !items.is_empty() || names == 0 {
         output::out(&print(kind, &items, names == 1, how)?).context("cannot write the answer")?;
     }
     missing.iter().for_each(|why| output::error(why));
-    Ok(verdict)
+    Ok(status)
 }
 
 /// Whether things of that kind can be shown so; else why not.

@@ -24,24 +24,23 @@ use keelet_serve::{
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use self::direct::Direct;
-pub use self::direct::{name_of, prepare_to_pull, told};
 
 use crate::{
     absence::Absence,
     ask::{self, Connection},
+    exit::ExitStatus,
     get, output,
     paths::absolute,
     progress::{Meter, Part, of_pull},
     registries::Registries,
-    validate::Verdict,
 };
 
-/// List, fetch, remove and import images
+/// List, pull, remove and import images
 ///
-/// The agent of the node is asked. If none answers, and no socket was named, the image store of the node is used itself, as
-/// `keelet run` does; that takes root.
+/// The command asks the agent of the node. If no agent answers and --socket is not given, it uses the image store of
+/// the node directly, as `keelet run` does; that requires root.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Exit status: 0 done, 1 not done, 2 wrong usage.\n\nExamples:\n  keelet image ls\n  \
+#[command(after_help = "Exit status: 0 success, 1 failure, 2 wrong usage.\n\nExamples:\n  keelet image ls\n  \
                         keelet image pull docker.io/library/busybox:1.37\n  keelet image rm busybox:1.37\n  \
                         keelet image ls --image-store /srv/node/runtime/images")]
 pub struct Args {
@@ -59,7 +58,7 @@ enum Command {
         #[command(flatten)]
         place: Place,
     },
-    /// Fetch images from their registry
+    /// Pull images from their registry
     Pull {
         /// Names
         #[arg(required = true, value_name = "IMAGE")]
@@ -73,10 +72,10 @@ enum Command {
     },
     /// Remove images
     Rm {
-        /// Names or IDs
+        /// Image names or IDs
         #[arg(required = true, value_name = "IMAGE")]
         images: Vec<String>,
-        /// Also if a container uses it
+        /// Remove the image even if a container uses it
         #[arg(short, long)]
         force: bool,
         #[command(flatten)]
@@ -84,7 +83,7 @@ enum Command {
         #[command(flatten)]
         place: Place,
     },
-    /// Bring in images from an archive: an OCI layout, or what `docker save` writes
+    /// Import images from an archive: an OCI layout, or the output of `docker save`
     Import {
         /// Archives, or - for standard input
         #[arg(required = true, value_name = "FILE")]
@@ -99,7 +98,7 @@ enum Command {
 /// Where the images are, if not with an agent.
 #[derive(Clone, Debug, clap::Args)]
 struct Place {
-    /// Directory of images to use itself, without an agent [default, if no agent answers: the node's,
+    /// Image store to use directly, without an agent [default, if no agent answers: that of the node,
     /// /var/lib/keelet/runtime/images]
     #[arg(long, value_name = "DIR", conflicts_with = "socket")]
     image_store: Option<PathBuf>,
@@ -115,10 +114,10 @@ enum Keeper {
 const PIECE: usize = 256 << 10;
 
 /// How often to look how much of an archive was taken.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+const POLL_EVERY: Duration = Duration::from_millis(100);
 
 /// Does it and says so.
-pub fn run(args: &Args) -> Result<Verdict> {
+pub fn run(args: &Args) -> Result<ExitStatus> {
     match &args.command {
         Command::Ls { how, place } => ask::run(async {
             match place.keeper(how.connection()).await? {
@@ -138,11 +137,11 @@ pub fn run(args: &Args) -> Result<Verdict> {
                 };
                 output::out(&format!("{image} is {image_ref}\n")).context("cannot write the answer")?;
             }
-            Ok(Verdict::Valid)
+            Ok(ExitStatus::Success)
         }),
         Command::Rm { images, force, connection, place } => ask::run(async {
             let keeper = place.keeper(connection).await?;
-            let mut verdict = Verdict::Valid;
+            let mut status = ExitStatus::Success;
             for image in images {
                 let removed = match &keeper {
                     Keeper::Agent(client) => {
@@ -155,11 +154,11 @@ pub fn run(args: &Args) -> Result<Verdict> {
                     Ok(()) => output::out(&format!("{image} removed\n")).context("cannot write the answer")?,
                     Err(error) => {
                         output::error(&ask::explained(&error));
-                        verdict = Verdict::Invalid;
+                        status = ExitStatus::Failure;
                     }
                 }
             }
-            Ok(verdict)
+            Ok(status)
         }),
         Command::Import { files, connection, place } => ask::run(async {
             let keeper = place.keeper(connection).await?;
@@ -171,7 +170,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
                 let lines: String = images.iter().map(|image| format!("{image} imported\n")).collect();
                 output::out(&lines).context("cannot write the answer")?;
             }
-            Ok(Verdict::Valid)
+            Ok(ExitStatus::Success)
         }),
     }
 }
@@ -235,7 +234,7 @@ async fn import(client: &Client, path: &Path) -> Result<Imported> {
     loop {
         tokio::select! {
             imported = &mut importing => return Ok(imported?),
-            () = tokio::time::sleep(LOOK_AGAIN) => {
+            () = tokio::time::sleep(POLL_EVERY) => {
                 let part = all.map(|all| Part { done: sent.load(Ordering::Relaxed), all });
                 if let Some(part) = part {
                     meter.show(&part.words(), Some(part));

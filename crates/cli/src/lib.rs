@@ -8,7 +8,7 @@
 //! - Verbs that read the ledger, with or without an agent: [`why`], [`timeline`]. Their sentences are made in `keelet-explain`.
 //! - Verbs that need neither: [`validate`], [`simulate`].
 //! - [`run`] is what `keelet run` shows: the live view on a terminal, lines elsewhere.
-//! - Options that several commands take: [`gates`], [`paths`], [`registries`], [`number`].
+//! - Options that several commands take: [`feature_gates`], [`paths`], [`registries`], [`number`].
 //! - How it looks: `view` (tables, YAML, ages, the state of a pod in a word), [`style`], `progress`, [`output`].
 
 mod absence;
@@ -17,24 +17,24 @@ pub mod change;
 pub mod describe;
 pub mod events;
 pub mod exec;
-pub mod gates;
+pub mod exit;
+pub mod feature_gates;
 pub mod get;
 pub mod image;
 pub mod logs;
-mod look;
 mod lookup;
+mod manifest;
 pub mod number;
 pub mod output;
 pub mod paths;
 pub mod port_forward;
 mod progress;
 pub mod registries;
-pub mod rules;
 pub mod run;
 pub mod simulate;
-mod source;
 pub mod style;
 mod terminal;
+mod text_style;
 pub mod timeline;
 pub mod top;
 pub mod validate;

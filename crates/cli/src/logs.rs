@@ -11,23 +11,23 @@ use keelet_pod::duration;
 use keelet_serve::{Client, escaped, logs::LogRequest};
 use tokio::{sync::mpsc, task::JoinSet};
 
-use self::follow::{Life, Log};
+use self::follow::{Instance, Log};
 use crate::{
     ask::{self, Connection, InNamespace},
+    exit::ExitStatus,
     number,
     output::{self, Reader},
     style::Style,
-    validate::Verdict,
     view::pod::PodView,
 };
 
-/// Print the logs of a container, or of all of a pod
+/// Print the logs of a container, or of all containers of a pod
 ///
-/// Parts of a file that was rotated are one log, lines that the runtime split are whole again. With -f it goes on in the
-/// next life of a container that is restarted, until it has ended for good. An agent that is killed meanwhile changes
-/// nothing: the log is read from its files.
+/// Rotated files are read as one log, and lines that the runtime split are joined. -f continues with the next instance
+/// when the container is restarted, until it has ended for good. Logs are read from files: they are followed even while
+/// the agent is down.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Exit status: 0 answered, 1 no such pod, container or log, or no agent; 2 wrong usage.\n\n\
+#[command(after_help = "Exit status: 0 success, 1 pod, container or log not found, or no agent; 2 wrong usage.\n\n\
                         Examples:\n  keelet logs web\n  keelet logs -f --since 5m web -c main\n  \
                         keelet logs web --all-containers --prefix --tail 20\n  keelet logs -p web")]
 pub struct Args {
@@ -43,25 +43,25 @@ pub struct Args {
     /// All containers of the pod
     #[arg(long)]
     all_containers: bool,
-    /// Go on with what is written from now on
+    /// Follow the log
     #[arg(short, long, conflicts_with = "previous")]
     follow: bool,
-    /// The life before the present one
+    /// Print the log of the previous instance of the container
     #[arg(short, long)]
     previous: bool,
-    /// Only what is younger than this
+    /// Only lines newer than this, such as 5s, 2m or 3h
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_with_fractions, conflicts_with = "since_time")]
     since: Option<Duration>,
-    /// Only what was written from then on, such as 2026-11-16T08:30:00Z
+    /// Only lines since this time (RFC 3339), such as 2026-11-16T08:30:00Z
     #[arg(long, value_name = "TIME", value_parser = moment)]
     since_time: Option<Timestamp>,
-    /// Only the last so many lines; -1 for all
+    /// Number of last lines to print; -1 for all
     #[arg(long, value_name = "LINES", allow_hyphen_values = true, value_parser = Lines::parse)]
     tail: Option<Lines>,
-    /// The time of each line before it
+    /// Prefix each line with its time
     #[arg(long)]
     timestamps: bool,
-    /// Pod and container before each line
+    /// Prefix each line with pod and container
     #[arg(long)]
     prefix: bool,
     #[command(flatten)]
@@ -81,7 +81,7 @@ enum Lines {
 const LINES: usize = 256;
 
 /// Reads and prints.
-pub fn run(args: &Args) -> Result<Verdict> {
+pub fn run(args: &Args) -> Result<ExitStatus> {
     ask::run(async {
         let client = args.connection.client();
         let pod = ask::pod(&client, args.place.namespace.as_deref(), &args.pod).await?;
@@ -96,7 +96,7 @@ pub fn run(args: &Args) -> Result<Verdict> {
             [only] if !args.prefix => single(so_far(&client, args, &pod, only).await?).await?,
             all => one_by_one(&client, args, &pod, all).await?,
         }
-        Ok(Verdict::Valid)
+        Ok(ExitStatus::Success)
     })
 }
 
@@ -107,8 +107,8 @@ async fn streamed(client: &Client, path: &str) -> Result<Log> {
 
 /// What a container has written so far: from its files if these can be seen from here, else as the agent sends it.
 async fn so_far(client: &Client, args: &Args, pod: &PodView, container: &str) -> Result<Log> {
-    let life = if args.previous { Life::Previous } else { Life::Present };
-    match follow::so_far(client, pod, container, life, &args.wish()?).await? {
+    let instance = if args.previous { Instance::Previous } else { Instance::Present };
+    match follow::so_far(client, pod, container, instance, &args.wish()?).await? {
         Some(log) => Ok(log),
         None => streamed(client, &args.path(pod, container)).await,
     }

@@ -10,6 +10,7 @@ use std::{
 use anyhow::{Context, bail};
 use clap::Args;
 use keelet_agent::{clock::OsClock, doors::Clock};
+use keelet_assembly::Paths;
 use keelet_ledger::{Gone, Loss, PodRef, Recovered, Settings, Snapshot};
 use keelet_lifecycle::Moment;
 use serde::Deserialize;
@@ -17,7 +18,6 @@ use serde::Deserialize;
 use crate::{
     ask::{Connection, listed},
     output,
-    paths::Paths,
 };
 
 /// Which pod, and where the ledger is.
@@ -26,10 +26,10 @@ pub(crate) struct Question {
     /// Namespace of the pod, required if pods in several namespaces have this name
     #[arg(short, long, value_name = "NAMESPACE")]
     namespace: Option<String>,
-    /// Directory for what survives a reboot, as the agent has it [default: that of the agent on the socket, else /var/lib/keelet]
+    /// The agent's --root-dir [default: that of the agent on the socket, else /var/lib/keelet]
     #[arg(long, value_name = "DIR")]
     root_dir: Option<PathBuf>,
-    /// Directory for what lasts until the next reboot, as the agent has it [default: that of the agent on the socket, else /run/keelet]
+    /// The agent's --state-dir [default: that of the agent on the socket, else /run/keelet]
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
     #[command(flatten)]
@@ -176,7 +176,7 @@ fn nobody(pods: &[Recovered], namespace: Option<&str>, name: &str) -> String {
 mod tests {
     use std::path::Path;
 
-    use keelet_ledger::{Entry, Ledger, OsDisk, PodRef, Settings, Snapshot};
+    use keelet_ledger::{Ledger, OsDisk, PodCommit, PodRef, Settings, Snapshot};
     use keelet_lifecycle::{BootId, Evidence, Wall};
 
     use super::*;
@@ -194,7 +194,7 @@ mod tests {
             let pod = PodRef { uid: uid.to_owned(), namespace: "default".to_owned(), name: "web".to_owned() };
             let mut evidence = Evidence::default();
             evidence.durable.first_seen = Some(at(seen));
-            let entry = Entry { pod: &pod, evidence: &evidence.into(), results: &[], why: None };
+            let entry = PodCommit { pod: &pod, evidence: &evidence.into(), results: &[], why: None };
             assert!(ledger.commit(&entry, at(5)).unwrap().durable.is_written());
         }
         let pods = Snapshot::take(&durable, &volatile, boot_id).pods;

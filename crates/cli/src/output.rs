@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use futures::{Stream, StreamExt};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::validate::Verdict;
+use crate::exit::ExitStatus;
 
 /// Writes to standard output. A reader that went away (`keelet validate ... | head -1`) is no failure.
 pub fn out(text: &str) -> io::Result<()> {
@@ -51,12 +51,12 @@ pub(crate) fn reader_is_gone() -> bool {
 /// Waits until it has. Without this, a command that follows something quiet would notice only at its next write.
 pub(crate) async fn reader_gone() {
     while !reader_is_gone() {
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(POLL_EVERY).await;
     }
 }
 
 /// How often to check for a reader: `| head` should end about when a person has read it.
-const LOOK_AGAIN: Duration = Duration::from_millis(250);
+const POLL_EVERY: Duration = Duration::from_millis(250);
 
 /// Lines, without their line breaks, of what comes in pieces. A last one without a line break is one too.
 pub(crate) fn lines<E>(pieces: impl Stream<Item = Result<Bytes, E>>) -> impl Stream<Item = Result<Vec<u8>, E>> {
@@ -103,15 +103,15 @@ pub fn warning(text: &str) {
 }
 
 /// Prints an answer, or says why there is none; the exit status says which.
-pub fn answer(answer: anyhow::Result<String>) -> anyhow::Result<Verdict> {
+pub fn answer(answer: anyhow::Result<String>) -> anyhow::Result<ExitStatus> {
     match answer {
         Ok(text) => {
             out(&text).context("cannot write the answer")?;
-            Ok(Verdict::Valid)
+            Ok(ExitStatus::Success)
         }
         Err(why) => {
             error(&format!("{why:#}"));
-            Ok(Verdict::Invalid)
+            Ok(ExitStatus::Failure)
         }
     }
 }

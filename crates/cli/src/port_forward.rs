@@ -13,24 +13,24 @@ use crate::{
     absence::Absence,
     ask::{self, Connection, InNamespace},
     exec::connect,
+    exit::ExitStatus,
     output,
-    validate::Verdict,
     view::pod::PodView,
 };
 
-/// Reach ports of a pod on loopback
+/// Forward local ports to a pod
 ///
-/// Until Ctrl-C. Connections go to the pod's own loopback, so servers that listen nowhere else are reached too. If the agent
-/// is killed, open connections break; new ones wait for the next agent.
+/// Forwards until Ctrl-C. Connections arrive at 127.0.0.1 inside the pod, so servers that listen only there are reached
+/// too. If the agent exits, open connections break; new connections wait for the next agent.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Exit status: 1 not possible, or the pod is gone; 2 wrong usage.\n\n\
+#[command(after_help = "Exit status: 1 forwarding failed, or the pod is gone; 2 wrong usage.\n\n\
                         Examples:\n  keelet port-forward web 8080\n  keelet port-forward web 8000:80 :443\n  \
                         keelet port-forward web 8000:http")]
 pub struct Args {
     /// Name of the pod
     #[arg(value_name = "POD")]
     pod: String,
-    /// PORT, LOCAL:PORT, or :PORT for any free local one; PORT is a number or the name of a port of the pod
+    /// PORT, LOCAL:PORT, or :PORT for a random local port; PORT is a number or the name of a container port
     #[arg(required = true, value_name = "[LOCAL:]PORT", value_parser = Ports::parse)]
     ports: Vec<Ports>,
     #[command(flatten)]
@@ -138,7 +138,7 @@ impl Remote {
 }
 
 /// Forwards until the pod is gone or the user interrupts it.
-pub fn run(args: &Args) -> Result<Verdict> {
+pub fn run(args: &Args) -> Result<ExitStatus> {
     ask::run(async {
         let client = args.connection.client();
         let pod = ask::pod(&client, args.place.namespace.as_deref(), &args.pod).await?;

@@ -11,11 +11,11 @@ use crate::paths::absolute;
 /// Registries, and the mirrors that have their images too.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Registries {
-    /// Host to ask for images before their registry, as REGISTRY=URL; may be repeated, and `*` is every registry
+    /// Mirror to pull from before the registry itself; `*` as REGISTRY is every registry [repeatable]
     #[arg(long, value_name = "REGISTRY=URL", value_parser = parse)]
     registry_mirror: Vec<Mirror>,
-    /// File with credentials for registries, as `docker login` writes it
-    /// [default: $DOCKER_CONFIG/config.json, else ~/.docker/config.json]
+    /// File with registry credentials, as written by `docker login` [default: $DOCKER_CONFIG/config.json, else
+    /// ~/.docker/config.json]
     #[arg(long, value_name = "FILE")]
     docker_config: Option<PathBuf>,
 }

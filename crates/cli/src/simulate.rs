@@ -27,7 +27,7 @@ use keelet_explain::{
     simulation::{Absence, Finding, Moment, Outlook, Record, Summary, findings, moments, outlooks},
     timeline::{BandKind, Timeline, Times},
 };
-use keelet_lifecycle::Wall;
+use keelet_lifecycle::{Rules, Wall};
 use keelet_pod::{Features, Pod, Strictness, duration, read_manifest};
 use keelet_sim::Violation;
 
@@ -36,19 +36,19 @@ use self::{
     play::Played,
     scenario::{Requested, Scenario},
 };
-use crate::{gates::Gates, look::LookArgs, number, output, rules, source};
+use crate::{feature_gates::FeatureGateArgs, manifest, number, output, text_style::TextStyleArgs};
 
-/// Run a pod in simulated time, and say what its probes and restart rules amount to
+/// Run a pod in simulated time, and show what its probes and restart rules lead to
 ///
-/// The real agent runs the pod on a simulated node: minutes pass in milliseconds, and nothing outside is touched. Without
-/// options everything goes well: containers run and answer their probes, init containers end after a second, images are
-/// there. Draws the timeline, lists the moments that matter with their reasons, and ends with a verdict: time to ready,
-/// how long a start may take, how soon a hang is noticed, what restarts of the agent changed.
+/// The real agent runs the pod on a simulated node: minutes pass in milliseconds, and nothing outside the process is
+/// changed. Without options nothing fails: containers run and pass their probes, init containers end after a second,
+/// images are present. The output is a timeline, the important changes with their reasons, and a summary: time to
+/// ready, how long a start may take, how soon a hang is detected, what agent restarts changed.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Times after @ count from the start of the simulation, except with --exit: there they count from the start of the container.\n\
     The same options and seed give the same answer, byte for byte.\n\n\
-    Exit status: 0 simulated, whatever became of the pod; 1 the manifest is invalid; 2 wrong usage or an unreadable file;\n\
+    Exit status: 0 simulated, whatever the pod's result; 1 the manifest is invalid; 2 wrong usage or an unreadable file;\n\
     3 the agent broke a promise, which is a bug in keelet.\n\n\
     Examples:\n  \
     keelet simulate pod.yaml\n  \
@@ -61,7 +61,7 @@ pub struct Args {
     /// Manifest with one pod; - for standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// How long to watch, such as 90s or 10m [default: long enough for everything asked for]
+    /// Simulated duration, such as 90s or 10m [default: long enough for all options]
     #[arg(long = "for", value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse_day)]
     span: Option<Duration>,
     /// A container exits this long after its start; *3 for three instances, * for every instance [repeatable: one after the other]
@@ -70,16 +70,16 @@ pub struct Args {
     /// Probes fail for this long after each start [repeatable]
     #[arg(long = "slow-start", value_name = "[CONTAINER=]DURATION")]
     slow_starts: Vec<SlowStart>,
-    /// A probe gets bad answers from then on, for a while or to the end [repeatable]
+    /// A probe fails from this time on, for the second duration or to the end [repeatable]
     #[arg(long = "probe-fails", value_name = "[CONTAINER/]PROBE@DURATION[+DURATION]")]
     failing: Vec<ProbeTrouble>,
-    /// A probe gets no answer from then on, for a while or to the end [repeatable]
+    /// A probe gets no answer from this time on, for the second duration or to the end [repeatable]
     #[arg(long = "probe-hangs", value_name = "[CONTAINER/]PROBE@DURATION[+DURATION]")]
     hanging: Vec<ProbeTrouble>,
-    /// The agent is killed at this time, and starts again after a second or this long [repeatable]
+    /// The agent is killed at this time, and starts again after 1 s or the second duration [repeatable]
     #[arg(long = "agent-restart", value_name = "@DURATION[+DURATION]")]
     agent_restarts: Vec<While>,
-    /// The node loses power at this time, and is back after 20 seconds or this long [repeatable]
+    /// The node loses power at this time, and is back after 20 s or the second duration [repeatable]
     #[arg(long = "reboot", value_name = "@DURATION[+DURATION]")]
     reboots: Vec<While>,
     /// No image is present, and each pull takes this long
@@ -88,16 +88,16 @@ pub struct Args {
     /// Seed for everything random, such as the outcome of a call in flight when the agent is killed
     #[arg(long, value_name = "N", allow_hyphen_values = true, default_value_t = 1, value_parser = number::parse::<u64>)]
     seed: u64,
-    /// How to print the answer
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Format::Text, value_name = "FORMAT")]
     output: Format,
     #[command(flatten)]
-    look: LookArgs,
+    style: TextStyleArgs,
     /// Accept unknown fields and repeated keys
     #[arg(long)]
     lenient: bool,
     #[command(flatten)]
-    gates: Gates,
+    gates: FeatureGateArgs,
 }
 
 /// How the answer is printed.
@@ -107,7 +107,7 @@ enum Format {
     Text,
     /// A picture
     Svg,
-    /// A page with the picture, the verdict and every change
+    /// A page with the picture, the summary and every change
     Html,
     /// For machines; the shape is stable
     Json,
@@ -143,7 +143,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let (pod, remarks) = plain::plain(pod, features);
     let scenario = Scenario::new(&pod, &args.requested()).map_err(anyhow::Error::msg)?;
-    let rules = rules::of_node(features)?;
+    let rules = Rules::of(features);
     let Played { record, violations } = play::play(&pod, &scenario, features, rules, args.seed);
     if !violations.is_empty() {
         output::error(&broken(&violations, args.seed));
@@ -151,7 +151,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let simulation = Simulation::new(args.seed, scenario, remarks, record);
     let answer = match args.output {
-        Format::Text => text::text(&simulation, args.look.look()),
+        Format::Text => text::text(&simulation, args.style.style()),
         Format::Svg => page::svg(&simulation),
         Format::Html => page::html(&simulation),
         Format::Json => page::json(&simulation)?,
@@ -192,7 +192,7 @@ impl Args {
         if self.file.is_dir() {
             bail!("{} is a directory: expected one manifest", self.file.display());
         }
-        let source = source::sources(&self.file).pop().ok_or_else(|| anyhow!("no manifest"))?;
+        let source = manifest::manifests(&self.file).pop().ok_or_else(|| anyhow!("no manifest"))?;
         let name = source.origin.name().to_owned();
         let bytes = source.bytes.map_err(|why| anyhow!("{name}: {why}"))?;
         let strictness = if self.lenient { Strictness::Lenient } else { Strictness::Strict };

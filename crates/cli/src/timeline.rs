@@ -10,28 +10,28 @@ use keelet_explain::{
 
 use keelet_pod::duration;
 
-use crate::{ask::without_kind, look::LookArgs, lookup::Question, output, validate::Verdict};
+use crate::{ask::without_kind, exit::ExitStatus, lookup::Question, output, text_style::TextStyleArgs};
 
 /// Draw what happened to a pod: conditions, containers, probes, exits, restarts, times without an agent
 ///
-/// Read from the ledger, so it works with the agent stopped too. The ledger has the newest 200 changes of a pod, and the
-/// newest 16 attempts of each probe.
+/// The command reads the ledger, so it works while the agent is stopped too. The ledger has the newest 200 changes of a
+/// pod, and the newest 16 attempts of each probe.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Exit status: 0 drawn, 1 no such pod or no ledger, 2 wrong usage.\n\n\
+#[command(after_help = "Exit status: 0 success, 1 pod not found or no ledger, 2 wrong usage.\n\n\
                         Examples:\n  keelet timeline web\n  keelet timeline web --since 10m\n  \
                         keelet timeline web -n shop -o html > web.html")]
 pub struct Args {
     /// Pod, by name or UID
     #[arg(value_name = "[pod/]POD")]
     pod: String,
-    /// How to draw it
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Format::Text, value_name = "FORMAT")]
     output: Format,
-    /// Only the newest part, such as 90s, 10m or 1h30m
+    /// Only changes newer than this, such as 90s, 10m or 1h30m
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse_some)]
     since: Option<Duration>,
     #[command(flatten)]
-    look: LookArgs,
+    style: TextStyleArgs,
     #[command(flatten)]
     question: Question,
 }
@@ -50,7 +50,7 @@ enum Format {
 }
 
 /// Draws and prints.
-pub fn run(args: &Args) -> anyhow::Result<Verdict> {
+pub fn run(args: &Args) -> anyhow::Result<ExitStatus> {
     output::answer(answer(args))
 }
 
@@ -58,7 +58,7 @@ fn answer(args: &Args) -> anyhow::Result<String> {
     let found = args.question.find(without_kind(&args.pod))?;
     let timeline = Timeline::build(&Known::from_ledger(&found.pod), args.since, found.now);
     Ok(match args.output {
-        Format::Text => text(&timeline, args.look.look()),
+        Format::Text => text(&timeline, args.style.style()),
         Format::Svg => svg(&timeline, &Times::Utc),
         Format::Html => html(&timeline, &Caption::default()),
         Format::Json => json(&timeline),

@@ -8,24 +8,24 @@ use keelet_serve::api::{ContainerUsage, NodeUsage, Stats};
 
 use crate::{
     ask::{self, Listed},
+    exit::ExitStatus,
     output,
     style::Style,
-    validate::Verdict,
     view::{
         amount::{mebibytes, millicores, percent},
         table::Table,
     },
 };
 
-/// Show processors and memory that pods or the node use
+/// Show CPU and memory usage of pods or the node
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Exit status: 0 answered, 1 no agent or no numbers, 2 wrong usage.\n\n\
+#[command(after_help = "Exit status: 0 success, 1 no agent or no measurement yet, 2 wrong usage.\n\n\
                         Examples:\n  keelet top\n  keelet top pods --containers -A\n  keelet top node")]
 pub struct Args {
-    /// What to look at
+    /// Kind of object
     #[arg(value_enum, default_value_t = Subject::Pods, value_name = "pods|node", hide_possible_values = true)]
     subject: Subject,
-    /// Each container by itself
+    /// Show each container of a pod
     #[arg(long)]
     containers: bool,
     #[command(flatten)]
@@ -44,7 +44,7 @@ enum Subject {
 const BETWEEN: Duration = Duration::from_secs(1);
 
 /// Answers and prints.
-pub fn run(args: &Args) -> Result<Verdict> {
+pub fn run(args: &Args) -> Result<ExitStatus> {
     ask::run(async {
         let client = args.listed.connection.client();
         let first: Stats = client.get("/v1/stats").await?;
@@ -61,10 +61,10 @@ pub fn run(args: &Args) -> Result<Verdict> {
         };
         let Some(table) = &mut table else {
             output::note("No resources found");
-            return Ok(Verdict::Valid);
+            return Ok(ExitStatus::Success);
         };
         output::out(&table.text(!args.listed.no_headers, Style::of_stdout())).context("cannot write the answer")?;
-        Ok(Verdict::Valid)
+        Ok(ExitStatus::Success)
     })
 }
 

@@ -3,16 +3,17 @@
 mod json;
 mod text;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::ValueEnum;
 use keelet_pod::{Features, Pod, Report, Strictness, read_manifest};
 
 use crate::{
-    gates::Gates,
+    exit::ExitStatus,
+    feature_gates::FeatureGateArgs,
+    manifest::{self, ManifestFile},
     output,
-    source::{self, Source},
     style::Style,
 };
 
@@ -28,14 +29,14 @@ pub struct Args {
     /// Manifests: files, directories (their *.yaml, *.yml and *.json), or - for standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// How to print the result
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Format::Text, value_name = "FORMAT")]
     output: Format,
     /// Accept unknown fields and repeated keys with a warning
     #[arg(long)]
     lenient: bool,
     #[command(flatten)]
-    gates: Gates,
+    gates: FeatureGateArgs,
 }
 
 /// How the result is printed.
@@ -47,17 +48,6 @@ enum Format {
     Json,
 }
 
-/// How it went, as the exit status reports it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Verdict {
-    /// All pods are valid.
-    Valid,
-    /// Something is not.
-    Invalid,
-    /// Something could not be looked at.
-    Unreadable,
-}
-
 /// One manifest and what came of it.
 struct Outcome {
     file: String,
@@ -65,28 +55,28 @@ struct Outcome {
 }
 
 /// Validates what the arguments name and prints the result.
-pub fn run(args: &Args) -> anyhow::Result<Verdict> {
+pub fn run(args: &Args) -> anyhow::Result<ExitStatus> {
     let resolution = args.gates.resolve()?;
     for warning in &resolution.warnings {
         output::warning(&warning.to_string());
     }
     let strictness = if args.lenient { Strictness::Lenient } else { Strictness::Strict };
-    let sources = args.files.iter().flat_map(|argument| source::sources(argument));
-    let outcomes: Vec<_> = sources.map(|source| look_at(source, strictness, &resolution.features)).collect();
+    let manifests = args.files.iter().flat_map(|argument| manifest::manifests(argument));
+    let outcomes: Vec<_> = manifests.map(|manifest| validate(manifest, strictness, &resolution.features)).collect();
     let printed = match args.output {
         Format::Text => text::render(&outcomes, Style::of_stdout()),
         Format::Json => json::render(&outcomes),
     };
     output::out(&printed).context("cannot write the result")?;
-    Ok(outcomes.iter().map(Outcome::verdict).max().unwrap_or(Verdict::Valid))
+    Ok(outcomes.iter().map(Outcome::status).max().unwrap_or(ExitStatus::Success))
 }
 
 /// The pods of these files with the file of each, and warnings about them; or everything that is wrong, as `keelet
 /// validate` says it.
 pub(crate) fn pods(files: &[PathBuf], features: &Features) -> Result<(Vec<(String, Pod)>, String), String> {
-    let sources = files.iter().flat_map(|argument| source::sources(argument));
-    let outcomes: Vec<_> = sources.map(|source| look_at(source, Strictness::Strict, features)).collect();
-    if outcomes.iter().any(|outcome| outcome.verdict() != Verdict::Valid) {
+    let manifests = files.iter().flat_map(|argument| manifest::manifests(argument));
+    let outcomes: Vec<_> = manifests.map(|manifest| validate(manifest, Strictness::Strict, features)).collect();
+    if outcomes.iter().any(|outcome| outcome.status() != ExitStatus::Success) {
         return Err(text::render(&outcomes, Style::Plain));
     }
     let warnings =
@@ -99,32 +89,20 @@ pub(crate) fn pods(files: &[PathBuf], features: &Features) -> Result<(Vec<(Strin
     Ok((pods.collect(), warnings))
 }
 
-fn look_at(source: Source, strictness: Strictness, features: &Features) -> Outcome {
-    let file = source.origin.name().to_owned();
-    let result = source.bytes.map(|bytes| read_manifest(&bytes, &source.origin, strictness, features));
+fn validate(manifest: ManifestFile, strictness: Strictness, features: &Features) -> Outcome {
+    let file = manifest.origin.name().to_owned();
+    let result = manifest.bytes.map(|bytes| read_manifest(&bytes, &manifest.origin, strictness, features));
     Outcome { file, result }
 }
 
 // === impl Outcome ===
 
 impl Outcome {
-    fn verdict(&self) -> Verdict {
+    fn status(&self) -> ExitStatus {
         match &self.result {
-            Err(_) => Verdict::Unreadable,
-            Ok(report) if report.is_ok() => Verdict::Valid,
-            Ok(_) => Verdict::Invalid,
+            Err(_) => ExitStatus::Usage,
+            Ok(report) if report.is_ok() => ExitStatus::Success,
+            Ok(_) => ExitStatus::Failure,
         }
-    }
-}
-
-// === impl Verdict ===
-
-impl From<Verdict> for ExitCode {
-    fn from(verdict: Verdict) -> Self {
-        Self::from(match verdict {
-            Verdict::Valid => 0,
-            Verdict::Invalid => 1,
-            Verdict::Unreadable => 2,
-        })
     }
 }

@@ -7,24 +7,25 @@ use keelet_explain::{
     why::{Detail, explain, text},
 };
 
-use crate::{ask::without_kind, lookup::Question, output, validate::Verdict};
+use crate::{ask::without_kind, exit::ExitStatus, lookup::Question, output};
 
-/// Say why a pod's status is as it is, down to the evidence
+/// Explain the status of a pod, with the evidence for every part of it
 ///
-/// For every condition, the phase, and each container's state, started, ready and restart count: what it rests on, and
-/// what that rests on, down to what was observed: exits, probe attempts with their output and latency, restart rules,
-/// backoffs, requests, times without an agent. Read from the ledger, so it works with the agent stopped too.
+/// For every condition, the phase, and each container's state, started, ready and restart count: the reason, and the
+/// reason for that, down to what was observed: exits, probe attempts with their output and latency, restart rules,
+/// backoffs, requests, times without an agent. The command reads the ledger, so it works while the agent is stopped
+/// too.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Exit status: 0 answered, 1 no such pod or no ledger, 2 wrong usage.\n\n\
+#[command(after_help = "Exit status: 0 success, 1 pod not found or no ledger, 2 wrong usage.\n\n\
                         Examples:\n  keelet why web\n  keelet why web/main -n shop\n  keelet why web -o json | jq '.answers[0]'")]
 pub struct Args {
-    /// Pod, by name or UID, and one of its containers if only that one is of interest
+    /// Pod, by name or UID; with /CONTAINER only that container
     #[arg(value_name = "[pod/]POD[/CONTAINER]")]
     pod: String,
     /// Print every probe attempt with all of its output
     #[arg(long)]
     full: bool,
-    /// How to print the answer
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Format::Text, value_name = "FORMAT")]
     output: Format,
     #[command(flatten)]
@@ -49,7 +50,7 @@ fn pod_and_container(text: &str) -> (&str, Option<&str>) {
 }
 
 /// Answers and prints.
-pub fn run(args: &Args) -> anyhow::Result<Verdict> {
+pub fn run(args: &Args) -> anyhow::Result<ExitStatus> {
     output::answer(answer(args))
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadlines {
     /// Calls that only read: versions, lists, statuses, usage. Ten seconds.
-    pub look: Duration,
+    pub query: Duration,
     /// Calls that change something: create, start and remove sandboxes and containers; stop sandboxes. Two minutes, as
     /// in the kubelet.
     pub change: Duration,
@@ -22,7 +22,7 @@ pub struct Deadlines {
 impl Default for Deadlines {
     fn default() -> Self {
         Self {
-            look: Duration::from_secs(10),
+            query: Duration::from_secs(10),
             change: Duration::from_secs(2 * 60),
             pull: Duration::from_secs(30 * 60),
             margin: Duration::from_secs(10),

@@ -87,12 +87,12 @@ impl Runtime {
         }
     }
 
-    async fn look<T>(
+    async fn query<T>(
         &self,
         call: &'static str,
         answer: impl Future<Output = Result<Response<T>, Status>>,
     ) -> Result<T, Error> {
-        self.within(self.deadlines.look, call, answer).await
+        self.within(self.deadlines.query, call, answer).await
     }
 
     async fn change<T>(
@@ -109,13 +109,13 @@ impl Runtime {
     /// Name and version of the runtime.
     pub async fn version(&self) -> Result<v1::VersionResponse, Error> {
         let request = v1::VersionRequest { version: OUR_VERSION.to_owned() };
-        self.look("Version", self.runtime().version(request)).await
+        self.query("Version", self.runtime().version(request)).await
     }
 
     /// Whether the runtime and its network are ready.
     pub async fn status(&self) -> Result<v1::RuntimeStatus, Error> {
         let request = v1::StatusRequest { verbose: false };
-        let answer = self.look("Status", self.runtime().status(request)).await?;
+        let answer = self.query("Status", self.runtime().status(request)).await?;
         answer.status.ok_or_else(|| Error::without("Status", "status"))
     }
 
@@ -123,7 +123,7 @@ impl Runtime {
     /// features.
     pub async fn handler_features(&self, handler: &str) -> Result<v1::RuntimeHandlerFeatures, Error> {
         let request = v1::StatusRequest { verbose: false };
-        let answer = self.look("Status", self.runtime().status(request)).await?;
+        let answer = self.query("Status", self.runtime().status(request)).await?;
         let found = answer.runtime_handlers.into_iter().find(|one| one.name == handler);
         Ok(found.and_then(|one| one.features).unwrap_or_default())
     }
@@ -131,7 +131,7 @@ impl Runtime {
     /// The configuration of the runtime; `None` if it does not report one.
     pub async fn runtime_config(&self) -> Result<Option<v1::RuntimeConfigResponse>, Error> {
         let request = v1::RuntimeConfigRequest {};
-        optional(self.look("RuntimeConfig", self.runtime().runtime_config(request)).await)
+        optional(self.query("RuntimeConfig", self.runtime().runtime_config(request)).await)
     }
 
     /// Sets the range of this node's pod addresses.
@@ -169,20 +169,20 @@ impl Runtime {
     /// One sandbox in detail, with its addresses.
     pub async fn pod_sandbox_status(&self, id: &str) -> Result<v1::PodSandboxStatus, Error> {
         let request = v1::PodSandboxStatusRequest { pod_sandbox_id: id.to_owned(), verbose: false };
-        let answer = self.look("PodSandboxStatus", self.runtime().pod_sandbox_status(request)).await?;
+        let answer = self.query("PodSandboxStatus", self.runtime().pod_sandbox_status(request)).await?;
         answer.status.ok_or_else(|| Error::without("PodSandboxStatus", "status"))
     }
 
     /// The sandboxes that match the filter, or all.
     pub async fn list_pod_sandbox(&self, filter: Option<v1::PodSandboxFilter>) -> Result<Vec<v1::PodSandbox>, Error> {
         let request = v1::ListPodSandboxRequest { filter };
-        Ok(self.look("ListPodSandbox", self.runtime().list_pod_sandbox(request)).await?.items)
+        Ok(self.query("ListPodSandbox", self.runtime().list_pod_sandbox(request)).await?.items)
     }
 
     /// The resource usage of a sandbox.
     pub async fn pod_sandbox_stats(&self, id: &str) -> Result<v1::PodSandboxStats, Error> {
         let request = v1::PodSandboxStatsRequest { pod_sandbox_id: id.to_owned() };
-        let answer = self.look("PodSandboxStats", self.runtime().pod_sandbox_stats(request)).await?;
+        let answer = self.query("PodSandboxStats", self.runtime().pod_sandbox_stats(request)).await?;
         answer.stats.ok_or_else(|| Error::without("PodSandboxStats", "stats"))
     }
 
@@ -192,7 +192,7 @@ impl Runtime {
         filter: Option<v1::PodSandboxStatsFilter>,
     ) -> Result<Vec<v1::PodSandboxStats>, Error> {
         let request = v1::ListPodSandboxStatsRequest { filter };
-        Ok(self.look("ListPodSandboxStats", self.runtime().list_pod_sandbox_stats(request)).await?.stats)
+        Ok(self.query("ListPodSandboxStats", self.runtime().list_pod_sandbox_stats(request)).await?.stats)
     }
 }
 
@@ -241,7 +241,7 @@ impl Runtime {
     /// The containers that match the filter, or all.
     pub async fn list_containers(&self, filter: Option<v1::ContainerFilter>) -> Result<Vec<v1::Container>, Error> {
         let request = v1::ListContainersRequest { filter };
-        Ok(self.look("ListContainers", self.runtime().list_containers(request)).await?.containers)
+        Ok(self.query("ListContainers", self.runtime().list_containers(request)).await?.containers)
     }
 
     /// One container in detail; if `verbose`, with the runtime's information for debugging.
@@ -251,7 +251,7 @@ impl Runtime {
         verbose: bool,
     ) -> Result<(v1::ContainerStatus, BTreeMap<String, String>), Error> {
         let request = v1::ContainerStatusRequest { container_id: id.to_owned(), verbose };
-        let answer = self.look("ContainerStatus", self.runtime().container_status(request)).await?;
+        let answer = self.query("ContainerStatus", self.runtime().container_status(request)).await?;
         let status = answer.status.ok_or_else(|| Error::without("ContainerStatus", "status"))?;
         Ok((status, answer.info))
     }
@@ -277,7 +277,7 @@ impl Runtime {
     /// The resource usage of a container.
     pub async fn container_stats(&self, id: &str) -> Result<v1::ContainerStats, Error> {
         let request = v1::ContainerStatsRequest { container_id: id.to_owned() };
-        let answer = self.look("ContainerStats", self.runtime().container_stats(request)).await?;
+        let answer = self.query("ContainerStats", self.runtime().container_stats(request)).await?;
         answer.stats.ok_or_else(|| Error::without("ContainerStats", "stats"))
     }
 
@@ -287,7 +287,7 @@ impl Runtime {
         filter: Option<v1::ContainerStatsFilter>,
     ) -> Result<Vec<v1::ContainerStats>, Error> {
         let request = v1::ListContainerStatsRequest { filter };
-        Ok(self.look("ListContainerStats", self.runtime().list_container_stats(request)).await?.stats)
+        Ok(self.query("ListContainerStats", self.runtime().list_container_stats(request)).await?.stats)
     }
 }
 
@@ -330,20 +330,20 @@ impl Runtime {
 
     /// Prepares an exec session; returns its URL.
     pub async fn exec(&self, request: v1::ExecRequest) -> Result<String, Error> {
-        let answer = self.look("Exec", self.runtime().exec(request)).await?;
+        let answer = self.query("Exec", self.runtime().exec(request)).await?;
         named(answer.url, "Exec", "address")
     }
 
     /// Prepares an attach session with the container's init process; returns its URL.
     pub async fn attach(&self, request: v1::AttachRequest) -> Result<String, Error> {
-        let answer = self.look("Attach", self.runtime().attach(request)).await?;
+        let answer = self.query("Attach", self.runtime().attach(request)).await?;
         named(answer.url, "Attach", "address")
     }
 
     /// Prepares a port-forward session with a sandbox; returns its URL.
     pub async fn port_forward(&self, sandbox: &str, ports: &[i32]) -> Result<String, Error> {
         let request = v1::PortForwardRequest { pod_sandbox_id: sandbox.to_owned(), port: ports.to_vec() };
-        let answer = self.look("PortForward", self.runtime().port_forward(request)).await?;
+        let answer = self.query("PortForward", self.runtime().port_forward(request)).await?;
         named(answer.url, "PortForward", "address")
     }
 }
@@ -396,7 +396,7 @@ impl Runtime {
     /// The image if the node has it.
     pub async fn image_status(&self, image: &str) -> Result<Option<v1::Image>, Error> {
         let request = v1::ImageStatusRequest { image: Some(spec(image)), verbose: false };
-        Ok(self.look("ImageStatus", self.images().image_status(request)).await?.image)
+        Ok(self.query("ImageStatus", self.images().image_status(request)).await?.image)
     }
 
     /// Pulls an image; returns the runtime's reference of it.
@@ -414,7 +414,7 @@ impl Runtime {
     /// All images of the node.
     pub async fn list_images(&self) -> Result<Vec<v1::Image>, Error> {
         let request = v1::ListImagesRequest { filter: None };
-        Ok(self.look("ListImages", self.images().list_images(request)).await?.images)
+        Ok(self.query("ListImages", self.images().list_images(request)).await?.images)
     }
 
     /// Removes an image. Succeeds if it is removed already.
@@ -426,7 +426,7 @@ impl Runtime {
 
     /// The disk usage of images and containers.
     pub async fn image_fs_info(&self) -> Result<v1::ImageFsInfoResponse, Error> {
-        self.look("ImageFsInfo", self.images().image_fs_info(v1::ImageFsInfoRequest {})).await
+        self.query("ImageFsInfo", self.images().image_fs_info(v1::ImageFsInfoRequest {})).await
     }
 }
 

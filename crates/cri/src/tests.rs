@@ -214,7 +214,7 @@ fn both<S: RuntimeService + Clone>(small: &S) -> Both {
 
 fn short() -> Deadlines {
     let short = Duration::from_millis(50);
-    Deadlines { look: short, change: short, pull: short, margin: short }
+    Deadlines { query: short, change: short, pull: short, margin: short }
 }
 
 fn kind<T>(answer: Result<T, Error>) -> ErrorKind {

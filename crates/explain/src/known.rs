@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use keelet_ledger::Recovered;
 use keelet_lifecycle::{
     Because, Evidence, Moment, ProbeRecord, Subject, Why,
-    evidence::{ContainerRecord, Exit, Life},
+    evidence::{ContainerRecord, Exit, RunningInstance},
     journal::{Note, What},
     operation::KillReason,
     restart::Trigger,
@@ -75,8 +75,8 @@ impl<'a> Known<'a> {
         self.evidence.durable.container(name)
     }
 
-    pub(crate) fn life(&self, name: &str) -> Option<&'a Life> {
-        self.evidence.volatile.lives.get(name).map(Box::as_ref)
+    pub(crate) fn instance(&self, name: &str) -> Option<&'a RunningInstance> {
+        self.evidence.volatile.instances.get(name).map(Box::as_ref)
     }
 
     /// The evidence that a part of the status rests on: as the newest plan said, else as the journal remembers.
@@ -90,7 +90,7 @@ impl<'a> Known<'a> {
         self.journal.iter().rev().find(|note| is_about(note, subject))
     }
 
-    /// How the life of that ID ended.
+    /// How the instance of that ID ended.
     pub(crate) fn exit(&self, id: &str) -> Option<&'a Exit> {
         let records = self.evidence.durable.containers.values();
         let known = records.flat_map(|record| [&record.last_exit, &record.previous_exit]).flatten();
@@ -101,10 +101,16 @@ impl<'a> Known<'a> {
         known.chain(noted).find(|exit| exit.id == id)
     }
 
-    /// What had the life of that ID stopped for that reason, as its kill was noted.
+    /// What had the instance of that ID stopped for that reason, as its kill was noted.
     pub(crate) fn kill(&self, id: &str, reason: KillReason) -> Option<&'a Note> {
         let is_it = |note: &&Note| matches!(&note.what, What::Killing { id: killed, reason: why, .. } if killed == id && *why == reason);
         self.journal.iter().rev().find(is_it)
+    }
+
+    /// What asked for the restart of all containers that ended the instance of that ID, as the message of its end says it.
+    pub(crate) fn restart_behind(&self, id: &str) -> &'a str {
+        let victim = self.exit(id).filter(|exit| exit.reason == "RestartingAllContainers");
+        victim.map_or("", |exit| exit.message.as_str())
     }
 
     /// What triggered the present or the newest restart of all containers.
@@ -127,7 +133,7 @@ impl<'a> Known<'a> {
         })
     }
 
-    /// The results of one probe of one life, oldest first.
+    /// The results of one probe of one instance, oldest first.
     pub(crate) fn attempts(&self, container: &str, id: Option<&str>, probe: ProbeKind) -> Vec<&'a ProbeRecord> {
         let is_it = |record: &&ProbeRecord| {
             record.container == container && record.probe == probe && id.is_none_or(|id| record.id == id)

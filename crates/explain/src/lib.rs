@@ -6,7 +6,7 @@
 //!
 //! - [`why`] follows every part of a status down to what was observed: the exit, the probe attempts with their output
 //!   and latency, the rule, the backoff, the request. [`why::check_chains`] says whether every chain gets there.
-//! - [`timeline`] draws a pod's life: conditions, one lane per container, probe attempts, exits, restarts, and the
+//! - [`timeline`] draws a pod's history: conditions, one lane per container, probe attempts, exits, restarts, and the
 //!   times at which no agent was there.
 //! - [`simulation`] says what a simulated pod's probes and restart rules amount to.
 //!

@@ -94,7 +94,7 @@ pub(crate) fn exit_cause(cause: ExitCause) -> String {
     }
 }
 
-/// How a life ended, without its time: `exited with code 42`.
+/// How an instance ended, without its time: `exited with code 42`.
 fn exit(exit: &Exit) -> String {
     format!("exited with code {}{}{}", exit.exit_code, oom(exit), exit_cause(exit.cause))
 }
@@ -121,7 +121,7 @@ pub(crate) fn trigger(trigger: &Trigger, now: Moment) -> String {
 }
 
 /// A threshold that a probe reached: `failed 3 times in a row (failureThreshold 3)`.
-pub(crate) fn threshold(known: &Known<'_>, container: &str, probe: ProbeKind, passed: bool, run: u32) -> String {
+pub(crate) fn threshold(known: &Known<'_>, container: &str, probe: ProbeKind, passed: bool, streak: u32) -> String {
     let verb = if passed { "passed" } else { "failed" };
     let spec = known.container(container).and_then(|container| container.probe(probe));
     let needed = spec.map(|spec| match passed {
@@ -129,9 +129,9 @@ pub(crate) fn threshold(known: &Known<'_>, container: &str, probe: ProbeKind, pa
         false => format!(" (failureThreshold {})", spec.failure_threshold),
     });
     let needed = needed.unwrap_or_default();
-    match run {
+    match streak {
         0 | 1 => format!("{verb}{needed}"),
-        _ => format!("{verb} {} in a row{needed}", times(run)),
+        _ => format!("{verb} {} in a row{needed}", times(streak)),
     }
 }
 
@@ -245,17 +245,17 @@ pub(crate) fn spec(kind: Option<&ConditionType>) -> &'static str {
 /// A piece of evidence in a few words.
 pub(crate) fn brief(because: &Because, container: &str, known: &Known<'_>, now: Moment) -> String {
     match because {
-        Because::Probe { probe, passed, at, run, output } => format!(
+        Because::Probe { probe, passed, at, streak, output } => format!(
             "{probe} probe {} at {}{}",
-            threshold(known, container, *probe, *passed, *run),
+            threshold(known, container, *probe, *passed, *streak),
             time(at.wall, now),
             if *passed { quoted_briefly(output) } else { quoted(output) }
         ),
         Because::Carried { probe, passed, basis } => carried(*probe, *passed, basis, now),
-        Because::NotYetProbed { probe, run: 0, .. } => format!("no result of its {probe} probe yet"),
-        Because::NotYetProbed { probe, run, passing } => {
+        Because::NotYetProbed { probe, streak: 0, .. } => format!("no result of its {probe} probe yet"),
+        Because::NotYetProbed { probe, streak, passing } => {
             let verb = if *passing { "passed" } else { "failed" };
-            format!("its {probe} probe {verb} {} so far, which decides nothing yet", times(*run))
+            format!("its {probe} probe {verb} {} so far, which decides nothing yet", times(*streak))
         }
         Because::NoProbe => "it has no readiness probe, so running is enough".to_owned(),
         Because::NotRunning => "it is not running".to_owned(),
@@ -324,7 +324,7 @@ pub(crate) fn carried(probe: ProbeKind, passed: bool, basis: &Basis, now: Moment
             span(*away)
         ),
         Basis::LegacyReset => format!(
-            "the gate ChangeContainerStatusOnKubeletRestart has its {probe} probe {verdict} at every start of the agent"
+            "the feature gate ChangeContainerStatusOnKubeletRestart has its {probe} probe {verdict} at every start of the agent"
         ),
     }
 }

@@ -181,21 +181,21 @@ async fn a_part_of_a_filled_volume_is_where_its_file_is_now() {
     let volume = node.prepare(&pod).await.unwrap();
     let part =
         |path: &str| SubPath { name: "v".into(), volume: volume.clone(), path: path.into(), writer: Writer::Agent };
-    let life = async |part: SubPath| {
+    let instance = async |part: SubPath| {
         let sub_paths = [part];
-        let life = LifeOf { pod: &pod, container: "main", attempt: 0, addresses: &[], sub_paths: &sub_paths };
-        node.host.prepare_life(life).await
+        let instance = InstanceOf { pod: &pod, container: "main", attempt: 0, addresses: &[], sub_paths: &sub_paths };
+        node.host.prepare_instance(instance).await
     };
-    let found = life(part("a")).await.unwrap().parts.remove(&volume.join("a")).unwrap();
+    let found = instance(part("a")).await.unwrap().parts.remove(&volume.join("a")).unwrap();
     assert!(!fs::symlink_metadata(&found).unwrap().is_symlink() && found.starts_with(&volume), "{}", found.display());
     // As a container has it mounted.
     let mounted = fs::File::open(&found).unwrap();
     node.write("configmaps/shop/conf/a", "2");
     node.host.refresh(&pod).await.unwrap();
     assert_eq!(io::read_to_string(mounted).unwrap(), "1");
-    let now = life(part("a")).await.unwrap().parts.remove(&volume.join("a")).unwrap();
+    let now = instance(part("a")).await.unwrap().parts.remove(&volume.join("a")).unwrap();
     assert_eq!(fs::read_to_string(now).unwrap(), "2");
-    let error = life(part("none")).await.unwrap_err();
+    let error = instance(part("none")).await.unwrap_err();
     assert!(error.message.contains("cannot use none in"), "{error}");
 }
 

@@ -90,13 +90,13 @@ mod tests {
     #[tokio::test]
     async fn work_that_hangs_keeps_nobody_waiting() {
         let permits = DiskPermits::default();
-        let gate = Arc::new(Barrier::new(2 * PERMITS + 1));
-        let pass = |gate: Arc<Barrier>| move || gate.wait().is_leader();
-        let hanging: Vec<_> = (0..2 * PERMITS).map(|_| tokio::spawn(permits.run(pass(Arc::clone(&gate))))).collect();
+        let barrier = Arc::new(Barrier::new(2 * PERMITS + 1));
+        let pass = |barrier: Arc<Barrier>| move || barrier.wait().is_leader();
+        let hanging: Vec<_> = (0..2 * PERMITS).map(|_| tokio::spawn(permits.run(pass(Arc::clone(&barrier))))).collect();
         tokio::task::yield_now().await;
         assert_eq!(permits.run(|| 7).await, 7);
         assert!(hanging.iter().all(|piece| !piece.is_finished()));
-        permits.run(pass(gate)).await;
+        permits.run(pass(barrier)).await;
         assert!(join_all(hanging).await.iter().all(Result::is_ok));
     }
 }

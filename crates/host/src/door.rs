@@ -26,12 +26,12 @@ pub trait Host: Send + Sync + fmt::Debug {
     /// The pod's log directory.
     fn log_dir(&self, pod: &Pod) -> Result<PathBuf, HostError>;
     /// Makes the files of one instance of a container.
-    fn prepare_life<'a>(&'a self, life: LifeOf<'a>) -> BoxFuture<'a, Result<LifeFiles, HostError>>;
+    fn prepare_instance<'a>(&'a self, instance: InstanceOf<'a>) -> BoxFuture<'a, Result<InstanceFiles, HostError>>;
     /// What the log files of a pod say of the restart counts of its containers: the next count, by container name.
     fn log_counts<'a>(&'a self, pod: &'a Pod) -> BoxFuture<'a, BTreeMap<String, u32>>;
     /// The last words of an instance that ended with this exit code: what is in its termination message file, or the
     /// end of its log where the pod asks for that. Empty if there are none.
-    fn last_words<'a>(&'a self, pod: &'a Pod, life: Ended<'a>) -> BoxFuture<'a, String>;
+    fn last_words<'a>(&'a self, pod: &'a Pod, instance: Ended<'a>) -> BoxFuture<'a, String>;
     /// The sizes of log files, in the order of the question; `None` for one that is not there.
     fn log_sizes<'a>(&'a self, logs: &'a [LogFile]) -> BoxFuture<'a, Vec<Option<u64>>>;
     /// Gives a log the name of a rotated one, with this time in it, and drops or compresses earlier ones so that there
@@ -85,7 +85,7 @@ pub type Volumes = BTreeMap<String, PathBuf>;
 
 /// One instance of a container that is about to begin.
 #[derive(Clone, Copy, Debug)]
-pub struct LifeOf<'a> {
+pub struct InstanceOf<'a> {
     /// Its pod.
     pub pod: &'a Pod,
     /// Its name.
@@ -111,7 +111,7 @@ pub struct Ended<'a> {
 
 /// The files of one instance of a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LifeFiles {
+pub struct InstanceFiles {
     /// What is to be mounted at its `terminationMessagePath`.
     pub termination: Option<PathBuf>,
     /// What is to be mounted at `/etc/hosts`.

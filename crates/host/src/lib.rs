@@ -49,7 +49,7 @@ use rustix::fs::OFlags;
 
 use self::{disk_permits::DiskPermits, filler::Filler};
 pub use self::{
-    door::{Ended, Host, HostError, LifeFiles, LifeOf, LogFile, Space, Volumes},
+    door::{Ended, Host, HostError, InstanceFiles, InstanceOf, LogFile, Space, Volumes},
     objects::{LocalObjects, NoObjects, ObjectStore},
     paths::{Layout, PodPaths},
 };
@@ -195,11 +195,12 @@ impl Host for OsHost {
         Ok(self.layout.pod(pod)?.log_dir().to_owned())
     }
 
-    fn prepare_life<'a>(&'a self, life: LifeOf<'a>) -> BoxFuture<'a, Result<LifeFiles, HostError>> {
-        let paths = self.layout.pod(life.pod);
-        let (container, attempt, addresses) = (life.container.to_owned(), life.attempt, life.addresses.to_vec());
-        let (source, host_network) = (life.pod.source.clone(), life.pod.host_network);
-        let parts = life.sub_paths.to_vec();
+    fn prepare_instance<'a>(&'a self, instance: InstanceOf<'a>) -> BoxFuture<'a, Result<InstanceFiles, HostError>> {
+        let paths = self.layout.pod(instance.pod);
+        let (container, attempt, addresses) =
+            (instance.container.to_owned(), instance.attempt, instance.addresses.to_vec());
+        let (source, host_network) = (instance.pod.source.clone(), instance.pod.host_network);
+        let parts = instance.sub_paths.to_vec();
         self.permits.run(move || {
             let paths = paths?;
             let parts = make_parts(&paths, &container, &parts)?;
@@ -212,7 +213,7 @@ impl Host for OsHost {
             for (path, text, mode) in [(&termination, "", 0o666), (&etc_hosts, hosts.as_str(), 0o644)] {
                 write_file(path, text.as_bytes(), mode).map_err(|error| no_directory(path, &error))?;
             }
-            Ok(LifeFiles { termination: Some(termination), etc_hosts: Some(etc_hosts), parts })
+            Ok(InstanceFiles { termination: Some(termination), etc_hosts: Some(etc_hosts), parts })
         })
     }
 
@@ -232,8 +233,8 @@ impl Host for OsHost {
         })
     }
 
-    fn last_words<'a>(&'a self, pod: &'a Pod, life: Ended<'a>) -> BoxFuture<'a, String> {
-        let Ended { container, attempt, exit_code } = life;
+    fn last_words<'a>(&'a self, pod: &'a Pod, instance: Ended<'a>) -> BoxFuture<'a, String> {
+        let Ended { container, attempt, exit_code } = instance;
         let path = self.layout.pod(pod).map(|paths| paths.termination_file(container, attempt));
         let most = tail::MESSAGE_BYTES.min(ALL_MESSAGES_BYTES / pod.all_containers().count().max(1));
         Box::pin(async move {
@@ -280,8 +281,8 @@ impl Host for OsHost {
             let paths = paths?;
             containers.iter().try_for_each(|container| {
                 let (logs, messages) = (paths.container_log_dir(container), paths.container_dir(container));
-                logs::drop_old(&logs, keep, logs::life_of_log).map_err(|error| no_log(&logs, &error))?;
-                logs::drop_old(&messages, keep, logs::life_of_message).map_err(|error| no_log(&messages, &error))
+                logs::drop_old(&logs, keep, logs::attempt_of_log).map_err(|error| no_log(&logs, &error))?;
+                logs::drop_old(&messages, keep, logs::attempt_of_message).map_err(|error| no_log(&messages, &error))
             })
         })
     }

@@ -112,24 +112,24 @@ fn shrink(directory: &Directory, name: &str) -> io::Result<()> {
 }
 
 /// The instance that a log is of, by its name.
-pub(super) fn life_of_log(name: &str) -> Option<u32> {
+pub(super) fn attempt_of_log(name: &str) -> Option<u32> {
     let (number, rest) = name.split_once(".log")?;
     let is_log = rest.is_empty() || rest.starts_with('.');
     number.parse().ok().filter(|_| is_log)
 }
 
 /// The instance that a termination message is of, by its name.
-pub(super) fn life_of_message(name: &str) -> Option<u32> {
+pub(super) fn attempt_of_message(name: &str) -> Option<u32> {
     name.parse().ok()
 }
 
 /// Removes the files of all instances in a directory but the newest ones. Files of other names are left alone.
-pub(super) fn drop_old(directory: &Path, keep: u32, life: fn(&str) -> Option<u32>) -> io::Result<()> {
+pub(super) fn drop_old(directory: &Path, keep: u32, attempt: fn(&str) -> Option<u32>) -> io::Result<()> {
     let directory = match Directory::open(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         directory => directory?,
     };
-    for name in past(&directory.names()?, keep, life) {
+    for name in past(&directory.names()?, keep, attempt) {
         match directory.remove(name) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -139,10 +139,14 @@ pub(super) fn drop_old(directory: &Path, keep: u32, life: fn(&str) -> Option<u32
 }
 
 /// Files of instances before the newest ones.
-fn past(names: &[String], keep: u32, life: fn(&str) -> Option<u32>) -> Vec<&str> {
-    let lives: BTreeSet<u32> = names.iter().filter_map(|name| life(name)).collect();
-    let kept: BTreeSet<u32> = lives.into_iter().rev().take(keep as usize).collect();
-    names.iter().map(String::as_str).filter(|name| life(name).is_some_and(|life| !kept.contains(&life))).collect()
+fn past(names: &[String], keep: u32, attempt: fn(&str) -> Option<u32>) -> Vec<&str> {
+    let attempts: BTreeSet<u32> = names.iter().filter_map(|name| attempt(name)).collect();
+    let kept: BTreeSet<u32> = attempts.into_iter().rev().take(keep as usize).collect();
+    names
+        .iter()
+        .map(String::as_str)
+        .filter(|name| attempt(name).is_some_and(|attempt| !kept.contains(&attempt)))
+        .collect()
 }
 
 #[cfg(test)]
@@ -214,18 +218,18 @@ mod tests {
     }
 
     #[test]
-    fn logs_of_past_lives_go() {
+    fn logs_of_past_attempts_go() {
         let names = owned(&["0.log", "3.log", "3.log.20260101-000000.gz", "4.log", "5.log", "note", "x.log"]);
-        assert_eq!(past(&names, 2, life_of_log), ["0.log", "3.log", "3.log.20260101-000000.gz"]);
+        assert_eq!(past(&names, 2, attempt_of_log), ["0.log", "3.log", "3.log.20260101-000000.gz"]);
         let directory = tempfile::tempdir().unwrap();
         for name in &names {
             fs::write(directory.path().join(name), "").unwrap();
         }
-        drop_old(directory.path(), 1, life_of_log).unwrap();
+        drop_old(directory.path(), 1, attempt_of_log).unwrap();
         let mut left = names_in(directory.path()).unwrap();
         left.sort();
         assert_eq!(left, ["5.log", "note", "x.log"]);
-        drop_old(&directory.path().join("none"), 1, life_of_log).unwrap();
+        drop_old(&directory.path().join("none"), 1, attempt_of_log).unwrap();
     }
     /// LOG-1: a pod that can write to the directory of logs puts links there.
     #[test]
@@ -240,7 +244,7 @@ mod tests {
         let log = pod.join("linked/0.log");
         rotate(&log, 5, "20260103-000000").expect_err("its directory is a link");
         unrotate(&log, "20260101-000000").expect_err("its directory is a link");
-        drop_old(&pod.join("linked"), 1, life_of_log).expect_err("it is a link");
+        drop_old(&pod.join("linked"), 1, attempt_of_log).expect_err("it is a link");
         // A rotated file that is a link is not compressed into the pod's directory.
         fs::create_dir(pod.join("main")).unwrap();
         fs::write(pod.join("main/0.log"), "new").unwrap();

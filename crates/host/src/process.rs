@@ -16,7 +16,7 @@ pub(super) fn end(pid: u32) -> Option<BoxFuture<'static, ()>> {
         match watched {
             Ok(descriptor) => drop(descriptor.readable().await),
             Err(error) => {
-                tracing::warn!(pid = pid.as_raw_nonzero().get(), %error, "cannot watch a process for its end");
+                tracing::warn!(pid = pid.as_raw_nonzero().get(), %error, "cannot watch process; its exit is found by the next observation");
                 futures::future::pending().await
             }
         }

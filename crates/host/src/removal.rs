@@ -64,7 +64,7 @@ struct Removal {
 
 /// What became of an entry of a directory.
 #[derive(PartialEq, Eq)]
-enum Entry {
+enum Fate {
     Gone,
     Stays,
 }
@@ -85,7 +85,7 @@ impl Removal {
     fn run(&mut self) {
         if let Ok(top) = self.top.try_clone() {
             self.each_in(&top, |removal, name| match name {
-                name if name == ASIDE => Entry::Stays,
+                name if name == ASIDE => Fate::Stays,
                 name => removal.entry(&top, name),
             });
         }
@@ -100,21 +100,21 @@ impl Removal {
     }
 
     /// Empties and removes a directory that was moved aside. It is no mount point, or it could not have been moved.
-    fn put_aside(&mut self, name: &CStr) -> Entry {
+    fn put_aside(&mut self, name: &CStr) -> Fate {
         let removed = open(&self.aside, name).and_then(|directory| {
             self.each_in(&directory, |removal, name| removal.entry(&directory, name));
             unlinkat(&self.aside, name, AtFlags::REMOVEDIR)
         });
         match removed {
-            Ok(()) | Err(Errno::NOENT) => Entry::Gone,
+            Ok(()) | Err(Errno::NOENT) => Fate::Gone,
             // What is left in it has been reported.
-            Err(Errno::NOTEMPTY) => Entry::Stays,
+            Err(Errno::NOTEMPTY) => Fate::Stays,
             Err(error) => self.problem(name, error),
         }
     }
 
     /// Works through a directory until nothing in it can be removed any more.
-    fn each_in(&mut self, directory: &OwnedFd, mut work: impl FnMut(&mut Self, &CStr) -> Entry) {
+    fn each_in(&mut self, directory: &OwnedFd, mut work: impl FnMut(&mut Self, &CStr) -> Fate) {
         loop {
             let names = match names_in(directory) {
                 Ok(names) => names,
@@ -124,7 +124,7 @@ impl Removal {
                 }
             };
             // All are tried, so no `any`.
-            let gone = names.iter().filter(|name| work(self, name) == Entry::Gone).count();
+            let gone = names.iter().filter(|name| work(self, name) == Fate::Gone).count();
             if gone == 0 {
                 return;
             }
@@ -132,7 +132,7 @@ impl Removal {
     }
 
     /// Removes a file or an empty directory, moves a full one aside, unmounts what is mounted.
-    fn entry(&mut self, directory: &OwnedFd, name: &CStr) -> Entry {
+    fn entry(&mut self, directory: &OwnedFd, name: &CStr) -> Fate {
         for _ in 0..STACKED {
             let tried = match unlinkat(directory, name, AtFlags::empty()) {
                 Err(Errno::ISDIR | Errno::PERM) => match unlinkat(directory, name, AtFlags::REMOVEDIR) {
@@ -143,7 +143,7 @@ impl Removal {
                 other => other,
             };
             match tried {
-                Ok(()) | Err(Errno::NOENT) => return Entry::Gone,
+                Ok(()) | Err(Errno::NOENT) => return Fate::Gone,
                 Err(Errno::BUSY) => {
                     if let Err(error) = unmount_at(directory, name) {
                         return self.problem(name, format_args!("mounted, and not to be unmounted: {error}"));
@@ -167,11 +167,11 @@ impl Removal {
         }
     }
 
-    fn problem(&mut self, name: &CStr, problem: impl std::fmt::Display) -> Entry {
+    fn problem(&mut self, name: &CStr, problem: impl std::fmt::Display) -> Fate {
         if self.problems.len() < TOLD {
             self.problems.insert(format!("{}: {problem}", name.to_string_lossy()));
         }
-        Entry::Stays
+        Fate::Stays
     }
 }
 

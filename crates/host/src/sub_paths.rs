@@ -33,9 +33,9 @@ use super::{PodPaths, make_dirs, names_in, removal};
 /// What the kubelet gives to directories that it makes on the way to a part.
 const MODE: Mode = Mode::from_raw_mode(0o750);
 
-/// Looks at one name that are tried: the kernel gives up on a link with `..` when anything is renamed meanwhile, on the whole
+/// Lookups of one name that are tried: the kernel gives up on a link with `..` when anything is renamed meanwhile, on the whole
 /// node. Others had enough of it with 32.
-const LOOKS: usize = 64;
+const LOOKUPS: usize = 64;
 
 /// Mounts on top of each other that are unmounted: there is one, unless another process mounted more.
 const STACKED: usize = 16;
@@ -119,8 +119,8 @@ fn step(top: &OwnedFd, place: &OwnedFd, so_far: &Path, name: &Path) -> Result<Ow
 
 fn beneath(top: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    let look = || openat2(top, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve);
-    (1..LOOKS).map(|_| look()).find(|found| !matches!(found, Err(Errno::AGAIN))).unwrap_or_else(look)
+    let lookup = || openat2(top, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve);
+    (1..LOOKUPS).map(|_| lookup()).find(|found| !matches!(found, Err(Errno::AGAIN))).unwrap_or_else(lookup)
 }
 
 fn named(path: &Path, error: Errno) -> io::Error {

@@ -31,9 +31,9 @@ fn host() -> (tempfile::TempDir, OsHost) {
     (directory, host)
 }
 
-async fn life(host: &OsHost, pod: &Pod, attempt: u32, address: &str) -> Result<LifeFiles, HostError> {
+async fn instance(host: &OsHost, pod: &Pod, attempt: u32, address: &str) -> Result<InstanceFiles, HostError> {
     let addresses = [address.to_owned()];
-    host.prepare_life(LifeOf { pod, container: "main", attempt, addresses: &addresses, sub_paths: &[] }).await
+    host.prepare_instance(InstanceOf { pod, container: "main", attempt, addresses: &addresses, sub_paths: &[] }).await
 }
 
 /// The same with parts of its volumes; nothing where this test may not mount.
@@ -46,8 +46,8 @@ async fn parts_of(host: &OsHost, pod: &Pod, attempt: u32, parts: &[&str]) -> Opt
         writer: Writer::Pod,
     };
     let sub_paths: Vec<_> = parts.iter().map(part).collect();
-    let life = LifeOf { pod, container: "main", attempt, addresses: &[], sub_paths: &sub_paths };
-    match host.prepare_life(life).await {
+    let instance = InstanceOf { pod, container: "main", attempt, addresses: &[], sub_paths: &sub_paths };
+    match host.prepare_instance(instance).await {
         Err(error) if error.message.contains("Operation not permitted") => {
             skipped();
             None
@@ -327,12 +327,12 @@ async fn log_files_tell_the_next_restart_count() {
 
 /// STAT-11.
 #[tokio::test]
-async fn last_words_are_read_from_the_life_that_said_them() {
+async fn last_words_are_read_from_the_instance_that_said_them() {
     let (_directory, host) = host();
     let pod = pod("u1", "");
     assert_eq!(said(&host, &pod, 0, 1).await, "");
-    let first = life(&host, &pod, 0, "10.0.0.1").await.unwrap().termination.unwrap();
-    let second = life(&host, &pod, 1, "10.0.0.1").await.unwrap().termination.unwrap();
+    let first = instance(&host, &pod, 0, "10.0.0.1").await.unwrap().termination.unwrap();
+    let second = instance(&host, &pod, 1, "10.0.0.1").await.unwrap().termination.unwrap();
     assert_eq!(mode(&first), 0o666);
     fs::write(first, "first").unwrap();
     fs::write(second, "second").unwrap();
@@ -346,12 +346,12 @@ async fn last_words_are_read_from_the_life_that_said_them() {
 
 /// A container that restarts for years must not fill the disk, nor its file system with names.
 #[tokio::test]
-async fn what_past_lives_left_goes_with_their_logs() {
+async fn what_past_instances_left_goes_with_their_logs() {
     let (_directory, host) = host();
     let pod = pod("u1", "");
     let paths = host.layout().pod(&pod).unwrap();
     for attempt in 0..5 {
-        let message = life(&host, &pod, attempt, "10.0.0.1").await.unwrap().termination.unwrap();
+        let message = instance(&host, &pod, attempt, "10.0.0.1").await.unwrap().termination.unwrap();
         fs::write(message, attempt.to_string()).unwrap();
         fs::write(paths.log_dir().join(PodPaths::container_log_file("main", attempt)), "").unwrap();
     }
@@ -377,7 +377,7 @@ async fn a_failure_without_words_is_quoted_from_its_log_where_that_is_asked_for(
         parse_one(&manifest).unwrap()
     };
     let (asks, does_not) = (policy("FallbackToLogsOnError"), policy("File"));
-    let message = life(&host, &asks, 0, "10.0.0.1").await.unwrap().termination.unwrap();
+    let message = instance(&host, &asks, 0, "10.0.0.1").await.unwrap().termination.unwrap();
     let log = host.log_dir(&asks).unwrap().join(PodPaths::container_log_file("main", 0));
     fs::write(log, "2026-01-01T00:00:00Z stderr F oops\n").unwrap();
     assert_eq!(said(&host, &asks, 0, 1).await, "oops\n");
@@ -391,10 +391,10 @@ async fn a_failure_without_words_is_quoted_from_its_log_where_that_is_asked_for(
 async fn the_hosts_file_is_rewritten_in_place() {
     let (_directory, host) = host();
     let pod = pod("u1", "");
-    let path = life(&host, &pod, 0, "10.0.0.1").await.unwrap().etc_hosts.unwrap();
+    let path = instance(&host, &pod, 0, "10.0.0.1").await.unwrap().etc_hosts.unwrap();
     // As another container of the pod has it mounted.
     let mounted = fs::File::open(&path).unwrap();
-    life(&host, &pod, 1, "10.0.0.2").await.unwrap();
+    instance(&host, &pod, 1, "10.0.0.2").await.unwrap();
     assert!(io::read_to_string(mounted).unwrap().ends_with("10.0.0.2\tweb\n"));
     assert_eq!(mode(&path), 0o644);
 }
@@ -436,7 +436,7 @@ async fn uids_that_lead_elsewhere_are_refused() {
         assert!(host.clean_up(uid).await.is_err(), "{uid:?}");
         let hostile = Pod { uid: uid.to_owned(), ..pod("u1", "") };
         assert!(host.prepare(&hostile).await.is_err(), "{uid:?}");
-        assert!(life(&host, &hostile, 0, "").await.is_err() && host.log_dir(&hostile).is_err(), "{uid:?}");
+        assert!(instance(&host, &hostile, 0, "").await.is_err() && host.log_dir(&hostile).is_err(), "{uid:?}");
         assert_eq!(host.log_counts(&hostile).await, BTreeMap::new());
         assert_eq!(said(&host, &hostile, 0, 1).await, "");
     }

@@ -15,7 +15,7 @@ use rustix::mount::{MountFlags, mount};
 
 use super::{
     NO_VOLUME, PodPaths,
-    contents::{self, Content, Medium, Sources},
+    contents::{self, Content, ContentSources, Medium},
     make_dirs,
 };
 use crate::HostError;
@@ -29,7 +29,7 @@ const GROUPS_OWN: u32 = 0o2000;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ground<'a> {
     /// Where contents come from.
-    pub(super) sources: Sources<'a>,
+    pub(super) sources: ContentSources<'a>,
     /// The group that volumes belong to: the pod's `fsGroup`.
     pub(super) group: Option<u32>,
 }

@@ -26,12 +26,12 @@ pub struct Image {
     /// the defaults for running it
     pub config: ImageConfig,
     /// where its files are
-    pub source: Source,
+    pub source: ImageContent,
 }
 
 /// Where the files of an image are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum ImageContent {
     /// layers of the store by chain ID, the lowest first
     Layers(Vec<String>),
     /// a directory of the host
@@ -146,7 +146,7 @@ impl Image {
             size: 0,
             pinned: false,
             config: ImageConfig { env: vec![DEFAULT_PATH.to_owned()], ..ImageConfig::default() },
-            source: Source::Directory(path),
+            source: ImageContent::Directory(path),
         }
     }
 }

@@ -9,7 +9,7 @@ use oci_client::Reference;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{At, Error};
-use crate::image::{Image, ImageConfig, Source};
+use crate::image::{Image, ImageConfig, ImageContent};
 use crate::reference::{Wanted, repository_of, repository_of_text, tag_of};
 
 /// All images of the store by ID.
@@ -174,7 +174,7 @@ impl Record {
             size: self.size,
             pinned: self.pinned,
             config: self.config.clone(),
-            source: Source::Layers(self.layers.clone()),
+            source: ImageContent::Layers(self.layers.clone()),
         }
     }
 

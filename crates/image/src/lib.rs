@@ -47,7 +47,7 @@ mod user;
 mod work;
 
 pub use error::{CredentialsFault, Error, Fault, LimitExceeded, RegistryProblem, UserFault};
-pub use image::{Image, ImageConfig, Source};
+pub use image::{Image, ImageConfig, ImageContent};
 pub use index::Removed;
 pub use limits::Limits;
 pub use overlay::Owners;

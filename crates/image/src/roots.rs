@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{At, Error};
-use crate::image::{Image, Source};
+use crate::image::{Image, ImageContent};
 use crate::index::write_file;
 use crate::overlay::{Overlay, Owners, Upper, is_mount_point, mount_memory, mount_overlay, unmount_all};
 use crate::store::{Guard, Store, make_directory};
@@ -335,8 +335,8 @@ fn this_mount_namespace() -> String {
 
 fn layers_of(image: &Image) -> Vec<String> {
     match &image.source {
-        Source::Layers(layers) => layers.clone(),
-        Source::Directory(_) => Vec::new(),
+        ImageContent::Layers(layers) => layers.clone(),
+        ImageContent::Directory(_) => Vec::new(),
     }
 }
 

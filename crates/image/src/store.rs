@@ -15,7 +15,7 @@ use rustix::fs::{FlockOperation, Timespec, Timestamps, UTIME_NOW, flock};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{At, Error};
-use crate::image::{Image, Source};
+use crate::image::{Image, ImageContent};
 use crate::index::{Index, Record, Removed};
 use crate::limits::Limits;
 use crate::platform::Platform;
@@ -339,7 +339,7 @@ impl Store {
 
     /// The same for an image that may be a directory of the host, which is never collected and needs no record.
     pub(crate) fn touch_image(&self, image: &Image) {
-        if let Source::Layers(_) = image.source {
+        if let ImageContent::Layers(_) = image.source {
             self.touch(&image.id);
         }
     }
@@ -399,8 +399,8 @@ impl Store {
     /// The layers of an image from the topmost down, without those that a layer hides completely.
     pub(crate) fn lower_directories(&self, image: &Image) -> Result<Vec<PathBuf>, Error> {
         let layers = match &image.source {
-            Source::Directory(path) => return Ok(vec![path.canonicalize().at("resolve", path)?]),
-            Source::Layers(layers) => layers,
+            ImageContent::Directory(path) => return Ok(vec![path.canonicalize().at("resolve", path)?]),
+            ImageContent::Layers(layers) => layers,
         };
         let mut directories = Vec::new();
         for chain in layers.iter().rev() {

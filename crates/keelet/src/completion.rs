@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use clap_complete::Shell;
 
-use keelet_cli::{output, validate::Verdict};
+use keelet_cli::{exit::ExitStatus, output};
 
 /// Print a completion script for a shell
 #[derive(Debug, clap::Args)]
@@ -26,9 +26,9 @@ fn shell(text: &str) -> Result<Shell, String> {
 }
 
 /// Prints the script.
-pub(crate) fn run(args: &Args, command: &mut clap::Command) -> Result<Verdict> {
+pub(crate) fn run(args: &Args, command: &mut clap::Command) -> Result<ExitStatus> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, command, "keelet", &mut script);
     output::live(&script).context("cannot write the script")?;
-    Ok(Verdict::Valid)
+    Ok(ExitStatus::Success)
 }

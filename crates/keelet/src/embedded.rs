@@ -2,32 +2,23 @@
 
 use std::{
     convert::Infallible,
-    io,
     path::{Path, PathBuf},
-    sync::Arc,
 };
 
 use anyhow::{Context, Result, bail};
 use clap::{Args as ClapArgs, Subcommand};
-use futures::{future::BoxFuture, stream};
+use futures::stream;
 use keelet_agent::config::{MOST_PIDS, NO_PIDS_LIMIT, NodeConfig};
-use keelet_cli::{
-    image::{name_of, prepare_to_pull, told},
-    paths::Paths,
-    registries::Registries,
-};
+use keelet_assembly::{ChosenRuntime, Claim, Extra, Holder, Paths, prepare_to_pull, settings_in};
+use keelet_cli::{paths::Directories, registries::Registries};
 use keelet_cri::Runtime;
-use keelet_runtime::{Engine, OciRuntime, PidsLimit, Pulling, RootfsImages, Settings};
-use keelet_serve::{Archive, Images, Listener, api};
-use tokio::{
-    net::unix::pipe,
-    signal::unix::{SignalKind, signal},
-};
+use keelet_runtime::{Engine, OciRuntime, PidsLimit, RootfsImages, Settings};
+use keelet_serve::Listener;
+use tokio::signal::unix::{SignalKind, signal};
 
-use crate::{
-    claim::{self, Claim, Extra, Holder},
-    log::{self, LogOptions},
-};
+use crate::log::{self, LogOptions};
+
+const NOT_USABLE: &str = "the embedded runtime cannot be used";
 
 /// The embedded container runtime
 #[derive(Debug, ClapArgs)]
@@ -41,9 +32,10 @@ enum Command {
     Serve(Serve),
 }
 
-/// Offer the embedded runtime to others, on a CRI socket
+/// Serve the embedded runtime on a CRI socket
 ///
-/// For crictl, for critest, and for a kubelet. `keelet agent` and `keelet run` need no socket: they have it in process.
+/// For crictl, critest and the kubelet. `keelet agent` and `keelet run` need no socket: the runtime is in their
+/// process.
 #[derive(Debug, ClapArgs)]
 #[command(
     after_help = "Example:\n  keelet runtime serve &\n  crictl --runtime-endpoint unix:///run/keelet/cri.sock pods"
@@ -52,11 +44,12 @@ struct Serve {
     /// Socket to listen on; only root can connect
     #[arg(long, value_name = "PATH", default_value = "/run/keelet/cri.sock")]
     listen: PathBuf,
-    /// Take rootfs:/PATH, a directory of the node, for an image: every client of the socket can then read all files of the node
+    /// Accept rootfs:/PATH, a directory of the node, as an image: every client of the socket can then read all files of
+    /// the node
     #[arg(long)]
     allow_rootfs_images: bool,
     #[command(flatten)]
-    paths: Paths,
+    directories: Directories,
     #[command(flatten)]
     options: Options,
     #[command(flatten)]
@@ -66,27 +59,16 @@ struct Serve {
 /// Options of the embedded runtime, wherever it runs.
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct Options {
-    /// What creates containers for the embedded runtime: libcontainer, which is built in, runc, or the path of a
-    /// program that is called as runc is [default: libcontainer]
+    /// OCI runtime of the embedded runtime: libcontainer (built in), runc, or the path of a program with the command
+    /// line of runc [default: libcontainer]
     #[arg(long, value_name = "NAME|PATH")]
     oci_runtime: Option<OciRuntime>,
-    /// How many processes and threads a pod may have in the embedded runtime; -1 for as many as the node can [default: an
-    /// eighth of what the node can, at most 4096]
+    /// Maximum number of processes and threads of a pod in the embedded runtime; -1 for no limit [default: an eighth of
+    /// the node's limit, at most 4096]
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = pids_limit)]
     pod_max_pids: Option<i32>,
     #[command(flatten)]
     registries: Registries,
-}
-
-/// The images of the embedded runtime.
-#[derive(Debug)]
-struct Store(Engine);
-
-/// The runtime that pods run on, and its images, if it is in this process.
-#[derive(Debug)]
-pub(crate) struct Choice {
-    pub(crate) runtime: Runtime,
-    pub(crate) images: Option<Arc<dyn Images>>,
 }
 
 /// The runtime on that socket, if one is named. Nothing is made or locked before it is known that it can be meant.
@@ -110,31 +92,19 @@ pub(crate) async fn choose(
     claim: &Claim,
     options: &Options,
     store: Option<&Path>,
-) -> Result<Choice> {
+) -> Result<ChosenRuntime> {
     if let Some(runtime) = named {
-        return Ok(Choice { runtime, images: None });
+        return Ok(ChosenRuntime::remote(runtime));
     }
     let mut settings = settings(paths, claim.bridge(), options)?;
     settings.images = store.map_or(settings.images, Path::to_owned);
     // Pods say where they come from, and those that may not name a directory of the node do not get as far as this.
     settings.rootfs_images = RootfsImages::Allowed;
-    let engine = start(settings).await?;
-    Ok(Choice { runtime: engine.in_process(), images: Some(Arc::new(Store(engine))) })
-}
-
-/// The settings of a runtime in these directories.
-pub(crate) fn in_place(paths: &Paths, bridge: Option<&str>) -> Settings {
-    let mut settings = Settings::new(&paths.root_dir.join("runtime"), &paths.state_dir.join("runtime"));
-    settings.images = paths.root_dir.join(Paths::IMAGES);
-    settings.network.owner = Some(claim::real(&paths.root_dir));
-    if let Some(bridge) = bridge {
-        bridge.clone_into(&mut settings.network.bridge);
-    }
-    settings
+    ChosenRuntime::embedded(settings).await.context(NOT_USABLE)
 }
 
 fn settings(paths: &Paths, bridge: Option<&str>, options: &Options) -> Result<Settings> {
-    let mut settings = in_place(paths, bridge);
+    let mut settings = settings_in(paths, bridge);
     settings.oci_runtime = options.oci_runtime.clone().unwrap_or_default();
     settings.pids_limit = match options.pod_max_pids.map(u32::try_from) {
         None => PidsLimit::Usual,
@@ -162,35 +132,6 @@ impl Options {
     }
 }
 
-// === impl Store ===
-
-impl Images for Store {
-    fn import<'a>(&'a self, mut archive: Archive<'a>) -> BoxFuture<'a, Result<Vec<String>, String>> {
-        Box::pin(async move {
-            let (reader, writer) = io::pipe().map_err(|error| error.to_string())?;
-            let store = self.0.images().clone();
-            let reading = tokio::task::spawn_blocking(move || store.import(reader, None));
-            let mut writer = pipe::Sender::from_owned_fd(writer.into()).map_err(|error| error.to_string())?;
-            let sent = tokio::io::copy(&mut archive, &mut writer).await;
-            drop(writer);
-            let imported = reading.await.map_err(|error| error.to_string())?;
-            // What is wrong with the archive says more than the broken pipe that follows from it.
-            let images = imported.map_err(|error| error.to_string())?;
-            sent.map_err(|error| format!("the archive did not arrive: {error}"))?;
-            Ok(images.iter().map(name_of).collect())
-        })
-    }
-
-    fn pulling(&self) -> Vec<api::Pulling> {
-        self.0.pulling().into_iter().map(|Pulling { image, tally }| told(image, &tally)).collect()
-    }
-}
-
-async fn start(settings: Settings) -> Result<Engine> {
-    prepare_to_pull();
-    Engine::open(settings).await.context("the embedded runtime cannot be used")
-}
-
 /// Runs a command on it.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let Command::Serve(args) = &args.command;
@@ -201,13 +142,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 async fn serve(args: &Serve) -> Result<()> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let paths = args.paths.absolute()?;
+    let paths = args.directories.absolute()?;
     let mut claim = Claim::take(&paths, Holder::Server, Extra::default()).await?;
     let mut settings = settings(&paths, claim.bridge(), &args.options)?;
     settings.rootfs_images = if args.allow_rootfs_images { RootfsImages::Allowed } else { RootfsImages::Refused };
-    let engine = start(settings).await?;
+    prepare_to_pull();
+    let engine = Engine::open(settings).await.context(NOT_USABLE)?;
     let listener = Listener::bind(&args.listen).await.context("--listen")?;
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %args.listen.display(), "keelet runtime is listening");
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %args.listen.display(), "runtime listening");
     let stop = async {
         tokio::select! {
             _ = terminate.recv() => {}
@@ -222,7 +164,7 @@ async fn serve(args: &Serve) -> Result<()> {
     let served = server.serve_with_incoming_shutdown(engine.server(), Box::pin(connections), stop);
     tokio::select! {
         served = served => served?,
-        error = claim.lost() => return Err(error),
+        error = claim.lost() => return Err(error.into()),
     }
     tracing::info!("runtime stopping; containers keep running");
     Ok(())

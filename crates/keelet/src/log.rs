@@ -11,7 +11,7 @@ use tracing_subscriber::{EnvFilter, fmt};
 /// How much is logged, and in which format.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct LogOptions {
-    /// Log more; twice for everything
+    /// Log more: -v debug messages, -vv trace messages
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
     /// Format of the log on standard error
@@ -22,9 +22,9 @@ pub(crate) struct LogOptions {
 /// The format of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum LogFormat {
-    /// A line for people
+    /// One line per message, for people
     Text,
-    /// A JSON object on each line: timestamp, level, message, and the fields of the message
+    /// One JSON object per message: timestamp, level, message, and the fields of the message
     Json,
 }
 

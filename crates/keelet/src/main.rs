@@ -1,7 +1,6 @@
 //! keelet: a Kubernetes node agent. This binary is arguments and wiring only.
 
 mod agent;
-mod claim;
 mod completion;
 mod embedded;
 mod log;
@@ -14,7 +13,7 @@ use keelet_cli::{
     change, describe, events, exec, get, image, logs, output, port_forward, simulate, timeline, top, validate, why,
 };
 
-/// A Kubernetes node agent that keeps status, explains itself and costs next to nothing.
+/// A Kubernetes node agent with a container runtime of its own: keeps pod status over restarts, and explains it.
 #[derive(Debug, Parser)]
 #[command(name = "keelet", version, propagate_version = true, arg_required_else_help = true)]
 struct Cli {
@@ -72,7 +71,7 @@ fn main() -> ExitCode {
     };
     result.unwrap_or_else(|error| {
         output::error(&format!("{error:#}"));
-        validate::Verdict::Unreadable.into()
+        keelet_cli::exit::ExitStatus::Usage.into()
     })
 }
 

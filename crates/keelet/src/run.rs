@@ -1,11 +1,10 @@
 //! `keelet run`: pods in the foreground, with an agent of their own.
 //!
 //! ```text
-//! files -> pods --> node (an agent in this process) --> keelet_cli::run::follow (until all have ended, or Ctrl-C)
+//! files -> pods --> keelet_assembly::Run (an agent in this process) --> keelet_cli::run::follow (until all have ended, or Ctrl-C)
 //! ```
 
-mod leftovers;
-mod node;
+mod clean;
 
 use std::{
     path::{Path, PathBuf},
@@ -13,69 +12,70 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use keelet_assembly::{Claim, Extra, Holder, Paths, Place, Run};
 use keelet_cli::{
-    gates::Gates,
+    feature_gates::FeatureGateArgs,
     output,
-    paths::{Paths, absolute},
+    paths::absolute,
     run::{self as view, Ending, Notes, Signals},
 };
 use keelet_host::LocalObjects;
 use keelet_pod::Resolution;
 
-use self::node::{Node, Place};
 use crate::{
-    claim::{Claim, Extra, Holder},
     embedded,
     log::{self, LogOptions},
 };
 
-/// Run pods here, in the foreground, until they end
+/// Run pods in the foreground, until they end
 ///
-/// The pods have an agent of their own in this process, with directories of their own: nothing mixes with the agent of
-/// the node but its images. On a terminal it shows containers, probes, conditions and events as they change; else it writes one line for
-/// each change.
+/// The pods have an agent of their own in this process, with directories of their own; only images are shared with the
+/// agent of the node. On a terminal keelet shows containers, probes, conditions and events as they change; otherwise it
+/// prints one line for each change.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Exit status: 0 all pods succeeded, 1 some pod failed or was deleted, 2 wrong usage, a file that is wrong, or no \
-                        runtime, 129 its terminal was closed, 130 interrupted by Ctrl-C, or nobody reads what it \
-                        writes, 143 by SIGTERM.\n\n\
-                        A run that was killed (kill -9) leaves its pods. The next one, on any directory, names them, and \
-                        removes what is left of those that have ended; --clean ends the others.\n\n\
-                        Ctrl-C stops the pods with their grace periods; a second one kills them at once. Closing the \
-                        terminal stops them too, unless it was started with nohup.\n\n\
+    after_help = "Exit status: 0 all pods succeeded, 1 a pod failed or was deleted, 2 wrong usage, an invalid file, or no \
+                        runtime, 129 the terminal was closed, 130 interrupted by Ctrl-C or the output was closed, \
+                        143 stopped by SIGTERM.\n\n\
+                        The pods of a run that was killed (kill -9) keep running. The next run, on any directory, lists them, and \
+                        removes those that have ended; --clean stops and removes the others.\n\n\
+                        Ctrl-C stops the pods with their grace periods; a second Ctrl-C kills them at once. Closing the \
+                        terminal stops them too, unless keelet was started with nohup.\n\n\
                         Examples:\n  keelet run pod.yaml\n  keelet run --clean\n  keelet run --logs examples/full.yaml\n  keelet run - < pod.yaml"
 )]
 pub(crate) struct Args {
     /// Manifests: files, directories (their *.yaml, *.yml and *.json), or - for standard input
     #[arg(required_unless_present = "clean", value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// End and remove the pods that runs which were killed have left, on whatever directory; without files, do nothing else
+    /// Stop and remove the pods of earlier runs that were killed, whatever their directory; without FILE, do nothing
+    /// else
     #[arg(long)]
     clean: bool,
-    /// Socket of a container runtime (containerd, CRI-O) instead of the embedded one; not one that the agent of a node uses
+    /// CRI socket of a container runtime (containerd, CRI-O), instead of the embedded one; it must not be the runtime
+    /// of a node agent
     #[arg(long, value_name = "unix:///PATH")]
     container_runtime_endpoint: Option<String>,
     #[command(flatten)]
     embedded: embedded::Options,
-    /// Directory of images, which stay for the next run [default: the node's, /var/lib/keelet/runtime/images; with --root-dir
+    /// Image store, kept for the next run [default: that of the node, /var/lib/keelet/runtime/images; with --root-dir
     /// one in there]
     #[arg(long, value_name = "DIR", conflicts_with = "container_runtime_endpoint")]
     image_store: Option<PathBuf>,
-    /// What the containers write, beside the rest
+    /// Show the logs of the containers too
     #[arg(long)]
     logs: bool,
-    /// Directory for everything, left in place at the end [default: a temporary one]. That of an agent is refused; what an
-    /// earlier run has left there and this one does not have is stopped
+    /// Directory for all files of the run, kept at the end [default: a temporary directory]. The directory of an agent
+    /// is refused. Pods of an earlier run in it that are not in FILE are stopped
     #[arg(long, value_name = "DIR")]
     root_dir: Option<PathBuf>,
     /// Directory with config maps and secrets, as for `keelet agent`
     #[arg(long, value_name = "DIR", default_value = LocalObjects::DIRECTORY)]
     local_objects_dir: PathBuf,
-    /// Lines, even on a terminal
+    /// Print lines, even on a terminal
     #[arg(long)]
     plain: bool,
     #[command(flatten)]
-    gates: Gates,
+    gates: FeatureGateArgs,
     #[command(flatten)]
     log: LogOptions,
 }
@@ -93,7 +93,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     if args.clean || args.container_runtime_endpoint.is_none() {
-        let all_gone = runtime.block_on(leftovers::clear(args.clean))?;
+        let all_gone = runtime.block_on(clean::clear(args.clean))?;
         if args.files.is_empty() {
             return Ok(if all_gone { Ending::Succeeded } else { Ending::Failed }.into());
         }
@@ -111,19 +111,20 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     };
     let ending = runtime.block_on(async {
         let signals = Signals::listen()?;
-        let place = Place::of(args.root_dir.as_deref())?;
+        let root = args.root_dir.as_deref().map(|root| absolute("--root-dir", root)).transpose()?;
+        let place = Place::of(root)?;
         let named = embedded::named(args.container_runtime_endpoint.as_deref(), &args.embedded)?;
         let store = image_store(args)?;
         let extra = Extra { images: store.clone(), temporary: args.root_dir.is_none() };
         let mut claim = Claim::take(&place.paths, Holder::Run, extra).await?;
-        let choice = embedded::choose(named, &place.paths, &claim, &args.embedded, store.as_deref()).await?;
+        let runtime = embedded::choose(named, &place.paths, &claim, &args.embedded, store.as_deref()).await?;
         // One that does not answer now would leave everybody waiting for nothing.
-        choice.runtime.version().await.context("no container runtime to run pods with")?;
-        let node = Node::start(choice, pods, features, place, &args.local_objects_dir).await?;
+        runtime.runtime.version().await.context("no container runtime to run pods with")?;
+        let node = Run::start(runtime, pods, features, place, &args.local_objects_dir).await?;
         let session = view::follow(&node, signals, args.logs, args.plain || args.log.verbose > 0, notes);
         let ending = tokio::select! {
             ending = session => ending,
-            error = claim.lost() => return Err(error),
+            error = claim.lost() => return Err(error.into()),
         };
         node.stop().await;
         Ok::<_, anyhow::Error>(ending)

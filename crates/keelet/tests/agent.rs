@@ -51,7 +51,7 @@ impl Node {
 
     fn start(&self) -> Agent {
         let agent = Agent::start(&mut self.command());
-        agent.says(" is running");
+        agent.says("agent started");
         agent
     }
 }
@@ -122,8 +122,8 @@ fn what_cannot_work_is_refused_before_anything_starts() {
 fn the_log_can_be_json() {
     let node = Node::new();
     let agent = Agent::start(node.command().args(["--log-format", "json"]));
-    let line: serde_json::Value = serde_json::from_str(&agent.says("keelet is running")).expect("an object on a line");
-    assert_eq!((&line["level"], &line["message"]), (&"INFO".into(), &"keelet is running".into()));
+    let line: serde_json::Value = serde_json::from_str(&agent.says("agent started")).expect("an object on a line");
+    assert_eq!((&line["level"], &line["message"]), (&"INFO".into(), &"agent started".into()));
     assert!(line["manifests"].as_str().is_some_and(|path| path.ends_with("manifests")), "{line}");
     assert!(line["timestamp"].is_string() && line["version"].is_string(), "{line}");
     assert_eq!(agent.stop("TERM"), 0);
@@ -135,7 +135,7 @@ fn a_filter_for_the_log_that_means_nothing_is_said() {
     let agent = Agent::start(node.command().env("KEELET_LOG", "a=b=c["));
     let line = agent.says("KEELET_LOG");
     assert!(line.contains("ignored: expected a filter such as warn,keelet_agent=debug"), "{line}");
-    agent.says(" is running");
+    agent.says("agent started");
     assert_eq!(agent.stop("TERM"), 0);
 }
 
@@ -145,7 +145,7 @@ fn a_living_pod_stays_as_it_is_over_a_restart_of_the_agent() {
     let node = Node::new();
     node.want("first");
     let agent = node.start();
-    agent.says("the runtime cannot be asked about the pod");
+    agent.says("cannot get pod state from the container runtime");
     node.want("second");
     let line = agent.says("pod default/web is not taken: its metadata.uid is \"u1\"");
     assert!(line.contains("/manifests/web.yaml: "), "{line}");

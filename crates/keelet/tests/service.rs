@@ -113,7 +113,7 @@ fn a_file_says_everything_and_flags_win_over_it() {
     // Of the file and of the flag.
     agent.says("unknown feature gate Nobody");
     agent.says("RestartAllContainersOnContainerExits is off because ContainerRestartRules is");
-    let line = agent.says(" is running");
+    let line = agent.says("agent started");
     assert!(line.contains("runtime=\"unix:///none.sock\"") && line.contains("/others"), "{line}");
 }
 
@@ -139,7 +139,7 @@ fn a_file_that_cannot_be_meant_keeps_the_agent_from_starting() {
 fn a_reload_applies_what_can_change_and_names_the_rest() {
     let node = Node::new("");
     let agent = Agent::start(&mut node.command());
-    agent.says(" is running");
+    agent.says("agent started");
     node.configure("containerLogMaxFiles: 3\nclusterDomain: new.local");
     agent.signal("HUP");
     let restart = agent.says("it takes effect after a restart of the agent");
@@ -157,7 +157,7 @@ fn health_is_served_where_it_is_asked_for() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let node = Node::new(&format!("healthzPort: {port}"));
     let agent = Agent::start(&mut node.command());
-    agent.says(" is running");
+    agent.says("agent started");
     #[expect(clippy::disallowed_methods, reason = "a test asks over a real socket")]
     let ask = |path: &str| {
         let mut stream = loop {

@@ -75,7 +75,7 @@ fn without_wishes_everything_goes_well() {
         "00:00:01  container \"setup\" exited with code 0\n",
         "container \"main\" has started up\n          because startup probe passed",
         "Ready is True\n",
-        "\nVerdict\n  ready       after 1.",
+        "\nSummary\n  ready       after 1.",
         " s, and from then on\n  phase       Running at the end\n  restarts    none\n",
         "    slow start  may take up to 25 s: the 6th failure in a row of its startup probe kills it then\n",
         "    hang        is noticed within 22 s (2 attempts, 10 s apart, + 2 s timeout), and the container is\n",
@@ -206,7 +206,7 @@ fn pulls_take_their_time() {
 fn pictures_and_pages_speak_of_simulated_time_and_fetch_nothing() {
     let page = text("--slow-start 10s --exit side=1@5s -o html");
     for part in
-        ["<title>shop/web · keelet simulate</title>", "simulated with seed 1", "<h2>Verdict</h2>", "; 10 s fits"]
+        ["<title>shop/web · keelet simulate</title>", "simulated with seed 1", "<h2>Summary</h2>", "; 10 s fits"]
     {
         assert!(page.contains(part), "{part}");
     }

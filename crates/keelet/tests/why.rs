@@ -9,7 +9,7 @@ use std::{
 };
 
 use keelet_agent::{clock::OsClock, doors::Clock};
-use keelet_ledger::{Entry, Ledger, PodRef, Settings};
+use keelet_ledger::{Ledger, PodCommit, PodRef, Settings};
 use keelet_lifecycle::{
     Evidence, Moment, Observed, Rules,
     observed::{AgentRun, Before, Instance, InstanceState, Sandbox},
@@ -52,14 +52,15 @@ impl Node {
         let copy = serde_json::to_value(&*pod.source).unwrap();
         assert!(ledger.keep_pod(&reference, &copy, self.now).unwrap().is_written());
         let start = self.now.minus(Duration::from_secs(60));
-        let mut observed = Observed::nothing(AgentRun { started: start, before: Before::Standalone(None) });
+        let mut observed =
+            Observed::nothing(AgentRun { started: start, before: Before::Standalone(None), missed: None });
         let mut evidence = Evidence::default();
         for tick in 0..120 {
             let now = start.plus(Duration::from_millis(tick * 500));
             let plan = Rules::default().plan(&pod, &observed, &evidence, now);
             let why = Some((plan.version, &plan.why[..]));
             let entry =
-                Entry { pod: &reference, evidence: &Arc::new(plan.evidence.clone()), results: &plan.results, why };
+                PodCommit { pod: &reference, evidence: &Arc::new(plan.evidence.clone()), results: &plan.results, why };
             let committed = ledger.commit(&entry, now).unwrap();
             assert!(committed.durable.error().is_none() && committed.journal.error().is_none());
             evidence = plan.evidence;
@@ -290,7 +291,7 @@ fn a_pod_whose_name_is_lost_goes_by_its_uid() {
     assert!(out.ends_with("nothing has been said about it yet\n") && !out.contains("no agent has looked"), "{out}");
     let (code, out, _) = node.keelet(&["timeline", "shop-web"]);
     assert!(code == 0 && out.starts_with("pod shop-web   "), "{out}");
-    assert!(out.ends_with("\n\nnothing is known of its life in this time\n"), "{out}");
+    assert!(out.ends_with("\n\nnothing is known of this pod in this time\n"), "{out}");
 }
 
 #[test]

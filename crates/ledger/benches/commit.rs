@@ -8,7 +8,7 @@ use std::{
 };
 
 use criterion::{BatchSize, Criterion};
-use keelet_ledger::{Entry, Ledger, PodRef, Settings};
+use keelet_ledger::{Ledger, PodCommit, PodRef, Settings};
 use keelet_lifecycle::{BootId, Evidence, Moment, ProbeRecord, Wall, operation::Outcome};
 use keelet_pod::ProbeKind;
 use serde_json::json;
@@ -47,9 +47,9 @@ fn evidence() -> Evidence {
             "due": at(0),
             "last": {"at": at(0), "outcome": "success", "latency": 3, "output": OUTPUT},
         });
-        let life = json!({"id": id(name), "started": at(0), "startup": memory, "readiness": memory,
+        let instance = json!({"id": id(name), "started": at(0), "startup": memory, "readiness": memory,
             "liveness": memory, "postStart": "done"});
-        evidence.volatile.lives.insert(name.to_owned(), serde_json::from_value(life).unwrap());
+        evidence.volatile.instances.insert(name.to_owned(), serde_json::from_value(instance).unwrap());
         statuses.push(json!({
             "name": name, "state": {"running": {"startedAt": at(0).wall}}, "ready": true, "started": true,
             "restartCount": 3, "image": "example.com/app:1", "imageID": "sha256:0123456789abcdef", "containerID": id(name),
@@ -83,9 +83,9 @@ fn full_history() -> Vec<ProbeRecord> {
 }
 
 fn pass(evidence: &mut Evidence, ms: i64) {
-    let readiness = &mut evidence.volatile.lives.get_mut("app").unwrap().readiness;
-    readiness.run.as_mut().unwrap().last = at(ms);
-    readiness.run.as_mut().unwrap().length += 1;
+    let readiness = &mut evidence.volatile.instances.get_mut("app").unwrap().readiness;
+    readiness.streak.as_mut().unwrap().last = at(ms);
+    readiness.streak.as_mut().unwrap().length += 1;
     readiness.due = Some(at(ms + 1000));
     readiness.last.as_mut().unwrap().at = at(ms);
 }
@@ -117,7 +117,7 @@ impl Bench {
         let mut ledger = Ledger::open(settings.clone()).unwrap().ledger;
         let pods: Vec<PodRef> = (0..pods).map(pod).collect();
         for pod in &pods {
-            let entry = Entry { pod, evidence: &Arc::new(evidence()), results: &full_history(), why: None };
+            let entry = PodCommit { pod, evidence: &Arc::new(evidence()), results: &full_history(), why: None };
             let committed = ledger.commit(&entry, at(0)).unwrap();
             assert!(committed.durable.is_written() && committed.volatile.is_written());
         }
@@ -157,7 +157,7 @@ fn processor_time() {
             pass(&mut evidence, bench.now);
             let results = [result("app", ProbeKind::Readiness, bench.now)];
             let entry =
-                Entry { pod: &bench.pods[0], evidence: &Arc::new(evidence.clone()), results: &results, why: None };
+                PodCommit { pod: &bench.pods[0], evidence: &Arc::new(evidence.clone()), results: &results, why: None };
             let _ = bench.ledger.commit(&entry, at(bench.now)).unwrap();
         }
         let spent = (cpu() - before) / u32::try_from(COMMITS).unwrap();
@@ -177,8 +177,8 @@ fn batching() {
         bench.now += 1000;
         evidence.durable.version += 1;
         let shared = Arc::new(evidence.clone());
-        let entry = |pod| Entry { pod, evidence: &shared, results: &[], why: None };
-        let entries: Vec<Entry<'_>> = bench.pods.iter().map(entry).collect();
+        let entry = |pod| PodCommit { pod, evidence: &shared, results: &[], why: None };
+        let entries: Vec<PodCommit<'_>> = bench.pods.iter().map(entry).collect();
         let start = Instant::now();
         if round % 2 == 0 {
             for entry in &entries {
@@ -207,7 +207,7 @@ fn main() {
     let mut evidence = evidence();
     let unchanged = Arc::new(evidence.clone());
     criterion.bench_function("commit: nothing changed", |bencher| {
-        let entry = Entry { pod: &web, evidence: &unchanged, results: &[], why: None };
+        let entry = PodCommit { pod: &web, evidence: &unchanged, results: &[], why: None };
         bencher.iter(|| bench.ledger.commit(&entry, at(0)).unwrap());
     });
     criterion.bench_function("commit: passing result, deferred", |bencher| {
@@ -217,7 +217,7 @@ fn main() {
                 (Arc::new(evidence.clone()), [result("app", ProbeKind::Readiness, 1)])
             },
             |(evidence, results)| {
-                let entry = Entry { pod: &web, evidence: &evidence, results: &results, why: None };
+                let entry = PodCommit { pod: &web, evidence: &evidence, results: &results, why: None };
                 bench.ledger.commit(&entry, at(1)).unwrap()
             },
             BatchSize::SmallInput,
@@ -228,7 +228,7 @@ fn main() {
             bench.now += 1000;
             pass(&mut evidence, bench.now);
             let results = [result("app", ProbeKind::Readiness, bench.now)];
-            let entry = Entry { pod: &web, evidence: &Arc::new(evidence.clone()), results: &results, why: None };
+            let entry = PodCommit { pod: &web, evidence: &Arc::new(evidence.clone()), results: &results, why: None };
             let committed = bench.ledger.commit(&entry, at(bench.now)).unwrap();
             assert!(committed.volatile.is_written());
         });
@@ -237,7 +237,7 @@ fn main() {
         bencher.iter(|| {
             bench.now += 1000;
             evidence.durable.version += 1;
-            let entry = Entry { pod: &web, evidence: &Arc::new(evidence.clone()), results: &[], why: None };
+            let entry = PodCommit { pod: &web, evidence: &Arc::new(evidence.clone()), results: &[], why: None };
             let committed = bench.ledger.commit(&entry, at(bench.now)).unwrap();
             assert!(committed.durable.is_written());
         });

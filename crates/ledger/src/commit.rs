@@ -13,13 +13,13 @@ use crate::{
     envelope::PodRef,
     ledger::Ledger,
     names::{self, BadUid},
-    page::{Extent, Page, Verdict},
+    page::{Extent, Page, WriteDecision},
     write::{Draft, Outcome, WriteError, WriteStep},
 };
 
 /// What the ledger has to record of a pod.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry<'a> {
+pub struct PodCommit<'a> {
     /// The pod.
     pub pod: &'a PodRef,
     /// Its evidence: [`keelet_lifecycle::Plan::evidence`].
@@ -48,7 +48,7 @@ pub struct Committed {
 
 impl<D: Disk> Ledger<D> {
     /// Records the output of a plan. To be called before the plan is acted upon.
-    pub fn commit(&mut self, entry: &Entry<'_>, now: Moment) -> Result<Committed, BadUid> {
+    pub fn commit(&mut self, entry: &PodCommit<'_>, now: Moment) -> Result<Committed, BadUid> {
         self.commit_many(&[*entry], now).pop().unwrap_or(Err(BadUid::Empty))
     }
 
@@ -59,9 +59,9 @@ impl<D: Disk> Ledger<D> {
     /// all directories synced. A file system with a journal puts the renames into one transaction, which the first
     /// directory sync writes; the others find little left to do. That is not much: with 32 pods on ext4 over a virtual
     /// disk the benchmark shows between nothing and a tenth, because the file syncs, one per pod, are what costs.
-    pub fn commit_many(&mut self, entries: &[Entry<'_>], now: Moment) -> Vec<Result<Committed, BadUid>> {
+    pub fn commit_many(&mut self, entries: &[PodCommit<'_>], now: Moment) -> Vec<Result<Committed, BadUid>> {
         let mut committed = Vec::with_capacity(entries.len());
-        let mut round: Vec<&Entry<'_>> = Vec::new();
+        let mut round: Vec<&PodCommit<'_>> = Vec::new();
         let mut seen = BTreeSet::new();
         for entry in entries {
             // Two entries of one pod are two commits, one after the other.
@@ -80,16 +80,16 @@ impl<D: Disk> Ledger<D> {
     /// without a commit for long; commits do the same for their own pod.
     pub fn flush(&mut self, now: Moment) -> Vec<WriteError> {
         self.flush_if(now, |page, interval| match page.volatile_verdict(interval, now) {
-            Verdict::Now(extent) => Some(extent),
-            Verdict::Nothing | Verdict::Later(_) => None,
+            WriteDecision::Now(extent) => Some(extent),
+            WriteDecision::Nothing | WriteDecision::Later(_) => None,
         })
     }
 
     /// Writes all deferred changes.
     pub(crate) fn flush_all(&mut self, now: Moment) -> Vec<WriteError> {
         self.flush_if(now, |page, interval| match page.volatile_verdict(interval, now) {
-            Verdict::Now(_) | Verdict::Later(_) => Some(Extent::All),
-            Verdict::Nothing => None,
+            WriteDecision::Now(_) | WriteDecision::Later(_) => Some(Extent::All),
+            WriteDecision::Nothing => None,
         })
     }
 
@@ -110,7 +110,12 @@ impl<D: Disk> Ledger<D> {
         errors
     }
 
-    fn commit_round(&mut self, entries: &[&Entry<'_>], now: Moment, committed: &mut Vec<Result<Committed, BadUid>>) {
+    fn commit_round(
+        &mut self,
+        entries: &[&PodCommit<'_>],
+        now: Moment,
+        committed: &mut Vec<Result<Committed, BadUid>>,
+    ) {
         let first = committed.len();
         let mut uids = Vec::with_capacity(entries.len());
         for entry in entries {
@@ -134,14 +139,14 @@ impl<D: Disk> Ledger<D> {
         }
     }
 
-    fn commit_volatile(&mut self, entry: &Entry<'_>, now: Moment) -> Result<Outcome, BadUid> {
+    fn commit_volatile(&mut self, entry: &PodCommit<'_>, now: Moment) -> Result<Outcome, BadUid> {
         let settings = &self.settings;
         let page = page_of(&mut self.pages, entry.pod)?;
         let last_seen = self.heartbeat.found();
         Ok(match page.take(entry, settings.history, settings.quiet_interval, last_seen, now) {
-            Verdict::Nothing => Outcome::Unchanged,
-            Verdict::Later(until) => Outcome::Deferred { until },
-            Verdict::Now(extent) => page.write_volatile(&self.disk, settings, extent, now),
+            WriteDecision::Nothing => Outcome::Unchanged,
+            WriteDecision::Later(until) => Outcome::Deferred { until },
+            WriteDecision::Now(extent) => page.write_volatile(&self.disk, settings, extent, now),
         })
     }
 
@@ -151,11 +156,12 @@ impl<D: Disk> Ledger<D> {
         let mut jobs: Vec<Job> = Vec::with_capacity(uids.len());
         let mut made_directory = false;
         for uid in uids {
-            let verdict = self.pages.get(uid).map_or(Verdict::Nothing, |page| page.durable_verdict(interval, now));
+            let verdict =
+                self.pages.get(uid).map_or(WriteDecision::Nothing, |page| page.durable_verdict(interval, now));
             jobs.push(match verdict {
-                Verdict::Nothing => Job::Settled(Outcome::Unchanged),
-                Verdict::Later(until) => Job::Settled(Outcome::Deferred { until }),
-                Verdict::Now(_) => match self.begin_durable(uid, &mut made_directory) {
+                WriteDecision::Nothing => Job::Settled(Outcome::Unchanged),
+                WriteDecision::Later(until) => Job::Settled(Outcome::Deferred { until }),
+                WriteDecision::Now(_) => match self.begin_durable(uid, &mut made_directory) {
                     Ok(draft) => Job::Written(Box::new(draft)),
                     Err(error) => Job::Failed(error),
                 },

@@ -21,7 +21,7 @@ pub trait Disk {
     /// for the other end of a pipe.
     fn read(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>>;
     /// What is in a directory, sorted by name.
-    fn list(&self, directory: &Path) -> io::Result<Vec<Entry>>;
+    fn list(&self, directory: &Path) -> io::Result<Vec<DiskEntry>>;
     /// Creates a directory and its missing parents, with access for the owner only.
     fn make_dir(&self, directory: &Path) -> io::Result<()>;
     /// Creates an empty file to be written, with access for the owner only. Truncates an existing one.
@@ -48,7 +48,7 @@ pub trait Sheet {
 
 /// An entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Entry {
+pub struct DiskEntry {
     /// Its name. Bytes that are not UTF-8 are replaced, so such a name never matches one of the ledger's.
     pub name: String,
     /// What it is.
@@ -125,7 +125,7 @@ impl Disk for OsDisk {
         Ok(bytes)
     }
 
-    fn list(&self, directory: &Path) -> io::Result<Vec<Entry>> {
+    fn list(&self, directory: &Path) -> io::Result<Vec<DiskEntry>> {
         let mut entries = Vec::new();
         for entry in fs::read_dir(directory)? {
             let entry = entry?;
@@ -134,7 +134,7 @@ impl Disk for OsDisk {
                 kind if kind.is_dir() => EntryKind::Directory,
                 _ => EntryKind::Other,
             };
-            entries.push(Entry { name: entry.file_name().to_string_lossy().into_owned(), kind });
+            entries.push(DiskEntry { name: entry.file_name().to_string_lossy().into_owned(), kind });
         }
         entries.sort();
         Ok(entries)

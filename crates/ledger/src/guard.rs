@@ -9,7 +9,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use crate::disk::{Disk, Entry, Lock, Sheet};
+use crate::disk::{Disk, DiskEntry, Lock, Sheet};
 
 /// A disk, and the locks on the ledger's directories.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl<D: Disk> Disk for Guarded<D> {
         self.disk.read(path, limit)
     }
 
-    fn list(&self, directory: &Path) -> io::Result<Vec<Entry>> {
+    fn list(&self, directory: &Path) -> io::Result<Vec<DiskEntry>> {
         self.disk.list(directory)
     }
 

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use keelet_lifecycle::{BootId, Moment};
+use keelet_lifecycle::{BootId, Moment, observed::Absence};
 use serde::Serialize;
 use serde_json::{Value, value::to_raw_value};
 
@@ -271,6 +271,16 @@ impl<D: Disk> Ledger<D> {
     /// How long no agent was running before this one; `None` if there was none, or it is unknown.
     pub fn absence(&self, now: Moment) -> Option<Duration> {
         self.last_seen().map(|seen| now.since(&seen))
+    }
+
+    /// The newest long absence that the previous agent knew of, for pods that it did not plan.
+    pub fn long_absence(&self) -> Option<Absence> {
+        self.heartbeat.absence
+    }
+
+    /// The newest long absence as this agent knows it. The heartbeat carries it to the next one.
+    pub fn set_long_absence(&mut self, absence: Option<Absence>) {
+        self.heartbeat.absence = absence;
     }
 
     /// Writes all deferred changes, and the heartbeat to the durable disk. Returns the writes that failed.

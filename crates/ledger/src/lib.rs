@@ -22,7 +22,7 @@
 //! # The way of a commit
 //!
 //! ```text
-//! Entry --page::take-> Page            newest values in memory, whatever the disk does
+//! PodCommit --page::take-> Page            newest values in memory, whatever the disk does
 //!                       |--> volatile/pods/<uid>/evidence.json   carries all evidence: its rename is the commit
 //!                       |                                     and its reasons and what is new in the journal
 //!                       |    volatile/pods/<uid>/history.json
@@ -68,8 +68,8 @@ mod set_aside;
 mod write;
 
 pub use self::{
-    commit::{Committed, Entry},
-    disk::{Disk, Entry as DiskEntry, EntryKind, Lock, OsDisk, Sheet},
+    commit::{Committed, PodCommit},
+    disk::{Disk, DiskEntry, EntryKind, Lock, OsDisk, Sheet},
     envelope::{Damage, Kind, LARGEST_FILE, PodRef},
     gone::Gone,
     heartbeat::Beat,

@@ -98,7 +98,7 @@ pub(crate) enum Mode {
     /// Sets files aside and removes leftovers. For the holder of the lock.
     Repair,
     /// Reads only.
-    Look,
+    Read,
 }
 
 /// Reads what is there.
@@ -394,7 +394,7 @@ impl<D: Disk> Loader<'_, D> {
 
     fn move_away(&self, path: &Path, why: &Damage) -> Place {
         match self.mode {
-            Mode::Look => Place::Left,
+            Mode::Read => Place::Left,
             Mode::Repair if why.shortage().is_some() => Place::Left,
             Mode::Repair => match set_aside(self.disk, path) {
                 Ok(to) => Place::SetAside(to),

@@ -22,7 +22,7 @@ use serde_json::{
 };
 
 use crate::{
-    commit::Entry,
+    commit::PodCommit,
     disk::Disk,
     envelope::{Damage, Kind, Label, PodRef, check_generation},
     history::{Bounds, History},
@@ -142,7 +142,7 @@ impl ReadVolatileBody {
 }
 
 /// The effect of a commit on the volatile files.
-pub(crate) enum Verdict {
+pub(crate) enum WriteDecision {
     /// They are up to date.
     Nothing,
     /// To be written from then on.
@@ -193,12 +193,12 @@ impl Page {
     /// agent was last alive.
     pub(crate) fn take(
         &mut self,
-        entry: &Entry<'_>,
+        entry: &PodCommit<'_>,
         bounds: Bounds,
         interval: Duration,
         last_seen: Option<Moment>,
         now: Moment,
-    ) -> Verdict {
+    ) -> WriteDecision {
         self.pod.clone_from(entry.pod);
         let before = std::mem::replace(&mut self.evidence, Arc::clone(entry.evidence));
         self.journal.add(&before, entry.evidence, entry.why.map_or(&[], |(_, why)| why), last_seen, now);
@@ -225,11 +225,11 @@ impl Page {
             volatile.explanation = Some(Explanation { status_version, why: why.to_vec() });
             volatile.explanation_unwritten = true;
         }
-        if decisive { Verdict::Now(Extent::All) } else { self.volatile_verdict(interval, now) }
+        if decisive { WriteDecision::Now(Extent::All) } else { self.volatile_verdict(interval, now) }
     }
 
     /// Whether the volatile files are outdated, and whether a write is due.
-    pub(crate) fn volatile_verdict(&self, interval: Duration, now: Moment) -> Verdict {
+    pub(crate) fn volatile_verdict(&self, interval: Duration, now: Moment) -> WriteDecision {
         let volatile = &self.volatile;
         let change = match &volatile.written {
             Some((written, durable)) if *durable == self.durable.generation => {
@@ -239,16 +239,16 @@ impl Page {
         };
         let behind = change != Change::None || volatile.history_unwritten || volatile.explanation_unwritten;
         let or_later = |due: Option<Moment>, extent| match due {
-            Some(due) if !now.has_reached(&due) => Verdict::Later(due),
-            Some(_) | None => Verdict::Now(extent),
+            Some(due) if !now.has_reached(&due) => WriteDecision::Later(due),
+            Some(_) | None => WriteDecision::Now(extent),
         };
         let history_due = volatile.history_written_at.map(|at| at.plus(interval * HISTORY_INTERVALS));
         if !behind {
-            Verdict::Nothing
+            WriteDecision::Nothing
         } else if let Some(retry_at) = volatile.failures.retry_at(interval) {
             or_later(Some(retry_at), Extent::All)
         } else if change == Change::Decisive {
-            Verdict::Now(Extent::All)
+            WriteDecision::Now(Extent::All)
         } else if history_due.is_none_or(|due| now.has_reached(&due)) {
             or_later(volatile.written_at.map(|at| at.plus(interval)), Extent::All)
         } else if change == Change::Quiet || volatile.explanation_unwritten {
@@ -259,13 +259,13 @@ impl Page {
     }
 
     /// Whether the durable file is outdated, and whether a write is due.
-    pub(crate) fn durable_verdict(&self, interval: Duration, now: Moment) -> Verdict {
+    pub(crate) fn durable_verdict(&self, interval: Duration, now: Moment) -> WriteDecision {
         if self.durable.on_disk == self.durable.generation {
-            return Verdict::Nothing;
+            return WriteDecision::Nothing;
         }
         match self.durable.failures.retry_at(interval) {
-            Some(retry_at) if !now.has_reached(&retry_at) => Verdict::Later(retry_at),
-            Some(_) | None => Verdict::Now(Extent::All),
+            Some(retry_at) if !now.has_reached(&retry_at) => WriteDecision::Later(retry_at),
+            Some(_) | None => WriteDecision::Now(Extent::All),
         }
     }
 

@@ -16,9 +16,9 @@
 //! but more slowly: every ten seconds while probes pass, at once with whatever is decisive.
 
 use keelet_lifecycle::{
-    evidence::{Life, Volatile},
+    evidence::{RunningInstance, Volatile},
     operation::{Operation, Pending},
-    probe::{ProbeMemory, Run},
+    probe::{ProbeMemory, Streak},
 };
 
 /// The urgency of a change of volatile evidence.
@@ -39,16 +39,16 @@ pub(crate) fn change(before: &Volatile, after: &Volatile) -> Change {
     let Volatile {
         boot_id,
         agent_started,
-        lives,
+        instances,
         launches,
         pending,
         retries,
         // An operation of another kind takes a sequence number too, but is itself among the pending ones.
         next_operation: _,
         volumes_ready,
-        reset_owed,
+        reset_due,
         restart_request,
-        copy_owed,
+        copy_unchecked,
     } = before;
     let same = *boot_id == after.boot_id
         && *agent_started == after.agent_started
@@ -56,20 +56,20 @@ pub(crate) fn change(before: &Volatile, after: &Volatile) -> Change {
         && without_tries(pending).eq(without_tries(&after.pending))
         && *retries == after.retries
         && *volumes_ready == after.volumes_ready
-        && *reset_owed == after.reset_owed
+        && *reset_due == after.reset_due
         && *restart_request == after.restart_request
-        && *copy_owed == after.copy_owed;
+        && *copy_unchecked == after.copy_unchecked;
     if !same {
         return Change::Decisive;
     }
-    if *lives == after.lives {
+    if *instances == after.instances {
         return Change::None;
     }
-    let decide_the_same = lives.len() == after.lives.len()
-        && lives
+    let decide_the_same = instances.len() == after.instances.len()
+        && instances
             .iter()
-            .zip(&after.lives)
-            .all(|((name, before), (other, after))| name == other && lives_decide_the_same(before, after));
+            .zip(&after.instances)
+            .all(|((name, before), (other, after))| name == other && instances_decide_the_same(before, after));
     if decide_the_same { Change::Quiet } else { Change::Decisive }
 }
 
@@ -77,8 +77,8 @@ fn without_tries(pending: &[Pending]) -> impl Iterator<Item = &Pending> {
     pending.iter().filter(|pending| !matches!(pending.operation, Operation::Probe { .. }))
 }
 
-fn lives_decide_the_same(before: &Life, after: &Life) -> bool {
-    let Life { id, started, startup, readiness, liveness, post_start, kill } = before;
+fn instances_decide_the_same(before: &RunningInstance, after: &RunningInstance) -> bool {
+    let RunningInstance { id, started, startup, readiness, liveness, post_start, kill } = before;
     *id == after.id
         && *started == after.started
         && probes_decide_the_same(startup, &after.startup)
@@ -89,16 +89,17 @@ fn lives_decide_the_same(before: &Life, after: &Life) -> bool {
 }
 
 fn probes_decide_the_same(before: &ProbeMemory, after: &ProbeMemory) -> bool {
-    let ProbeMemory { verdict, run: _, errors, tries, due: _, off_beat, late_since: _, on_hold, last: _ } = before;
+    let ProbeMemory { verdict, streak: _, errors, tries, due: _, unscheduled, late_since: _, on_hold, last: _ } =
+        before;
     *verdict == after.verdict
-        && decisive_run(before) == decisive_run(after)
+        && decisive_streak(before) == decisive_streak(after)
         && *errors == after.errors
         && *tries == after.tries
-        && *off_beat == after.off_beat
+        && *unscheduled == after.unscheduled
         && *on_hold == after.on_hold
 }
 
 /// The run of results, unless it goes on confirming a verdict that has been reached.
-fn decisive_run(memory: &ProbeMemory) -> Option<Run> {
-    memory.run.filter(|run| !(run.passed && memory.verdict.passed() == Some(true)))
+fn decisive_streak(memory: &ProbeMemory) -> Option<Streak> {
+    memory.streak.filter(|streak| !(streak.passed && memory.verdict.passed() == Some(true)))
 }

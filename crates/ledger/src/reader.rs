@@ -36,7 +36,7 @@ impl Snapshot {
 
     /// Reads one pod.
     pub fn of_pod(durable_root: &Path, volatile_root: &Path, boot_id: BootId, uid: &str) -> Self {
-        let mut loader = looking(&OsDisk, durable_root, volatile_root, boot_id);
+        let mut loader = read_only(&OsDisk, durable_root, volatile_root, boot_id);
         let pods = at_rest(&mut loader, uid).into_iter().collect();
         Self { pods, losses: loader.losses }
     }
@@ -48,14 +48,14 @@ impl Snapshot {
 
     /// The same on another kind of disk.
     pub fn of_gone_on(disk: &impl Disk, durable_root: &Path, volatile_root: &Path) -> (Vec<Gone>, Vec<Loss>) {
-        let mut loader = looking(disk, durable_root, volatile_root, BootId::default());
+        let mut loader = read_only(disk, durable_root, volatile_root, BootId::default());
         let (_, gone) = gone::load(&mut loader);
         (gone, loader.losses)
     }
 
     /// Reads all pods on another kind of disk.
     pub fn take_on(disk: &impl Disk, durable_root: &Path, volatile_root: &Path, boot_id: BootId) -> Self {
-        let mut loader = looking(disk, durable_root, volatile_root, boot_id);
+        let mut loader = read_only(disk, durable_root, volatile_root, boot_id);
         let pods = loader.uids().iter().filter_map(|uid| at_rest(&mut loader, uid)).collect();
         Self { pods, losses: loader.losses }
     }
@@ -78,7 +78,7 @@ fn at_rest(loader: &mut Loader<'_, impl Disk>, uid: &str) -> Option<Recovered> {
     found
 }
 
-fn looking<'a, D: Disk>(
+fn read_only<'a, D: Disk>(
     disk: &'a D,
     durable_root: &'a Path,
     volatile_root: &'a Path,
@@ -90,7 +90,7 @@ fn looking<'a, D: Disk>(
         volatile_root,
         boot_id,
         bounds: Bounds::default(),
-        mode: Mode::Look,
+        mode: Mode::Read,
         losses: Vec::new(),
     }
 }

@@ -44,7 +44,7 @@ impl Scene {
     fn running() -> Self {
         let pod = keelet_pod::parse_one(MANIFEST).expect("the manifest is valid");
         let now = Moment { boot_ms: 60_000, wall: Wall::from_millis(1_800_000_000_000), boot_id: BootId::from_u128(7) };
-        let mut observed = Observed::nothing(AgentRun { started: now, before: Before::Standalone(None) });
+        let mut observed = Observed::nothing(AgentRun { started: now, before: Before::Standalone(None), missed: None });
         observed.sandboxes.push(Sandbox {
             id: "sandbox".to_owned(),
             ready: true,

@@ -122,7 +122,7 @@ impl<'a> Draft<'a> {
 
     /// Whether a container may be starting without having been observed yet.
     pub(crate) fn launches_in_flight(&self) -> bool {
-        self.evidence.volatile.pending.iter().any(|pending| pending.operation.brings_to_life())
+        self.evidence.volatile.pending.iter().any(|pending| pending.operation.starts_container())
     }
 
     /// Records that an operation failed, and when it may be retried.
@@ -144,22 +144,23 @@ impl<'a> Draft<'a> {
     /// grace period may only shrink.
     pub(crate) fn mark_killed(&mut self, container: &str, id: &str, reason: KillReason, grace: Duration) {
         let now = self.now;
-        if let Some(life) = self.evidence.volatile.lives.get_mut(container).filter(|life| life.id == id) {
-            match &mut life.kill {
+        if let Some(instance) = self.evidence.volatile.instances.get_mut(container).filter(|instance| instance.id == id)
+        {
+            match &mut instance.kill {
                 // A restart of all containers overrides any other kill.
                 Some(kill) if kill.reason == reason || !matches!(reason, KillReason::RestartAll) => {
                     let shrunk = now.since(&kill.since) + grace;
                     kill.grace = kill.grace.min(shrunk);
                 }
-                slot => *slot = Some(Kill { reason, since: now, grace, pre_stop: HookProgress::Owed }),
+                slot => *slot = Some(Kill { reason, since: now, grace, pre_stop: HookProgress::Due }),
             }
         }
     }
 
     /// Why this instance has to stop, if it has to.
     pub(crate) fn kill_reason(&self, container: &str, id: &str) -> Option<KillReason> {
-        let life = self.evidence.volatile.lives.get(container).filter(|life| life.id == id)?;
-        life.kill.as_ref().map(|kill| kill.reason)
+        let instance = self.evidence.volatile.instances.get(container).filter(|instance| instance.id == id)?;
+        instance.kill.as_ref().map(|kill| kill.reason)
     }
 
     pub(crate) fn event(&mut self, container: Option<&str>, reason: &'static str, severity: Severity, message: String) {

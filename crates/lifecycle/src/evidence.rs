@@ -208,7 +208,8 @@ pub struct Volatile {
     /// The agent run that wrote it.
     pub agent_started: Option<Moment>,
     /// Running containers, by name.
-    pub lives: BTreeMap<String, Box<Life>>,
+    #[serde(rename = "lives")]
+    pub instances: BTreeMap<String, Box<RunningInstance>>,
     /// Containers that are being started, by name.
     pub launches: BTreeMap<String, Box<Launch>>,
     /// Operations that have not been observed as finished.
@@ -219,22 +220,22 @@ pub struct Volatile {
     pub next_operation: u64,
     /// Whether volumes and directories are in place.
     pub volumes_ready: bool,
-    /// Whether the legacy reset at an agent start (the gate `ChangeContainerStatusOnKubeletRestart`) is still due.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub reset_owed: bool,
+    /// Whether the legacy reset at an agent start (the feature gate `ChangeContainerStatusOnKubeletRestart`) is still due.
+    #[serde(rename = "resetOwed", skip_serializing_if = "std::ops::Not::not")]
+    pub reset_due: bool,
     /// The restart request that was accepted last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restart_request: Option<String>,
     /// Set while the API server's copy of the status has not been compared with the ledger, because the API server could not
     /// be reached: the values of the Ready condition that were ours when it last could. Kept over runs of the agent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub copy_owed: Option<Vec<ReadyMark>>,
+    #[serde(rename = "copyOwed", skip_serializing_if = "Option::is_none")]
+    pub copy_unchecked: Option<Vec<ReadyMark>>,
 }
 
-/// A running container.
+/// What is remembered of a running container.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Life {
+pub struct RunningInstance {
     /// The instance.
     pub id: String,
     /// Its start.
@@ -261,7 +262,8 @@ pub struct Life {
 pub enum HookProgress {
     /// Not finished, perhaps not begun.
     #[default]
-    Owed,
+    #[serde(rename = "owed")]
+    Due,
     /// Finished, or there is none.
     Done,
     /// It failed.
@@ -336,9 +338,9 @@ impl Durable {
     }
 }
 
-// === impl Life ===
+// === impl RunningInstance ===
 
-impl Life {
+impl RunningInstance {
     /// A new instance.
     pub(crate) fn new(id: String, started: Moment) -> Self {
         Self {
@@ -347,7 +349,7 @@ impl Life {
             startup: ProbeMemory::default(),
             readiness: ProbeMemory::default(),
             liveness: ProbeMemory::default(),
-            post_start: HookProgress::Owed,
+            post_start: HookProgress::Due,
             kill: None,
         }
     }

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     operation::OpReport,
     status::PodStatus,
@@ -39,6 +41,18 @@ pub struct AgentRun {
     pub started: Moment,
     /// What it knows of the time before.
     pub before: Before,
+    /// The newest long absence before an earlier run. A run may die before it has planned every pod, and a pod that no run has
+    /// planned since has yet to absorb that absence.
+    pub missed: Option<Absence>,
+}
+
+/// A time during which no agent ran.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Absence {
+    /// When the run after it started.
+    pub until: Moment,
+    /// How long it was.
+    pub away: Duration,
 }
 
 /// Which clients could have changed the pod's status while the agent was down.

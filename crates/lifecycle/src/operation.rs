@@ -314,7 +314,7 @@ impl Operation {
     }
 
     /// Whether it can start a container.
-    pub fn brings_to_life(&self) -> bool {
+    pub fn starts_container(&self) -> bool {
         matches!(self, Self::Launch { .. } | Self::StartCreated { .. })
     }
 }

@@ -90,7 +90,8 @@ pub enum Because {
         /// When the threshold was reached.
         at: Moment,
         /// The consecutive results.
-        run: u32,
+        #[serde(rename = "run")]
+        streak: u32,
         /// The output of the deciding attempt.
         output: String,
     },
@@ -108,7 +109,8 @@ pub enum Because {
         /// Which probe.
         probe: ProbeKind,
         /// Consecutive results so far.
-        run: u32,
+        #[serde(rename = "run")]
+        streak: u32,
         /// Whether these passed.
         passing: bool,
     },

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use keelet_pod::{AgentRestart, Pod};
+use keelet_pod::{AgentRestart, Features, Pod, Switch};
 
 use crate::{
     absorb,
@@ -51,6 +51,19 @@ impl Default for Rules {
 }
 
 impl Rules {
+    /// The rules of a node with these gates, for the agent and for its simulation alike.
+    pub fn of(features: &Features) -> Self {
+        Self {
+            agent_restart: features.agent_restart,
+            restart_all: match features.restart_all {
+                Switch::On => RestartAllRule::Honoured,
+                Switch::Off => RestartAllRule::Ignored,
+            },
+            crash_backoff: BackoffLimits::of(features),
+            ..Self::default()
+        }
+    }
+
     /// What the pod needs next, what its status is, and why.
     ///
     /// Pure and total: the same inputs give the same plan, and every input gives one. Planning again on the planned
@@ -70,5 +83,18 @@ impl Rules {
         order::probes(&mut draft);
         restart::finish(&mut draft);
         status::conclude(draft)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What tests and simulations plan with by default is what a node plans with whose gates are all at their defaults.
+    #[test]
+    fn a_node_with_default_gates_has_the_default_rules() {
+        assert_eq!(Rules::of(&Features::default()), Rules::default());
+        let off = Features { restart_all: Switch::Off, ..Features::default() };
+        assert_eq!(Rules::of(&off).restart_all, RestartAllRule::Ignored);
     }
 }

@@ -3,8 +3,8 @@
 //! This crate is where pods enter keelet. It is pure: no files, no clock, no network.
 //!
 //! ```text
-//! bytes --tree::parse--> Node     YAML or JSON with line and column of everything, aliases expanded in a budget
-//!       --normalise----> Node     repeated keys reported, onExit.exitCodes rewritten to exitCodes
+//! bytes --tree::parse--> TreeNode YAML or JSON with line and column of everything, aliases expanded in a budget
+//!       --normalise----> TreeNode repeated keys reported, onExit.exitCodes rewritten to exitCodes
 //!       --tree::decode-> v1::Pod  the API's type; wrong types and unknown fields are noted, all of them, in one pass
 //! v1::Pod --defaults---> v1::Pod  every default filled in, fields of switched-off gates dropped
 //!         --validate---> Pod      every rule of the API checked, the model built on the way

@@ -6,14 +6,14 @@ use crate::{
     path::{FieldPath, Segment},
     problem::{MAX_PROBLEMS, duplicate, forbidden, quoted, unknown_field},
     review::Review,
-    tree::{Entry, Node, Position, Value},
+    tree::{MapEntry, Position, TreeNode, Value},
 };
 
 /// The three lists of containers.
 const CONTAINER_LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
 /// Normalises the tree of one pod.
-pub(crate) fn normalise(pod: &mut Node, review: &mut Review<'_>) {
+pub(crate) fn normalise(pod: &mut TreeNode, review: &mut Review<'_>) {
     drop_repeated_keys(pod, &FieldPath::root(), review);
     // Managed fields are the API server's own records; a node has no use for them.
     if let Some(metadata) = pod.get_mut("metadata") {
@@ -34,7 +34,7 @@ pub(crate) fn normalise(pod: &mut Node, review: &mut Review<'_>) {
 }
 
 /// Of repeated keys the last one counts, as in JSON; each of the others is reported.
-pub(crate) fn drop_repeated_keys(node: &mut Node, path: &FieldPath, review: &mut Review<'_>) {
+pub(crate) fn drop_repeated_keys(node: &mut TreeNode, path: &FieldPath, review: &mut Review<'_>) {
     match &mut node.value {
         Value::List(items) => {
             for (index, item) in items.iter_mut().enumerate() {
@@ -55,7 +55,7 @@ pub(crate) fn drop_repeated_keys(node: &mut Node, path: &FieldPath, review: &mut
     }
 }
 
-fn report_repeats(entries: &mut Vec<Entry>, path: &FieldPath, review: &mut Review<'_>) {
+fn report_repeats(entries: &mut Vec<MapEntry>, path: &FieldPath, review: &mut Review<'_>) {
     let mut seen = BTreeSet::new();
     let repeats: Vec<(Box<str>, Position)> = entries
         .iter()
@@ -78,7 +78,7 @@ fn report_repeats(entries: &mut Vec<Entry>, path: &FieldPath, review: &mut Revie
 }
 
 /// `onExit: {exitCodes: ...}`, as KEP-5532 writes it, becomes `exitCodes`, as the API has it.
-fn flatten_rule(rule: &mut Node, path: &FieldPath, review: &mut Review<'_>) {
+fn flatten_rule(rule: &mut TreeNode, path: &FieldPath, review: &mut Review<'_>) {
     let Value::Map(entries) = &mut rule.value else { return };
     let Some(position) = entries.iter().position(|entry| &*entry.key == "onExit") else { return };
     let alias = entries.remove(position);
@@ -103,7 +103,7 @@ fn flatten_rule(rule: &mut Node, path: &FieldPath, review: &mut Review<'_>) {
     }
 }
 
-fn remove(node: &mut Node, key: &str) {
+fn remove(node: &mut TreeNode, key: &str) {
     if let Value::Map(entries) = &mut node.value {
         entries.retain(|entry| &*entry.key != key);
     }

@@ -11,7 +11,7 @@ use crate::{
     problem::{Complaint, Kind, Origin, Problem, required, syntax, unsupported},
     read::text,
     review::{Review, Strictness},
-    tree::{Node, Note, Notes, Position, Value, decode_field, parse},
+    tree::{Note, Notes, Position, TreeNode, Value, decode_field, parse},
 };
 
 /// The API version and kind that an object must have.
@@ -33,7 +33,7 @@ pub struct Object<T> {
     /// Unknown and repeated fields.
     pub warnings: Vec<Problem>,
     origin: Origin,
-    tree: Option<Node>,
+    tree: Option<TreeNode>,
 }
 
 /// Reads the one object of a file: YAML or JSON.
@@ -82,7 +82,7 @@ pub fn read_object<T: DeserializeOwned + Default>(bytes: &[u8], origin: &Origin,
 }
 
 /// The one document of a file: a map.
-fn root(bytes: &[u8]) -> Result<Node, (Option<Position>, String)> {
+fn root(bytes: &[u8]) -> Result<TreeNode, (Option<Position>, String)> {
     let mut documents = parse(text(bytes)?);
     let document = match documents.len() {
         0 => return Err((None, "the file is empty".to_owned())),

@@ -13,7 +13,7 @@ use crate::{
         unknown_field, unsupported,
     },
     review::{Review, Strictness},
-    tree::{Node, Note, Notes, Position, Value, decode_field, parse, suggestion},
+    tree::{Note, Notes, Position, TreeNode, Value, decode_field, parse, suggestion},
     validate,
 };
 
@@ -77,16 +77,16 @@ impl Reader<'_> {
     }
 
     /// A document: a pod or a list of pods.
-    fn object(&mut self, root: Node, number: Option<usize>) {
-        match root.get("kind").and_then(Node::as_str) {
+    fn object(&mut self, root: TreeNode, number: Option<usize>) {
+        match root.get("kind").and_then(TreeNode::as_str) {
             Some("List" | "PodList") => self.list(root, number),
             _ => self.pod(root, number, FieldPath::root(), Typing::Stated),
         }
     }
 
-    fn list(&mut self, mut root: Node, number: Option<usize>) {
+    fn list(&mut self, mut root: TreeNode, number: Option<usize>) {
         // Pods of a PodList may omit apiVersion and kind.
-        let typing = match root.get("kind").and_then(Node::as_str) {
+        let typing = match root.get("kind").and_then(TreeNode::as_str) {
             Some("PodList") => Typing::Implied,
             _ => Typing::Stated,
         };
@@ -103,13 +103,13 @@ impl Reader<'_> {
         self.report.absorb(review.report);
         if let Some(items) = root.get_mut("items") {
             for (index, item) in items.items_mut().iter_mut().enumerate() {
-                let item = std::mem::replace(item, Node { at: item.at, value: Value::Null });
+                let item = std::mem::replace(item, TreeNode { at: item.at, value: Value::Null });
                 self.pod(item, number, path.index(index), typing);
             }
         }
     }
 
-    fn pod(&mut self, mut root: Node, number: Option<usize>, base: FieldPath, typing: Typing) {
+    fn pod(&mut self, mut root: TreeNode, number: Option<usize>, base: FieldPath, typing: Typing) {
         let mut review = Review::new(self.origin, number, base, self.strictness);
         let here = FieldPath::root();
         if self.report.pods.len() >= MAX_PODS {
@@ -173,7 +173,7 @@ enum Typing {
 }
 
 /// Checks that the document is a pod.
-fn kind(root: &Node, typing: Typing, review: &mut Review<'_>) -> bool {
+fn kind(root: &TreeNode, typing: Typing, review: &mut Review<'_>) -> bool {
     let path = FieldPath::root().field("kind");
     match root.get("kind") {
         None if typing == Typing::Implied => true,
@@ -199,7 +199,7 @@ fn kind(root: &Node, typing: Typing, review: &mut Review<'_>) -> bool {
     }
 }
 
-fn api_version(root: &Node, typing: Typing, review: &mut Review<'_>) {
+fn api_version(root: &TreeNode, typing: Typing, review: &mut Review<'_>) {
     let path = FieldPath::root().field("apiVersion");
     match root.get("apiVersion").map(|node| (node, node.as_str())) {
         Some((_, Some("v1"))) => {}
@@ -211,7 +211,7 @@ fn api_version(root: &Node, typing: Typing, review: &mut Review<'_>) {
 }
 
 /// The typed pod; values of the wrong type are reported.
-fn decode(root: &Node, review: &mut Review<'_>) -> v1::Pod {
+fn decode(root: &TreeNode, review: &mut Review<'_>) -> v1::Pod {
     unknown_fields(root, &POD_FIELDS, review);
     let here = FieldPath::root();
     let mut notes = Notes::default();
@@ -235,7 +235,7 @@ fn decode(root: &Node, review: &mut Review<'_>) -> v1::Pod {
     pod
 }
 
-fn unknown_fields(root: &Node, fields: &[&str], review: &mut Review<'_>) {
+fn unknown_fields(root: &TreeNode, fields: &[&str], review: &mut Review<'_>) {
     let Value::Map(entries) = &root.value else { return };
     let unknown: Vec<_> = entries.iter().filter(|entry| !fields.contains(&&*entry.key)).collect();
     review.leave_out(unknown.len().saturating_sub(MAX_PROBLEMS));
@@ -246,10 +246,10 @@ fn unknown_fields(root: &Node, fields: &[&str], review: &mut Review<'_>) {
 }
 
 /// `namespace/name`, as far as known before validation.
-fn name_of(root: &Node) -> Option<String> {
+fn name_of(root: &TreeNode) -> Option<String> {
     let metadata = root.get("metadata")?;
     let name = metadata.get("name")?.as_str()?;
-    let namespace = metadata.get("namespace").and_then(Node::as_str).unwrap_or("default");
+    let namespace = metadata.get("namespace").and_then(TreeNode::as_str).unwrap_or("default");
     Some(format!("{namespace}/{name}"))
 }
 
@@ -257,7 +257,7 @@ fn too_much(message: String) -> Complaint {
     Complaint { kind: Kind::TooMany, value: None, message }
 }
 
-fn count_objects(node: &Node) -> usize {
+fn count_objects(node: &TreeNode) -> usize {
     match &node.value {
         Value::Map(entries) => 1 + entries.iter().map(|entry| count_objects(&entry.node)).sum::<usize>(),
         // A null in a list of objects is an object once decoded.

@@ -4,7 +4,7 @@ use crate::{
     Trust,
     path::FieldPath,
     problem::{Complaint, Kind, Origin, Problem, Report, Severity},
-    tree::{Node, Position},
+    tree::{Position, TreeNode},
 };
 
 /// How keelet treats fields that the API does not have and values that the API refuses.
@@ -28,7 +28,7 @@ pub(crate) struct Review<'a> {
     base: FieldPath,
     strictness: Strictness,
     /// The tree of the pod, for lines and columns. Pods of the API server have none.
-    pub(crate) tree: Option<&'a Node>,
+    pub(crate) tree: Option<&'a TreeNode>,
     /// `namespace/name`, once known.
     pub(crate) pod: Option<String>,
     pub(crate) report: Report,

@@ -1,6 +1,6 @@
 //! Noticing sandboxes that other programs have damaged: their network or their files are gone.
 //!
-//! No event reports it to the runtime, so the runtime looks, as rarely as an agent looks at a pod at rest. A sandbox
+//! No event reports it to the runtime, so the runtime checks, as rarely as an agent observes a pod at rest. A sandbox
 //! that has lost something is not ready any more, and says what is missing; the agent that runs pods replaces it.
 
 use std::{
@@ -19,15 +19,15 @@ use crate::{
     spec::{HOSTNAME, HOSTS, RESOLV_CONF},
 };
 
-/// Between two looks: as long as an agent leaves a pod at rest.
+/// Between two checks: as long as an agent leaves a pod at rest.
 const PERIOD: Duration = Duration::from_secs(30);
 
-/// What is missing is looked for once more after this: a socket, for one, is missing for a moment when a shim is replaced.
+/// What is missing is checked once more after this: a socket, for one, is missing for a moment when a shim is replaced.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Looks at once, and from then on for as long as the engine is there.
+/// Checks at once, and from then on for as long as the engine is there.
 pub(crate) async fn start(engine: &Engine) {
-    look(engine).await;
+    check(engine).await;
     tokio::spawn(go_on(Arc::downgrade(&engine.parts)));
 }
 
@@ -35,11 +35,11 @@ async fn go_on(parts: Weak<Parts>) {
     loop {
         tokio::time::sleep(PERIOD).await;
         let Some(parts) = parts.upgrade() else { return };
-        look(&Engine { parts }).await;
+        check(&Engine { parts }).await;
     }
 }
 
-async fn look(engine: &Engine) {
+async fn check(engine: &Engine) {
     let suspects = missing(engine).await;
     if suspects.is_empty() {
         return;
@@ -47,13 +47,13 @@ async fn look(engine: &Engine) {
     tokio::time::sleep(AGAIN).await;
     let found = missing(engine).await;
     if let Err(error) = engine.make_places() {
-        tracing::warn!(%error, "a directory of the runtime is gone and cannot be made again");
+        tracing::warn!(%error, "cannot recreate deleted runtime directory");
     }
     for (id, missing) in found.into_iter().filter(|(id, _)| suspects.contains_key(id)) {
         // It may have been stopped while it was looked at.
         let Ok(sandbox) = engine.sandbox(&id) else { continue };
         if sandbox.is_ready() && sandbox.lose(missing.clone()) {
-            tracing::error!(sandbox = id, missing, "a sandbox is lost: another program removed a part of it");
+            tracing::error!(sandbox = id, missing, "sandbox lost: another program removed a part of it");
             engine.tell_sandbox_stopped(&sandbox);
         }
     }
@@ -67,7 +67,7 @@ async fn missing(engine: &Engine) -> BTreeMap<String, String> {
     let mut found = match engine.parts.network.missing(networks).await {
         Ok(found) => found,
         Err(error) => {
-            tracing::debug!(%error, "the networks of pods cannot be looked at");
+            tracing::debug!(%error, "cannot check the networks of pods; retrying");
             BTreeMap::new()
         }
     };

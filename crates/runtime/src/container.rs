@@ -48,7 +48,7 @@ pub(crate) struct Container {
     telling: Mutex<()>,
 }
 
-/// Where it is in its life.
+/// Its state, from created to exited.
 #[derive(Debug)]
 pub(crate) enum Phase {
     Created,
@@ -188,7 +188,7 @@ impl Container {
 
     /// Resolves when it has ended.
     pub(crate) async fn wait(&self) {
-        // The sender lives as long as we do.
+        // The sender exists as long as this handle.
         let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
     }
 

@@ -39,7 +39,7 @@ const ASKED_AT_ONCE: usize = 16;
 
 /// A shim that is asked to exit takes a moment, with its sandbox's directory gone already: 2 s on a busy machine.
 const LEAVING: usize = 20;
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+const POLL_EVERY: Duration = Duration::from_millis(100);
 
 /// The runtime. Cheap to clone; clones are the same one.
 #[derive(Clone)]
@@ -148,7 +148,7 @@ impl Engine {
         if let Some(error) = keelet_linux::oom::cannot_lower_score() {
             tracing::debug!(
                 %error,
-                "oom_score_adj cannot be lowered here, which takes CAP_SYS_RESOURCE: shims and containers have a higher one than they should"
+                "cannot lower oom_score_adj without CAP_SYS_RESOURCE: shims and containers keep a higher value than intended"
             );
         }
         let engine = Self { parts: Arc::new(parts) };
@@ -214,12 +214,13 @@ impl Engine {
             shims.iter().filter(|shim| !shim.is_in(&self.parts.settings.sandboxes())).map(RunningShim::sandbox),
         );
         if let Err(error) = self.parts.network.sweep(&live).await {
-            tracing::warn!(%error, "what earlier pods left of their network cannot be removed");
+            tracing::warn!(%error, "cannot remove networks of deleted sandboxes; the next start retries");
         }
         self.blocking(move |parts| files::sweep(&parts.settings, &live)).await;
         for key in self.parts.images.roots().unwrap_or_default().into_iter().filter(|key| !known.contains(key)) {
+            let container = key.clone();
             if let Err(error) = self.blocking(move |parts| parts.images.remove_root(&key)).await {
-                tracing::warn!(%error, "the files of an earlier container cannot be removed");
+                tracing::warn!(container, %error, "cannot remove root file system of deleted container; the next start retries");
             }
         }
         Ok(())
@@ -233,7 +234,7 @@ impl Engine {
             }
             Err(error) if !records::is_nothing(&error) => return Err(unknown(&dir)(error)),
             Err(error) if recover::was_started(&dir) => {
-                tracing::error!(container = id, %error, "a container is unknown: its request is lost");
+                tracing::error!(container = id, %error, "cannot recover container: its configuration is lost");
                 sandbox.lose(format!("the request of its container {id} is lost: {error}"));
             }
             Err(error) => {
@@ -252,8 +253,9 @@ impl Engine {
     pub(crate) async fn unmount_images(&self, of: impl Fn(&str) -> bool) {
         let keys = self.parts.images.image_mounts().unwrap_or_default();
         for key in keys.into_iter().filter(|key| container_of_mount(key).is_some_and(&of)) {
+            let mount = key.clone();
             if let Err(error) = self.blocking(move |parts| parts.images.unmount_image(&key)).await {
-                tracing::warn!(%error, "an image volume of an earlier container cannot be removed");
+                tracing::warn!(mount, %error, "cannot unmount image volume of deleted container; the next start retries");
             }
         }
     }
@@ -327,23 +329,23 @@ impl std::fmt::Debug for Engine {
 /// The shims that run on this machine, unless one of this directory has no records there.
 async fn shims_beside(sandboxes: &Path) -> Result<Vec<RunningShim>, OpenError> {
     let unknown = |error| OpenError::Io { what: "the processes of this machine".to_owned(), error };
-    let mut looks = 0;
+    let mut attempts = 0;
     loop {
         let dir = sandboxes.to_owned();
-        let look = move || -> io::Result<(Vec<RunningShim>, Vec<String>)> {
+        let find = move || -> io::Result<(Vec<RunningShim>, Vec<String>)> {
             let shims = running_shims()?;
             let without = shims.iter().filter(|shim| shim.is_in(&dir) && !records::is_sandbox(&shim.dir));
             let sandboxes = without.map(RunningShim::sandbox).collect();
             Ok((shims, sandboxes))
         };
-        let (shims, without) = outcome(tokio::task::spawn_blocking(look)).await.map_err(unknown)?;
-        looks += 1;
+        let (shims, without) = outcome(tokio::task::spawn_blocking(find)).await.map_err(unknown)?;
+        attempts += 1;
         if without.is_empty() {
             return Ok(shims);
-        } else if looks > LEAVING {
+        } else if attempts > LEAVING {
             return Err(OpenError::RecordsGone { dir: sandboxes.to_owned(), sandboxes: without });
         }
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(POLL_EVERY).await;
     }
 }
 

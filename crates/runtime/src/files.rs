@@ -47,7 +47,7 @@ pub(crate) fn sweep(settings: &Settings, live: &BTreeSet<String>) {
     let entries = fs::read_dir(settings.pod_files()).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| !entry.file_name().to_str().is_some_and(|id| live.contains(id))) {
         if let Err(error) = fs::remove_dir_all(entry.path()) {
-            tracing::warn!(%error, "the files of an earlier pod cannot be removed");
+            tracing::warn!(dir = %entry.path().display(), %error, "cannot remove files of deleted sandbox; the next start retries");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The calls of CRI's image service.
 
 use keelet_cri::v1::{self, image_service_server::ImageService};
-use keelet_image::{Auth, Image, RegistryProblem, Source};
+use keelet_image::{Auth, Image, ImageContent, RegistryProblem};
 use tonic::{Request, Response, Status};
 
 use crate::{
@@ -81,7 +81,7 @@ impl Parts {
     pub(crate) fn find_image(&self, name: &str) -> Result<Option<Image>, Status> {
         let found = self.images.find(name).map_err(|error| internal("images", &error))?;
         match (found.as_ref().map(|image| &image.source), self.settings.rootfs_images) {
-            (Some(Source::Directory(_)), RootfsImages::Refused) => Err(Status::permission_denied(format!(
+            (Some(ImageContent::Directory(_)), RootfsImages::Refused) => Err(Status::permission_denied(format!(
                 "the image {name:?} is a directory of the node, which this runtime gives to no caller; \
                  keelet runtime serve --allow-rootfs-images does"
             ))),

@@ -81,15 +81,15 @@ async fn listen(engine: &Engine, sandbox: &Arc<Sandbox>) -> Option<Connection> {
         Ok(connection) => connection,
         // It may well be there.
         Err(ShimError::Gone(error)) if is_resource_shortage(&error) => {
-            tracing::warn!(sandbox = sandbox.id, %error, "the shim of a pod cannot be asked; it is tried again");
+            tracing::warn!(sandbox = sandbox.id, %error, "cannot connect to shim: out of resources; retrying");
             None
         }
         Err(error @ (ShimError::Late | ShimError::Exhausted)) => {
-            tracing::warn!(sandbox = sandbox.id, %error, "what happens in a pod is not known; it is tried again");
+            tracing::warn!(sandbox = sandbox.id, %error, "shim does not answer; retrying");
             None
         }
         Err(error) => {
-            tracing::warn!(sandbox = sandbox.id, %error, "the shim of a pod is gone and cannot be replaced; it is tried again");
+            tracing::warn!(sandbox = sandbox.id, %error, "cannot replace exited shim; retrying");
             None
         }
     }
@@ -101,7 +101,7 @@ async fn watched(engine: &Engine, sandbox: &Arc<Sandbox>) -> Result<Option<Conne
     let gone: Vec<_> = engine.containers_of(&sandbox.id).into_iter().filter(|container| container.is_gone()).collect();
     let (connection, ended) = match shim.watch().await {
         Err(ShimError::Gone(error)) if is_resource_shortage(&error) => return Err(error.into()),
-        // It lives. Two shims of one pod would be one too many.
+        // It runs. A second shim of the pod would be one too many.
         Err(error @ (ShimError::Late | ShimError::Exhausted)) => return Err(error),
         Err(_) => match replace(engine, sandbox).await? {
             Some(watched) => watched,
@@ -138,7 +138,11 @@ async fn replace(engine: &Engine, sandbox: &Arc<Sandbox>) -> Result<Option<(Conn
     if sandbox.is_stopped() && running == 0 {
         return Ok(None);
     }
-    tracing::warn!(sandbox = sandbox.id, containers = running, "the shim of a pod is gone; another takes its place");
+    tracing::warn!(
+        sandbox = sandbox.id,
+        containers = running,
+        "shim exited: starting another, which adopts the containers"
+    );
     engine.parts.launcher.launch(&sandbox.dir)?.watch().await.map(Some)
 }
 
@@ -162,7 +166,11 @@ async fn agree(engine: &Engine, sandbox: &Sandbox, shim: &Shim, ended: Vec<Ended
         let handles: Vec<_> = some.iter().map(|(_, handle)| handle.as_fd()).collect();
         match shim.done(&Request::Adopt { ids }, &handles).await {
             Err(ShimError::Refused(error)) => {
-                tracing::warn!(sandbox = sandbox.id, error, "not all that a container had is found again");
+                tracing::warn!(
+                    sandbox = sandbox.id,
+                    error,
+                    "the new shim cannot adopt all containers: output or exit statuses may be lost"
+                );
             }
             other => other?,
         }

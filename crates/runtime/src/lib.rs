@@ -49,7 +49,7 @@ pub use keelet_image::Image;
 pub use keelet_net::OwnedBridge;
 
 pub use self::{
-    engine::Engine,
+    engine::{Engine, OpenError},
     pulls::Pulling,
     remains::{end_without_records, has_records, owned_bridges, pods_in, remove_idle_bridge, runs_in},
     settings::{OciRuntime, PidsLimit, RootfsImages, Settings},

@@ -28,7 +28,7 @@ struct Table {
 
 /// One of them. It is over when this is dropped, however it ended.
 #[derive(Debug)]
-pub(crate) struct Entry<'a> {
+pub(crate) struct PullGuard<'a> {
     pulls: &'a Pulls,
     number: u64,
 }
@@ -40,12 +40,12 @@ impl Pulls {
         self.table().running.values().cloned().collect()
     }
 
-    pub(crate) fn begin(&self, image: &str) -> Entry<'_> {
+    pub(crate) fn begin(&self, image: &str) -> PullGuard<'_> {
         let mut table = self.table();
         let number = table.next;
         table.next += 1;
         table.running.insert(number, Pulling { image: image.to_owned(), tally: Tally::default() });
-        Entry { pulls: self, number }
+        PullGuard { pulls: self, number }
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -53,9 +53,9 @@ impl Pulls {
     }
 }
 
-// === impl Entry ===
+// === impl PullGuard ===
 
-impl Entry<'_> {
+impl PullGuard<'_> {
     pub(crate) fn note(&self, progress: Progress) {
         if let Some(pulling) = self.pulls.table().running.get_mut(&self.number) {
             pulling.tally.note(progress);
@@ -63,7 +63,7 @@ impl Entry<'_> {
     }
 }
 
-impl Drop for Entry<'_> {
+impl Drop for PullGuard<'_> {
     fn drop(&mut self) {
         self.pulls.table().running.remove(&self.number);
     }

@@ -64,7 +64,7 @@ impl Engine {
         let (record, lost) = match records::read_sandbox_record(dir) {
             Err(error) if records::is_nothing(&error) && has_started_containers(dir) => {
                 let (record, lost) = self.recover_sandbox(id, dir, &config).await;
-                tracing::warn!(sandbox = id, %error, lost, "recovered the lost record of a sandbox");
+                tracing::warn!(sandbox = id, %error, lost, "recovered lost record of sandbox");
                 (record, lost)
             }
             record => (record?, None),
@@ -81,7 +81,7 @@ impl Engine {
         let config = records::read_container_config(dir)?;
         let record = match records::read_container_record(dir) {
             Err(error) if records::is_nothing(&error) && was_started(dir) => {
-                tracing::warn!(container = id, %error, "recovered the lost record of a container");
+                tracing::warn!(container = id, %error, "recovered lost record of container");
                 self.recover_container(sandbox, id, dir, &config).await
             }
             record => record?,
@@ -190,6 +190,6 @@ impl Engine {
 
 fn rewrite(dir: &Path, record: &impl serde::Serialize) {
     if let Err(error) = protocol::write(&dir.join(RECORD), record) {
-        tracing::warn!(dir = %dir.display(), %error, "a recovered record cannot be written");
+        tracing::warn!(dir = %dir.display(), %error, "cannot write recovered record; the next start recovers it again");
     }
 }

@@ -317,10 +317,10 @@ impl Engine {
         let files = self.parts.settings.pod_files().join(id);
         self.blocking(move |parts| {
             if let Err(error) = parts.cgroups.clear(&cgroup) {
-                tracing::warn!(%error, "the cgroup of a sandbox cannot be removed");
+                tracing::warn!(cgroup, %error, "cannot remove cgroup of unfinished sandbox");
             }
             if let Err(error) = discard(&place, &files) {
-                tracing::warn!(%error, "the files of a sandbox cannot be removed");
+                tracing::warn!(dir = %place.display(), %error, "cannot remove files of unfinished sandbox");
             }
         })
         .await;
@@ -342,7 +342,7 @@ impl Engine {
         };
         // Where there is no room for it, ending pods is what makes some. The next server finds its processes gone.
         if let Err(error) = protocol::write(&sandbox.dir.join(RECORD), &record) {
-            tracing::warn!(sandbox = sandbox.id, %error, "that a sandbox was stopped cannot be written down");
+            tracing::warn!(sandbox = sandbox.id, %error, "cannot record that a sandbox was stopped");
         }
         let containers = self.containers_of(&sandbox.id);
         let stops = containers.iter().map(|container| self.stop_container_now(container));

@@ -48,7 +48,7 @@ pub(crate) fn of(config: &v1::ContainerConfig, image: &Image, rootfs: &Path) -> 
     let left_out: BTreeSet<_> = left_out.intersection(&named).collect();
     if !left_out.is_empty() && !context.privileged {
         let container = config.metadata.as_ref().map(|metadata| metadata.name.as_str()).unwrap_or_default();
-        tracing::warn!(container, ?left_out, "capabilities that this node does not have itself are left out");
+        tracing::warn!(container, capabilities = ?left_out, "dropping added capabilities that keelet does not have itself");
     }
     Ok(Security {
         user,

@@ -89,7 +89,7 @@ fn take_all_files() -> Rlimit {
     *GIVEN.get_or_init(|| {
         let given = getrlimit(Resource::Nofile);
         if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: given.maximum, ..given }) {
-            tracing::warn!(%error, "no more open files can be had");
+            tracing::warn!(%error, "cannot raise the limit of open files (RLIMIT_NOFILE)");
         }
         given
     })

@@ -174,7 +174,7 @@ fn of_sandbox(parts: &Parts, sandbox: &Sandbox, containers: &[v1::ContainerStats
     }
 }
 
-/// Counters of the pod's interfaces, read through a process that lives in its network.
+/// Counters of the pod's interfaces, read through a process in its network.
 fn network(sandbox: &Sandbox, timestamp: i64) -> Option<v1::NetworkUsage> {
     let text = fs::read_to_string(format!("/proc/{}/net/dev", sandbox.pause_pid())).ok()?;
     let mut interfaces = interfaces(&text);

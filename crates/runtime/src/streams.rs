@@ -86,7 +86,7 @@ impl Engine {
             let serving = keelet_stream::serve(listener, Arc::clone(&sessions), worker, Config::default());
             tokio::spawn(async move {
                 if let Err(error) = serving.await {
-                    tracing::warn!(%error, "no more sessions can be served");
+                    tracing::warn!(%error, "streaming server stopped: exec, attach and port-forward fail until keelet is restarted");
                 }
             });
             Ok::<_, std::io::Error>(sessions)

@@ -17,5 +17,5 @@ mod server;
 
 pub use self::{
     client::{Client, ClientError, escaped},
-    server::{Archive, BindError, Images, Listener, Local, Source, course, serve_loopback},
+    server::{Archive, BindError, DesiredPods, Images, Listener, Local, log_state, serve_loopback},
 };

@@ -12,15 +12,10 @@ use std::{
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt, future::BoxFuture};
-use keelet_agent::{
-    Agent, Doors, Extent, Settings, TokioTasks, Wanted, board::Recall, clock::OsClock, doors::Clock, source::Listing,
-};
+use keelet_agent::{Agent, Doors, Extent, Settings, Wanted, clock::OsClock, doors::Clock, source::Listing};
 use keelet_host::{Layout, OsHost};
 use keelet_launch::NodeFacts;
-use keelet_ledger::OsDisk;
-use keelet_lifecycle::Rules;
 use keelet_pod::{Features, Pod, parse_one};
-use keelet_prober::TcpDial;
 use keelet_serve::{
     Archive, BindError, Client, ClientError, Images, Listener, Local,
     api::{Change, ChangeKind, Container, Image, Imported, List, LogFiles, Pull, PullLine, Pulled, Pulling},
@@ -74,38 +69,12 @@ impl Node {
             memory_bytes: 8 << 30,
             ..NodeFacts::default()
         };
-        let doors = Doors {
-            runtime: runtime.clone(),
-            clock: Arc::clone(&clock) as Arc<dyn Clock>,
-            dial: Arc::new(TcpDial::default()),
-            disk: OsDisk,
-            host: Arc::new(OsHost::new(layout.clone())),
-            publisher: None,
-            observer: None,
-            tasks: Arc::new(TokioTasks::start().expect("a thread")),
-        };
-        let settings = Settings {
-            rules: Rules::default(),
-            features: Features::default(),
-            ledger,
-            recall: Recall::AllRuns,
-            probe_limit: 8,
-            facts: facts.clone(),
-            parallel_pulls: None,
-            upkeep: keelet_agent::Upkeep::default(),
-        };
+        let host = Arc::new(OsHost::new(layout.clone()));
+        let doors = Doors::on_this_machine(runtime, clock, host).expect("a thread");
+        let settings = Settings { facts: facts.into(), ..Settings::new(Features::default(), ledger) };
         let agent = Arc::new(Agent::start(doors, settings).await.expect("an agent"));
         let (listings, source) = watch::channel(Arc::default());
-        let local = Local {
-            agent: Arc::clone(&agent),
-            runtime,
-            started: clock.now(),
-            clock,
-            layout,
-            facts,
-            source: Arc::new(source),
-            images,
-        };
+        let local = Local { agent: Arc::clone(&agent), layout, desired: Arc::new(source), images };
         let socket = path.join("keelet.sock");
         let listener = Listener::bind(&socket).await.expect("a socket");
         let local = Arc::new(local);

@@ -43,7 +43,7 @@ use crate::{
     command::CommandError,
     confinement::ConfinementError,
     error::{Chain, StepError, step},
-    protocol::{CONFIG, Plan},
+    protocol::{CONFIG, StartOptions},
     report::Report,
 };
 
@@ -63,7 +63,7 @@ struct Job<'a> {
     dir: &'a Path,
     spec: &'a Spec,
     process: &'a Process,
-    plan: &'a Plan,
+    options: &'a StartOptions,
     cgroups: &'a Mounts,
     /// Closed by the kernel when the command is executed.
     report: Rc<Report>,
@@ -97,13 +97,20 @@ enum CreateError {
 }
 
 /// Creates and starts a container, in a process of its own. Errors go to `report`.
-pub(crate) fn create(dir: &Path, id: &str, spec: &Spec, plan: &Plan, cgroups: &Mounts, report: Report) -> i32 {
+pub(crate) fn create(
+    dir: &Path,
+    id: &str,
+    spec: &Spec,
+    options: &StartOptions,
+    cgroups: &Mounts,
+    report: Report,
+) -> i32 {
     // A panic would print into the container's log once its standard error is in place.
     std::panic::set_hook(Box::new(|_| {}));
     let report = Rc::new(report);
     let created = spec.process().as_ref().ok_or(CreateError::NoProcess).and_then(|process| {
         let (report, held) = (Rc::clone(&report), Rc::default());
-        try_create(&Job { id, dir, spec, process, plan, cgroups, report, held })
+        try_create(&Job { id, dir, spec, process, options, cgroups, report, held })
     });
     match created {
         Ok(()) => 0,
@@ -120,7 +127,7 @@ fn try_create(job: &Job<'_>) -> Result<(), CreateError> {
     // The container inherits it, so that a container without a score does not get the shim's. libcontainer and runc would fail where a
     // score cannot be lowered.
     oom::set_score(job.process.oom_score_adj().unwrap_or_default()).map_err(step("set oom_score_adj"))?;
-    match &job.plan.runc {
+    match &job.options.runc {
         None => Libcontainer.create(job),
         Some(program) => Runc { program }.create(job),
     }
@@ -156,7 +163,7 @@ impl Job<'_> {
 
     /// Standard input, output and error of a container without a terminal.
     fn stdio(&self) -> Result<[OwnedFd; 3], CreateError> {
-        Ok(io::container_ends(self.dir, self.plan)?)
+        Ok(io::container_ends(self.dir, self.options)?)
     }
 
     fn console(&self) -> Result<Option<Console>, CreateError> {

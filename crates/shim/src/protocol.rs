@@ -6,7 +6,7 @@
 //! # Compatibility
 //!
 //! A shim keeps running over an upgrade of keelet, so the runtime talks to shims of earlier versions, and reads the files that they wrote.
-//! Names of requests, answers and fields therefore never change. A new field has a default ([`Sandbox::users`], [`Plan::runc`]), and
+//! Names of requests, answers and fields therefore never change. A new field has a default ([`Sandbox::users`], [`StartOptions::runc`]), and
 //! unknown fields are ignored. An error crosses the socket as the text of [`Answer::Failed`] and nothing else: the runtime decides by the
 //! kind of answer (a failure, a closed connection, no answer in time), never by the text, so the error types of each version and their
 //! texts may change.
@@ -25,8 +25,8 @@ pub const SOCKET: &str = "shim.sock";
 pub const CONTAINERS: &str = "containers";
 /// The OCI configuration, in the container's directory.
 pub const CONFIG: &str = "config.json";
-/// The [`Plan`], in the container's directory.
-pub const PLAN: &str = "plan.json";
+/// The [`StartOptions`], in the container's directory.
+pub const START_OPTIONS: &str = "plan.json";
 /// The [`ProcessRef`] of the pause process, in the sandbox's directory.
 pub const PAUSE: &str = "pause.json";
 /// The [`State`], in the container's directory.
@@ -139,7 +139,7 @@ pub struct Sandbox {
 
 /// How to start a container, in addition to its OCI configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Plan {
+pub struct StartOptions {
     /// The log file; none discards the output.
     pub log: Option<PathBuf>,
     /// Whether it has a standard input.
@@ -193,7 +193,7 @@ pub fn write<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Answer, Exit, Plan, ProcessRef, Request, State, read, write};
+    use super::{Answer, Exit, ProcessRef, Request, StartOptions, State, read, write};
 
     #[test]
     fn a_written_state_is_read_back() {
@@ -218,8 +218,8 @@ mod tests {
         let earlier = r#"{"do":"sandbox","hostname":"a","network":true,"ipc":true,"processes":false,"sysctls":[]}"#;
         let request: Request = serde_json::from_str(earlier).expect("without users");
         assert!(matches!(request, Request::Sandbox(sandbox) if sandbox.users.is_none() && sandbox.network));
-        let plan: Plan = serde_json::from_str(r#"{"log":"/l","stdin":true}"#).expect("without runc");
-        assert!(plan.stdin && plan.runc.is_none());
+        let options: StartOptions = serde_json::from_str(r#"{"log":"/l","stdin":true}"#).expect("without runc");
+        assert!(options.stdin && options.runc.is_none());
         let state = r#"{"process":{"pid":7,"ticks":99},"started_at":1,"exit":{"code":3,"at":2,"oom":false}}"#;
         let state: State = serde_json::from_str(state).expect("without a boot ID");
         assert_eq!(state.exit.map(|exit| exit.code), Some(Some(3)));

@@ -102,7 +102,7 @@ struct Container {
 }
 
 /// A source of events.
-enum Source {
+enum EventSource {
     Listener,
     Signals,
     Connection(u64),
@@ -173,21 +173,21 @@ impl Shim {
         self.containers.values_mut().for_each(|container| container.output.drop_slow_clients(now));
         for source in self.wait()? {
             match source {
-                Source::Listener => self.accept(),
-                Source::Signals => self.reap_children(),
-                Source::Connection(connection) => self.receive(connection),
-                Source::Report => self.read_reports(),
-                Source::Output(id, stream) => self.copy_output(&id, stream),
-                Source::AttachClient(id) => self.flush_clients(&id),
-                Source::Draining => self.draining.retain_mut(|one| one.flush(Instant::now()) && one.has_backlog()),
+                EventSource::Listener => self.accept(),
+                EventSource::Signals => self.reap_children(),
+                EventSource::Connection(connection) => self.receive(connection),
+                EventSource::Report => self.read_reports(),
+                EventSource::Output(id, stream) => self.copy_output(&id, stream),
+                EventSource::AttachClient(id) => self.flush_clients(&id),
+                EventSource::Draining => self.draining.retain_mut(|one| one.flush(Instant::now()) && one.has_backlog()),
                 // Handles all of them: a second event finds nothing left to do.
-                Source::Adopted => self.adopted_exits(),
+                EventSource::Adopted => self.adopted_exits(),
             }
         }
         Ok(())
     }
 
-    fn wait(&self) -> io::Result<Vec<Source>> {
+    fn wait(&self) -> io::Result<Vec<EventSource>> {
         let (mut sources, mut fds): (Vec<_>, Vec<_>) =
             self.sources().into_iter().map(|(source, fd, flags)| (source, PollFd::from_borrowed_fd(fd, flags))).unzip();
         let is_blocked = self.containers.values().any(|container| container.output.is_blocked());
@@ -203,31 +203,31 @@ impl Shim {
     }
 
     /// Everything that is waited for.
-    fn sources(&self) -> Vec<(Source, BorrowedFd<'_>, PollFlags)> {
+    fn sources(&self) -> Vec<(EventSource, BorrowedFd<'_>, PollFlags)> {
         use std::os::fd::AsFd;
         let mut sources = vec![
-            (Source::Listener, self.listener.as_fd(), PollFlags::IN),
-            (Source::Signals, self.signals.as_fd(), PollFlags::IN),
+            (EventSource::Listener, self.listener.as_fd(), PollFlags::IN),
+            (EventSource::Signals, self.signals.as_fd(), PollFlags::IN),
         ];
         for (connection, one) in &self.connections {
-            sources.push((Source::Connection(*connection), one.socket.as_fd(), PollFlags::IN));
+            sources.push((EventSource::Connection(*connection), one.socket.as_fd(), PollFlags::IN));
         }
         for pending in &self.pending {
-            sources.push((Source::Report, pending.report.as_fd(), PollFlags::IN));
+            sources.push((EventSource::Report, pending.report.as_fd(), PollFlags::IN));
         }
         for (id, container) in &self.containers {
             for (stream, fd) in container.output.sources() {
-                sources.push((Source::Output(id.clone(), stream), fd, PollFlags::IN));
+                sources.push((EventSource::Output(id.clone(), stream), fd, PollFlags::IN));
             }
             for fd in container.output.clients().flat_map(AttachClient::backlogged) {
-                sources.push((Source::AttachClient(id.clone()), fd, PollFlags::OUT));
+                sources.push((EventSource::AttachClient(id.clone()), fd, PollFlags::OUT));
             }
             if let Some(pidfd) = container.pidfd.as_ref().filter(|_| container.adopted) {
-                sources.push((Source::Adopted, pidfd.as_fd(), PollFlags::IN));
+                sources.push((EventSource::Adopted, pidfd.as_fd(), PollFlags::IN));
             }
         }
         for fd in self.draining.iter().flat_map(AttachClient::backlogged) {
-            sources.push((Source::Draining, fd, PollFlags::OUT));
+            sources.push((EventSource::Draining, fd, PollFlags::OUT));
         }
         sources
     }

@@ -17,14 +17,12 @@ use std::{
     time::Duration,
 };
 
-use keelet_agent::{Agent, Doors, Extent, Settings, TokioTasks, Wanted, board::Recall, clock::OsClock, doors::Clock};
+use keelet_agent::{Agent, Doors, Extent, Settings, Wanted, clock::OsClock, doors::Clock};
 use keelet_cri::Runtime;
 use keelet_host::{Layout, OsHost};
 use keelet_launch::NodeFacts;
-use keelet_ledger::OsDisk;
-use keelet_lifecycle::{Rules, status::ConditionType};
+use keelet_lifecycle::status::ConditionType;
 use keelet_pod::{Features, parse_one};
-use keelet_prober::TcpDial;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
@@ -63,26 +61,13 @@ async fn measure(directory: &Path, port: u16, span: Duration) -> bool {
     let before = resident_mib();
     let clock = Arc::new(OsClock::new().expect("a clock"));
     let boot_id = clock.now().boot_id;
-    let doors = Doors {
-        runtime: Runtime::connect(socket.to_str().expect("plain text")).expect("an endpoint"),
-        clock,
-        dial: Arc::new(TcpDial::default()),
-        disk: OsDisk,
-        host: Arc::new(OsHost::new(Layout::new(directory, directory.join("logs")))),
-        publisher: None,
-        observer: None,
-        tasks: Arc::new(TokioTasks::start().expect("a thread")),
-    };
-    let settings = Settings {
-        rules: Rules::default(),
-        features: Features::default(),
-        ledger: keelet_ledger::Settings::new(directory.join("ledger"), volatile.path(), boot_id),
-        recall: Recall::AllRuns,
-        probe_limit: 64,
-        parallel_pulls: None,
-        upkeep: keelet_agent::upkeep::Upkeep::default(),
-        facts: NodeFacts { name: "bench".to_owned(), address: Some("127.0.0.1".to_owned()), ..NodeFacts::default() },
-    };
+    let runtime = Runtime::connect(socket.to_str().expect("plain text")).expect("an endpoint");
+    let host = OsHost::new(Layout::new(directory, directory.join("logs")));
+    let doors = Doors::on_this_machine(runtime, clock, Arc::new(host)).expect("a thread");
+    let ledger = keelet_ledger::Settings::new(directory.join("ledger"), volatile.path(), boot_id);
+    let facts =
+        NodeFacts { name: "bench".to_owned(), address: Some("127.0.0.1".to_owned()), ..NodeFacts::default() }.into();
+    let settings = Settings { facts, ..Settings::new(Features::default(), ledger) };
     let agent = Agent::start(doors, settings).await.expect("an agent");
     let wanted = (0..PODS).map(|number| {
         let pod = Arc::new(parse_one(&manifest(number, port)).expect("a valid manifest"));

@@ -3,7 +3,7 @@
 use keelet_lifecycle::Rules;
 
 use crate::{
-    life::{InFlight, Life},
+    process::{AgentProcess, InFlight},
     runtime::SimRuntime,
     sim::{Mode, Sim},
 };
@@ -22,5 +22,5 @@ pub fn bare_server(seed: u64) -> keelet_cri::Server {
 
 fn healthy(seed: u64) -> SimRuntime {
     let sim = Sim::new(seed, Mode::Standalone, Rules::default());
-    SimRuntime { sim, life: Life::new(1, None, InFlight::ByChance) }
+    SimRuntime { sim, process: AgentProcess::new(1, None, InFlight::ByChance) }
 }

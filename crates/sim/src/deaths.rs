@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    life::{Death, InFlight, said},
+    process::{Death, InFlight, said},
     world::{World, WorldBuilder},
 };
 

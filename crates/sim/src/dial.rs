@@ -23,7 +23,7 @@ use tokio::{
 };
 
 use crate::{
-    life::{Life, Permit},
+    process::{AgentProcess, Permit},
     script::{Answer, Reply, Wire},
     sim::Sim,
     targets::{self, GRPC_PATH, Port, Protocol},
@@ -37,12 +37,12 @@ const PIPE: usize = 16 * 1024;
 #[derive(Clone)]
 pub(crate) struct SimDial {
     pub(crate) sim: Arc<Sim>,
-    pub(crate) life: Arc<Life>,
+    pub(crate) process: Arc<AgentProcess>,
 }
 
 /// The agent's end of a connection. It falls silent when the agent dies.
 struct Line {
-    life: Arc<Life>,
+    process: Arc<AgentProcess>,
     stream: DuplexStream,
 }
 
@@ -65,23 +65,23 @@ fn refused() -> io::Error {
 
 impl fmt::Debug for SimDial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SimDial of run {}", self.life.number)
+        write!(f, "SimDial of run {}", self.process.number)
     }
 }
 
 impl Dial for SimDial {
     fn connect<'a>(&'a self, _: &'a str, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Box<dyn Connection>>> {
         Box::pin(async move {
-            if self.life.effect() != Permit::Go {
-                self.sim.announce(&self.life);
+            if self.process.effect() != Permit::Go {
+                self.sim.announce(&self.process);
                 return std::future::pending().await;
             }
             let connected = self.open(host, port).await;
-            if self.life.is_over() {
+            if self.process.is_over() {
                 return std::future::pending().await;
             }
             connected.map(|stream| {
-                let line = Line { life: Arc::clone(&self.life), stream };
+                let line = Line { process: Arc::clone(&self.process), stream };
                 Box::new(line) as Box<dyn Connection>
             })
         })
@@ -267,20 +267,20 @@ fn health(reply: Reply) -> Response<Body> {
 
 impl AsyncRead for Line {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if self.life.is_over() { Poll::Pending } else { Pin::new(&mut self.stream).poll_read(cx, buffer) }
+        if self.process.is_over() { Poll::Pending } else { Pin::new(&mut self.stream).poll_read(cx, buffer) }
     }
 }
 
 impl AsyncWrite for Line {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        if self.life.is_over() { Poll::Pending } else { Pin::new(&mut self.stream).poll_write(cx, bytes) }
+        if self.process.is_over() { Poll::Pending } else { Pin::new(&mut self.stream).poll_write(cx, bytes) }
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.life.is_over() { Poll::Pending } else { Pin::new(&mut self.stream).poll_flush(cx) }
+        if self.process.is_over() { Poll::Pending } else { Pin::new(&mut self.stream).poll_flush(cx) }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.life.is_over() { Poll::Pending } else { Pin::new(&mut self.stream).poll_shutdown(cx) }
+        if self.process.is_over() { Poll::Pending } else { Pin::new(&mut self.stream).poll_shutdown(cx) }
     }
 }

@@ -14,7 +14,7 @@ use keelet_ledger::{Disk, DiskEntry, EntryKind, Lock, Sheet};
 
 use crate::{
     faults::DiskMood,
-    life::{Life, Permit},
+    process::{AgentProcess, Permit},
     sim::Sim,
     timeline::Happening,
 };
@@ -30,10 +30,10 @@ const CHUNK: usize = 4096;
 /// What is on the disks.
 #[derive(Debug, Default)]
 pub(crate) struct Medium {
-    live: Nodes,
-    stable: Nodes,
+    live: Inodes,
+    stable: Inodes,
     /// Directories that some run of the agent has locked.
-    locks: BTreeMap<PathBuf, Arc<Life>>,
+    locks: BTreeMap<PathBuf, Arc<AgentProcess>>,
     /// Calls made, by name.
     pub(crate) calls: BTreeMap<&'static str, u64>,
     /// Counts whatever may have changed what can be read.
@@ -41,10 +41,10 @@ pub(crate) struct Medium {
 }
 
 /// By path.
-type Nodes = BTreeMap<String, Node>;
+type Inodes = BTreeMap<String, Inode>;
 
 #[derive(Clone, Debug)]
-enum Node {
+enum Inode {
     Directory,
     File(Arc<Mutex<File>>),
 }
@@ -59,7 +59,7 @@ struct File {
 #[derive(Clone)]
 pub(crate) struct SimDisk {
     pub(crate) sim: Arc<Sim>,
-    pub(crate) life: Arc<Life>,
+    pub(crate) process: Arc<AgentProcess>,
 }
 
 struct SimSheet {
@@ -84,10 +84,10 @@ impl Medium {
             .filter(|(path, _)| !Path::new(path).starts_with(VOLATILE))
             .map(|(path, node)| {
                 let kept = match node {
-                    Node::Directory => Node::Directory,
-                    Node::File(file) => {
+                    Inode::Directory => Inode::Directory,
+                    Inode::File(file) => {
                         let synced = file.lock().unwrap_or_else(PoisonError::into_inner).synced.clone();
-                        Node::File(Arc::new(Mutex::new(File { data: synced.clone(), synced })))
+                        Inode::File(Arc::new(Mutex::new(File { data: synced.clone(), synced })))
                     }
                 };
                 (path.clone(), kept)
@@ -103,14 +103,19 @@ impl Medium {
         self.stable.clear();
     }
 
-    fn get(&self, path: &Path) -> Option<&Node> {
+    fn get(&self, path: &Path) -> Option<&Inode> {
         self.live.get(key(path))
+    }
+
+    /// Whether there is a directory of a ledger.
+    pub(crate) fn has_ledger(&self) -> bool {
+        [DURABLE, VOLATILE].into_iter().any(|root| self.get(Path::new(root)).is_some())
     }
 
     fn parent_exists(&self, path: &Path) -> io::Result<()> {
         match self.get(path.parent().unwrap_or(path)) {
-            Some(Node::Directory) => Ok(()),
-            Some(Node::File(_)) => Err(io::ErrorKind::NotADirectory.into()),
+            Some(Inode::Directory) => Ok(()),
+            Some(Inode::File(_)) => Err(io::ErrorKind::NotADirectory.into()),
             None => Err(io::ErrorKind::NotFound.into()),
         }
     }
@@ -120,7 +125,7 @@ impl Medium {
         match self.get(from) {
             None => return Err(io::ErrorKind::NotFound.into()),
             // Nearly all that the ledger renames are files, onto files: nothing is below either of them.
-            Some(Node::File(_)) if !matches!(self.get(to), Some(Node::Directory)) => {
+            Some(Inode::File(_)) if !matches!(self.get(to), Some(Inode::Directory)) => {
                 let file = self.live.remove(key(from));
                 self.live.extend(file.map(|file| (key(to).to_owned(), file)));
                 return Ok(());
@@ -169,7 +174,7 @@ fn key(path: &Path) -> &str {
 }
 
 /// Everything below a directory, which stands together: all of it begins with the directory's name and a slash.
-fn below<'a>(nodes: &'a Nodes, directory: &str) -> impl Iterator<Item = (&'a String, &'a Node)> {
+fn below<'a>(nodes: &'a Inodes, directory: &str) -> impl Iterator<Item = (&'a String, &'a Inode)> {
     let prefix = format!("{}/", directory.trim_end_matches('/'));
     nodes
         .range(prefix.clone()..)
@@ -186,14 +191,14 @@ fn is_child(directory: &str, path: &str) -> bool {
 
 impl fmt::Debug for SimDisk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SimDisk of run {}", self.life.number)
+        write!(f, "SimDisk of run {}", self.process.number)
     }
 }
 
 impl SimDisk {
     /// A call that changes nothing on the disk that another run could see.
-    fn look<T>(&self, name: &'static str, act: impl FnOnce(&mut Medium) -> io::Result<T>) -> io::Result<T> {
-        if self.life.is_over() {
+    fn access<T>(&self, name: &'static str, act: impl FnOnce(&mut Medium) -> io::Result<T>) -> io::Result<T> {
+        if self.process.is_over() {
             return Err(dead());
         }
         let mut state = self.sim.lock();
@@ -208,8 +213,8 @@ impl SimDisk {
         path: &Path,
         act: impl FnOnce(&mut Medium) -> io::Result<()>,
     ) -> io::Result<()> {
-        if self.life.effect() == Permit::Dead {
-            self.sim.announce(&self.life);
+        if self.process.effect() == Permit::Dead {
+            self.sim.announce(&self.process);
             return Err(dead());
         }
         let done = {
@@ -224,9 +229,9 @@ impl SimDisk {
                 None => act(&mut state.medium),
             }
         };
-        self.sim.announce(&self.life);
+        self.sim.announce(&self.process);
         // Its last deed is done, but it never learns so.
-        if self.life.is_over() { Err(dead()) } else { done }
+        if self.process.is_over() { Err(dead()) } else { done }
     }
 }
 
@@ -245,44 +250,44 @@ fn refusal(mood: DiskMood, name: &str, path: &Path) -> Option<io::Error> {
 
 impl Disk for SimDisk {
     fn read(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>> {
-        self.look("read", |medium| match medium.get(path) {
-            Some(Node::File(file)) => {
+        self.access("read", |medium| match medium.get(path) {
+            Some(Inode::File(file)) => {
                 let file = file.lock().unwrap_or_else(PoisonError::into_inner);
                 if file.data.len() > limit { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(file.data.clone()) }
             }
-            Some(Node::Directory) => Err(io::ErrorKind::IsADirectory.into()),
+            Some(Inode::Directory) => Err(io::ErrorKind::IsADirectory.into()),
             None => Err(io::ErrorKind::NotFound.into()),
         })
     }
 
     fn list(&self, directory: &Path) -> io::Result<Vec<DiskEntry>> {
-        self.look("list", |medium| {
+        self.access("list", |medium| {
             match medium.get(directory) {
-                Some(Node::Directory) => {}
-                Some(Node::File(_)) => return Err(io::ErrorKind::NotADirectory.into()),
+                Some(Inode::Directory) => {}
+                Some(Inode::File(_)) => return Err(io::ErrorKind::NotADirectory.into()),
                 None => return Err(io::ErrorKind::NotFound.into()),
             }
             let directory = key(directory);
             let children = below(&medium.live, directory).filter(|(path, _)| is_child(directory, path));
-            let entry = |(path, node): (&String, &Node)| DiskEntry {
+            let entry = |(path, node): (&String, &Inode)| DiskEntry {
                 name: path.rsplit('/').next().unwrap_or_default().to_owned(),
-                kind: if matches!(node, Node::Directory) { EntryKind::Directory } else { EntryKind::File },
+                kind: if matches!(node, Inode::Directory) { EntryKind::Directory } else { EntryKind::File },
             };
             Ok(children.map(entry).collect())
         })
     }
 
     fn make_dir(&self, directory: &Path) -> io::Result<()> {
-        let there = self.look("make_dir", |medium| Ok(medium.get(directory).is_some()))?;
+        let there = self.access("make_dir", |medium| Ok(medium.get(directory).is_some()))?;
         if there {
             return Ok(());
         }
         self.change("make_dir", directory, |medium| {
             for path in directory.ancestors() {
-                medium.live.entry(key(path).to_owned()).or_insert(Node::Directory);
+                medium.live.entry(key(path).to_owned()).or_insert(Inode::Directory);
             }
             for root in ["/", "/sim"] {
-                medium.stable.insert(root.into(), Node::Directory);
+                medium.stable.insert(root.into(), Inode::Directory);
             }
             Ok(())
         })
@@ -290,7 +295,7 @@ impl Disk for SimDisk {
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn Sheet>> {
         let file = Arc::new(Mutex::new(File::default()));
-        let node = Node::File(Arc::clone(&file));
+        let node = Inode::File(Arc::clone(&file));
         self.change("create", path, |medium| {
             medium.parent_exists(path)?;
             medium.live.insert(key(path).to_owned(), node);
@@ -313,14 +318,14 @@ impl Disk for SimDisk {
     }
 
     fn sync_dir(&self, directory: &Path) -> io::Result<()> {
-        self.look("sync_dir", |medium| {
+        self.access("sync_dir", |medium| {
             medium.sync_dir(directory);
             Ok(())
         })
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        let there = self.look("remove", |medium| Ok(!medium.subtree(path).is_empty()))?;
+        let there = self.access("remove", |medium| Ok(!medium.subtree(path).is_empty()))?;
         if !there {
             return Ok(());
         }
@@ -331,16 +336,16 @@ impl Disk for SimDisk {
     }
 
     fn lock(&self, directory: &Path) -> io::Result<Option<Lock>> {
-        self.look("lock", |medium| {
+        self.access("lock", |medium| {
             if medium.get(directory).is_none() {
                 return Err(io::ErrorKind::NotFound.into());
             }
-            let holder = medium.locks.entry(directory.to_owned()).or_insert_with(|| Arc::clone(&self.life));
+            let holder = medium.locks.entry(directory.to_owned()).or_insert_with(|| Arc::clone(&self.process));
             // A lock goes with the process that has it.
             if holder.is_over() {
-                *holder = Arc::clone(&self.life);
+                *holder = Arc::clone(&self.process);
             }
-            Ok(Arc::ptr_eq(holder, &self.life).then(Lock::pretended))
+            Ok(Arc::ptr_eq(holder, &self.process).then(Lock::pretended))
         })
     }
 }
@@ -353,7 +358,7 @@ impl SimSheet {
     }
 
     fn allowed(&self, name: &'static str) -> io::Result<()> {
-        if self.disk.life.is_over() {
+        if self.disk.process.is_over() {
             return Err(dead());
         }
         let mut state = self.disk.sim.lock();

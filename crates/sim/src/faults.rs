@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use crate::random::Random;
+use keelet_sim_api::Random;
 
 /// The calls of the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -7,13 +7,13 @@ use std::{
 };
 
 use futures::future::BoxFuture;
-use keelet_host::{Ended, Host, HostError, LifeFiles, LifeOf, LogFile, Space, Volumes};
+use keelet_host::{Ended, Host, HostError, InstanceFiles, InstanceOf, LogFile, Space, Volumes};
 use keelet_launch::{Data, IdRange, ObjectKind, Objects, Reference};
 use keelet_pod::Pod;
 
 use crate::{
-    life::{Life, Permit},
     node::ContainerState,
+    process::{AgentProcess, Permit},
     sim::Sim,
 };
 
@@ -21,18 +21,18 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(crate) struct SimHost {
     pub(crate) sim: Arc<Sim>,
-    pub(crate) life: Arc<Life>,
+    pub(crate) process: Arc<AgentProcess>,
 }
 
 // === impl SimHost ===
 
 impl SimHost {
     async fn count(&self, what: &str) {
-        let permit = self.life.effect();
+        let permit = self.process.effect();
         if permit != Permit::Dead {
             *self.sim.lock().directories.entry(what.to_owned()).or_default() += 1;
         }
-        self.sim.announce(&self.life);
+        self.sim.announce(&self.process);
         if permit != Permit::Go {
             std::future::pending().await
         }
@@ -83,10 +83,10 @@ impl Host for SimHost {
         Ok(PathBuf::from("/sim/logs").join(&pod.uid))
     }
 
-    fn prepare_life<'a>(&'a self, life: LifeOf<'a>) -> BoxFuture<'a, Result<LifeFiles, HostError>> {
+    fn prepare_instance<'a>(&'a self, instance: InstanceOf<'a>) -> BoxFuture<'a, Result<InstanceFiles, HostError>> {
         Box::pin(async move {
-            self.count(&format!("files of {} {}", life.container, life.attempt)).await;
-            Ok(LifeFiles::default())
+            self.count(&format!("files of {} {}", instance.container, instance.attempt)).await;
+            Ok(InstanceFiles::default())
         })
     }
 
@@ -94,8 +94,8 @@ impl Host for SimHost {
         Box::pin(async move { self.sim.lock().node.log_counts(&pod.uid) })
     }
 
-    fn last_words<'a>(&'a self, pod: &'a Pod, life: Ended<'a>) -> BoxFuture<'a, String> {
-        Box::pin(async move { self.sim.lock().scripts.of(&pod.name, life.container).message.clone() })
+    fn last_words<'a>(&'a self, pod: &'a Pod, instance: Ended<'a>) -> BoxFuture<'a, String> {
+        Box::pin(async move { self.sim.lock().scripts.of(&pod.name, instance.container).message.clone() })
     }
 
     fn log_sizes<'a>(&'a self, logs: &'a [LogFile]) -> BoxFuture<'a, Vec<Option<u64>>> {

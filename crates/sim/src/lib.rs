@@ -6,7 +6,7 @@
 //! agent wherever one likes, and shows what was published.
 //!
 //! ```text
-//! World ---> Agent (a run, a life) --doors--> runtime  network  disk  clock  host  readers
+//! World ---> Agent (a process) --doors--> runtime  network  disk  clock  host  readers
 //!   |                                            |        |       |     |      |      |
 //!   '--- scripts, faults --------------------> State: node, medium, time, bulletin, timeline
 //!                                                                                     |
@@ -14,7 +14,7 @@
 //! ```
 //!
 //! - The `node` and everything on it outlives the agent. Calls belong to the world from the moment they are sent.
-//! - A run of the agent ends as a process does that is killed: nothing of it is dropped, nothing runs on (`life`).
+//! - A run of the agent ends as a process does that is killed: nothing of it is dropped, nothing runs on (`process`).
 //! - What must hold is checked at every entry of the [`Timeline`] (`check`). A broken promise comes with the whole
 //!   timeline, one line for each thing that happened.
 //! - [`random_run`] runs a random pod with random faults, and `make sim` many of them; [`for_each_death`] plays one course of events
@@ -28,10 +28,9 @@ mod dial;
 mod disk;
 mod faults;
 mod host;
-mod life;
 mod node;
+mod process;
 mod publisher;
-mod random;
 mod random_run;
 mod runtime;
 mod script;
@@ -41,16 +40,17 @@ mod targets;
 mod timeline;
 mod world;
 
+pub use keelet_sim_api::Random;
+
 pub use self::{
     bare::{bare_runtime, bare_server},
     check::Violation,
     deaths::{for_each_death, for_some_deaths},
     faults::{Acknowledging, CallKind, CallOdds, DiskMood, EventOdds, Fate, Faults},
-    life::{Death, InFlight},
-    node::{Life, Node, Remains},
-    random::Random,
+    node::{ContainerRun, Node, Remains},
+    process::{Death, InFlight},
     random_run::{Failure, Report, random_run, replay_command},
-    script::{Answer, ContainerScript, ExitRule, ImageScript, Lives, OnTerm, Reply, Scripts, Wire},
+    script::{Answer, ContainerScript, ExitRule, ImageScript, Instances, OnTerm, Reply, Scripts, Wire},
     scripting::{Image, Script},
     timeline::{Attempt, Entry, ExitCause, Happening, InstanceRef, Memory, SandboxChange, Timeline},
     world::{SimSource, World, WorldBuilder, millis, secs},

@@ -37,15 +37,15 @@ pub struct Node {
     images: BTreeSet<String>,
     sandboxes_made: u32,
     processes: u32,
-    /// Lives begun, by pod UID and container name.
-    lives: BTreeMap<(String, String), Vec<Life>>,
+    /// Instances begun, by pod UID and container name.
+    container_runs: BTreeMap<(String, String), Vec<ContainerRun>>,
     /// Instances made, by pod UID and container name.
     made: BTreeMap<(String, String), u32>,
 }
 
-/// A life of a container, as the node counts them.
+/// An instance of a container, as the node counts them.
 #[derive(Clone, Debug)]
-pub struct Life {
+pub struct ContainerRun {
     /// The instance.
     pub instance: Arc<InstanceRef>,
     /// When it began, since the world began.
@@ -128,9 +128,9 @@ pub(crate) enum Notice {
 // === impl Node ===
 
 impl Node {
-    /// The lives of a container, oldest first.
-    pub fn lives(&self, pod: &str, container: &str) -> &[Life] {
-        self.lives.get(&(pod.to_owned(), container.to_owned())).map_or(&[], Vec::as_slice)
+    /// The instances of a container, oldest first.
+    pub fn container_runs(&self, pod: &str, container: &str) -> &[ContainerRun] {
+        self.container_runs.get(&(pod.to_owned(), container.to_owned())).map_or(&[], Vec::as_slice)
     }
 
     /// The running instance of a container.
@@ -165,10 +165,10 @@ impl Node {
 
     /// The next restart count of each container of a pod, by its log files.
     pub(crate) fn log_counts(&self, pod: &str) -> BTreeMap<String, u32> {
-        let of_pod = self.lives.iter().filter(|((uid, _), _)| uid == pod);
+        let of_pod = self.container_runs.iter().filter(|((uid, _), _)| uid == pod);
         of_pod
-            .filter_map(|((_, name), lives)| {
-                lives.iter().map(|life| life.instance.attempt + 1).max().map(|next| (name.clone(), next))
+            .filter_map(|((_, name), runs)| {
+                runs.iter().map(|run| run.instance.attempt + 1).max().map(|next| (name.clone(), next))
             })
             .collect()
     }
@@ -272,8 +272,8 @@ impl State {
         let instance = Arc::clone(&container.instance);
         let pod_name = container.pod_name.clone();
         let key = (instance.pod.clone(), instance.name.clone());
-        let life = Life { instance: Arc::clone(&instance), began, ended: None };
-        self.node.lives.entry(key).or_default().push(life);
+        let run = ContainerRun { instance: Arc::clone(&instance), began, ended: None };
+        self.node.container_runs.entry(key).or_default().push(run);
         self.note(Happening::Started(Arc::clone(&instance)));
         self.tell(&instance, Notice::Started);
         let spec = self.pods.get(&instance.pod).and_then(|pod| pod.container(&instance.name));
@@ -324,9 +324,9 @@ impl State {
         container.ended.send_replace(true);
         let instance = Arc::clone(&container.instance);
         let pod_name = container.pod_name.clone();
-        let lives = self.node.lives.entry((instance.pod.clone(), instance.name.clone())).or_default();
-        if let Some(life) = lives.iter_mut().find(|life| life.instance.id == id) {
-            life.ended = Some((at, exit_code, cause));
+        let runs = self.node.container_runs.entry((instance.pod.clone(), instance.name.clone())).or_default();
+        if let Some(run) = runs.iter_mut().find(|run| run.instance.id == id) {
+            run.ended = Some((at, exit_code, cause));
         }
         self.note(Happening::Exited { instance: Arc::clone(&instance), exit_code, cause });
         self.tell(&instance, Notice::Stopped);

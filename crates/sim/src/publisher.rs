@@ -13,7 +13,7 @@ use keelet_pod::Pod;
 
 use crate::{
     faults::Acknowledging,
-    life::{Life, Permit},
+    process::{AgentProcess, Permit},
     sim::{Mode, Sim, State},
     timeline::Happening,
 };
@@ -32,13 +32,13 @@ pub(crate) struct Bulletin {
 #[derive(Debug)]
 struct Asked {
     uid: String,
-    life: Arc<Life>,
+    process: Arc<AgentProcess>,
     answers: Answers,
 }
 
 #[derive(Debug)]
 struct Undelivered {
-    life: Arc<Life>,
+    process: Arc<AgentProcess>,
     version: u64,
     status: Arc<PodStatus>,
     answers: Answers,
@@ -48,35 +48,35 @@ struct Undelivered {
 #[derive(Clone, Debug)]
 pub(crate) struct SimPublisher {
     pub(crate) sim: Arc<Sim>,
-    pub(crate) life: Arc<Life>,
+    pub(crate) process: Arc<AgentProcess>,
 }
 
 /// Sees the board of one run of the agent.
 #[derive(Clone, Debug)]
 pub(crate) struct SimObserver {
     pub(crate) sim: Arc<Sim>,
-    pub(crate) life: Arc<Life>,
+    pub(crate) process: Arc<AgentProcess>,
 }
 
 /// Shows a status to others, unless the agent died before. Whether it did.
-fn show(sim: &Sim, life: &Life, uid: &str, version: u64, status: &PodStatus) -> bool {
-    if life.effect() == Permit::Dead {
-        sim.announce(life);
+fn show(sim: &Sim, process: &AgentProcess, uid: &str, version: u64, status: &PodStatus) -> bool {
+    if process.effect() == Permit::Dead {
+        sim.announce(process);
         return false;
     }
     let status = Arc::new(status.clone());
     {
         let mut state = sim.lock();
         state.bulletin.statuses.insert(uid.to_owned(), (version, Arc::clone(&status)));
-        state.note(Happening::Published { pod: uid.to_owned(), run: life.number, version, status });
+        state.note(Happening::Published { pod: uid.to_owned(), run: process.number, version, status });
     }
-    sim.announce(life);
+    sim.announce(process);
     true
 }
 
 /// Takes a pod away that is gone.
-fn take_away(sim: &Sim, life: &Life, uid: &str) {
-    if !life.is_over() {
+fn take_away(sim: &Sim, process: &AgentProcess, uid: &str) {
+    if !process.is_over() {
         let mut state = sim.lock();
         state.bulletin.statuses.remove(uid);
         state.note(Happening::PodGone { pod: uid.to_owned() });
@@ -89,7 +89,7 @@ impl Publisher for SimPublisher {
     fn known(&self, pod: &Arc<Pod>, answers: Answers) -> Known {
         let mut state = self.sim.lock();
         if state.faults.api_server_away {
-            state.bulletin.asked.push(Asked { uid: pod.uid.clone(), life: Arc::clone(&self.life), answers });
+            state.bulletin.asked.push(Asked { uid: pod.uid.clone(), process: Arc::clone(&self.process), answers });
             return Known::NotAskedYet;
         }
         state.bulletin.known(&pod.uid)
@@ -98,23 +98,23 @@ impl Publisher for SimPublisher {
     fn publish(&self, pod: &Arc<Pod>, version: u64, status: &PodStatus, answers: Answers) {
         let mut state = self.sim.lock();
         if state.faults.api_server_away {
-            let (life, status) = (Arc::clone(&self.life), Arc::new(status.clone()));
+            let (process, status) = (Arc::clone(&self.process), Arc::new(status.clone()));
             state.note(Happening::Undelivered { pod: pod.uid.clone(), status: Arc::clone(&status) });
-            let undelivered = Undelivered { life, version, status, answers };
+            let undelivered = Undelivered { process, version, status, answers };
             state.bulletin.undelivered.insert(pod.uid.clone(), undelivered);
             return;
         }
         drop(state);
-        if !show(&self.sim, &self.life, &pod.uid, version, status) {
+        if !show(&self.sim, &self.process, &pod.uid, version, status) {
             return;
         }
         let how = self.sim.lock().faults.publisher;
         match how {
-            Acknowledging::AtOnce if !self.life.is_over() => answers.acknowledge(version),
+            Acknowledging::AtOnce if !self.process.is_over() => answers.acknowledge(version),
             Acknowledging::After(span) => {
-                let life = Arc::clone(&self.life);
+                let process = Arc::clone(&self.process);
                 self.sim.lock().later(span, move |_| {
-                    if !life.is_over() {
+                    if !process.is_over() {
                         answers.acknowledge(version);
                     }
                 });
@@ -126,7 +126,7 @@ impl Publisher for SimPublisher {
     fn event(&self, _: &Arc<Pod>, _: &EventRecord) {}
 
     fn gone(&self, pod: &Arc<Pod>, _at: Moment) {
-        take_away(&self.sim, &self.life, &pod.uid);
+        take_away(&self.sim, &self.process, &pod.uid);
     }
 }
 
@@ -141,19 +141,19 @@ impl SimObserver {
 impl Observer for SimObserver {
     fn published(&self, published: &Published) {
         if self.is_alone() {
-            show(&self.sim, &self.life, &published.pod.uid, published.version, &published.status);
+            show(&self.sim, &self.process, &published.pod.uid, published.version, &published.status);
         }
     }
 
     fn event(&self, event: &PodEvent) {
-        if !self.life.is_over() {
+        if !self.process.is_over() {
             self.sim.lock().note(Happening::Event { pod: event.pod.uid.clone(), record: event.event.clone() });
         }
     }
 
     fn gone(&self, uid: &str) {
         if self.is_alone() {
-            take_away(&self.sim, &self.life, uid);
+            take_away(&self.sim, &self.process, uid);
         }
     }
 }
@@ -177,16 +177,16 @@ impl State {
             return;
         }
         let mut undelivered = std::mem::take(&mut self.bulletin.undelivered);
-        for Asked { uid, life, answers } in std::mem::take(&mut self.bulletin.asked) {
-            if !life.is_over() {
+        for Asked { uid, process, answers } in std::mem::take(&mut self.bulletin.asked) {
+            if !process.is_over() {
                 undelivered.remove(&uid);
                 answers.known(self.bulletin.known(&uid));
             }
         }
-        for (uid, Undelivered { life, version, status, answers }) in undelivered {
-            if !life.is_over() {
+        for (uid, Undelivered { process, version, status, answers }) in undelivered {
+            if !process.is_over() {
                 self.bulletin.statuses.insert(uid.clone(), (version, Arc::clone(&status)));
-                self.note(Happening::Published { pod: uid, run: life.number, version, status });
+                self.note(Happening::Published { pod: uid, run: process.number, version, status });
                 answers.acknowledge(version);
             }
         }

@@ -1,13 +1,15 @@
 //! Runs of random pods with random faults; then the faults stop, and everything must come to rest.
 
-mod course;
+mod events;
 mod files;
 mod spec;
 
 use std::{collections::BTreeMap, fmt, mem};
 
-use self::course::Course;
-use crate::{check::Violation, random::Random, timeline::Timeline, world::World};
+use keelet_sim_api::Random;
+
+use self::events::Events;
+use crate::{check::Violation, timeline::Timeline, world::World};
 
 /// What a random run went through.
 #[derive(Clone, Debug)]
@@ -45,18 +47,18 @@ pub fn random_run(seed: u64) -> Result<Report, Failure> {
     let mut random = Random::new(seed);
     let manifest = spec::manifest(&mut random.fork());
     let mut world = World::new(random.draw()).quietly();
-    let mut course = Course::draw(random.fork(), &manifest);
-    if !course.has_files() {
+    let mut events = Events::draw(random.fork(), &manifest);
+    if !events.has_files() {
         world = world.manifest(&manifest);
     }
-    if course.cluster {
+    if events.cluster {
         world = world.cluster();
     }
-    if !course.events {
+    if !events.events {
         world = world.without_events();
     }
     let mut world = world.build();
-    course.play(&mut world);
+    events.play(&mut world);
     let unsettled = world.try_settle().err();
     if let Some(missing) = unsettled {
         world.accuse("convergence", missing);
@@ -64,7 +66,7 @@ pub fn random_run(seed: u64) -> Result<Report, Failure> {
     let violations = world.violations();
     let timeline = world.inside(|state| mem::take(&mut state.timeline));
     if violations.is_empty() {
-        Ok(Report { seed, runs: world.runs(), acts: course.acts, timeline })
+        Ok(Report { seed, runs: world.runs(), acts: events.acts, timeline })
     } else {
         Err(Failure { seed, manifest, violations, timeline })
     }

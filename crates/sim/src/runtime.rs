@@ -14,8 +14,8 @@ use tonic::{Response, Status};
 
 use crate::{
     faults::{CallKind, Fate},
-    life::{InFlight, Life, Permit},
     node::{Container, Notice, Sandbox},
+    process::{AgentProcess, InFlight, Permit},
     sim::{Sim, State},
     timeline::{Happening, InstanceRef},
 };
@@ -33,7 +33,7 @@ const STALE: Duration = Duration::from_secs(3);
 #[derive(Clone)]
 pub(crate) struct SimRuntime {
     pub(crate) sim: Arc<Sim>,
-    pub(crate) life: Arc<Life>,
+    pub(crate) process: Arc<AgentProcess>,
 }
 
 /// What a call has to say of itself.
@@ -48,7 +48,7 @@ type Answered<T> = Result<Response<T>, Status>;
 
 impl fmt::Debug for SimRuntime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SimRuntime of run {}", self.life.number)
+        write!(f, "SimRuntime of run {}", self.process.number)
     }
 }
 
@@ -74,26 +74,26 @@ impl SimRuntime {
         T: Send + 'static,
         F: Future<Output = Result<T, Status>> + Send,
     {
-        let permit = match (self.life.is_over(), kind.is_effect()) {
+        let permit = match (self.process.is_over(), kind.is_effect()) {
             (true, _) => Permit::Dead,
-            (false, true) => self.life.effect(),
+            (false, true) => self.process.effect(),
             (false, false) => Permit::Go,
         };
-        self.sim.announce(&self.life);
+        self.sim.announce(&self.process);
         if permit == Permit::Dead {
             return std::future::pending().await;
         }
         let call = Call { kind, subject: subject.to_owned() };
         let (fate, slow) = self.sim.lock().draw_fate(kind, subject);
         let (send, receive) = oneshot::channel();
-        let (sim, life) = (Arc::clone(&self.sim), Arc::clone(&self.life));
+        let (sim, process) = (Arc::clone(&self.sim), Arc::clone(&self.process));
         drop(tokio::spawn(async move {
-            let answer = travel(&sim, &life, permit, &call, fate, slow, act).await;
+            let answer = travel(&sim, &process, permit, &call, fate, slow, act).await;
             // The caller may have stopped waiting.
             let _ = send.send(answer);
         }));
         match receive.await {
-            Ok(answer) if !self.life.is_over() => answer.map(Response::new),
+            Ok(answer) if !self.process.is_over() => answer.map(Response::new),
             _ => std::future::pending().await,
         }
     }
@@ -102,7 +102,7 @@ impl SimRuntime {
 /// The way of a call to the node and back.
 async fn travel<T, F>(
     sim: &Arc<Sim>,
-    life: &Life,
+    process: &AgentProcess,
     permit: Permit,
     call: &Call,
     fate: Fate,
@@ -118,11 +118,11 @@ where
     if !late {
         sleep(TRIP / 2 + slow).await;
     }
-    if life.is_over() && !call.kind.is_effect() {
+    if process.is_over() && !call.kind.is_effect() {
         // The agent that asked is dead, and nothing would change.
         return Err(Status::cancelled("nobody is waiting"));
     }
-    let fate = if permit == Permit::Last { Fate::Applied } else { sim.lock().fate_at_arrival(life, fate) };
+    let fate = if permit == Permit::Last { Fate::Applied } else { sim.lock().fate_at_arrival(process, fate) };
     sim.lock().note_call(call, fate);
     let answer = if fate.is_applied() { Some(act(Arc::clone(sim)).await) } else { None };
     let wait = if late { TRIP + slow + sim.lock().random.millis(STALE) } else { TRIP / 2 };
@@ -152,14 +152,14 @@ impl State {
     }
 
     /// A call on its way when the agent died, or the runtime went away, may never arrive.
-    fn fate_at_arrival(&mut self, life: &Life, fate: Fate) -> Fate {
+    fn fate_at_arrival(&mut self, process: &AgentProcess, fate: Fate) -> Fate {
         if self.runtime_is_away() {
             return Fate::Lost;
         }
-        if !life.is_over() {
+        if !process.is_over() {
             return fate;
         }
-        let arrives = match life.in_flight() {
+        let arrives = match process.in_flight() {
             InFlight::Applied | InFlight::GivenUp => true,
             InFlight::Lost => false,
             InFlight::ByChance => self.random.chance(500),
@@ -168,9 +168,9 @@ impl State {
     }
 
     /// Whether the runtime gives up a start that is under way, because its caller does not wait for it any more.
-    fn gives_up_start(&mut self, life: &Life) -> bool {
-        life.is_over()
-            && match life.in_flight() {
+    fn gives_up_start(&mut self, process: &AgentProcess) -> bool {
+        process.is_over()
+            && match process.in_flight() {
                 InFlight::Applied | InFlight::Lost => false,
                 InFlight::GivenUp => true,
                 InFlight::ByChance => self.random.chance(300),
@@ -199,7 +199,7 @@ impl State {
     }
 
     fn send(&mut self, event: &v1::ContainerEventResponse) {
-        self.subscribers.retain(|subscriber| !subscriber.events.is_closed() && !subscriber.life.is_over());
+        self.subscribers.retain(|subscriber| !subscriber.events.is_closed() && !subscriber.process.is_over());
         for subscriber in &self.subscribers {
             // A subscriber that does not read loses events, as with any runtime.
             let _ = subscriber.events.try_send(Ok(event.clone()));

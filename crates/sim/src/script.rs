@@ -1,7 +1,7 @@
 //! What containers do: when they end, how they take a stop signal, what their probes answer.
 //!
 //! A container without a script is healthy: it starts at once, runs until it is stopped, ends soon after SIGTERM, and
-//! all its probes pass. Scripts bear on lives that begin after they were written, answers of probes at once.
+//! all its probes pass. Scripts bear on instances that begin after they were written, answers of probes at once.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -12,7 +12,7 @@ use keelet_pod::ProbeKind;
 pub struct ContainerScript {
     /// How long `StartContainer` takes.
     pub slow_start: Duration,
-    /// How it ends by itself; the first rule that applies to a life decides.
+    /// How it ends by itself; the first rule that applies to an instance decides.
     pub exits: Vec<ExitRule>,
     /// How it takes SIGTERM.
     pub on_term: OnTerm,
@@ -28,7 +28,7 @@ pub struct ContainerScript {
     pub message: String,
 }
 
-/// How a life ends by itself.
+/// How an instance ends by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExitRule {
     /// Its exit code.
@@ -37,13 +37,13 @@ pub struct ExitRule {
     pub after: Duration,
     /// Whose end brings it about; `None` if it is its own age.
     pub peer: Option<String>,
-    /// Which lives it applies to.
-    pub lives: Lives,
+    /// Which instances it applies to.
+    pub instances: Instances,
 }
 
-/// Which lives an exit rule applies to.
+/// Which instances an exit rule applies to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Lives {
+pub enum Instances {
     /// All of them.
     #[default]
     Every,
@@ -151,18 +151,18 @@ impl Scripts {
 // === impl ContainerScript ===
 
 impl ContainerScript {
-    /// How a life that begins now will end by itself, if by its age.
+    /// How an instance that begins now will end by itself, if by its age.
     pub(crate) fn begin(&mut self, attempt: u32) -> Option<(Duration, i32)> {
         let rule = self.exits.iter_mut().find(|rule| rule.peer.is_none() && rule.applies(attempt))?;
-        rule.lives.use_up();
+        rule.instances.use_up();
         Some((rule.after, rule.exit_code))
     }
 
-    /// How the present life ends now that a peer has ended.
+    /// How the present instance ends now that a peer has ended.
     pub(crate) fn peer_ended(&mut self, attempt: u32, peer: &str) -> Option<(Duration, i32)> {
         let bears = |rule: &&mut ExitRule| rule.peer.as_deref() == Some(peer) && rule.applies(attempt);
         let rule = self.exits.iter_mut().find(bears)?;
-        rule.lives.use_up();
+        rule.instances.use_up();
         Some((rule.after, rule.exit_code))
     }
 
@@ -187,17 +187,17 @@ impl ContainerScript {
 
 impl ExitRule {
     fn applies(&self, attempt: u32) -> bool {
-        match self.lives {
-            Lives::Every => true,
-            Lives::Next(left) => left > 0,
-            Lives::Attempt(number) => number == attempt,
+        match self.instances {
+            Instances::Every => true,
+            Instances::Next(left) => left > 0,
+            Instances::Attempt(number) => number == attempt,
         }
     }
 }
 
-// === impl Lives ===
+// === impl Instances ===
 
-impl Lives {
+impl Instances {
     fn use_up(&mut self) {
         if let Self::Next(left) = self {
             *left = left.saturating_sub(1);

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use keelet_pod::ProbeKind;
 
 use crate::{
-    script::{Answer, ContainerScript, ExitRule, ImageScript, Lives, OnTerm, Wire},
+    script::{Answer, ContainerScript, ExitRule, ImageScript, Instances, OnTerm, Wire},
     sim::Sim,
 };
 
@@ -43,9 +43,9 @@ impl Script {
         })
     }
 
-    /// It ends by itself with this code: at once, in every life, unless what follows says more.
+    /// It ends by itself with this code: at once, in every instance, unless what follows says more.
     pub fn exits(self, exit_code: i32) -> Self {
-        let rule = ExitRule { exit_code, after: Duration::ZERO, peer: None, lives: Lives::Every };
+        let rule = ExitRule { exit_code, after: Duration::ZERO, peer: None, instances: Instances::Every };
         self.edit(|script| script.exits.push(rule))
     }
 
@@ -59,19 +59,19 @@ impl Script {
         self.last_exit(|rule| rule.peer = Some(peer.to_owned()))
     }
 
-    /// It does so in one life only, the next one.
+    /// It does so in one instance only, the next one.
     pub fn once(self) -> Self {
         self.times(1)
     }
 
-    /// It does so in so many lives, the next ones.
+    /// It does so in so many instances, the next ones.
     pub fn times(self, times: u32) -> Self {
-        self.last_exit(|rule| rule.lives = Lives::Next(times))
+        self.last_exit(|rule| rule.instances = Instances::Next(times))
     }
 
-    /// It does so in the life with this restart count.
+    /// It does so in the instance with this restart count.
     pub fn on_attempt(self, attempt: u32) -> Self {
-        self.last_exit(|rule| rule.lives = Lives::Attempt(attempt))
+        self.last_exit(|rule| rule.instances = Instances::Attempt(attempt))
     }
 
     /// It never ends by itself any more.
@@ -102,7 +102,7 @@ impl Script {
         })
     }
 
-    /// Its probe of that kind answers so from that age on, in every life.
+    /// Its probe of that kind answers so from that age on, in every instance.
     pub fn answers_from(self, age: Duration, kind: ProbeKind, answer: impl Into<Answer>) -> Self {
         let answer = answer.into();
         self.edit(|script| {

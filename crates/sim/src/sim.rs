@@ -18,6 +18,7 @@ use keelet_cri::v1;
 use keelet_host::Space;
 use keelet_lifecycle::{BootId, Moment, Rules, Wall};
 use keelet_pod::Pod;
+use keelet_sim_api::Random;
 use tokio::{
     sync::{mpsc, watch},
     time::Instant,
@@ -27,10 +28,9 @@ use crate::{
     check::{Checks, Violation},
     disk::Medium,
     faults::{CallKind, Faults},
-    life::Life,
     node::Node,
+    process::AgentProcess,
     publisher::Bulletin,
-    random::Random,
     script::Scripts,
     timeline::{Entry, Happening, Timeline},
 };
@@ -101,7 +101,7 @@ pub(crate) struct State {
 
 /// A subscriber to the runtime's events.
 pub(crate) struct Subscriber {
-    pub(crate) life: Arc<Life>,
+    pub(crate) process: Arc<AgentProcess>,
     pub(crate) events: mpsc::Sender<Result<v1::ContainerEventResponse, tonic::Status>>,
 }
 
@@ -144,7 +144,7 @@ impl Sim {
                 copy: None,
                 bulletin: Bulletin::default(),
                 timeline: Timeline::default(),
-                checks: Checks::new(rules),
+                checks: Checks::new(rules, mode),
                 violations: Vec::new(),
                 mode,
                 pods: BTreeMap::new(),
@@ -193,9 +193,9 @@ impl Sim {
     }
 
     /// Writes down the end of a run of the agent, if it has ended and that is not written down yet.
-    pub(crate) fn announce(&self, life: &Life) {
-        if life.announce_end() {
-            self.lock().note(Happening::AgentDies { run: life.number, effects: life.effects() });
+    pub(crate) fn announce(&self, process: &AgentProcess) {
+        if process.announce_end() {
+            self.lock().note(Happening::AgentDies { run: process.number, effects: process.effects() });
         }
     }
 
@@ -262,7 +262,7 @@ impl State {
         self.violations.push(Violation { at: self.elapsed(), check, message });
     }
 
-    /// Does something later, whichever run of the agent lives by then.
+    /// Does something later, whichever run of the agent is up by then.
     pub(crate) fn later(&self, after: Duration, act: impl FnOnce(&mut State) + Send + 'static) {
         let Some(sim) = self.me.upgrade() else { return };
         drop(tokio::spawn(async move {
@@ -290,7 +290,7 @@ impl State {
         self.bulletin = Bulletin::default();
         self.pods.clear();
         self.subscribers.clear();
-        self.checks = Checks::new(Rules::default());
+        self.checks = Checks::new(Rules::default(), self.mode);
     }
 
     /// Whether the runtime cannot be reached.

@@ -29,7 +29,7 @@ pub struct Entry {
     pub what: Happening,
 }
 
-/// One instance of a container: a life, or the wish for one.
+/// One instance of a container, started or only requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstanceRef {
     /// The UID of its pod.

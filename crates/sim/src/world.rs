@@ -5,7 +5,7 @@ mod build;
 mod explained;
 mod happenings;
 mod ledger;
-mod look;
+mod observe;
 mod pods;
 
 use std::{
@@ -22,7 +22,7 @@ pub use self::{build::WorldBuilder, pods::SimSource};
 use crate::{
     check::convergence,
     disk::{DURABLE, VOLATILE},
-    life::{Death, InFlight, Life},
+    process::{AgentProcess, Death, InFlight},
     sim::{Sim, State},
 };
 
@@ -63,7 +63,7 @@ pub struct World {
     revive: Option<Duration>,
     /// The death of the first run.
     death: Option<(Death, InFlight)>,
-    first_life: Option<Arc<Life>>,
+    first_process: Option<Arc<AgentProcess>>,
     quietly: bool,
     seed: u64,
     // Dropped last: everything else may hold tasks.
@@ -72,7 +72,7 @@ pub struct World {
 
 /// A run of the agent.
 struct Run {
-    life: Arc<Life>,
+    process: Arc<AgentProcess>,
     agent: Arc<Mutex<Option<Agent>>>,
 }
 
@@ -90,7 +90,7 @@ impl World {
     pub fn run(&mut self, span: Duration) -> &mut Self {
         let deadline = self.inside(|_| Instant::now()) + span;
         loop {
-            let ended = self.run.as_ref().map(|run| run.life.word_of_end());
+            let ended = self.run.as_ref().map(|run| run.process.word_of_end());
             let died = self.runtime.block_on(async {
                 let death = async {
                     match ended {
@@ -113,7 +113,7 @@ impl World {
             self.bury_and_revive();
         }
         // Death may have come in the last rounds.
-        if self.run.as_ref().is_some_and(|run| run.life.is_over()) {
+        if self.run.as_ref().is_some_and(|run| run.process.is_over()) {
             self.bury_and_revive();
         }
         self.speak_up();
@@ -161,7 +161,7 @@ impl World {
             self.start_agent();
         }
         if let Some(run) = &self.run {
-            run.life.spare();
+            run.process.spare();
         }
         let end = self.elapsed() + PATIENCE;
         let mut missing = Some("nothing has happened".to_owned());
@@ -246,7 +246,7 @@ impl Drop for World {
         // destructors any more: all agents are dead at their doors.
         let _guard = self.runtime.enter();
         if let Some(run) = self.run.take() {
-            run.life.end();
+            run.process.end();
             self.sim.keep(run.agent.lock().unwrap_or_else(PoisonError::into_inner).take());
         }
         self.sim.drop_remains();
@@ -274,18 +274,10 @@ fn ledger() -> keelet_ledger::Settings {
 
 /// How the agent is set up where the test does not say otherwise.
 fn settings() -> Settings {
-    Settings {
-        rules: keelet_lifecycle::Rules::default(),
-        features: keelet_pod::Features::default(),
-        ledger: ledger(),
-        recall: keelet_agent::board::Recall::AllRuns,
-        probe_limit: 64,
-        parallel_pulls: None,
-        upkeep: keelet_agent::upkeep::Upkeep::default(),
-        facts: keelet_launch::NodeFacts {
-            name: "node".to_owned(),
-            address: Some("192.168.0.1".to_owned()),
-            ..keelet_launch::NodeFacts::default()
-        },
-    }
+    let facts = keelet_launch::NodeFacts {
+        name: "node".to_owned(),
+        address: Some("192.168.0.1".to_owned()),
+        ..keelet_launch::NodeFacts::default()
+    };
+    Settings { facts: facts.into(), ..Settings::new(keelet_pod::Features::default(), ledger()) }
 }

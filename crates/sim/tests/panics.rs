@@ -11,11 +11,10 @@ use std::{
 };
 
 use futures::future::BoxFuture;
-use keelet_agent::{Agent, Doors, Extent, Settings, TokioTasks, Wanted, board::Recall, clock::OsClock, doors::Clock};
+use keelet_agent::{Agent, Doors, Extent, Settings, Wanted, clock::OsClock, doors::Clock};
 use keelet_host::{Layout, OsHost};
 use keelet_launch::NodeFacts;
-use keelet_ledger::OsDisk;
-use keelet_lifecycle::{Rules, status::ConditionType};
+use keelet_lifecycle::status::ConditionType;
 use keelet_pod::{Features, parse_one};
 use keelet_prober::{Connection, Dial};
 
@@ -62,26 +61,11 @@ async fn a_panic_in_one_attempt_ends_that_attempt_only_and_is_reported() {
     let dial = Arc::new(Defective::default());
     let clock = Arc::new(OsClock::new().expect("a clock"));
     let ledger = keelet_ledger::Settings::new(path.join("durable"), path.join("volatile"), clock.now().boot_id);
-    let doors = Doors {
-        runtime: keelet_sim::bare_runtime(1),
-        clock,
-        dial: Arc::clone(&dial) as Arc<dyn Dial>,
-        disk: OsDisk,
-        host: Arc::new(OsHost::new(Layout::new(path, path.join("logs")))),
-        publisher: None,
-        observer: None,
-        tasks: Arc::new(TokioTasks::start().expect("a thread")),
-    };
-    let settings = Settings {
-        rules: Rules::default(),
-        features: Features::default(),
-        ledger,
-        recall: Recall::AllRuns,
-        probe_limit: 8,
-        parallel_pulls: None,
-        upkeep: keelet_agent::upkeep::Upkeep::default(),
-        facts: NodeFacts { name: "node".to_owned(), ..NodeFacts::default() },
-    };
+    let host = Arc::new(OsHost::new(Layout::new(path, path.join("logs"))));
+    let real = Doors::on_this_machine(keelet_sim::bare_runtime(1), clock, host).expect("a thread");
+    let doors = Doors { dial: Arc::clone(&dial) as Arc<dyn Dial>, ..real };
+    let facts = NodeFacts { name: "node".to_owned(), ..NodeFacts::default() }.into();
+    let settings = Settings { facts, ..Settings::new(Features::default(), ledger) };
     let agent = Agent::start(doors, settings).await.expect("an agent");
     let pod = Arc::new(parse_one(POD).expect("a valid pod"));
     agent.set_pods([(pod.uid.clone(), Wanted::new(pod))].into(), Extent::Complete);

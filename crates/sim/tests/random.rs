@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, num::NonZero, thread};
 use keelet_sim::{Failure, Report, Violation, random_run, replay_command, secs};
 
 /// The test runs the seeds from 1 to this one: always the same, so that a rare fault never blocks an unrelated change.
-const SEEDS: u64 = 200;
+const SEEDS: u64 = 300;
 
 /// What has to happen at least once in so many runs.
 const ACTS: [&str; 29] = [

@@ -23,12 +23,15 @@ const LONGEST_FILE: usize = 600;
 /// Lines of half of the source files at most.
 const LONGEST_MEDIAN: usize = 200;
 
-/// The package under `tests/` whose tests need a real runtime.
-const PEERS: &str = "e2e";
+/// The packages under `tests/` whose tests need real peers: a runtime, a control plane.
+const PEERS: [&str; 2] = ["cluster", "e2e"];
 
 /// Tests that run the agent on the embedded runtime, with real containers. `make soak` runs
 /// those that are ignored there.
 const NODE: &str = "crates/keelet/tests/node/";
+
+/// Tests that run the whole controller on a simulated API server.
+const CONTROLLER: &str = "crates/gates/tests/simulated/";
 
 /// A test of the project and its location.
 struct Found {
@@ -226,13 +229,15 @@ impl Found {
     /// The kinds of test it is. An ignored test has no kind (law 5), unless it names the command that runs it and is in the
     /// package that the command runs: then it has that kind only.
     fn shows(&self) -> &'static [Tested] {
-        let (in_e2e, in_node) = (self.krate == PEERS, self.file.starts_with(NODE));
+        let (in_e2e, in_node) = (PEERS.contains(&self.krate.as_str()), self.file.starts_with(NODE));
         match self.test.runs {
             Runs::InSoak if in_node => &[Tested::Soak],
             Runs::InE2e if in_e2e => &[Tested::Peers],
             Runs::InSoak | Runs::InE2e | Runs::Never => &[],
             Runs::Always if in_e2e || in_node => &[Tested::Peers],
-            Runs::Always if self.krate == "sim" => &[Tested::Unit, Tested::Simulation],
+            Runs::Always if self.krate == "sim" || self.file.starts_with(CONTROLLER) => {
+                &[Tested::Unit, Tested::Simulation]
+            }
             Runs::Always => &[Tested::Unit],
         }
     }

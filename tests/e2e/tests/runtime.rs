@@ -50,7 +50,7 @@ async fn a_container_is_created_started_and_stopped() -> Result<(), Error> {
     });
     assert_eq!(ready.await.len(), 2);
 
-    let config = sandbox(&bed, "lives");
+    let config = sandbox(&bed, "runs");
     let pod = runtime.run_pod_sandbox(config.clone(), "").await?;
     let status = runtime.pod_sandbox_status(&pod).await?;
     assert_eq!(status.state(), v1::PodSandboxState::SandboxReady);

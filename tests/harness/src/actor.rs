@@ -15,9 +15,9 @@ pub struct Actor {
     fields: Vec<String>,
 }
 
-/// The beginning of every actor: its name, the diary, and naps that need no process. Once it has written that it started,
-/// it handles signals; an earlier SIGTERM is handled then. (Kubernetes expands two dollars to one, so the shell's PID has its
-/// longer name.)
+/// The beginning of every actor: its name, the diary, and naps that need no process. Once it has written that it
+/// started, it handles signals; an earlier SIGTERM is handled then. (Kubernetes expands two dollars to one, so the
+/// shell's PID has its longer name.)
 const BEGINNING: &str = r#"
 cd /ctl; me=$HOSTNAME.@
 say() { echo "$1 $me" >>diary; }
@@ -29,7 +29,7 @@ trap 'say end' EXIT
 early=
 trap 'early=yes' TERM
 say start
-life=$(grep -cx "start $me" diary)
+run=$(grep -cx "start $me" diary)
 trap 'say term; $' TERM
 [ -z "$early" ] || kill -TERM $BASHPID
 "#;
@@ -41,8 +41,8 @@ while :; do
 done
 ";
 
-/// A server of pages on port 8080, one request at a time. The file `POD.NAME.page` and the path, with every `/` as `-`, has
-/// the status and, for 3xx, the place.
+/// A server of pages on port 8080, one request at a time. The file `POD.NAME.page` and the path, with every `/` as `-`,
+/// has the status and, for 3xx, the place.
 const PAGES: &str = r#"
 perl -MIO::Socket::INET -e '
     my $listener = IO::Socket::INET->new(LocalPort => 8080, Listen => 16, ReuseAddr => 1) or die "$!";
@@ -103,8 +103,8 @@ impl Actor {
         Self { name: name.to_owned(), first: String::new(), on_term: "exit 0".to_owned(), fields: Vec::new() }
     }
 
-    /// Its first commands, in bash: `$life` is the number of its instance, `await FILE` waits for a file, `say WORD` writes
-    /// into the diary, `hear LINE [TIMES]` waits until the diary has a line (so many times).
+    /// Its first commands, in bash: `$run` is the number of its instance, `await FILE` waits for a file, `say WORD`
+    /// writes into the diary, `hear LINE [TIMES]` waits until the diary has a line (so many times).
     #[must_use]
     pub fn does(mut self, script: &str) -> Self {
         self.first += script;
@@ -153,8 +153,8 @@ impl fmt::Display for Actor {
     }
 }
 
-/// A manifest of a pod with these fields, which begin in the first column: `restartPolicy: Never\ncontainers:\n- ...`. Its
-/// actors share `/ctl` with the test and `/kept`, an emptyDir, with each other.
+/// A manifest of a pod with these fields, which begin in the first column: `restartPolicy: Never\ncontainers:\n- ...`.
+/// Its actors share `/ctl` with the test and `/kept`, an emptyDir, with each other.
 pub fn manifest(name: &str, fields: &str) -> String {
     let fields: String = fields.lines().map(|line| format!("  {line}\n")).collect();
     let volumes = "[{name: ctl, hostPath: {path: CTL}}, {name: kept, emptyDir: {}}]";

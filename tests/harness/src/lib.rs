@@ -23,7 +23,7 @@ mod seen;
 pub use self::{
     actor::{Actor, manifest},
     node::{Node, Place},
-    patience::eventually,
+    patience::{eventually, patience},
     remains::Remains,
     runtime::{Container, Runs, Sandbox},
     seen::Seen,

@@ -245,9 +245,9 @@ impl Node {
             return Ok(());
         }
         for name in seen.running().into_keys() {
-            let (lives, [starts]) = (seen.counts([name])[0] + 1, self.starts(pod, [name]));
-            if u32::try_from(starts).is_ok_and(|starts| starts < lives) {
-                return Err(format!("{name} has not begun its instance number {lives}: {:#?}", self.diary()));
+            let (instances, [starts]) = (seen.counts([name])[0] + 1, self.starts(pod, [name]));
+            if u32::try_from(starts).is_ok_and(|starts| starts < instances) {
+                return Err(format!("{name} has not begun its instance number {instances}: {:#?}", self.diary()));
             }
         }
         Ok(())
@@ -399,7 +399,7 @@ fn pid(number: u32) -> Pid {
 }
 
 fn signal(number: u32, signal: Signal) {
-    kill_process(pid(number), signal).expect("a process that lives");
+    kill_process(pid(number), signal).expect("a process that runs");
 }
 
 fn tail(file: &Path) -> String {

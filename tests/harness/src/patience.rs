@@ -10,7 +10,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const SLOWER: &str = "KEELET_SLOWER";
 
 /// How long to wait on this machine.
-fn patience() -> Duration {
+pub fn patience() -> Duration {
     let slower = std::env::var(SLOWER).ok().and_then(|times| times.parse::<u32>().ok());
     PATIENCE.saturating_mul(slower.unwrap_or(1))
 }

@@ -115,7 +115,7 @@ impl Seen {
     }
 
     /// Whether the condition held, over time.
-    pub fn course(&self, of: &ConditionType) -> Vec<bool> {
+    pub fn transitions(&self, of: &ConditionType) -> Vec<bool> {
         self.noted(|what| match what {
             What::Condition { kind, status, .. } if kind == of => Some(*status == Truth::True),
             _ => None,

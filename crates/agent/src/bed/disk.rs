@@ -5,21 +5,21 @@ use std::{fmt, io, path::Path, sync::Arc};
 use keelet_ledger::{Disk, DiskEntry, Lock, OsDisk, Sheet};
 
 /// Asked before anything is changed: which path, and whether it may be.
-type Gate = Arc<dyn Fn(&Path) -> io::Result<()> + Send + Sync>;
+type Fault = Arc<dyn Fn(&Path) -> io::Result<()> + Send + Sync>;
 
 /// A disk that asks before it changes anything.
 #[derive(Clone)]
-pub(crate) struct GatedDisk(Gate);
+pub(crate) struct FaultyDisk(Fault);
 
-// === impl GatedDisk ===
+// === impl FaultyDisk ===
 
-impl GatedDisk {
-    pub(crate) fn new(gate: impl Fn(&Path) -> io::Result<()> + Send + Sync + 'static) -> Self {
-        Self(Arc::new(gate))
+impl FaultyDisk {
+    pub(crate) fn new(fault: impl Fn(&Path) -> io::Result<()> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(fault))
     }
 }
 
-impl Disk for GatedDisk {
+impl Disk for FaultyDisk {
     fn read(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>> {
         OsDisk.read(path, limit)
     }
@@ -63,8 +63,8 @@ impl Disk for GatedDisk {
     }
 }
 
-impl fmt::Debug for GatedDisk {
+impl fmt::Debug for FaultyDisk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("GatedDisk")
+        f.write_str("FaultyDisk")
     }
 }

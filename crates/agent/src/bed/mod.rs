@@ -8,18 +8,17 @@ use std::{num::NonZeroUsize, path::Path, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use keelet_host::{Layout, OsHost};
-use keelet_launch::NodeFacts;
-use keelet_ledger::{Disk, Entry, Ledger, OsDisk, PodRef};
-use keelet_lifecycle::{BootId, Evidence, Moment, Rules, Wall, status::ConditionType};
+use keelet_ledger::{Disk, Ledger, OsDisk, PodCommit, PodRef};
+use keelet_lifecycle::{BootId, Evidence, Moment, Wall, status::ConditionType};
 use keelet_pod::{Features, Pod};
 use keelet_prober::TcpDial;
 use tempfile::TempDir;
 use tokio::time::Instant;
 
-pub(crate) use self::{disk::GatedDisk, runtime::FakeRuntime};
+pub(crate) use self::{disk::FaultyDisk, runtime::FakeRuntime};
 use crate::{
-    Agent, Doors, Settings, Upkeep, Wanted, WantedPods,
-    board::{Board, Recall},
+    Agent, Doors, Settings, Wanted, WantedPods,
+    board::Board,
     doors::{Clock, Tasks},
 };
 
@@ -94,7 +93,7 @@ impl Bed {
         let mut ledger = self.ledger().ledger;
         let reference = PodRef { uid: pod.uid.clone(), namespace: pod.namespace.clone(), name: pod.name.clone() };
         let now = self.clock.now();
-        let entry = Entry { pod: &reference, evidence: &Arc::new(evidence), results: &[], why: None };
+        let entry = PodCommit { pod: &reference, evidence: &Arc::new(evidence), results: &[], why: None };
         assert!(ledger.commit(&entry, now).expect("a good UID").durable.is_written());
         if let Some(copy) = copy {
             let json = copy.to_json().expect("a pod is JSON");
@@ -128,14 +127,9 @@ impl Bed {
             tasks: Arc::new(InPlace),
         };
         let settings = Settings {
-            rules: Rules::default(),
-            features: Features::default(),
-            ledger: self.ledger_settings(),
-            recall: Recall::AllRuns,
             probe_limit: 4,
-            facts: NodeFacts::default(),
             parallel_pulls: self.parallel_pulls,
-            upkeep: Upkeep::default(),
+            ..Settings::new(Features::default(), self.ledger_settings())
         };
         Agent::start(doors, settings).await.expect("an agent")
     }

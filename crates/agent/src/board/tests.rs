@@ -1,10 +1,14 @@
 use std::{sync::Arc, time::Duration};
 
 use keelet_lifecycle::{BootId, Event, Moment, Severity, Wall, status::PodStatus};
-use keelet_pod::{Pod, parse_one};
+use keelet_pod::{Pod, ProbeKind, parse_one};
 
-use super::{Board, Departure, EVENTS, PodEvent, Recall};
-use crate::events::{EventRecord, Recorder};
+use super::{Board, Departure, EVENTS, GONE, GonePod, OverdueProbe, PodEvent, Recall, Running};
+use crate::{
+    bed,
+    events::{EventRecord, Recorder},
+    metrics::ContainerCounts,
+};
 
 fn board() -> Board {
     Board::new(Recall::AllRuns, None)
@@ -40,6 +44,27 @@ fn the_newest_status_is_kept_until_the_pod_is_gone() {
         [(asked, 2)]
     );
     assert!(changes.has_changed().expect("open"));
+}
+
+/// METR-3, METR-10: what runs and which probes are late is on the board for as long as the pod is there.
+#[test]
+fn what_runs_and_what_is_late_goes_with_the_pod() {
+    let (board, one, other) = (board(), bed::pod("web", "u1"), bed::pod("db", "u2"));
+    let now = Moment { boot_ms: 0, wall: Wall::default(), boot_id: BootId::default() };
+    let containers = ContainerCounts { created: 1, running: 2, exited: 3, unknown: 4 };
+    board.note_running("u1", Running { sandbox: true, containers });
+    board.note_running("u2", Running { sandbox: false, containers });
+    let twice = ContainerCounts { created: 2, running: 4, exited: 6, unknown: 8 };
+    assert_eq!(board.running(), (1, twice), "one pod has a sandbox in use");
+    let late = OverdueProbe { container: "main".to_owned(), kind: ProbeKind::Liveness, since: now };
+    board.note_overdue(&one, vec![late.clone(); 2]);
+    board.note_overdue(&other, vec![late.clone()]);
+    let names = || board.overdue_probes().iter().map(|(pod, _)| pod.name.clone()).collect::<Vec<_>>();
+    assert_eq!(names(), ["web", "web", "db"]);
+    board.note_overdue(&other, Vec::new());
+    assert_eq!(names(), ["web", "web"], "the node has kept up since");
+    board.gone(&one, now);
+    assert_eq!((board.running(), names().len()), ((0, containers), 0));
 }
 
 #[test]
@@ -104,4 +129,25 @@ fn what_an_earlier_agent_told_is_recalled() {
     alone.recall(kept, Vec::new());
     alone.event(&pod, &record("again", 1));
     assert!(alone.unsaved().is_none() && alone.events().len() == 1, "a run on its own");
+}
+
+/// EVT-12: the next agent knows the newest pods that were gone when the earlier agent ended, as many as the ledger keeps.
+#[test]
+fn pods_that_were_gone_before_are_recalled() {
+    let (first, pod) = (board(), pod());
+    let at = |boot_ms| Moment { boot_ms, wall: Wall::default(), boot_id: BootId::default() };
+    let most = i64::try_from(GONE).expect("a small number");
+    let gone = |version: i64| {
+        first.publish(&pod, u64::try_from(version).expect("not negative"), &PodStatus::default());
+        first.gone(&pod, at(version));
+    };
+    (0..=most).for_each(gone);
+    let kept: Vec<GonePod> = first.gone_pods().iter().map(|gone| (**gone).clone()).collect();
+    assert_eq!((kept.len(), kept[0].at), (GONE, at(1)), "the oldest is forgotten");
+    let second = board();
+    second.recall(Vec::new(), kept);
+    assert_eq!(
+        second.gone_pods().iter().map(|gone| gone.at).collect::<Vec<_>>(),
+        (1..=most).map(at).collect::<Vec<_>>()
+    );
 }

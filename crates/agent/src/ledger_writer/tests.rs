@@ -8,7 +8,7 @@ use keelet_lifecycle::{BootId, Wall};
 use serde_json::json;
 
 use super::*;
-use crate::bed::GatedDisk;
+use crate::bed::FaultyDisk;
 
 fn at(ms: i64) -> Moment {
     Moment { boot_ms: ms, wall: Wall::from_millis(ms), boot_id: BootId::from_u128(1) }
@@ -66,7 +66,7 @@ fn what_is_acknowledged_is_on_disk() {
             Ok(())
         }
     };
-    let mut ledger = open(GatedDisk::new(gate), directory.path());
+    let mut ledger = open(FaultyDisk::new(gate), directory.path());
     let mut complaint = Complaint::default();
     serve(&mut ledger, &mut complaint, vec![Request::Commit(record("removed"), oneshot::channel().0)], at(0));
     let requests = {

@@ -2,7 +2,7 @@ use keelet_lifecycle::evidence::{Ending, EndingCause};
 use tonic::Code;
 
 use super::*;
-use crate::bed::{Bed, GatedDisk, pass, pod, pod_of, wanted};
+use crate::bed::{Bed, FaultyDisk, pass, pod, pod_of, wanted};
 
 /// A manager that hangs, or has ended, sends no pulse.
 #[tokio::test]
@@ -144,8 +144,8 @@ async fn an_update_reaches_everything_that_holds_the_pod() {
     assert_eq!(bed.runtime.calls("StopContainer"), Vec::<String>::new(), "a source that lists anew deletes nothing");
     source.set(wanted(&[&new]), Extent::Relisting);
     pass(Duration::from_secs(5)).await;
-    assert_eq!(agent.node.registry.images(), BTreeSet::from(["app:2".to_owned()]), "images that pods name");
-    let held: Vec<_> = agent.node.registry.all().into_iter().map(|(pod, _)| pod).collect();
+    assert_eq!(agent.shared.registry.images(), BTreeSet::from(["app:2".to_owned()]), "images that pods name");
+    let held: Vec<_> = agent.shared.registry.all().into_iter().map(|(pod, _)| pod).collect();
     assert_eq!(held, [Arc::clone(&new)], "pods whose volumes are kept up to date");
     assert_eq!(agent.board().statuses()["a"].pod.containers[0].image, "app:2");
 }
@@ -187,7 +187,7 @@ async fn a_deleted_pod_that_is_still_named_stays_gone() {
 async fn a_pod_that_comes_back_under_its_uid_does_not_undo_the_deletion() {
     let (bed, a) = (Bed::new(), pod("web", "a"));
     let agent = bed.agent().await;
-    let mut manager = Manager::new(Arc::clone(&agent.node), Arc::default(), Vec::new());
+    let mut manager = Manager::new(Arc::clone(&agent.shared), Arc::default(), Vec::new());
     let source = manager.mailbox.open_source();
     for (now, deleted) in [(wanted(&[&a]), false), (WantedPods::new(), true), (wanted(&[&a]), true)] {
         manager.mailbox.set_wanted(source, now, Extent::Complete);
@@ -220,7 +220,7 @@ async fn a_pod_that_the_ledger_cannot_forget_yet_is_forgotten_later() {
     let (bed, a) = (Bed::new(), pod("web", "a"));
     let refusals = Arc::new(Mutex::new(3));
     let left = Arc::clone(&refusals);
-    let disk = GatedDisk::new(move |path| {
+    let disk = FaultyDisk::new(move |path| {
         let is_removal = path.file_name().is_some_and(|name| name.to_string_lossy().contains("gone"));
         let mut left = left.lock().expect("no panic");
         if is_removal && *left > 0 {
@@ -251,4 +251,24 @@ async fn orphans_have_the_grace_period_of_their_pod() {
     agent.set_pods(WantedPods::new(), Extent::Complete);
     bed.runtime.called_often("RemovePodSandbox", 2).await;
     assert_eq!((bed.runtime.grace_of(&says), bed.runtime.grace_of(&silent)), (Some(7), Some(30)));
+}
+
+/// METR-3: what runs is counted from the looks at the runtime, and no longer when the pod is gone.
+#[tokio::test(start_paused = true)]
+async fn pods_and_containers_that_run_are_counted_while_they_are_there() {
+    let (bed, web) = (Bed::new(), pod("web", "a"));
+    let agent = bed.agent().await;
+    let counts = |agent: &crate::Agent| {
+        let text = agent.metrics();
+        let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u32>().ok());
+        (value("kubelet_running_pods "), value("kubelet_running_containers{container_state=\"running\"} "))
+    };
+    agent.set_pods(wanted(&[&web]), Extent::Complete);
+    bed.runtime.called("StartContainer").await;
+    pass(Duration::from_secs(2)).await;
+    assert_eq!(counts(&agent), (Some(1), Some(1)));
+    agent.set_pods(wanted(&[]), Extent::Complete);
+    pass(Duration::from_secs(60)).await;
+    assert_eq!(agent.board().gone_pods().len(), 1, "the pod is gone");
+    assert_eq!(counts(&agent), (Some(0), Some(0)));
 }

@@ -12,7 +12,7 @@ impl Work {
     /// Has the image on the node, as the pull policy says (BACK-10, EVT-4).
     pub(super) async fn ensure_image(&self, container: &str, image: &str) -> OpResult {
         let Some(spec) = self.pod.container(container) else { return OpResult::Cancelled };
-        let runtime = &self.node.runtime;
+        let runtime = &self.shared.runtime;
         if spec.pull_policy != PullPolicy::Always {
             match runtime.image_status(image).await {
                 Ok(Some(_)) => {
@@ -29,7 +29,7 @@ impl Work {
             }
         }
         // The semaphore is never closed; if it were, the pull would only miss its limit.
-        let _permit = match &self.node.pulls {
+        let _permit = match &self.shared.pulls {
             Some(pulls) => pulls.acquire().await.ok(),
             None => None,
         };

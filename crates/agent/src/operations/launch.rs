@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use keelet_host::{HostError, LifeFiles, LifeOf, Volumes};
+use keelet_host::{HostError, InstanceFiles, InstanceOf, Volumes};
 use keelet_launch::{self as launch, ConfigError, IdRange, Image, Objects, Placement};
 use keelet_lifecycle::operation::OpResult;
 use keelet_pod::Container;
@@ -14,7 +14,7 @@ use super::{Work, failed};
 struct Ground {
     volumes: Volumes,
     logs: PathBuf,
-    files: LifeFiles,
+    files: InstanceFiles,
     objects: Objects,
     users: Option<IdRange>,
     recursive_read_only: bool,
@@ -35,19 +35,19 @@ impl Work {
         if ground.users.is_some()
             && let Err(message) = self.runtime_has_users().await
         {
-            self.node.metrics.pod_start_failed();
+            self.shared.metrics.pod_start_failed();
             return failed("CreatePodSandboxError", message);
         }
         if self.is_cancelled() {
             return OpResult::Cancelled;
         }
-        match self.node.runtime.run_pod_sandbox(config, self.handler()).await {
+        match self.shared.runtime.run_pod_sandbox(config, self.handler()).await {
             Ok(_) => {
-                self.node.metrics.pod_started();
+                self.shared.metrics.pod_started();
                 OpResult::Done
             }
             Err(error) => {
-                self.node.metrics.pod_start_failed();
+                self.shared.metrics.pod_start_failed();
                 failed("CreatePodSandboxError", error.to_string())
             }
         }
@@ -60,7 +60,7 @@ impl Work {
             Ok(ground) => ground,
             Err(message) => return failed("CreateContainerConfigError", message),
         };
-        let runtime = &self.node.runtime;
+        let runtime = &self.shared.runtime;
         let image = match runtime.image_status(&container.image).await {
             Ok(Some(image)) => image,
             Ok(None) => {
@@ -95,7 +95,7 @@ impl Work {
     }
 
     pub(super) async fn start(&self, id: &str) -> OpResult {
-        match self.node.runtime.start_container(id).await {
+        match self.shared.runtime.start_container(id).await {
             Ok(()) => OpResult::Done,
             Err(error) => failed("RunContainerError", error.to_string()),
         }
@@ -110,11 +110,11 @@ impl Work {
 
     /// A runtime that knows nothing of users would give the pod the node's, root included.
     async fn runtime_has_users(&self) -> Result<(), String> {
-        let found = self.node.runtime.handler_features(self.handler()).await.map_err(|error| error.to_string())?;
+        let found = self.shared.runtime.handler_features(self.handler()).await.map_err(|error| error.to_string())?;
         if found.user_namespaces {
             return Ok(());
         }
-        let runtime = self.node.scheme().await.unwrap_or("container");
+        let runtime = self.shared.scheme().await.unwrap_or("container");
         Err(format!("hostUsers: false: the {runtime} runtime on this node offers no user namespaces"))
     }
 
@@ -127,26 +127,26 @@ impl Work {
     async fn ground(&self) -> Result<Ground, HostError> {
         let volumes = self.prepare_volumes().await?;
         let users = match launch::has_own_users(&self.pod) {
-            true => Some(self.node.host.user_range(&self.pod).await?),
+            true => Some(self.shared.host.user_range(&self.pod).await?),
             false => None,
         };
-        Ok(Ground { volumes, logs: self.node.host.log_dir(&self.pod)?, users, ..Ground::default() })
+        Ok(Ground { volumes, logs: self.shared.host.log_dir(&self.pod)?, users, ..Ground::default() })
     }
 
     async fn ground_for(&self, container: &Container, attempt: u32) -> Result<Ground, String> {
         let mut ground = self.ground().await.map_err(|error| error.message)?;
         let wanted = launch::references(&self.pod, container);
         if !wanted.is_empty() {
-            ground.objects = self.node.host.objects(&self.pod, &wanted).await.map_err(|error| error.message)?;
+            ground.objects = self.shared.host.objects(&self.pod, &wanted).await.map_err(|error| error.message)?;
         }
         if launch::wants_recursive_read_only(&self.pod, container) {
-            let features = self.node.runtime.handler_features(self.handler()).await;
+            let features = self.shared.runtime.handler_features(self.handler()).await;
             ground.recursive_read_only = features.map_err(|error| error.to_string())?.recursive_read_only_mounts;
         }
         let parts = launch::sub_paths(&self.placement(&ground), container).map_err(|error| error.message)?;
         let (pod, addresses) = (&self.pod, &self.addresses);
-        let life = LifeOf { pod, container: &container.name, attempt, addresses, sub_paths: &parts };
-        let files = self.node.host.prepare_life(life).await.map_err(|error| error.message)?;
+        let instance = InstanceOf { pod, container: &container.name, attempt, addresses, sub_paths: &parts };
+        let files = self.shared.host.prepare_instance(instance).await.map_err(|error| error.message)?;
         Ok(Ground { files, ..ground })
     }
 
@@ -163,7 +163,7 @@ impl Work {
             pod_ips: &self.addresses,
             users: ground.users,
             recursive_read_only: ground.recursive_read_only,
-            node: &self.node.facts,
+            node: self.shared.facts(),
         }
     }
 }

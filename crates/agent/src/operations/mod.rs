@@ -27,8 +27,8 @@ use keelet_prober::{Attempt, HookError, Target};
 use tokio::sync::oneshot;
 
 use crate::{
-    node::{Node, bare},
-    pod_task::Look,
+    pod_task::Observation,
+    shared::{Shared, bare},
     slot::{Slot, Wanted},
 };
 
@@ -43,7 +43,7 @@ const WIND_UP: Duration = Duration::from_secs(10);
 /// What operations of one pod share.
 #[derive(Clone, Debug)]
 pub(crate) struct Executor {
-    node: Arc<Node>,
+    shared: Arc<Shared>,
     slot: Arc<Slot>,
     /// The pod's volumes, once known to this agent.
     volumes: Arc<Mutex<Option<Volumes>>>,
@@ -51,7 +51,7 @@ pub(crate) struct Executor {
 
 /// What one operation works with.
 pub(crate) struct Work {
-    pub(crate) node: Arc<Node>,
+    pub(crate) shared: Arc<Shared>,
     slot: Arc<Slot>,
     volumes: Arc<Mutex<Option<Volumes>>>,
     pub(crate) pod: Arc<Pod>,
@@ -68,14 +68,14 @@ pub(crate) struct Work {
 /// Reports the end of an operation, also of one that panicked.
 struct Report {
     slot: Arc<Slot>,
-    node: Arc<Node>,
+    shared: Arc<Shared>,
     id: OpId,
     result: Option<OpResult>,
 }
 
 /// Carries out an operation and reports to the slot.
 pub(crate) async fn run(work: Work, id: OpId, operation: Operation, cancelled: oneshot::Receiver<()>) {
-    let mut report = Report { slot: Arc::clone(&work.slot), node: Arc::clone(&work.node), id, result: None };
+    let mut report = Report { slot: Arc::clone(&work.slot), shared: Arc::clone(&work.shared), id, result: None };
     let carried_out = std::pin::pin!(work.carry_out(&operation));
     report.result = Some(match select(carried_out, cancelled).await {
         Either::Left((result, _)) => result,
@@ -122,25 +122,25 @@ fn call(reason: &str, result: Result<(), keelet_cri::Error>) -> OpResult {
 // === impl Executor ===
 
 impl Executor {
-    pub(crate) fn new(node: Arc<Node>, slot: Arc<Slot>) -> Self {
-        Self { node, slot, volumes: Arc::default() }
+    pub(crate) fn new(shared: Arc<Shared>, slot: Arc<Slot>) -> Self {
+        Self { shared, slot, volumes: Arc::default() }
     }
 
-    pub(crate) fn for_operation(&self, wanted: &Wanted, look: Option<&Look>) -> Work {
-        let sandbox = look.and_then(|look| {
-            let ready = look.sandboxes.iter().filter(|sandbox| sandbox.ready);
+    pub(crate) fn for_operation(&self, wanted: &Wanted, observation: Option<&Observation>) -> Work {
+        let sandbox = observation.and_then(|observation| {
+            let ready = observation.sandboxes.iter().filter(|sandbox| sandbox.ready);
             ready.max_by_key(|sandbox| sandbox.attempt)
         });
         let addresses = match sandbox {
             Some(sandbox) if !sandbox.host_network => sandbox.ips.clone(),
-            _ if wanted.pod.host_network => self.node.facts.address.iter().cloned().collect(),
+            _ if wanted.pod.host_network => self.shared.facts().address.iter().cloned().collect(),
             _ => Vec::new(),
         };
-        let instances = look.map_or(&[][..], |look| &look.containers);
+        let instances = observation.map_or(&[][..], |observation| &observation.containers);
         let running = instances.iter().filter(|instance| instance.may_run());
         Work {
             running: running.map(|instance| (instance.name.clone(), bare(&instance.id).to_owned())).collect(),
-            node: Arc::clone(&self.node),
+            shared: Arc::clone(&self.shared),
             slot: Arc::clone(&self.slot),
             volumes: Arc::clone(&self.volumes),
             pod: Arc::clone(&wanted.pod),
@@ -156,7 +156,7 @@ impl Executor {
 impl Work {
     /// The future is allocated for every probe, so whatever is larger and seldom done is boxed.
     async fn carry_out(&self, operation: &Operation) -> OpResult {
-        let runtime = &self.node.runtime;
+        let runtime = &self.shared.runtime;
         match operation {
             Operation::PrepareVolumes => match Box::pin(self.prepare_volumes()).await {
                 Ok(_) => OpResult::Done,
@@ -192,9 +192,9 @@ impl Work {
                 let Some(container) = self.pod.container(container) else { return OpResult::Cancelled };
                 let Some(probe) = container.probe(*kind) else { return OpResult::Cancelled };
                 let target = self.target(container, bare(id));
-                let attempted = self.node.prober.attempt(Attempt { target, kind: *kind, probe }).await;
+                let attempted = self.shared.prober.attempt(Attempt { target, kind: *kind, probe }).await;
                 let ProbeReport { outcome, latency, .. } = &attempted.report;
-                let metrics = &self.node.metrics;
+                let metrics = &self.shared.metrics;
                 metrics.probed(&self.pod, &container.name, *kind, *outcome, *latency, attempted.queued);
                 let mut report = attempted.report;
                 report.output.truncate(report.output.floor_char_boundary(REMEMBERED_OUTPUT));
@@ -214,7 +214,7 @@ impl Work {
             self.refresh_volumes().await;
             return Ok(volumes);
         }
-        let volumes = self.node.host.prepare(&self.pod).await?;
+        let volumes = self.shared.host.prepare(&self.pod).await?;
         *self.volumes.lock().unwrap_or_else(PoisonError::into_inner) = Some(volumes.clone());
         Ok(volumes)
     }
@@ -224,7 +224,7 @@ impl Work {
         if !has_contents(&self.pod) {
             return;
         }
-        if let Err(error) = self.node.host.refresh(&self.pod).await {
+        if let Err(error) = self.shared.host.refresh(&self.pod).await {
             self.say(None, error.reason, Severity::Warning, error.message);
         }
     }
@@ -238,17 +238,17 @@ impl Work {
     ) -> OpResult {
         let Some(container) = self.pod.container(container) else { return OpResult::Cancelled };
         let Some(hook) = hook(container) else { return OpResult::Done };
-        match self.node.prober.hook(&hook, self.target(container, bare(id)), timeout).await {
+        match self.shared.prober.hook(&hook, self.target(container, bare(id)), timeout).await {
             Ok(done) => {
                 if let Some(message) = done.http_fallback {
-                    self.node.metrics.hook_fell_back_to_http();
+                    self.shared.metrics.hook_fell_back_to_http();
                     self.say(Some(&container.name), "LifecycleHTTPFallback", Severity::Warning, message);
                 }
                 OpResult::Done
             }
             Err(error) => {
                 if matches!((&hook, &error), (Hook::Sleep(_), HookError::TimedOut(_))) {
-                    self.node.metrics.sleep_cut_short();
+                    self.shared.metrics.sleep_cut_short();
                 }
                 failed("HookFailed", error.to_string())
             }
@@ -257,7 +257,7 @@ impl Work {
 
     fn count_failed_start(&self, container: &str, result: OpResult) -> OpResult {
         if let (OpResult::Failed(failure), Some(container)) = (&result, self.pod.container(container)) {
-            self.node.metrics.start_failed(container.role, &failure.reason);
+            self.shared.metrics.start_failed(container.role, &failure.reason);
         }
         result
     }
@@ -281,7 +281,7 @@ impl Work {
 impl Drop for Report {
     fn drop(&mut self) {
         let lost = || failed("InternalError", "the operation ended without a result; this is a defect of keelet");
-        self.slot.finish(self.id, self.node.clock.now(), self.result.take().unwrap_or_else(lost));
+        self.slot.finish(self.id, self.shared.clock.now(), self.result.take().unwrap_or_else(lost));
     }
 }
 

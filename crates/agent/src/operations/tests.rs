@@ -20,7 +20,7 @@ struct Started {
 impl Started {
     fn new(agent: &Agent, pod: Arc<Pod>, operation: Operation) -> Self {
         let slot = Arc::new(Slot::default());
-        let work = Executor::new(Arc::clone(&agent.node), Arc::clone(&slot)).for_operation(&Wanted::new(pod), None);
+        let work = Executor::new(Arc::clone(&agent.shared), Arc::clone(&slot)).for_operation(&Wanted::new(pod), None);
         let (cancel, cancelled) = oneshot::channel();
         tokio::spawn(run(work, OpId(1), operation, cancelled));
         Self { cancel: Some(cancel), slot }

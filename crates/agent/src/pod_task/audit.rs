@@ -1,4 +1,4 @@
-//! When a pod looks at the runtime: when a hint asks for it, and now and then in case no hint came.
+//! When a pod is observed in the runtime: when a hint asks for it, and now and then in case no hint came.
 
 use std::time::Duration;
 
@@ -13,20 +13,20 @@ const SPREAD: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Keeps the times of the looks.
+/// Keeps the times of the observations.
 #[derive(Debug)]
 pub(crate) struct Audit {
     wanted: bool,
-    /// No look before this moment: the one before failed.
+    /// No observation before this moment: the one before failed.
     pause_until: Option<Instant>,
     pause: Duration,
-    /// Looks that failed since one succeeded.
+    /// Observations that failed since one succeeded.
     failures: u32,
-    /// Operations that had ended when the newest failed look began.
+    /// Operations that had ended when the newest failed observation began.
     failed_at: Option<u64>,
     next: Option<Instant>,
     last_activity: Option<Instant>,
-    /// Between 0 and 1 in 1/256, from the pod's UID: a node's pods do not all look at once.
+    /// Between 0 and 1 in 1/256, from the pod's UID: a node's pods are not all observed at once.
     phase: u8,
 }
 
@@ -47,7 +47,7 @@ impl Audit {
         }
     }
 
-    /// Asks for a look if another task has seen something.
+    /// Asks for an observation if another task has seen something.
     pub(crate) fn want(&mut self, wanted: bool) {
         self.wanted |= wanted;
     }
@@ -76,7 +76,7 @@ impl Audit {
         self.next = Some(now + period + period / SPREAD * u32::from(self.phase) / 256);
     }
 
-    /// A look that began at that count failed. True if it is the first in a row, and worth a word.
+    /// An observation that began at that count failed. True if it is the first in a row, and worth a word.
     pub(crate) fn failed(&mut self, now: Instant, began: u64) -> bool {
         self.wanted = true;
         self.pause_until = Some(now + self.pause);
@@ -86,12 +86,12 @@ impl Audit {
         self.failures == 1
     }
 
-    /// Whether a look failed that began after that many operations had ended, and none has succeeded since.
+    /// Whether an observation failed that began after that many operations had ended, and none has succeeded since.
     pub(crate) fn has_failed_since(&self, ended: u64) -> bool {
         self.failed_at.is_some_and(|failed_at| ended <= failed_at)
     }
 
-    /// When to look again if no hint comes.
+    /// When to observe again if no hint comes.
     pub(crate) fn next(&self) -> Option<Instant> {
         let wanted = if self.wanted { self.pause_until } else { self.next };
         wanted.max(self.pause_until)

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use keelet_lifecycle::{
     Evidence, Moment,
-    evidence::Life,
+    evidence::RunningInstance,
     probe::{Basis, Verdict},
     status::Phase,
 };
 use keelet_pod::{Pod, ProbeKind};
 
-use crate::{metrics::Metrics, registry::OverdueProbe};
+use crate::{board::OverdueProbe, metrics::Metrics};
 
 /// Counts what became different.
 pub(crate) fn transitions(metrics: &Metrics, pod: &Pod, before: &Evidence, after: &Evidence, now: Moment) {
@@ -31,8 +31,8 @@ pub(crate) fn transitions(metrics: &Metrics, pod: &Pod, before: &Evidence, after
             metrics.terminated(container.role, exit.exit_code, &exit.reason);
         }
     }
-    for (name, life) in &before.volatile.lives {
-        if after.volatile.lives.get(name).is_none_or(|now| now.id != life.id) {
+    for (name, instance) in &before.volatile.instances {
+        if after.volatile.instances.get(name).is_none_or(|now| now.id != instance.id) {
             ProbeKind::ALL.into_iter().for_each(|kind| metrics.forget_probe(&pod.uid, name, kind));
         }
     }
@@ -52,7 +52,7 @@ pub(crate) fn transitions(metrics: &Metrics, pod: &Pod, before: &Evidence, after
         metrics.restart_all_took(now.since(&trigger.at()));
     }
     if before.volatile.agent_started != after.volatile.agent_started && before.volatile.agent_started.is_some() {
-        let verdicts = || after.volatile.lives.values().flat_map(|life| carried(life));
+        let verdicts = || after.volatile.instances.values().flat_map(|instance| carried(instance));
         let reset =
             verdicts().filter(|basis| !matches!(basis, Basis::Probe { .. } | Basis::Status | Basis::Age)).count();
         metrics.kept((verdicts().count() - reset) as u64);
@@ -63,9 +63,9 @@ pub(crate) fn transitions(metrics: &Metrics, pod: &Pod, before: &Evidence, after
 /// Probes that this node has not managed to ask for too long.
 pub(crate) fn overdue(pod: &Pod, evidence: &Evidence, now: Moment) -> Vec<OverdueProbe> {
     let mut overdue = Vec::new();
-    for (name, life) in &evidence.volatile.lives {
+    for (name, instance) in &evidence.volatile.instances {
         for kind in ProbeKind::ALL {
-            let memory = life.probe(kind);
+            let memory = instance.probe(kind);
             let Some(since) = memory.late_since else { continue };
             let probe = pod.container(name).and_then(|container| container.probe(kind));
             if probe.is_some_and(|probe| memory.overdue(probe, now).is_some()) {
@@ -76,8 +76,8 @@ pub(crate) fn overdue(pod: &Pod, evidence: &Evidence, now: Moment) -> Vec<Overdu
     overdue
 }
 
-fn carried(life: &Life) -> impl Iterator<Item = &Basis> {
-    [ProbeKind::Startup, ProbeKind::Readiness].into_iter().filter_map(|kind| match &life.probe(kind).verdict {
+fn carried(instance: &RunningInstance) -> impl Iterator<Item = &Basis> {
+    [ProbeKind::Startup, ProbeKind::Readiness].into_iter().filter_map(|kind| match &instance.probe(kind).verdict {
         Verdict::Carried { basis, .. } => Some(basis),
         Verdict::NeverProbed | Verdict::Probed { .. } => None,
     })

@@ -1,18 +1,18 @@
-//! One task per pod, the owner of its state: look, plan, write down, publish, act.
+//! One task per pod, the owner of its state: observe, plan, write down, publish, act.
 //!
 //! Three rules hold here:
 //!
 //! - The task never awaits an operation. Operations run beside it and report to its [`Slot`]; it awaits the ledger
 //!   alone, because evidence comes before action.
-//! - A look is dated by how many operations had ended when it began. The rules learn of the end of an operation only
-//!   with a look that began after it, so nothing it did is missing from what they see. Until then it counts as
+//! - An observation is dated by how many operations had ended when it began. The rules learn of the end of an operation only
+//!   with an observation that began after it, so nothing it did is missing from what they see. Until then it counts as
 //!   running, and nothing is started twice.
-//! - No other task waits for this one. A runtime that does not answer delays looks and nothing else: probe results
+//! - No other task waits for this one. A runtime that does not answer delays observations and nothing else: probe results
 //!   still count, deletions are still heard.
 
 mod audit;
-mod look;
 mod measure;
+mod observe;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,15 +30,15 @@ use keelet_lifecycle::{
 use keelet_pod::Pod;
 use tokio::{sync::oneshot, time::Instant};
 
-pub(crate) use self::look::{Look, POD_UID};
-use self::{audit::Audit, look::look};
+pub(crate) use self::observe::{Observation, POD_UID};
+use self::{audit::Audit, observe::observe};
 use crate::{
+    board::OverdueProbe,
     events::Recorder,
     ledger_writer::Record,
-    node::Node,
     operations::{self, Executor},
     publish::Answers,
-    registry::OverdueProbe,
+    shared::Shared,
     slot::{Finished, Inbox, Slot, Wanted},
 };
 
@@ -47,7 +47,7 @@ const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
 
 /// The task of one pod.
 pub(crate) struct PodTask {
-    node: Arc<Node>,
+    shared: Arc<Shared>,
     slot: Arc<Slot>,
     reference: Arc<PodRef>,
     wanted: Wanted,
@@ -56,10 +56,10 @@ pub(crate) struct PodTask {
     restart_request: Option<RestartRequest>,
     acknowledged: u64,
     log_counts: BTreeMap<String, u32>,
-    /// The newest look at the runtime.
-    look: Option<Arc<Look>>,
-    /// A look under way.
-    looking: Option<Looking>,
+    /// The newest observation at the runtime.
+    observation: Option<Arc<Observation>>,
+    /// An observation under way.
+    observing: Option<Observing>,
     audit: Audit,
     /// Operations under way.
     running: BTreeMap<OpId, Running>,
@@ -74,14 +74,14 @@ pub(crate) struct PodTask {
     /// When the task was made, until its first plan.
     made: Option<Instant>,
     recorder: Recorder,
-    /// Probes that this node cannot ask, as the registry knows them.
+    /// Probes that this node cannot ask, as the board shows them.
     overdue: Vec<OverdueProbe>,
     executor: Executor,
 }
 
-struct Looking {
+struct Observing {
     began: u64,
-    answer: BoxFuture<'static, Result<Look, keelet_cri::Error>>,
+    answer: BoxFuture<'static, Result<Observation, keelet_cri::Error>>,
 }
 
 struct Running {
@@ -92,7 +92,7 @@ struct Running {
 
 enum Wake {
     Stop,
-    Looked(Result<Look, keelet_cri::Error>),
+    Observed(Result<Observation, keelet_cri::Error>),
     Told,
     Time,
 }
@@ -110,16 +110,16 @@ pub(crate) enum Ended {
 
 impl PodTask {
     /// A task for a pod, with what is remembered of it.
-    pub(crate) fn new(node: Arc<Node>, slot: Arc<Slot>, wanted: Wanted, evidence: Evidence) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, slot: Arc<Slot>, wanted: Wanted, evidence: Evidence) -> Self {
         let pod = &wanted.pod;
         let reference =
             Arc::new(PodRef { uid: pod.uid.clone(), namespace: pod.namespace.clone(), name: pod.name.clone() });
-        let recorder = Recorder::recalling(node.board.events_of(&pod.uid));
+        let recorder = Recorder::recalling(shared.board.events_of(&pod.uid));
         Self {
-            agent: node.agent_run(pod, &slot),
+            agent: shared.agent_run(pod, &slot),
             audit: Audit::new(&pod.uid),
-            executor: Executor::new(Arc::clone(&node), Arc::clone(&slot)),
-            node,
+            executor: Executor::new(Arc::clone(&shared), Arc::clone(&slot)),
+            shared,
             slot,
             reference,
             wanted,
@@ -127,8 +127,8 @@ impl PodTask {
             restart_request: None,
             acknowledged: 0,
             log_counts: BTreeMap::new(),
-            look: None,
-            looking: None,
+            observation: None,
+            observing: None,
             running: BTreeMap::new(),
             finished: Vec::new(),
             plan_due: false,
@@ -146,12 +146,12 @@ impl PodTask {
         self.keep_copy().await;
         // A pod that neither ledger nor runtime knows may still have left log files: their numbers go on.
         if *self.evidence == Evidence::default() {
-            self.log_counts = self.node.host.log_counts(&self.wanted.pod).await;
+            self.log_counts = self.shared.host.log_counts(&self.wanted.pod).await;
         }
         loop {
             self.read_slot().await;
-            self.begin_look();
-            if self.plan_due && self.look.is_some() {
+            self.begin_observation();
+            if self.plan_due && self.observation.is_some() {
                 if self.plan().await == Stage::Gone {
                     return Ended::Gone;
                 }
@@ -160,22 +160,23 @@ impl PodTask {
             }
             match self.wait().await {
                 Wake::Stop => return Ended::Stopped,
-                Wake::Looked(result) => self.looked(result),
+                Wake::Observed(result) => self.finish_observation(result),
                 Wake::Told => {}
-                Wake::Time => self.plan_due |= self.wake_at.is_some_and(|at| self.node.clock.now().has_reached(&at)),
+                Wake::Time => self.plan_due |= self.wake_at.is_some_and(|at| self.shared.clock.now().has_reached(&at)),
             }
         }
     }
 
     async fn keep_copy(&mut self) {
         if let Ok(copy) = self.wanted.pod.to_json() {
-            self.node.ledger.keep_pod(Arc::clone(&self.reference), copy).await;
+            self.shared.ledger.keep_pod(Arc::clone(&self.reference), copy).await;
         }
     }
 
     /// Takes what others have left in the slot.
     async fn read_slot(&mut self) {
-        let Inbox { wanted, restart_request, look, acknowledged, known, finished, events, ended: _ } = self.slot.take();
+        let Inbox { wanted, restart_request, hinted, acknowledged, known, finished, events, ended: _ } =
+            self.slot.take();
         if let Some(wanted) = wanted
             && wanted != self.wanted
         {
@@ -194,7 +195,7 @@ impl PodTask {
             self.acknowledged = acknowledged;
             self.plan_due = true;
             if let Some(sent) = self.sent.take() {
-                self.node.metrics.status_sync_took(sent.elapsed());
+                self.shared.metrics.status_sync_took(sent.elapsed());
             }
         }
         // What others knew is compared once, when it is first heard of.
@@ -204,16 +205,16 @@ impl PodTask {
             // What was planned without it may have been in vain: the publisher gets the newest status again.
             self.published = None;
         }
-        self.audit.want(look);
+        self.audit.want(hinted);
         for event in &events {
             self.tell(event);
         }
         for finished in finished {
             let is_probe = self.running.get(&finished.id).is_some_and(Running::is_probe);
-            if is_probe && needs_no_look(&finished.result) {
+            if is_probe && needs_no_observation(&finished.result) {
                 self.plan_due = true;
             } else {
-                // It changed the runtime, or came out as it did because something changed there: look first.
+                // It changed the runtime, or came out as it did because something changed there: observe first.
                 self.audit.want(true);
                 if !is_probe {
                     self.audit.note_activity(Instant::now());
@@ -223,31 +224,32 @@ impl PodTask {
         }
     }
 
-    fn begin_look(&mut self) {
-        if self.looking.is_some() || !self.audit.is_due(Instant::now()) {
+    fn begin_observation(&mut self) {
+        if self.observing.is_some() || !self.audit.is_due(Instant::now()) {
             return;
         }
         self.audit.begun();
         let began = self.slot.ended();
-        let answer = look(Arc::clone(&self.node), Arc::clone(&self.wanted.pod), self.look.clone(), began);
-        self.looking = Some(Looking { began, answer: Box::pin(answer) });
+        let answer = observe(Arc::clone(&self.shared), Arc::clone(&self.wanted.pod), self.observation.clone(), began);
+        self.observing = Some(Observing { began, answer: Box::pin(answer) });
     }
 
-    fn looked(&mut self, result: Result<Look, keelet_cri::Error>) {
-        let began = self.looking.take().map_or(0, |looking| looking.began);
+    fn finish_observation(&mut self, result: Result<Observation, keelet_cri::Error>) {
+        let began = self.observing.take().map_or(0, |observing| observing.began);
         let now = Instant::now();
         match result {
-            Ok(look) => {
+            Ok(observation) => {
                 self.audit.succeeded(now);
-                for pid in &look.new_processes {
+                for pid in &observation.new_processes {
                     self.watch_process(*pid);
                 }
-                self.node.registry.note(&self.reference.uid, &look);
-                self.look = Some(Arc::new(look));
+                self.shared.registry.note(&self.reference.uid, &observation);
+                self.shared.board.note_running(&self.reference.uid, observation.running());
+                self.observation = Some(Arc::new(observation));
             }
             Err(error) => {
                 if self.audit.failed(now, began) {
-                    tracing::warn!(pod = %self.name(), %error, "the runtime cannot be asked about the pod; its status stays");
+                    tracing::warn!(pod = %self.name(), %error, "cannot get pod state from the container runtime; the status stays as it is until it answers");
                 }
             }
         }
@@ -255,9 +257,9 @@ impl PodTask {
     }
 
     fn watch_process(&self, pid: u32) {
-        if let Some(end) = self.node.host.process_end(pid) {
+        if let Some(end) = self.shared.host.process_end(pid) {
             let slot = Arc::downgrade(&self.slot);
-            self.node.tasks.spawn(Box::pin(async move {
+            self.shared.tasks.spawn(Box::pin(async move {
                 end.await;
                 if let Some(slot) = slot.upgrade() {
                     slot.hint();
@@ -269,42 +271,42 @@ impl PodTask {
     /// Plans once: decide, write down, publish, act.
     async fn plan(&mut self) -> Stage {
         self.plan_due = false;
-        let now = self.node.clock.now();
+        let now = self.shared.clock.now();
         if let Some(made) = self.made.take() {
-            self.node.metrics.worker_start_took(made.elapsed());
+            self.shared.metrics.worker_start_took(made.elapsed());
         }
         let (observed, told) = self.observed();
-        let plan = self.node.rules.plan(&self.wanted.pod, &observed, &self.evidence, now);
+        let plan = self.shared.rules.plan(&self.wanted.pod, &observed, &self.evidence, now);
         self.finished.retain(|finished| !told.contains(&finished.id));
         self.running.retain(|id, _| !told.contains(id));
 
         let Plan { operations, status, version, why, evidence, results, events, wake_at, stage } = plan;
         if evidence != *self.evidence || !results.is_empty() {
             let evidence = Arc::new(evidence);
-            measure::transitions(&self.node.metrics, &self.wanted.pod, &self.evidence, &evidence, now);
+            measure::transitions(&self.shared.metrics, &self.wanted.pod, &self.evidence, &evidence, now);
             self.evidence = Arc::clone(&evidence);
             let overdue = measure::overdue(&self.wanted.pod, &evidence, now);
             if overdue != self.overdue {
                 self.overdue.clone_from(&overdue);
-                self.node.registry.note_overdue(&self.reference.uid, overdue);
+                self.shared.board.note_overdue(&self.wanted.pod, overdue);
             }
             let record =
                 Record { pod: Arc::clone(&self.reference), evidence: Arc::clone(&evidence), results, version, why };
-            self.node.ledger.commit(record).await;
-            self.node.board.note(&self.reference.uid, &evidence);
+            self.shared.ledger.commit(record).await;
+            self.shared.board.note(&self.reference.uid, &evidence);
         }
         if self.evidence.volatile.restart_request == self.restart_request.as_ref().map(|request| request.id.clone()) {
             self.restart_request = None;
         }
         if self.published != Some(version) {
             self.published = Some(version);
-            self.node.board.publish(&self.wanted.pod, version, &status);
-            match &self.node.publisher {
+            self.shared.board.publish(&self.wanted.pod, version, &status);
+            match &self.shared.publisher {
                 Some(publisher) => {
                     self.sent = Some(Instant::now());
                     publisher.publish(&self.wanted.pod, version, &status, Answers::new(&self.slot));
                 }
-                None => self.node.metrics.status_sync_took(Duration::ZERO),
+                None => self.shared.metrics.status_sync_took(Duration::ZERO),
             }
         }
         for event in &events {
@@ -327,16 +329,16 @@ impl PodTask {
     /// The observation for `plan`, and the IDs of the operations that it reports as finished.
     fn observed(&self) -> (Observed, BTreeSet<OpId>) {
         let mut observed = Observed::nothing(self.agent.clone());
-        let look = self.look.as_deref();
-        let began = look.map_or(0, |look| look.began);
+        let observation = self.observation.as_deref();
+        let began = observation.map_or(0, |observation| observation.began);
         let mut told = BTreeSet::new();
         for finished in &self.finished {
             let is_probe = self.running.get(&finished.id).is_some_and(Running::is_probe);
             let seen = finished.number <= began;
-            // A probe changes nothing in the runtime. A good result, or none, may be reported with an older look; a bad
+            // A probe changes nothing in the runtime. A good result, or none, may be reported with an older observation; a bad
             // one if the runtime does not answer, because what the container said still counts.
-            let tell =
-                seen || is_probe && (needs_no_look(&finished.result) || self.audit.has_failed_since(finished.number));
+            let tell = seen
+                || is_probe && (needs_no_observation(&finished.result) || self.audit.has_failed_since(finished.number));
             let state = if tell {
                 told.insert(finished.id);
                 OpState::Finished { at: finished.at, result: finished.result.clone() }
@@ -350,14 +352,14 @@ impl PodTask {
                 observed.operations.push(OpReport { id: *id, state: OpState::InFlight });
             }
         }
-        if let Some(look) = look {
-            observed.sandboxes.clone_from(&look.sandboxes);
-            observed.containers.clone_from(&look.containers);
+        if let Some(observation) = observation {
+            observed.sandboxes.clone_from(&observation.sandboxes);
+            observed.containers.clone_from(&observation.containers);
         }
         observed.deletion.clone_from(&self.wanted.deletion);
         observed.restart_request.clone_from(&self.restart_request);
         observed.foreign_conditions.clone_from(&self.wanted.foreign_conditions);
-        observed.acknowledged = match self.node.publisher {
+        observed.acknowledged = match self.shared.publisher {
             Some(_) => Acknowledged::UpTo(self.acknowledged),
             None => Acknowledged::NotNeeded,
         };
@@ -371,20 +373,20 @@ impl PodTask {
         if !matches!(operation, Operation::Probe { .. }) {
             self.audit.note_activity(Instant::now());
         }
-        let work = self.executor.for_operation(&self.wanted, self.look.as_deref());
-        self.node.tasks.spawn(Box::pin(operations::run(work, id, operation.clone(), cancelled)));
+        let work = self.executor.for_operation(&self.wanted, self.observation.as_deref());
+        self.shared.tasks.spawn(Box::pin(operations::run(work, id, operation.clone(), cancelled)));
         self.running.insert(id, Running { operation, cancel: Some(cancel) });
     }
 
     async fn wait(&mut self) -> Wake {
-        let now = self.node.clock.now();
+        let now = self.shared.clock.now();
         let at = self.wake_at.map(|at| Instant::now() + at.since(&now).max(SHORTEST_SLEEP));
-        let audit = self.looking.is_none().then(|| self.audit.next());
+        let audit = self.observing.is_none().then(|| self.audit.next());
         let at = at.into_iter().chain(audit.flatten()).min();
-        let mut stopping = self.node.stopping.clone();
-        let looking = async {
-            match &mut self.looking {
-                Some(looking) => (&mut looking.answer).await,
+        let mut stopping = self.shared.stopping.clone();
+        let observing = async {
+            match &mut self.observing {
+                Some(observing) => (&mut observing.answer).await,
                 None => std::future::pending().await,
             }
         };
@@ -397,16 +399,16 @@ impl PodTask {
         tokio::select! {
             biased;
             _ = stopping.wait_for(|stop| *stop) => Wake::Stop,
-            result = looking => Wake::Looked(result),
+            result = observing => Wake::Observed(result),
             () = self.slot.rung() => Wake::Told,
             () = timer => Wake::Time,
         }
     }
 
     fn tell(&mut self, event: &Event) {
-        if let Some(record) = self.recorder.record(event, self.node.clock.now()) {
-            self.node.board.event(&self.wanted.pod, &record);
-            if let Some(publisher) = &self.node.publisher {
+        if let Some(record) = self.recorder.record(event, self.shared.clock.now()) {
+            self.shared.board.event(&self.wanted.pod, &record);
+            if let Some(publisher) = &self.shared.publisher {
                 publisher.event(&self.wanted.pod, &record);
             }
         }
@@ -425,9 +427,9 @@ impl Running {
     }
 }
 
-/// Whether a probe gives no reason to look at the runtime: it passed, or was not made because this node cannot keep up,
+/// Whether a probe gives no reason to observe the runtime: it passed, or was not made because this node cannot keep up,
 /// which more work would not help.
-fn needs_no_look(result: &OpResult) -> bool {
+fn needs_no_observation(result: &OpResult) -> bool {
     matches!(result, OpResult::Probed(report) if matches!(report.outcome, Outcome::Success | Outcome::Late))
 }
 

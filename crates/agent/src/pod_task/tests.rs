@@ -3,11 +3,11 @@ use std::sync::{Mutex, OnceLock};
 use super::*;
 use crate::{
     Extent,
-    bed::{Bed, GatedDisk, is_ready, pass, pod, pod_of, wanted},
+    bed::{Bed, FaultyDisk, is_ready, pass, pod, pod_of, wanted},
     board::Board,
 };
 
-/// A look that began before an operation ended says nothing about what that operation did.
+/// An observation that began before an operation ended says nothing about what that operation did.
 #[tokio::test(start_paused = true)]
 async fn a_look_that_began_before_an_operation_ended_starts_nothing_twice() {
     for making in ["RunPodSandbox", "CreateContainer"] {
@@ -17,14 +17,14 @@ async fn a_look_that_began_before_an_operation_ended_starts_nothing_twice() {
         agent.set_pods(wanted(&[&web]), Extent::Complete);
         bed.runtime.called(making).await;
         // An audit sees nothing of it yet, and is answered after the operation has ended.
-        let looks = bed.runtime.calls("ListContainers a").len();
+        let observations = bed.runtime.calls("ListContainers a").len();
         bed.runtime.hold("ListContainers a");
-        bed.runtime.called_often("ListContainers a", looks + 1).await;
+        bed.runtime.called_often("ListContainers a", observations + 1).await;
         bed.runtime.release(making);
         pass(Duration::from_millis(10)).await;
         bed.runtime.release("ListContainers a");
         pass(Duration::from_secs(60)).await;
-        assert_eq!(bed.runtime.calls(making).len(), 1, "a stale look had it made twice");
+        assert_eq!(bed.runtime.calls(making).len(), 1, "a stale observation had it made twice");
         assert!(is_ready(agent.board(), "a"), "{making}: the pod does not run");
         let status = agent.board().statuses()["a"].status.clone();
         assert_eq!(status.container_statuses[0].restart_count, 0, "{making}: it was taken for lost");
@@ -39,7 +39,7 @@ async fn a_status_is_published_after_its_evidence_is_written() {
     let early = Arc::new(Mutex::new(Vec::new()));
     let board = Arc::new(OnceLock::<Arc<Board>>::new());
     let (shown, found) = (Arc::clone(&board), Arc::clone(&early));
-    let disk = GatedDisk::new(move |path| {
+    let disk = FaultyDisk::new(move |path| {
         let statuses = shown.get().map(|board| board.statuses()).unwrap_or_default();
         let version = statuses.get("a").map(|published| published.version);
         let committed = path.ends_with("run/pods/a/evidence.json");
@@ -57,7 +57,7 @@ async fn a_status_is_published_after_its_evidence_is_written() {
     assert!(is_ready(agent.board(), "a"), "nothing was ever published");
 }
 
-/// A probe that fails makes the pod look, and counts with that look: it does not wait for the next audit.
+/// A probe that fails causes an observation of the pod, and counts with it: it does not wait for the next audit.
 #[tokio::test(start_paused = true)]
 async fn a_failed_probe_counts_at_once() {
     let bed = Bed::new();

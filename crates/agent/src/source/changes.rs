@@ -11,12 +11,12 @@ use super::{
 
 /// The pods that the log has reported, by `namespace/name`.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Told {
-    pods: BTreeMap<String, Entry>,
+pub(super) struct Reported {
+    pods: BTreeMap<String, ReportedPod>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Entry {
+struct ReportedPod {
     uid: String,
     file: Option<String>,
     /// Whether a listing of this agent had it.
@@ -43,12 +43,13 @@ pub(super) enum ChangeKind {
     Removed { file: Option<String>, uid: String },
 }
 
-// === impl Told ===
+// === impl Reported ===
 
-impl Told {
+impl Reported {
     /// Pods that an earlier agent left running: its log has reported them.
     pub(super) fn beside(recovered: &[Arc<Pod>]) -> Self {
-        let entry = |pod: &Arc<Pod>| Entry { uid: pod.uid.clone(), file: manifest_of(pod).cloned(), listed: false };
+        let entry =
+            |pod: &Arc<Pod>| ReportedPod { uid: pod.uid.clone(), file: manifest_of(pod).cloned(), listed: false };
         Self { pods: recovered.iter().map(|pod| (name_of(pod), entry(pod))).collect() }
     }
 
@@ -62,18 +63,18 @@ impl Told {
             let file = listing.files.get(uid).cloned();
             let kind = match before {
                 None => Some(ChangeKind::Made { file: file.clone(), uid: uid.clone() }),
-                Some(Entry { uid: replaces, .. }) if replaces != *uid => {
+                Some(ReportedPod { uid: replaces, .. }) if replaces != *uid => {
                     Some(ChangeKind::Changed { file: file.clone(), uid: uid.clone(), replaces })
                 }
                 // One without a file is held for the file that it is of.
-                Some(Entry { file: from, .. }) if file.is_some() && from != file => {
+                Some(ReportedPod { file: from, .. }) if file.is_some() && from != file => {
                     Some(ChangeKind::Moved { from, to: file.clone(), uid: uid.clone() })
                 }
                 Some(_) => None,
             };
             changes.extend(kind.map(|kind| Change { pod: name.clone(), kind }));
             let file = file.or_else(|| manifest_of(pod).cloned());
-            self.pods.insert(name, Entry { uid: uid.clone(), file, listed: true });
+            self.pods.insert(name, ReportedPod { uid: uid.clone(), file, listed: true });
         }
         for (pod, entry) in old {
             if entry.listed || listing.complete {

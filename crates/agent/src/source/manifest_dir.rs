@@ -21,17 +21,17 @@ use tokio::{
 
 use super::{
     Content, Feed, Listing, Manifests, Source, SourceProblem,
-    changes::{Change, Told},
-    look::{self, Air, Identity, Look, Stamps},
+    changes::{Change, Reported},
+    scan::{self, Air, Identity, Scan, Stamps},
 };
 use crate::{manager::Extent, slot::Wanted};
 
-/// From one look to the next without a hint. What inotify does not report (a changed target of a link, another
+/// From one scan to the next without a hint. What inotify does not report (a changed target of a link, another
 /// directory under the same name, an overrun of its queue) is seen that much later.
-const RELOOK: Duration = Duration::from_secs(20);
+const RESCAN: Duration = Duration::from_secs(20);
 
-/// A directory that is not there cannot be watched; it is looked for.
-const LOOK_FOR_DIRECTORY: Duration = Duration::from_secs(1);
+/// A directory that is not there cannot be watched; it is searched for.
+const WAIT_FOR_DIRECTORY: Duration = Duration::from_secs(1);
 
 /// How long nothing must have happened before files are read: longer than a writer pauses between two writes.
 const QUIET: Duration = Duration::from_millis(100);
@@ -44,12 +44,12 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 pub struct ManifestDir {
     directory: PathBuf,
     manifests: Manifests,
-    relook: Duration,
+    rescan: Duration,
     /// Rung when something happened in the directory.
     hint: Arc<Notify>,
     watch: Option<Watch>,
     stamps: Stamps,
-    told: Told,
+    told: Reported,
 }
 
 /// A directory of manifests as a source of an agent. What it lists is shown to others too.
@@ -68,7 +68,7 @@ struct Watch {
     _watcher: RecommendedWatcher,
 }
 
-/// When the next look is due if there is no hint.
+/// When the next scan is due if there is no hint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     /// The directory was read.
@@ -106,13 +106,21 @@ impl ManifestDir {
         let directory = directory.into();
         let manifests = Manifests::new(&directory, features, strictness);
         let hint = Arc::new(Notify::new());
-        Self { directory, manifests, relook: RELOOK, hint, watch: None, stamps: Stamps::new(), told: Told::default() }
+        Self {
+            directory,
+            manifests,
+            rescan: RESCAN,
+            hint,
+            watch: None,
+            stamps: Stamps::new(),
+            told: Reported::default(),
+        }
     }
 
     /// Pods that run already, from an earlier agent: what a file says of one of them has to be what runs.
     pub fn beside(self, recovered: impl IntoIterator<Item = Arc<Pod>>) -> Self {
         let recovered: Vec<_> = recovered.into_iter().collect();
-        Self { told: Told::beside(&recovered), manifests: self.manifests.beside(recovered), ..self }
+        Self { told: Reported::beside(&recovered), manifests: self.manifests.beside(recovered), ..self }
     }
 
     /// An earlier agent left more pods than those, and their copies cannot be read.
@@ -120,12 +128,12 @@ impl ManifestDir {
         Self { manifests: self.manifests.with_lost_copies(), ..self }
     }
 
-    /// How long to wait from one look to the next without a hint.
-    pub fn relook_every(self, relook: Duration) -> Self {
-        Self { relook, ..self }
+    /// How long to wait from one scan to the next without a hint.
+    pub fn rescan_every(self, rescan: Duration) -> Self {
+        Self { rescan, ..self }
     }
 
-    /// Rung by others, it makes the source look at once.
+    /// Rung by others, it makes the source scan at once.
     pub fn bell(&self) -> Arc<Notify> {
         Arc::clone(&self.hint)
     }
@@ -134,7 +142,7 @@ impl ManifestDir {
     pub async fn run(mut self, listings: watch::Sender<Arc<Listing>>) {
         let mut air = Air::Quiet;
         loop {
-            let next = self.look(air).await;
+            let next = self.scan(air).await;
             let listing = self.manifests.listing();
             self.told.update(&listing).iter().for_each(Change::log);
             publish(&listings, listing);
@@ -145,12 +153,12 @@ impl ManifestDir {
         }
     }
 
-    async fn look(&mut self, air: Air) -> Next {
-        match self.try_look(air).await {
-            Ok(look) => {
-                let busy = look.files.iter().any(|(_, content)| *content == Content::Busy);
-                self.stamps = look.stamps;
-                self.manifests.merge(look.files);
+    async fn scan(&mut self, air: Air) -> Next {
+        match self.try_scan(air).await {
+            Ok(scan) => {
+                let busy = scan.files.iter().any(|(_, content)| *content == Content::Busy);
+                self.stamps = scan.stamps;
+                self.manifests.merge(scan.files);
                 if busy { Next::ForFile } else { Next::Later }
             }
             Err(error) => {
@@ -164,22 +172,22 @@ impl ManifestDir {
         }
     }
 
-    async fn try_look(&mut self, air: Air) -> io::Result<Look> {
+    async fn try_scan(&mut self, air: Air) -> io::Result<Scan> {
         // Watched before it is read, so that nothing that happens after is missed.
         self.watch().await?;
         let (directory, stamps) = (self.directory.clone(), std::mem::take(&mut self.stamps));
-        let look = spawn_blocking(move || look::look(&directory, &stamps, air)).await.map_err(io::Error::other)??;
-        if self.watch.as_ref().is_some_and(|watch| watch.directory != look.directory) {
-            // Another one came in its place meanwhile: look again.
+        let scan = spawn_blocking(move || scan::scan(&directory, &stamps, air)).await.map_err(io::Error::other)??;
+        if self.watch.as_ref().is_some_and(|watch| watch.directory != scan.directory) {
+            // Another one came in its place meanwhile: scan again.
             self.hint.notify_one();
         }
-        Ok(look)
+        Ok(scan)
     }
 
     /// Sees to it that the directory is watched which has the name now.
     async fn watch(&mut self) -> io::Result<()> {
         let path = self.directory.clone();
-        let directory = spawn_blocking(move || look::identify(&path)).await.map_err(io::Error::other)??;
+        let directory = spawn_blocking(move || scan::identify(&path)).await.map_err(io::Error::other)??;
         if self.watch.as_ref().is_some_and(|watch| watch.directory == directory) {
             return Ok(());
         }
@@ -190,17 +198,17 @@ impl ManifestDir {
             Ok(watcher) => self.watch = Some(Watch { directory, _watcher: watcher }),
             Err(error) => {
                 let directory = self.directory.display();
-                tracing::warn!(%directory, %error, every = ?self.relook, "cannot watch the manifests, only look at them");
+                tracing::warn!(%directory, %error, every = ?self.rescan, "cannot watch the manifest directory; reading it periodically");
             }
         }
         Ok(())
     }
 
-    /// Waits until it is time to look again.
+    /// Waits until it is time to scan again.
     async fn wait(&self, next: Next) -> Air {
         let longest = match next {
-            Next::Later => self.relook,
-            Next::ForDirectory => LOOK_FOR_DIRECTORY,
+            Next::Later => self.rescan,
+            Next::ForDirectory => WAIT_FOR_DIRECTORY,
             Next::ForFile => QUIET,
         };
         if timeout(longest, self.hint.notified()).await.is_err() {
@@ -229,13 +237,13 @@ fn publish(listings: &watch::Sender<Arc<Listing>>, new: Listing) {
     }
     for problem in new.problems.iter().filter(|problem| !old.problems.contains(problem)) {
         match problem.severity() {
-            Severity::Error => tracing::error!(%problem, "manifests"),
-            Severity::Warning => tracing::warn!(%problem, "manifests"),
+            Severity::Error => tracing::error!(file = problem.file, %problem, "{}", problem.kind()),
+            Severity::Warning => tracing::warn!(file = problem.file, %problem, "{}", problem.kind()),
         }
     }
     for SourceProblem { file, .. } in &old.problems {
         if !new.problems.iter().any(|problem| problem.file == *file) {
-            tracing::info!(file, "manifests: nothing is wrong here any more");
+            tracing::info!(file, "manifest problem resolved");
         }
     }
     listings.send_replace(Arc::new(new));
@@ -305,23 +313,23 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_look_at_an_unchanged_directory_is_no_news() {
+    async fn a_scan_of_an_unchanged_directory_is_no_news() {
         let directory = tempfile::tempdir().expect("a directory");
         let manifest =
             "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: main, image: app}]}\n";
         std::fs::write(directory.path().join("a.yaml"), manifest).expect("a file");
         let mut source = ManifestDir::new(directory.path(), Features::default(), Strictness::Strict);
         let (sender, mut listings) = watch::channel(Arc::default());
-        for look in 0..5 {
-            source.look(Air::Quiet).await;
+        for scan in 0..5 {
+            source.scan(Air::Quiet).await;
             publish(&sender, source.manifests.listing());
-            assert_eq!(listings.has_changed().expect("open"), look == 0, "look {look}: {:?}", listings.borrow());
+            assert_eq!(listings.has_changed().expect("open"), scan == 0, "scan {scan}: {:?}", listings.borrow());
             listings.mark_unchanged();
         }
         assert_eq!(listings.borrow().pods.len(), 1, "{:?}", listings.borrow());
     }
 
-    /// Else every look would cause the next one.
+    /// Else every scan would cause the next one.
     #[test]
     fn that_somebody_reads_is_no_news() {
         for (kind, news) in [

@@ -10,7 +10,7 @@ use keelet_pod::{Features, MANIFEST, Origin, Pod, Strictness, read_manifest};
 
 use super::{Listing, SourceProblem, Trouble};
 
-/// What a look at a file showed.
+/// What a scan showed of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
     /// All that is in it.
@@ -23,7 +23,7 @@ pub enum Content {
     NotAFile(&'static str),
 }
 
-/// What is known of each file of a directory, from all looks so far.
+/// What is known of each file of a directory, from all scans so far.
 #[derive(Clone, Debug)]
 pub struct Manifests {
     directory: PathBuf,
@@ -92,7 +92,7 @@ impl Manifests {
         Self { lost_copies: true, ..self }
     }
 
-    /// Takes a look at the directory: all files that are in it now. Whatever is not among them is gone.
+    /// Takes a scan of the directory: all files that are in it now. Whatever is not among them is gone.
     pub fn merge(&mut self, files: Vec<(String, Content)>) {
         let mut old = std::mem::take(&mut self.files);
         for (name, content) in files {
@@ -111,7 +111,7 @@ impl Manifests {
         self.running = listing.pods;
     }
 
-    /// Takes a look that failed: the directory cannot be listed. That says nothing about the pods.
+    /// Takes a scan that failed: the directory cannot be listed. That says nothing about the pods.
     pub fn lose(&mut self, why: impl Into<String>) {
         self.lost = Some(why.into());
     }

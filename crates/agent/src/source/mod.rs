@@ -8,11 +8,11 @@
 //! The directory:
 //!
 //! ```text
-//! directory --look::look--> files        one look: every file's bytes, or why there are none
+//! directory --scan::scan--> files        one scan: every file's bytes, or why there are none
 //!           --Manifests---> Listing      what is known of each file, folded into what should run. Pure.
 //! ```
 //!
-//! Looking is the truth, inotify is a hint that it is time to look. Looks happen a moment after a hint, and every 20 s
+//! A scan is the truth, inotify is a hint that it is time to scan. Scans happen a moment after a hint, and every 20 s
 //! without one, so a lost hint costs little.
 //!
 //! A pod goes when the file that asks for it goes. A file that cannot be read or turns invalid is no such wish: what ran
@@ -25,11 +25,12 @@
 //! exactly this pod is its new file; so a renamed file changes nothing either.
 
 mod changes;
-mod look;
 mod manifest_dir;
 mod manifests;
 pub(crate) mod merge;
 mod problem;
+mod recovered;
+mod scan;
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 

@@ -64,6 +64,20 @@ impl SourceProblem {
             _ => Severity::Error,
         }
     }
+
+    /// The message of its log line: one text for each kind, so that a search finds all lines of a kind.
+    pub(crate) fn kind(&self) -> &'static str {
+        match &self.trouble {
+            Trouble::NoDirectory(_) => "cannot list the manifest directory; its pods stay as they are",
+            Trouble::Unreadable(_) => "cannot read manifest",
+            Trouble::NotAFile(_) => "manifest ignored: not a regular file",
+            Trouble::Manifest(problem) if problem.severity == Severity::Warning => "manifest accepted with a warning",
+            Trouble::Manifest(_) | Trouble::Omitted(_) => "manifest rejected: invalid",
+            Trouble::SameName { .. } => "manifest rejected: duplicate pod name",
+            Trouble::SameUid { .. } => "manifest rejected: duplicate pod UID",
+            Trouble::Changed { .. } => "manifest rejected: the UID belongs to a running pod with another spec",
+        }
+    }
 }
 
 impl fmt::Display for SourceProblem {
@@ -85,7 +99,7 @@ impl fmt::Display for SourceProblem {
             Trouble::Changed { pod, uid } => write!(
                 f,
                 "{file}: pod {pod} is not taken: its metadata.uid is {uid:?}, that of a pod that runs with another \
-                 content, and a pod does not change during its life. Give it another metadata.uid, or none, and keelet \
+                 content, and a pod does not change while it exists. Give it another metadata.uid, or none, and keelet \
                  makes one from the content; or take it out of the directory until the running pod is gone"
             )?,
         }

@@ -13,7 +13,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use tokio::{sync::watch, task::AbortHandle};
 
 use super::{
-    changes::{ChangeKind, Told},
+    changes::{ChangeKind, Reported},
     manifests::manifest_of,
     *,
 };
@@ -55,13 +55,13 @@ struct Source {
 }
 
 impl Source {
-    /// Without looks on its own: the source sees only what hints report.
+    /// Without scans on its own: the source sees only what hints report.
     fn start(directory: &Path) -> Self {
         Self::start_with(directory, Duration::from_secs(100_000))
     }
 
-    fn start_with(directory: &Path, relook: Duration) -> Self {
-        let source = ManifestDir::new(directory, Features::default(), Strictness::Strict).relook_every(relook);
+    fn start_with(directory: &Path, rescan: Duration) -> Self {
+        let source = ManifestDir::new(directory, Features::default(), Strictness::Strict).rescan_every(rescan);
         let (sender, listings) = watch::channel(Arc::default());
         Self { listings, task: tokio::spawn(source.run(sender)).abort_handle() }
     }
@@ -277,7 +277,7 @@ async fn a_path_that_is_no_directory_is_named() {
 
 /// The target of a link is elsewhere, in a directory without a watch.
 #[tokio::test]
-async fn what_no_hint_tells_is_seen_at_the_next_look() {
+async fn what_no_hint_tells_is_seen_at_the_next_scan() {
     let (temporary, directory) = directory();
     let target = temporary.path().join("target");
     fs::write(&target, manifest("a", "1")).unwrap();

@@ -13,8 +13,8 @@ use keelet_cri::{ErrorKind, v1};
 use keelet_host::Space;
 use keelet_lifecycle::Moment;
 
-use super::{ImageRules, disk::wanted_of_images, pause};
-use crate::node::Node;
+use super::ImageRules;
+use crate::{node::pressure::wanted_of_images, shared::Shared};
 
 /// How often the disk is looked at, as the kubelet does.
 const PERIOD: Duration = Duration::from_secs(300);
@@ -36,61 +36,67 @@ struct Record {
 type Records = BTreeMap<String, Record>;
 
 /// Removes images for as long as the agent runs.
-pub(super) async fn keep(node: Arc<Node>) {
+pub(super) async fn keep(shared: Arc<Shared>) {
     let mut records = Records::new();
-    let started = node.started;
-    while wait(&node).await {
-        match collect(&node, &mut records, started).await {
+    let started = shared.started;
+    while wait(&shared).await {
+        match collect(&shared, &mut records, started).await {
             Ok(()) => {}
             Err(error) if error.kind == ErrorKind::Unimplemented => {
-                tracing::info!("the runtime does not tell how full its disk is; images are not collected");
+                tracing::info!(
+                    "the container runtime does not report its file system usage; image garbage collection is off"
+                );
                 return;
             }
-            Err(error) => tracing::debug!(%error, "images cannot be looked at"),
+            Err(error) => tracing::debug!(%error, "cannot list images; retrying image garbage collection later"),
         }
     }
 }
 
 /// Waits until it is time to look again, which is at once when a disk becomes nearly full; `false` if the agent stops meanwhile.
-async fn wait(node: &Node) -> bool {
-    let mut pressure = node.pressure.subscribe();
+async fn wait(shared: &Shared) -> bool {
+    let mut pressure = shared.pressure.subscribe();
     let period = if pressure.borrow_and_update().holds { UNDER_PRESSURE } else { PERIOD };
     tokio::select! {
         biased;
-        waited = pause(node, period) => waited,
+        waited = shared.pause(period) => waited,
         _ = pressure.wait_for(|now| now.holds), if period == PERIOD => true,
     }
 }
 
-async fn collect(node: &Node, records: &mut Records, started: Moment) -> Result<(), keelet_cri::Error> {
-    let disks = node.runtime.image_fs_info().await?;
-    let images = node.runtime.list_images().await?;
-    let containers = node.runtime.list_containers(None).await?;
-    let now = node.clock.now();
-    let used = used(&containers, node.registry.images());
+async fn collect(shared: &Shared, records: &mut Records, started: Moment) -> Result<(), keelet_cri::Error> {
+    let disks = shared.runtime.image_fs_info().await?;
+    let images = shared.runtime.list_images().await?;
+    let containers = shared.runtime.list_containers(None).await?;
+    let now = shared.clock.now();
+    let used = used(&containers, shared.registry.images());
     note(records, &images, &used, now);
-    let rules = node.upkeep.borrow().images.clone();
+    let rules = shared.upkeep.borrow().images.clone();
     let mountpoint =
         disks.image_filesystems.first().and_then(|disk| disk.fs_id.as_ref()).map(|id| id.mountpoint.clone());
     let space = match mountpoint {
-        Some(path) => node.host.space(Path::new(&path)).await,
+        Some(path) => shared.host.space(Path::new(&path)).await,
         None => None,
     };
     let wanted = space.map_or(0, |space| to_free(&rules, space));
     let mut freed = 0;
     for id in victims(records, &rules, now, started, wanted) {
         let bytes = records.get(&id).map_or(0, |record| record.bytes);
-        match node.runtime.remove_image(&id).await {
+        match shared.runtime.remove_image(&id).await {
             Ok(()) => {
-                tracing::info!(image = %id, bytes, "an image that nobody uses is removed");
+                tracing::info!(image = %id, bytes, "removed unused image");
                 records.remove(&id);
                 freed += bytes;
             }
-            Err(error) => tracing::warn!(image = %id, %error, "an image that nobody uses cannot be removed"),
+            Err(error) => tracing::warn!(image = %id, %error, "cannot remove unused image"),
         }
     }
     if freed < wanted {
-        tracing::warn!(wanted, freed, "the disk of the images is too full, and there is no more to remove");
+        tracing::warn!(
+            wanted,
+            freed,
+            "image garbage collection could not free enough space: no unused images are left; free space on the disk"
+        );
     }
     Ok(())
 }

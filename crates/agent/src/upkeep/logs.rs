@@ -4,17 +4,16 @@ use std::{sync::Arc, time::Duration};
 
 use keelet_host::LogFile;
 
-use super::pause;
 use crate::{
-    node::Node,
     registry::{Doing, Seen},
+    shared::Shared,
 };
 
 /// How often logs of past instances are looked for.
 const DROP_EVERY: Duration = Duration::from_secs(60);
 
 /// Instances whose logs stay: the present one, and the one before it, which people ask about.
-pub(crate) const KEPT_LIVES: u32 = 2;
+pub(crate) const KEPT_INSTANCES: u32 = 2;
 
 /// What has to be done about a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,21 +25,21 @@ enum Act {
 }
 
 /// Rotates logs for as long as the agent runs.
-pub(super) async fn keep(node: Arc<Node>) {
+pub(super) async fn keep(shared: Arc<Shared>) {
     loop {
-        let interval = node.upkeep.borrow().logs.interval;
-        if !pause(&node, interval).await {
+        let interval = shared.upkeep.borrow().logs.interval;
+        if !shared.pause(interval).await {
             return;
         }
-        look(&node).await;
+        check_sizes(&shared).await;
     }
 }
 
-async fn look(node: &Node) {
-    let rules = node.upkeep.borrow().logs.clone();
+async fn check_sizes(shared: &Shared) {
+    let rules = shared.upkeep.borrow().logs.clone();
     let Some(most) = rules.max_bytes else { return };
     let (mut files, mut ids) = (Vec::new(), Vec::new());
-    for (pod, seen) in node.registry.seen() {
+    for (pod, seen) in shared.registry.seen() {
         for Seen { id, name, attempt, .. } in seen.into_iter().filter(|seen| seen.doing == Doing::Runs) {
             files.push(LogFile { pod: Arc::clone(&pod), container: name, attempt });
             ids.push(id);
@@ -49,12 +48,12 @@ async fn look(node: &Node) {
     if files.is_empty() {
         return;
     }
-    let sizes = node.host.log_sizes(&files).await;
+    let sizes = shared.host.log_sizes(&files).await;
     for ((file, id), size) in files.iter().zip(&ids).zip(sizes) {
         match act(size, most) {
             Act::Nothing => {}
-            Act::Reopen => reopen(node, file, id).await,
-            Act::Rotate => rotate(node, file, id, rules.max_files).await,
+            Act::Reopen => reopen(shared, file, id).await,
+            Act::Rotate => rotate(shared, file, id, rules.max_files).await,
         }
     }
 }
@@ -67,25 +66,25 @@ fn act(size: Option<u64>, most: u64) -> Act {
     }
 }
 
-async fn reopen(node: &Node, file: &LogFile, id: &str) {
-    if let Err(error) = node.runtime.reopen_container_log(id).await {
-        tracing::debug!(log = %file, %error, "the runtime cannot reopen a log that is not there");
+async fn reopen(shared: &Shared, file: &LogFile, id: &str) {
+    if let Err(error) = shared.runtime.reopen_container_log(id).await {
+        tracing::debug!(log = %file, %error, "cannot reopen missing container log");
     }
 }
 
 /// Gives the log another name and has the runtime begin a new one. If it does not, the old name comes back.
-async fn rotate(node: &Node, file: &LogFile, id: &str, max_files: u32) {
-    let stamp = stamp(node.clock.now().wall.as_millis());
-    if let Err(error) = node.host.rotate_log(file, max_files, &stamp).await {
-        tracing::warn!(log = %file, %error, "a log cannot be rotated");
+async fn rotate(shared: &Shared, file: &LogFile, id: &str, max_files: u32) {
+    let stamp = stamp(shared.clock.now().wall.as_millis());
+    if let Err(error) = shared.host.rotate_log(file, max_files, &stamp).await {
+        tracing::warn!(log = %file, %error, "cannot rotate container log");
         return;
     }
-    match node.runtime.reopen_container_log(id).await {
-        Ok(()) => tracing::debug!(log = %file, "log rotated"),
+    match shared.runtime.reopen_container_log(id).await {
+        Ok(()) => tracing::debug!(log = %file, "rotated container log"),
         Err(error) => {
-            tracing::warn!(log = %file, %error, "the runtime does not reopen a log; it stays as it was");
-            if let Err(error) = node.host.unrotate_log(file, &stamp).await {
-                tracing::warn!(log = %file, %error, "a log cannot get its name back");
+            tracing::warn!(log = %file, %error, "the container runtime cannot reopen a rotated log; undoing the rotation");
+            if let Err(error) = shared.host.unrotate_log(file, &stamp).await {
+                tracing::warn!(log = %file, %error, "cannot undo the rotation of a container log");
             }
         }
     }
@@ -98,14 +97,14 @@ fn stamp(wall_ms: i64) -> String {
 }
 
 /// Drops logs of past instances for as long as the agent runs.
-pub(super) async fn drop_old(node: Arc<Node>) {
-    while pause(&node, DROP_EVERY).await {
-        for (pod, seen) in node.registry.seen() {
+pub(super) async fn drop_old(shared: Arc<Shared>) {
+    while shared.pause(DROP_EVERY).await {
+        for (pod, seen) in shared.registry.seen() {
             // Before that many instances there is nothing to drop.
-            if seen.iter().any(|seen| seen.attempt >= KEPT_LIVES)
-                && let Err(error) = node.host.drop_old_logs(&pod, KEPT_LIVES).await
+            if seen.iter().any(|seen| seen.attempt >= KEPT_INSTANCES)
+                && let Err(error) = shared.host.drop_old_logs(&pod, KEPT_INSTANCES).await
             {
-                tracing::warn!(pod = %format_args!("{}/{}", pod.namespace, pod.name), %error, "old logs cannot be dropped");
+                tracing::warn!(pod = %format_args!("{}/{}", pod.namespace, pod.name), %error, "cannot remove old container logs");
             }
         }
     }

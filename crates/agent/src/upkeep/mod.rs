@@ -6,19 +6,16 @@
 //! | a log grows too large | every `containerLogMonitorInterval` | [`logs`] |
 //! | logs of instances before the last but one | every minute | [`logs`] |
 //! | unused images | every five minutes, and at once when a disk is nearly full | [`images`] |
-//! | a disk is nearly full | every ten seconds | [`disk`] |
 //!
 //! Dead containers are no business of this module: a pod's own rules keep the newest one of each container. The
 //! [`crate::manager`] finds what is left of pods that the agent does not know.
 
-mod disk;
 mod images;
 mod logs;
 
 use std::{sync::Arc, time::Duration};
 
-pub use self::disk::DiskPressure;
-use crate::node::Node;
+use crate::shared::Shared;
 
 /// What the node's upkeep goes by. It may change while the agent runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -70,19 +67,8 @@ impl Default for ImageRules {
 }
 
 /// Starts the node's upkeep. It ends with the agent.
-pub(crate) fn start(node: &Arc<Node>) {
-    node.tasks.spawn(Box::pin(logs::keep(Arc::clone(node))));
-    node.tasks.spawn(Box::pin(logs::drop_old(Arc::clone(node))));
-    node.tasks.spawn(Box::pin(images::keep(Arc::clone(node))));
-    node.tasks.spawn(Box::pin(disk::watch(Arc::clone(node))));
-}
-
-/// Waits; `false` if the agent stops meanwhile.
-async fn pause(node: &Node, time: Duration) -> bool {
-    let mut stopping = node.stopping.clone();
-    tokio::select! {
-        biased;
-        _ = stopping.wait_for(|stop| *stop) => false,
-        () = tokio::time::sleep(time) => true,
-    }
+pub(crate) fn start(shared: &Arc<Shared>) {
+    shared.tasks.spawn(Box::pin(logs::keep(Arc::clone(shared))));
+    shared.tasks.spawn(Box::pin(logs::drop_old(Arc::clone(shared))));
+    shared.tasks.spawn(Box::pin(images::keep(Arc::clone(shared))));
 }

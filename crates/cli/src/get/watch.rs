@@ -17,9 +17,9 @@ use super::{Format, How, Kind, Wanted, path, rows};
 use crate::{
     absence::Absence,
     ask,
+    exit::ExitStatus,
     output::{self, Reader},
     style::Style,
-    validate::Verdict,
     view::{table::Table, yaml},
 };
 
@@ -43,14 +43,14 @@ struct Printer<'a> {
 }
 
 /// Prints until the reader of standard output is gone.
-pub(super) async fn follow(kind: Kind, wanted: &Wanted, how: &How, client: &Client) -> Result<Verdict> {
+pub(super) async fn follow(kind: Kind, wanted: &Wanted, how: &How, client: &Client) -> Result<ExitStatus> {
     let mut printer = Printer::new(kind, wanted, how);
     let mut known = Known::default();
     let absence = Absence::new(client, "waiting for the next one");
     let mut begun = false;
     loop {
         match from_one_agent(&mut begun, &mut known, &mut printer, client, &absence).await {
-            Ok(Reader::Gone) => return Ok(Verdict::Valid),
+            Ok(Reader::Gone) => return Ok(ExitStatus::Success),
             Ok(Reader::There) => {}
             Err(error) if begun && error.downcast_ref().is_some_and(ClientError::is_away) => {}
             Err(error) => return Err(error),

@@ -12,12 +12,12 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use keelet_assembly::{Paths, image_name, prepare_to_pull, pull_progress};
 use keelet_image::{Image, PullOptions, Store, Tally, docker_config_path};
 use keelet_serve::api;
 
-use super::LOOK_AGAIN;
+use super::POLL_EVERY;
 use crate::{
-    paths::Paths,
     progress::{Meter, Part, of_pull},
     registries::Registries,
 };
@@ -31,27 +31,6 @@ pub(super) struct Direct {
 struct Counted<R> {
     archive: R,
     read: Arc<AtomicU64>,
-}
-
-/// What an image that was imported is called.
-pub fn name_of(image: &Image) -> String {
-    image.tags.first().cloned().unwrap_or_else(|| image.id.clone())
-}
-
-/// How far a pull has come, as the local API says it.
-pub fn told(image: String, tally: &Tally) -> api::Pulling {
-    api::Pulling {
-        image,
-        layers: tally.layers,
-        unpacked_layers: tally.unpacked,
-        bytes: tally.bytes,
-        fetched_bytes: tally.fetched(),
-    }
-}
-
-/// Registries are asked over TLS. That an earlier call has prepared for it is no error.
-pub fn prepare_to_pull() {
-    let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
 /// Where the images of this node are.
@@ -105,8 +84,8 @@ impl Direct {
         loop {
             tokio::select! {
                 pulled = &mut pulling => return Ok(pulled?.id),
-                () = tokio::time::sleep(LOOK_AGAIN) => {
-                    let (words, part) = of_pull(&told(image.to_owned(), &tally()));
+                () = tokio::time::sleep(POLL_EVERY) => {
+                    let (words, part) = of_pull(&pull_progress(image.to_owned(), &tally()));
                     meter.show(&words, part);
                 }
             }
@@ -140,8 +119,8 @@ impl Direct {
         let mut importing = tokio::task::spawn_blocking(move || store.import(archive, None));
         loop {
             tokio::select! {
-                imported = &mut importing => return Ok(imported??.iter().map(name_of).collect()),
-                () = tokio::time::sleep(LOOK_AGAIN) => {
+                imported = &mut importing => return Ok(imported??.iter().map(image_name).collect()),
+                () = tokio::time::sleep(POLL_EVERY) => {
                     if let Some(part) = all.map(|all| Part { done: read.load(Ordering::Relaxed), all }) {
                         meter.show(&part.words(), Some(part));
                     }

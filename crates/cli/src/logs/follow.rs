@@ -13,7 +13,7 @@ use keelet_serve::{
     Client, ClientError,
     api::LogFiles,
     escaped,
-    logs::{Course, LogRequest, Which, exists, read},
+    logs::{LogRequest, LogState, Which, exists, read},
 };
 use tokio::sync::watch;
 
@@ -23,19 +23,19 @@ use crate::{absence::Absence, ask, output, view::pod::PodView};
 pub(super) type Log = BoxStream<'static, Result<Bytes>>;
 
 /// Notifies the readers of a pod's logs whether there will be more.
-struct Courses {
+struct LogStates {
     client: Client,
     /// The stream that reports when something has changed.
     changes: String,
     pod_uid: String,
     /// Where to ask for each container, and the reader to notify.
-    containers: Vec<(String, watch::Sender<Course>)>,
+    containers: Vec<(String, watch::Sender<LogState>)>,
     absence: Absence,
 }
 
-/// Which life of a container is asked for.
+/// Which instance of a container is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Life {
+pub(super) enum Instance {
     /// The present one, or the last.
     Present,
     /// The one before it.
@@ -48,24 +48,24 @@ pub(super) async fn so_far(
     client: &Client,
     pod: &PodView,
     container: &str,
-    life: Life,
+    instance: Instance,
     wish: &LogRequest,
 ) -> Result<Option<Log>> {
     let files: LogFiles = client.get(&path_of_files(pod, container)).await?;
     if !files.anchor.is_here() || files.pod_uid != pod.uid {
         return Ok(None);
     }
-    // One that waits to be started again has had no newer life than its last one.
+    // One that waits to be started again has had no newer instance than its last one.
     let state = pod.status.container(container).map(|status| &status.state);
-    let which = match life {
-        Life::Previous if !matches!(state, Some(ContainerState::Waiting(_))) => Which::BeforeNewest,
-        Life::Previous | Life::Present => Which::Newest,
+    let which = match instance {
+        Instance::Previous if !matches!(state, Some(ContainerState::Waiting(_))) => Which::BeforeNewest,
+        Instance::Previous | Instance::Present => Which::Newest,
     };
     let request = LogRequest { directory: files.directory, which, follow: false, ..wish.clone() };
     if !exists(&request)? {
         return Ok(None);
     }
-    Ok(Some(read(request, || Course::Closed).map(|piece| piece.map_err(Into::into)).boxed()))
+    Ok(Some(read(request, || LogState::Closed).map(|piece| piece.map_err(Into::into)).boxed()))
 }
 
 fn path_of_files(pod: &PodView, container: &str) -> String {
@@ -80,7 +80,7 @@ pub(super) async fn logs(
     containers: &[String],
     wish: &LogRequest,
 ) -> Result<Option<Vec<Log>>> {
-    let mut courses = Courses {
+    let mut states = LogStates {
         client: client.clone(),
         changes: format!("/v1/pods?watch=true&namespace={}", escaped(&pod.namespace)),
         pod_uid: pod.uid.clone(),
@@ -94,21 +94,21 @@ pub(super) async fn logs(
         if !files.anchor.is_here() {
             return Ok(None);
         }
-        let (sender, course) = watch::channel(courses.course(&files));
-        courses.containers.push((path, sender));
+        let (sender, log_state) = watch::channel(states.log_state(&files));
+        states.containers.push((path, sender));
         let request = LogRequest { directory: files.directory, follow: true, ..wish.clone() };
-        logs.push(read(request, move || *course.borrow()).map(|piece| piece.map_err(Into::into)).boxed());
+        logs.push(read(request, move || *log_state.borrow()).map(|piece| piece.map_err(Into::into)).boxed());
     }
-    tokio::spawn(courses.keep());
+    tokio::spawn(states.keep());
     Ok(Some(logs))
 }
 
-// === impl Courses ===
+// === impl LogStates ===
 
-impl Courses {
-    fn course(&self, files: &LogFiles) -> Course {
+impl LogStates {
+    fn log_state(&self, files: &LogFiles) -> LogState {
         // Another pod of that name is another pod.
-        if files.open && files.pod_uid == self.pod_uid { Course::Open } else { Course::Closed }
+        if files.open && files.pod_uid == self.pod_uid { LogState::Open } else { LogState::Closed }
     }
 
     /// Asks one agent after the other until all logs are complete.
@@ -120,8 +120,8 @@ impl Courses {
                 break;
             }
         }
-        for (_, course) in &self.containers {
-            course.send_replace(Course::Closed);
+        for (_, log_state) in &self.containers {
+            log_state.send_replace(LogState::Closed);
         }
     }
 
@@ -130,14 +130,14 @@ impl Courses {
         let mut changes = self.client.stream(&self.changes).await?;
         loop {
             let mut open = false;
-            for (path, course) in &self.containers {
+            for (path, log_state) in &self.containers {
                 let now = match self.client.get(path).await {
-                    Ok(files) => self.course(&files),
-                    Err(ClientError::Refused(why)) if why.code < 500 => Course::Closed,
+                    Ok(files) => self.log_state(&files),
+                    Err(ClientError::Refused(why)) if why.code < 500 => LogState::Closed,
                     Err(error) => return Err(error),
                 };
-                course.send_replace(now);
-                open |= now == Course::Open;
+                log_state.send_replace(now);
+                open |= now == LogState::Open;
             }
             self.absence.is_over();
             if !open {

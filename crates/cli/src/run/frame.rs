@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use keelet_agent::board::{PodEvent, Published};
 use keelet_lifecycle::{
     Severity, Wall,
-    evidence::Life,
+    evidence::RunningInstance,
     status::{ConditionType, ContainerState, Truth},
 };
 use keelet_pod::{Pod, Role};
@@ -29,7 +29,7 @@ pub(super) struct Model<'a> {
     /// Each pod, and its newest status.
     pub(super) pods: Vec<(&'a Pod, Option<Arc<Published>>)>,
     /// Containers that run, by name, of each pod by UID: what their probes have shown.
-    pub(super) lives: &'a BTreeMap<String, Lives>,
+    pub(super) instances: &'a BTreeMap<String, Instances>,
     /// The oldest first.
     pub(super) events: Vec<Arc<PodEvent>>,
     /// Images that are being pulled.
@@ -41,7 +41,7 @@ pub(super) struct Model<'a> {
 }
 
 /// Containers that run, by name.
-pub type Lives = BTreeMap<String, Box<Life>>;
+pub(super) type Instances = BTreeMap<String, Box<RunningInstance>>;
 
 /// Events that are shown if there is room.
 const EVENTS: usize = 6;
@@ -54,7 +54,7 @@ pub(super) fn lines(model: &Model<'_>, width: usize, height: usize, style: Style
         if !lines.is_empty() {
             lines.push(String::new());
         }
-        pod_lines(pod, published.as_deref(), model.lives.get(&pod.uid), model.now, style, &mut lines);
+        pod_lines(pod, published.as_deref(), model.instances.get(&pod.uid), model.now, style, &mut lines);
     }
     if !model.pulls.is_empty() {
         lines.push(String::new());
@@ -87,7 +87,7 @@ pub(super) fn lines(model: &Model<'_>, width: usize, height: usize, style: Style
 fn pod_lines(
     pod: &Pod,
     published: Option<&Published>,
-    lives: Option<&Lives>,
+    instances: Option<&Instances>,
     now: Wall,
     style: Style,
     lines: &mut Vec<String>,
@@ -129,8 +129,8 @@ fn pod_lines(
             restarts.into(),
         ];
         if probed {
-            let life = lives.and_then(|lives| lives.get(&container.name)).map(Box::as_ref);
-            cells.push(probes::cell(spec, life));
+            let instance = instances.and_then(|instances| instances.get(&container.name)).map(Box::as_ref);
+            cells.push(probes::cell(spec, instance));
         }
         cells.push(rest.into());
         table.row(cells);
@@ -280,7 +280,7 @@ mod tests {
         let model = Model {
             now: serde_json::from_value(json!("2026-01-01T00:01:20Z")).unwrap(),
             pods: vec![(&pod, Some(published(&pod)))],
-            lives: &BTreeMap::new(),
+            instances: &BTreeMap::new(),
             events: (0..20).map(|number| told(&pod, number)).collect(),
             pulls,
             command: Some("keelet get pods --socket /run/a.sock".to_owned()),
@@ -314,15 +314,15 @@ Ctrl-C stops the pods.";
         let manifest = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {initContainers: [{name: init, image: a}], containers: [{name: main, image: b, livenessProbe: {tcpSocket: {port: 1}}}]}";
         let pod = Arc::new(keelet_pod::parse_one(manifest).unwrap());
         let at = json!({ "boot_ms": 1, "wall": "2026-01-01T00:00:00Z", "boot_id": BootId::default() });
-        let life = json!({
+        let instance = json!({
             "id": "c1", "started": at, "postStart": "done",
             "liveness": { "run": { "passed": false, "length": 2, "last": at } },
         });
-        let lives = BTreeMap::from([("main".to_owned(), Box::new(serde_json::from_value(life).unwrap()))]);
+        let instances = BTreeMap::from([("main".to_owned(), Box::new(serde_json::from_value(instance).unwrap()))]);
         let model = Model {
             now: serde_json::from_value(json!("2026-01-01T00:01:20Z")).unwrap(),
             pods: vec![(&pod, Some(published(&pod)))],
-            lives: &BTreeMap::from([(pod.uid.clone(), lives)]),
+            instances: &BTreeMap::from([(pod.uid.clone(), instances)]),
             events: Vec::new(),
             pulls: Vec::new(),
             command: None,

@@ -3,20 +3,20 @@
 use std::{pin::Pin, sync::Arc};
 
 use futures::StreamExt;
+use keelet_assembly::Run;
 use keelet_serve::{
-    course,
+    log_state,
     logs::{LogRequest, read},
 };
 use tokio::{sync::mpsc, task::JoinSet};
 
-use super::Node;
 use crate::{output, style::Style};
 
 /// Lines that wait to be shown. A container that writes faster than a terminal shows waits in its file.
 const LINES: usize = 256;
 
 /// Follows the logs of all containers of all pods. Ends by itself once they have.
-pub(super) fn follow(node: &dyn Node, style: Style) -> (mpsc::Receiver<Vec<u8>>, JoinSet<()>) {
+pub(super) fn follow(node: &Run, style: Style) -> (mpsc::Receiver<Vec<u8>>, JoinSet<()>) {
     let (sender, lines) = mpsc::channel(LINES);
     let mut tasks = JoinSet::new();
     let names: Vec<(usize, String)> = node
@@ -39,7 +39,7 @@ pub(super) fn follow(node: &dyn Node, style: Style) -> (mpsc::Receiver<Vec<u8>>,
             let log = read(request, move || {
                 // It is not there before its first status, which must not look like the end.
                 begun = begun || has_begun();
-                if begun { course(&board, &uid, &container) } else { keelet_serve::logs::Course::Open }
+                if begun { log_state(&board, &uid, &container) } else { keelet_serve::logs::LogState::Open }
             });
             let (log, sender): (Pin<Box<dyn futures::Stream<Item = _> + Send>>, _) = (Box::pin(log), sender.clone());
             tasks.spawn(async move {

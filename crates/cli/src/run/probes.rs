@@ -1,6 +1,6 @@
 //! Probes of a container in a few words: how each stands, and how far the next verdict is. Pure.
 
-use keelet_lifecycle::{evidence::Life, probe::ProbeMemory};
+use keelet_lifecycle::{evidence::RunningInstance, probe::ProbeMemory};
 use keelet_pod::{Container, Probe, ProbeKind};
 
 use crate::view::table::{Cell, Tint};
@@ -14,10 +14,10 @@ pub(super) fn are_there(container: &Container) -> bool {
 }
 
 /// All probes of a container, in the order in which they come to bear. One that does not run has no results: those of a
-/// former life say nothing.
-pub(super) fn cell(container: Option<&Container>, life: Option<&Life>) -> Cell {
-    let (Some(container), Some(life)) = (container, life) else { return "-".into() };
-    let probes = KINDS.iter().filter_map(|(kind, name)| Some((name, container.probe(*kind)?, life.probe(*kind))));
+/// former instance say nothing.
+pub(super) fn cell(container: Option<&Container>, instance: Option<&RunningInstance>) -> Cell {
+    let (Some(container), Some(instance)) = (container, instance) else { return "-".into() };
+    let probes = KINDS.iter().filter_map(|(kind, name)| Some((name, container.probe(*kind)?, instance.probe(*kind))));
     let told: Vec<(Tint, String)> = probes
         .map(|(name, probe, memory)| {
             let (tint, word) = stand(probe, memory);
@@ -41,12 +41,12 @@ fn stand(probe: &Probe, memory: &ProbeMemory) -> (Tint, String) {
         Some(true) => (Tint::Good, "ok"),
         Some(false) => (Tint::Bad, "failed"),
     };
-    let more = match memory.run {
+    let more = match memory.streak {
         _ if memory.errors > 0 => "no result".to_owned(),
-        Some(run) if verdict == Some(run.passed) && run.passed => String::new(),
-        Some(run) if verdict == Some(run.passed) => format!("x{}", run.length),
-        Some(run) if run.passed => format!("{}/{} ok", run.length, probe.success_threshold),
-        Some(run) => format!("{}/{} failed", run.length, probe.failure_threshold),
+        Some(streak) if verdict == Some(streak.passed) && streak.passed => String::new(),
+        Some(streak) if verdict == Some(streak.passed) => format!("x{}", streak.length),
+        Some(streak) if streak.passed => format!("{}/{} ok", streak.length, probe.success_threshold),
+        Some(streak) => format!("{}/{} failed", streak.length, probe.failure_threshold),
         None if verdict.is_none() => "-".to_owned(),
         None => String::new(),
     };
@@ -75,12 +75,12 @@ mod tests {
         json!({ "boot_ms": 1, "wall": "2026-01-01T00:00:00Z", "boot_id": "11111111-1111-1111-1111-111111111111" })
     }
 
-    fn life(startup: &Value, readiness: &Value, liveness: &Value) -> Life {
-        let life = json!({
+    fn instance(startup: &Value, readiness: &Value, liveness: &Value) -> RunningInstance {
+        let instance = json!({
             "id": "c1", "started": at(), "postStart": "done",
             "startup": startup, "readiness": readiness, "liveness": liveness,
         });
-        serde_json::from_value(life).unwrap()
+        serde_json::from_value(instance).unwrap()
     }
 
     fn memory(verdict: Option<bool>, run: Option<(bool, u32)>) -> Value {
@@ -103,24 +103,24 @@ mod tests {
         let mut unasked = memory(Some(true), Some((true, 2)));
         unasked["errors"] = json!(1);
         let cases = [
-            (life(&fresh, &fresh, &fresh), Tint::Unsure, "startup -, ready -, live -"),
+            (instance(&fresh, &fresh, &fresh), Tint::Unsure, "startup -, ready -, live -"),
             (
-                life(&memory(None, Some((false, 2))), &fresh, &fresh),
+                instance(&memory(None, Some((false, 2))), &fresh, &fresh),
                 Tint::Unsure,
                 "startup 2/3 failed, ready -, live -",
             ),
-            (life(&good, &nearly, &good), Tint::Unsure, "startup ok, ready 1/2 ok, live ok"),
-            (life(&good, &good, &good), Tint::Good, "startup ok, ready ok, live ok"),
+            (instance(&good, &nearly, &good), Tint::Unsure, "startup ok, ready 1/2 ok, live ok"),
+            (instance(&good, &good, &good), Tint::Good, "startup ok, ready ok, live ok"),
             (
-                life(&good, &memory(Some(false), Some((false, 7))), &memory(Some(true), Some((false, 1)))),
+                instance(&good, &memory(Some(false), Some((false, 7))), &memory(Some(true), Some((false, 1)))),
                 Tint::Bad,
                 "startup ok, ready failed x7, live ok 1/3 failed",
             ),
-            (life(&good, &good, &unasked), Tint::Unsure, "startup ok, ready ok, live ok no result"),
+            (instance(&good, &good, &unasked), Tint::Unsure, "startup ok, ready ok, live ok no result"),
         ];
-        for (life, tint, words) in cases {
-            assert_eq!(cell(all, Some(&life)), Cell::tinted(words, tint));
-            assert_eq!(cell(none, Some(&life)), Cell::from("-"));
+        for (instance, tint, words) in cases {
+            assert_eq!(cell(all, Some(&instance)), Cell::tinted(words, tint));
+            assert_eq!(cell(none, Some(&instance)), Cell::from("-"));
         }
         assert_eq!(cell(all, None), Cell::from("-"), "it does not run");
         assert!(all.is_some_and(are_there) && !none.is_some_and(are_there));

@@ -11,6 +11,7 @@ use keelet_agent::{
     board::{PodEvent, Published},
     doors::Clock,
 };
+use keelet_assembly::Run;
 use keelet_lifecycle::status::{ContainerState, Phase, PodStatus};
 use keelet_pod::{Pod, duration};
 use tokio::{
@@ -20,9 +21,8 @@ use tokio::{
 };
 
 use super::{
-    Node,
     ending::{Ending, Signals},
-    frame::{self, Lives, Model},
+    frame::{self, Instances, Model},
     logs,
     notes::Notes,
     plain, probes,
@@ -63,7 +63,7 @@ const UNSEEN: Duration = Duration::from_secs(5);
 const LINES_AT_ONCE: usize = 512;
 
 struct Session<'a> {
-    node: &'a dyn Node,
+    node: &'a Run,
     stage: Stage,
     since: Instant,
     style: Style,
@@ -85,15 +85,15 @@ struct Session<'a> {
     unread: Ending,
     notes: Notes,
     /// What the probes of each pod have shown, by UID, and when that was read.
-    lives: BTreeMap<String, Lives>,
-    lives_read: Option<Instant>,
+    instances: BTreeMap<String, Instances>,
+    instances_read: Option<Instant>,
     /// When the progress of image pulls was last printed.
     pulls_told: Instant,
 }
 
 /// Shows what happens until nothing is left of the pods. There is no way out before that: whatever cannot be shown, the pods
 /// have to be stopped.
-pub async fn follow(node: &dyn Node, signals: Signals, with_logs: bool, plain: bool, notes: Notes) -> Ending {
+pub async fn follow(node: &Run, signals: Signals, with_logs: bool, plain: bool, notes: Notes) -> Ending {
     let style = Style::of_stdout();
     let terminal = io::stdout().is_terminal();
     let live = terminal && !plain && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
@@ -117,8 +117,8 @@ pub async fn follow(node: &dyn Node, signals: Signals, with_logs: bool, plain: b
         reader: Reader::There,
         unread: if terminal { Ending::HungUp } else { Ending::Interrupted },
         notes,
-        lives: BTreeMap::new(),
-        lives_read: None,
+        instances: BTreeMap::new(),
+        instances_read: None,
         pulls_told: Instant::now(),
     };
     session.begin();
@@ -127,8 +127,8 @@ pub async fn follow(node: &dyn Node, signals: Signals, with_logs: bool, plain: b
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut drawn = Instant::now();
     loop {
-        session.look();
-        session.look_at_pulls();
+        session.update();
+        session.update_pulls();
         session.advance(&mut readers, &mut lines).await;
         if session.screen.is_some() {
             sleep_until(drawn + FRAME).await;
@@ -162,13 +162,13 @@ impl Session<'_> {
     fn begin(&mut self) {
         match (self.node.socket(), command(self.node)) {
             (Err(error), _) => output::warning(&format!("other commands cannot reach these pods: {error}")),
-            (Ok(_), Some(command)) => self.say("keelet", (Tint::Neutral, format!("to look from elsewhere: {command}"))),
+            (Ok(_), Some(command)) => self.say("keelet", (Tint::Neutral, format!("from another terminal: {command}"))),
             (Ok(_), None) => {}
         }
     }
 
     /// Reads what is new: notes, statuses and events.
-    fn look(&mut self) {
+    fn update(&mut self) {
         self.above.push_str(&self.notes.take());
         let statuses = self.node.board().statuses();
         let now = self.node.clock().now().wall;
@@ -216,7 +216,7 @@ impl Session<'_> {
     }
 
     /// Says now and then how far images have come. On a terminal the frame does.
-    fn look_at_pulls(&mut self) {
+    fn update_pulls(&mut self) {
         if self.screen.is_some() || self.pulls_told.elapsed() < progress::EVERY {
             return;
         }
@@ -340,21 +340,21 @@ impl Session<'_> {
     }
 
     /// Reads the results of probes, now and then. No status contains them.
-    fn look_at_probes(&mut self) {
-        if self.lives_read.is_some_and(|read| read.elapsed() < PROBES_EVERY) {
+    fn update_probes(&mut self) {
+        if self.instances_read.is_some_and(|read| read.elapsed() < PROBES_EVERY) {
             return;
         }
-        self.lives_read = Some(Instant::now());
-        let lives = |pod: &Pod| match pod.all_containers().any(probes::are_there) {
-            true => self.node.lives(pod),
-            false => Lives::new(),
+        self.instances_read = Some(Instant::now());
+        let instances = |pod: &Pod| match pod.all_containers().any(probes::are_there) {
+            true => self.node.instances(pod),
+            false => Instances::new(),
         };
-        self.lives = self.node.pods().iter().map(|pod| (pod.uid.clone(), lives(pod))).collect();
+        self.instances = self.node.pods().iter().map(|pod| (pod.uid.clone(), instances(pod))).collect();
     }
 
     fn write(&mut self, above: &str) -> io::Result<Reader> {
         if self.screen.is_some() {
-            self.look_at_probes();
+            self.update_probes();
         }
         let over = self.is_over();
         let Some(screen) = &mut self.screen else {
@@ -369,7 +369,7 @@ impl Session<'_> {
         let model = Model {
             now: self.node.clock().now().wall,
             pods: self.node.pods().iter().map(|pod| (&**pod, here(pod))).collect(),
-            lives: &self.lives,
+            instances: &self.instances,
             events: folded(self.node.board().events()),
             pulls: self.node.pulling(),
             command: command(self.node),
@@ -393,14 +393,14 @@ impl Session<'_> {
 }
 
 /// The command that shows these pods from elsewhere, if they can be reached.
-fn command(node: &dyn Node) -> Option<String> {
+fn command(node: &Run) -> Option<String> {
     let socket = node.socket().ok()?;
     let elsewhere = node.pods().iter().any(|pod| pod.namespace != "default");
     Some(format!("keelet get pods {}--socket {}", if elsewhere { "-A " } else { "" }, socket.display()))
 }
 
 /// What goes on, and what Ctrl-C does about it.
-fn words(stage: Stage, node: &dyn Node) -> String {
+fn words(stage: Stage, node: &Run) -> String {
     let grace = node.pods().iter().map(|pod| pod.termination_grace).max().unwrap_or_default();
     match stage {
         Stage::Running => "Ctrl-C stops the pods".to_owned(),

@@ -6,12 +6,12 @@ use keelet_explain::simulation::{Cause, Fit, Outlook, outlooks};
 use keelet_pod::{Container, Pod, Probe, Role, duration::DAY};
 
 use super::{
-    options::{Exit, Lives},
+    options::{Exit, Instances},
     scenario::{Scenario, init_takes},
 };
 
-/// Of lives that all end alike, so many are shown.
-const LIVES_SHOWN: u32 = 4;
+/// Of instances that all end alike, so many are shown.
+const INSTANCES_SHOWN: u32 = 4;
 
 /// The first backoff; the delays double up to the longest.
 const FIRST_BACKOFF: Duration = Duration::from_secs(10);
@@ -25,7 +25,7 @@ pub(super) fn of(pod: &Pod, scenario: &Scenario) -> Duration {
         let found = outlooks.iter().find(|outlook| outlook.container == name);
         found.map_or(Duration::ZERO, reaction)
     };
-    let exits = scenario.exits.values().map(|exits| up + lives(exits) + up);
+    let exits = scenario.exits.values().map(|exits| up + instances(exits) + up);
     let slow = scenario.slow.iter().map(|(name, takes)| up + killed_starts(&outlooks, name, *takes));
     let troubles = scenario.troubles.iter().map(|trouble| {
         // A probe that goes wrong for good is followed through two kills, one that recovers until it is ready again.
@@ -64,13 +64,13 @@ fn reaction(outlook: &Outlook) -> Duration {
     found.map(|detection| detection.hang + detection.stop.unwrap_or_default()).max().unwrap_or_default()
 }
 
-/// How long lives that end one after another take, with the backoffs between them.
-fn lives(exits: &[Exit]) -> Duration {
+/// How long instances that end one after another take, with the backoffs between them.
+fn instances(exits: &[Exit]) -> Duration {
     let (mut total, mut ended) = (Duration::ZERO, 0);
     for exit in exits {
-        let times = match exit.lives {
-            Lives::Next(times) => times,
-            Lives::Every => LIVES_SHOWN,
+        let times = match exit.instances {
+            Instances::Next(times) => times,
+            Instances::Every => INSTANCES_SHOWN,
         };
         for _ in 0..times {
             total += exit.after + backoff(ended);

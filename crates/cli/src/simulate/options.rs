@@ -11,12 +11,12 @@ pub(crate) struct Exit {
     pub(crate) code: u8,
     /// Counted from the container's start.
     pub(crate) after: Duration,
-    pub(crate) lives: Lives,
+    pub(crate) instances: Instances,
 }
 
 /// How many instances exit so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lives {
+pub(crate) enum Instances {
     /// The next ones.
     Next(u32),
     /// All that are left.
@@ -47,7 +47,7 @@ pub(crate) struct While {
 }
 
 /// The largest number of instances: more than a day of the shortest backoff.
-const MOST_LIVES: u32 = 10_000;
+const MOST_INSTANCES: u32 = 10_000;
 
 // === impl Exit ===
 
@@ -59,14 +59,14 @@ impl FromStr for Exit {
             .split_once('=')
             .filter(|(container, _)| !container.is_empty())
             .ok_or("expected CONTAINER=CODE@DURATION, such as main=1@10s")?;
-        let (rest, lives) = match rest.split_once('*') {
-            None => (rest, Lives::Next(1)),
-            Some((rest, "")) => (rest, Lives::Every),
+        let (rest, instances) = match rest.split_once('*') {
+            None => (rest, Instances::Next(1)),
+            Some((rest, "")) => (rest, Instances::Every),
             Some((rest, times)) => match times.parse() {
-                Ok(times @ 1..=MOST_LIVES) => (rest, Lives::Next(times)),
+                Ok(times @ 1..=MOST_INSTANCES) => (rest, Instances::Next(times)),
                 _ => {
                     return Err(format!(
-                        "invalid number of instances {times:?}: expected 1 to {MOST_LIVES}, or * alone for all"
+                        "invalid number of instances {times:?}: expected 1 to {MOST_INSTANCES}, or * alone for all"
                     ));
                 }
             },
@@ -76,7 +76,7 @@ impl FromStr for Exit {
             Some((code, after)) => (code, duration::parse_day(after)?),
         };
         let code = code.parse().map_err(|_| format!("invalid exit code {code:?}: expected 0 to 255"))?;
-        Ok(Self { container: container.to_owned(), code, after, lives })
+        Ok(Self { container: container.to_owned(), code, after, instances })
     }
 }
 
@@ -132,10 +132,10 @@ impl FromStr for While {
 
 impl fmt::Display for Exit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let which = match self.lives {
-            Lives::Next(1) => "once".to_owned(),
-            Lives::Next(times) => format!("{times} times"),
-            Lives::Every => "after every start".to_owned(),
+        let which = match self.instances {
+            Instances::Next(1) => "once".to_owned(),
+            Instances::Next(times) => format!("{times} times"),
+            Instances::Every => "after every start".to_owned(),
         };
         let when = match self.after {
             Duration::ZERO => "at once".to_owned(),
@@ -154,12 +154,12 @@ mod tests {
     }
 
     #[test]
-    fn exits_have_a_container_a_code_a_time_and_lives() {
-        let exit = |code, after, lives| Ok(Exit { container: "main".to_owned(), code, after, lives });
-        assert_eq!("main=88@10s".parse(), exit(88, secs(10), Lives::Next(1)));
-        assert_eq!("main=0".parse(), exit(0, secs(0), Lives::Next(1)));
-        assert_eq!("main=1@5s*3".parse(), exit(1, secs(5), Lives::Next(3)));
-        assert_eq!("main=1@5s*".parse(), exit(1, secs(5), Lives::Every));
+    fn exits_have_a_container_a_code_a_time_and_instances() {
+        let exit = |code, after, instances| Ok(Exit { container: "main".to_owned(), code, after, instances });
+        assert_eq!("main=88@10s".parse(), exit(88, secs(10), Instances::Next(1)));
+        assert_eq!("main=0".parse(), exit(0, secs(0), Instances::Next(1)));
+        assert_eq!("main=1@5s*3".parse(), exit(1, secs(5), Instances::Next(3)));
+        assert_eq!("main=1@5s*".parse(), exit(1, secs(5), Instances::Every));
         for (text, part) in [
             ("main", "expected CONTAINER=CODE@DURATION"),
             ("=1@5s", "expected CONTAINER=CODE@DURATION"),

@@ -105,23 +105,23 @@ pub(super) fn svg(simulation: &Simulation) -> String {
     timeline::svg(&simulation.timeline, &simulation.times())
 }
 
-/// A page: the timeline's, with what was asked for and the verdict before the changes.
+/// A page: the timeline's, with what was asked for and the summary before the changes.
 pub(super) fn html(simulation: &Simulation) -> String {
     let caption = Caption {
         command: "keelet simulate",
         origin: "a simulation",
         times: simulation.times(),
-        sections: vec![verdict(simulation)],
+        sections: vec![summary(simulation)],
     };
     timeline::html(&simulation.timeline, &caption)
 }
 
-fn verdict(simulation: &Simulation) -> Section {
+fn summary(simulation: &Simulation) -> Section {
     let row = |finding: &Finding| Row {
         tone: finding.tone,
         topic: finding.topic.to_owned(),
         container: finding.container.clone(),
         text: finding.text.clone(),
     };
-    Section { heading: "Verdict", sentences: simulation.asked(), rows: simulation.findings.iter().map(row).collect() }
+    Section { heading: "Summary", sentences: simulation.asked(), rows: simulation.findings.iter().map(row).collect() }
 }

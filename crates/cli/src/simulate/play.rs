@@ -8,7 +8,7 @@ use keelet_pod::{Container, Features, Handler, Pod, ProbeKind, Role};
 use keelet_sim::{Happening, Remains, Reply, Violation, World};
 
 use super::{
-    options::Lives,
+    options::Instances,
     scenario::{INIT_TAKES, Scenario, Trouble, Wrong},
 };
 
@@ -32,10 +32,10 @@ enum Event<'s> {
 const MIDNIGHT_MS: i64 = 946_684_800_000;
 
 /// The ledger is copied at least this often. It has the newest changes only, and these are enough to miss none.
-const LONGEST_LOOK: Duration = Duration::from_secs(10);
+const LONGEST_STEP: Duration = Duration::from_secs(10);
 
-/// And so often that no more attempts of a probe lie between two looks. The ledger has twice as many.
-const ATTEMPTS_BETWEEN_LOOKS: u32 = 8;
+/// And so often that no more attempts of a probe lie within a step. The ledger has twice as many.
+const ATTEMPTS_PER_STEP: u32 = 8;
 
 /// Plays a scenario to its end.
 pub(crate) fn play(pod: &Pod, scenario: &Scenario, features: &Features, rules: Rules, seed: u64) -> Played {
@@ -55,9 +55,9 @@ pub(crate) fn play(pod: &Pod, scenario: &Scenario, features: &Features, rules: R
     write_scripts(&world, pod, scenario);
     world.start_agent();
     let mut scribe = Scribe::new(pod, world.now());
-    let look = looks(pod);
+    let step = step(pod);
     for (at, event) in events(scenario) {
-        pass(&mut world, &mut scribe, at, look);
+        pass(&mut world, &mut scribe, at, step);
         match event {
             Event::Begins(trouble) => trouble_begins(&world, trouble),
             Event::Ends(trouble) => {
@@ -71,27 +71,27 @@ pub(crate) fn play(pod: &Pod, scenario: &Scenario, features: &Features, rules: R
             Event::Returns => drop(world.start_agent()),
         }
     }
-    pass(&mut world, &mut scribe, scenario.span, look);
+    pass(&mut world, &mut scribe, scenario.span, step);
     scribe.finish(&world)
 }
 
-/// Lets time pass until then, and looks into the ledger now and again.
-fn pass(world: &mut World, scribe: &mut Scribe, until: Duration, look: Duration) {
+/// Lets time pass until then, and reads the ledger after each step.
+fn pass(world: &mut World, scribe: &mut Scribe, until: Duration, step: Duration) {
     loop {
         let left = until.saturating_sub(world.elapsed());
-        world.run(left.min(look));
-        scribe.look(world);
-        if left <= look {
+        world.run(left.min(step));
+        scribe.read(world);
+        if left <= step {
             return;
         }
     }
 }
 
-fn looks(pod: &Pod) -> Duration {
+fn step(pod: &Pod) -> Duration {
     let probes =
         pod.all_containers().flat_map(|container| ProbeKind::ALL.iter().filter_map(|kind| container.probe(*kind)));
-    let shortest = probes.map(|probe| probe.period).min().unwrap_or(LONGEST_LOOK);
-    (shortest * ATTEMPTS_BETWEEN_LOOKS).min(LONGEST_LOOK)
+    let shortest = probes.map(|probe| probe.period).min().unwrap_or(LONGEST_STEP);
+    (shortest * ATTEMPTS_PER_STEP).min(LONGEST_STEP)
 }
 
 /// Everything that happens before the end, in order.
@@ -115,9 +115,9 @@ fn write_scripts(world: &World, pod: &Pod, scenario: &Scenario) {
         let name = container.name.as_str();
         for exit in scenario.exits.get(name).into_iter().flatten() {
             let script = world.script(name).exits(exit.code.into()).after(exit.after);
-            drop(match exit.lives {
-                Lives::Next(times) => script.times(times),
-                Lives::Every => script,
+            drop(match exit.instances {
+                Instances::Next(times) => script.times(times),
+                Instances::Every => script,
             });
         }
         if container.role == Role::Init {
@@ -191,7 +191,7 @@ impl Scribe {
     }
 
     /// Adds what is new.
-    fn look(&mut self, world: &World) {
+    fn read(&mut self, world: &World) {
         let Some(found) = world.ledger().into_iter().find(|found| found.uid == self.record.pod.uid) else { return };
         let journal = &mut self.record.journal;
         // A reboot may take the journal with it; then all of it is new.

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use keelet_explain::simulation::{Absence, Cause};
 use keelet_pod::{Container, Handler, Pod, ProbeKind, Role, duration::words};
 
-use super::options::{Exit, Lives, ProbeTrouble, SlowStart, While};
+use super::options::{Exit, Instances, ProbeTrouble, SlowStart, While};
 
 /// Everything the options wish for.
 #[derive(Clone, Debug, Default)]
@@ -23,7 +23,7 @@ pub(crate) struct Requested {
 /// What happens to a pod.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scenario {
-    /// By container, in the order in which lives use them up.
+    /// By container, in the order in which instances use them up.
     pub(crate) exits: BTreeMap<String, Vec<Exit>>,
     /// By container: how long its probes fail after each start.
     pub(crate) slow: BTreeMap<String, Duration>,
@@ -77,8 +77,8 @@ impl Scenario {
             let named = |error| format!("--exit {}=...: {error}", exit.container);
             container(pod, &exit.container).map_err(named)?;
             let exits = scenario.exits.entry(exit.container.clone()).or_default();
-            if exits.iter().any(|earlier| earlier.lives == Lives::Every) {
-                return Err(named("an --exit before it takes all lives already".to_owned()));
+            if exits.iter().any(|earlier| earlier.instances == Instances::Every) {
+                return Err(named("an --exit before it applies to all instances already".to_owned()));
             }
             exits.push(exit.clone());
         }
@@ -257,7 +257,7 @@ fn written(span: Duration) -> String {
     words(span).replace(" min", "m").replace(" ms", "ms").replace(" s", "s").replace(" h", "h").replace(' ', "")
 }
 
-/// How long an init container takes in its first life.
+/// How long an init container takes in its first instance.
 pub(crate) fn init_takes(container: &Container, scenario: &Scenario) -> Duration {
     debug_assert!(container.role == Role::Init);
     scenario.exits.get(&container.name).and_then(|exits| exits.first()).map_or(INIT_TAKES, |exit| exit.after)
@@ -309,7 +309,7 @@ mod tests {
             ),
             (
                 Requested { exits: vec!["side=1*".parse().unwrap(), "side=2".parse().unwrap()], ..usual() },
-                "--exit side=...: an --exit before it takes all lives already",
+                "--exit side=...: an --exit before it applies to all instances already",
             ),
             (
                 Requested { slow_starts: vec!["side=5s".parse().unwrap()], ..usual() },

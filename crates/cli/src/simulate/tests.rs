@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use keelet_explain::simulation::{Outlook, Record, Summary, outlooks};
 use keelet_lifecycle::{
+    Rules,
     journal::{Note, What},
     operation::Outcome,
 };
@@ -35,7 +36,7 @@ fn of(pod: &Pod) -> Outlook {
 
 fn simulate(pod: &Pod, requested: &Requested) -> (Record, Summary) {
     let scenario = Scenario::new(pod, requested).unwrap();
-    let rules = crate::rules::of_node(&Features::default()).unwrap();
+    let rules = Rules::of(&Features::default());
     let Played { record, violations } = play(pod, &scenario, &Features::default(), rules, 1);
     assert_eq!(violations, []);
     let summary = Summary::of(&record, &scenario.absences, scenario.span);
@@ -48,7 +49,7 @@ fn at(record: &Record, is_it: impl Fn(&Note) -> bool) -> Option<Duration> {
 
 /// START-5, START-11, PROBE-4.
 #[test]
-fn a_start_lives_within_its_budget_and_dies_beyond_it() {
+fn a_start_is_kept_within_its_budget_and_killed_beyond_it() {
     for probes in [
         "startupProbe: {tcpSocket: {port: 80}, periodSeconds: 10, failureThreshold: 4}",
         "startupProbe: {exec: {command: [up]}, initialDelaySeconds: 5, periodSeconds: 2, failureThreshold: 3}",
@@ -59,13 +60,13 @@ fn a_start_lives_within_its_budget_and_dies_beyond_it() {
     ] {
         let pod = pod(probes);
         let longest = of(&pod).start.unwrap().longest;
-        for (takes, lives) in [(longest, true), (longest + Duration::from_secs(1), false)] {
+        for (takes, kept) in [(longest, true), (longest + Duration::from_secs(1), false)] {
             let slow_starts = vec![super::options::SlowStart { container: None, takes }];
             let span = Some(longest + Duration::from_secs(30));
             let (record, summary) = simulate(&pod, &Requested { slow_starts, span, ..Requested::default() });
             let killed = at(&record, |note| matches!(note.what, What::Killing { .. }));
-            assert_eq!(killed.is_none(), lives, "{probes} {takes:?}");
-            assert_eq!(summary.containers[0].restarts == 0, lives, "{probes} {takes:?}");
+            assert_eq!(killed.is_none(), kept, "{probes} {takes:?}");
+            assert_eq!(summary.containers[0].restarts == 0, kept, "{probes} {takes:?}");
             if let Some(killed) = killed {
                 assert!((longest..longest + LEEWAY).contains(&killed), "{probes}: killed at {killed:?}");
             }

@@ -1,10 +1,10 @@
-//! A simulation for the terminal: what was asked for, the picture, the moments that matter, the verdict.
+//! A simulation for the terminal: what was asked for, the picture, the moments that matter, the summary.
 
 use std::fmt::Write;
 
 use keelet_explain::{
     simulation::{Finding, Moment},
-    timeline::{self, LaneKind, Look, Timeline, Times, Tone},
+    timeline::{self, LaneKind, TextStyle, Timeline, Times, Tone},
     wrapped,
 };
 use keelet_pod::duration::words;
@@ -21,8 +21,8 @@ const LAST_MOMENTS: usize = 20;
 const CLOCK: usize = 10;
 
 /// The whole page.
-pub(super) fn text(simulation: &Simulation, look: Look) -> String {
-    let style = if look.colours { Style::Coloured } else { Style::Plain };
+pub(super) fn text(simulation: &Simulation, text_style: TextStyle) -> String {
+    let style = if text_style.colours { Style::Coloured } else { Style::Plain };
     let mut page = String::new();
     let pod = &simulation.record.pod;
     let span = words(simulation.scenario.span);
@@ -32,23 +32,23 @@ pub(super) fn text(simulation: &Simulation, look: Look) -> String {
         page.push_str("  everything goes well; keelet simulate --help lists what may happen\n");
     }
     for sentence in asked {
-        wrapped(&mut page, "  ", 4, &sentence, look.width);
+        wrapped(&mut page, "  ", 4, &sentence, text_style.width);
     }
     page.push('\n');
-    page.push_str(&picture(&simulation.timeline, look, &simulation.times()));
+    page.push_str(&picture(&simulation.timeline, text_style, &simulation.times()));
     page.push_str("\nWhat happened\n");
-    moments(&mut page, &simulation.moments, style, look.width);
-    page.push_str("\nVerdict\n");
-    verdict(&mut page, &simulation.findings, style, look.width);
+    moments(&mut page, &simulation.moments, style, text_style.width);
+    page.push_str("\nSummary\n");
+    summary(&mut page, &simulation.findings, style, text_style.width);
     page
 }
 
 /// The picture of what matters most.
-fn picture(timeline: &Timeline, look: Look, times: &Times) -> String {
+fn picture(timeline: &Timeline, text_style: TextStyle, times: &Times) -> String {
     let mut shown = timeline.clone();
     // There is little room, and what other conditions say shows in the lanes of the containers.
     shown.lanes.retain(|lane| lane.kind != LaneKind::Condition || lane.name == "Ready");
-    timeline::picture(&shown, look, times)
+    timeline::picture(&shown, text_style, times)
 }
 
 fn moments(page: &mut String, moments: &[Moment], style: Style, width: usize) {
@@ -69,7 +69,7 @@ fn moments(page: &mut String, moments: &[Moment], style: Style, width: usize) {
     }
 }
 
-fn verdict(page: &mut String, findings: &[Finding], style: Style, width: usize) {
+fn summary(page: &mut String, findings: &[Finding], style: Style, width: usize) {
     let topics = findings.iter().map(|line| line.topic.len()).max().unwrap_or(0);
     let mut container = None;
     for line in findings {

@@ -23,7 +23,8 @@
 use keelet_pod::{Pod, ProbeKind, Problem, Role};
 use serde::Serialize;
 
-use super::{Outcome, Verdict};
+use super::Outcome;
+use crate::exit::ExitStatus;
 
 #[derive(Serialize)]
 struct Document<'a> {
@@ -75,7 +76,7 @@ pub(super) fn render(outcomes: &[Outcome]) -> String {
         errors: files.iter().map(|file| file.errors.len()).sum(),
         warnings: files.iter().map(|file| file.warnings.len()).sum(),
     };
-    let valid = outcomes.iter().all(|outcome| outcome.verdict() == Verdict::Valid);
+    let valid = outcomes.iter().all(|outcome| outcome.status() == ExitStatus::Success);
     let document = Document { format: "keelet.dev/validate/v1", valid, files, summary };
     // Strings and numbers only: there is nothing in it that could fail.
     let mut text = serde_json::to_string_pretty(&document).unwrap_or_default();

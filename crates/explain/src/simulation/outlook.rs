@@ -3,7 +3,7 @@
 //!
 //! - Attempts lie on a grid of one period. One that takes longer than that is not overtaken: the next one follows at
 //!   the first point of the grid after it.
-//! - The first attempt of a life is made after the initial delay. Liveness without one leaves a period first, ten
+//! - The first attempt of an instance is made after the initial delay. Liveness without one leaves a period first, ten
 //!   seconds at most.
 //! - A verdict falls with the attempt that completes the threshold: at once if it is answered, else after its timeout.
 
@@ -74,7 +74,7 @@ pub struct Detection {
 /// What becomes of a start that takes that long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fit {
-    /// It lives.
+    /// It keeps running.
     Fits,
     /// It is killed; so many failures would have to be allowed.
     Killed {
@@ -127,7 +127,7 @@ fn budget(container: &Container) -> Option<Budget> {
     Some(Budget { probe: kind, failures: probe.failure_threshold, first, period: probe.period, longest })
 }
 
-/// When the first attempt of a life is made, where no startup probe is in the way.
+/// When the first attempt of an instance is made, where no startup probe is in the way.
 fn first(kind: ProbeKind, probe: &Probe) -> Duration {
     match kind {
         ProbeKind::Liveness if probe.initial_delay.is_zero() => probe.period.min(LONGEST_HEAD_START),

@@ -1,5 +1,5 @@
-//! The checker of chains: it finds nothing in whole lives (every stage asks it after every plan), and it finds what is
-//! broken.
+//! The checker of chains: it finds nothing in whole histories (every stage asks it after every plan), and it finds what
+//! is broken.
 
 use keelet_lifecycle::{Because, Subject, Why, operation::Outcome, status::ConditionType};
 use keelet_pod::ProbeKind;
@@ -10,9 +10,9 @@ use super::{
 };
 use crate::why::check_chains;
 
-/// Lives with everything in them: crashes, kills, restarts of all containers, agents that come and go, reboots.
+/// Histories with everything in them: crashes, kills, restarts of all containers, agents that come and go, reboots.
 #[test]
-fn every_chain_of_eventful_lives_ends_in_evidence() {
+fn every_chain_of_eventful_histories_ends_in_evidence() {
     let mut stage = up(WEB);
     stage.answer("main", ProbeKind::Liveness, Outcome::Failure, "500").seconds(100).restart_agent(3).seconds(30);
     stage.lose("plain").seconds(5).reboot().seconds(30).exit("setup", 0).seconds(20).restart_agent(300).seconds(5);
@@ -58,10 +58,10 @@ fn evidence_that_says_something_else_is_found() {
     let stage = up(WEB);
     let at = stage.now;
     let main = || "main".to_owned();
-    let failed = Because::Probe { probe: ProbeKind::Readiness, passed: false, at, run: 3, output: String::new() };
+    let failed = Because::Probe { probe: ProbeKind::Readiness, passed: false, at, streak: 3, output: String::new() };
     let cases = [
         (Subject::Ready(main()), failed),
-        (Subject::Started(main()), Because::NotYetProbed { probe: ProbeKind::Startup, run: 1, passing: true }),
+        (Subject::Started(main()), Because::NotYetProbed { probe: ProbeKind::Startup, streak: 1, passing: true }),
         (Subject::State(main()), Because::Pending),
         (Subject::Condition(ConditionType::Ready), Because::ReadinessGates { pending: vec!["x".to_owned()] }),
     ];

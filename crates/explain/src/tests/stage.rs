@@ -44,7 +44,7 @@ impl Stage {
         Self {
             rules: Rules::default(),
             pod,
-            observed: Observed::nothing(AgentRun { started: now, before: Before::Standalone(None) }),
+            observed: Observed::nothing(AgentRun { started: now, before: Before::Standalone(None), missed: None }),
             evidence: Evidence::default(),
             now,
             plan: None,

@@ -14,11 +14,11 @@ use super::{
 };
 use crate::Known;
 use crate::timeline::{
-    BandKind, Caption, Lane, LaneKind, Look, MarkKind, Row, Section, State, Timeline, Times, Tone, html, json, svg,
-    text,
+    BandKind, Caption, Lane, LaneKind, MarkKind, Row, Section, State, TextStyle, Timeline, Times, Tone, html, json,
+    svg, text,
 };
 
-const PLAIN: Look = Look { width: 60, colours: false, ascii: true };
+const PLAIN: TextStyle = TextStyle { width: 60, colours: false, ascii: true };
 
 /// A pod that becomes ready, fails its readiness probe, is without an agent, is killed, crashes.
 fn eventful() -> Stage {
@@ -98,7 +98,7 @@ fn a_wait_noted_after_the_start_does_not_hide_that_a_container_runs() {
 #[test]
 fn no_line_is_wider_than_the_screen() {
     for width in [80, 100, 132] {
-        let page = text(&build(&eventful()), Look { width, ..PLAIN });
+        let page = text(&build(&eventful()), TextStyle { width, ..PLAIN });
         let widest = page.lines().map(|line| line.chars().count()).max();
         assert!(widest <= Some(width), "{widest:?}\n{page}");
     }
@@ -142,7 +142,7 @@ fn a_step_of_the_wall_clock_moves_nothing() {
 }
 
 #[test]
-fn a_life_too_short_to_be_seen_running_is_drawn() {
+fn an_instance_too_short_to_be_seen_running_is_drawn() {
     let mut stage = up(WEB);
     stage.observed.containers.iter_mut().filter(|found| found.name == "plain").for_each(|found| {
         found.state = keelet_lifecycle::observed::InstanceState::Exited {
@@ -190,16 +190,16 @@ plain        ...############################################
         ),
         "{page}"
     );
-    let wide = text(&build(&eventful()), Look { width: 100, colours: true, ascii: false });
+    let wide = text(&build(&eventful()), TextStyle { width: 100, colours: true, ascii: false });
     assert!(wide.contains("\u{1b}[32m█") && wide.contains('✖') && wide.contains('┄'), "{wide}");
-    assert!(text(&build(&eventful()), Look { width: 1, ..PLAIN }).lines().count() > 10);
+    assert!(text(&build(&eventful()), TextStyle { width: 1, ..PLAIN }).lines().count() > 10);
 }
 
 /// Without colours nothing but the characters tells states apart.
 #[test]
 fn every_state_of_a_container_has_a_character_of_its_own() {
     for ascii in [false, true] {
-        let page = text(&build(&eventful()), Look { width: 100, colours: false, ascii });
+        let page = text(&build(&eventful()), TextStyle { width: 100, colours: false, ascii });
         let legend = page.lines().find(|line| line.contains("in trouble")).expect("a legend");
         let letters: Vec<&str> = legend.split("   ").take(7).filter_map(|part| part.split(' ').next()).collect();
         let different: std::collections::BTreeSet<&str> = letters.iter().copied().collect();
@@ -273,7 +273,7 @@ fn times_may_count_from_zero_and_a_page_may_tell_more() {
         text: "a < b".to_owned(),
     };
     let sections = vec![Section {
-        heading: "Verdict",
+        heading: "Summary",
         sentences: vec!["x & y".to_owned()],
         rows: vec![row(None), row(Some("main"))],
     }];
@@ -282,7 +282,7 @@ fn times_may_count_from_zero_and_a_page_may_tell_more() {
     for part in [
         "<title>shop/web · keelet simulate</title>",
         "<p>simulated with seed 7 · 1 min</p>",
-        "<h2>Verdict</h2>\n<p>x &amp; y</p>",
+        "<h2>Summary</h2>\n<p>x &amp; y</p>",
         "<tr class=\"bad\"><td>hang</td><td><i>pod</i></td><td>a &lt; b</td></tr>",
         "<td>hang</td><td>main</td>",
         "Drawn by keelet from a simulation. Times count from its beginning;",
@@ -292,7 +292,7 @@ fn times_may_count_from_zero_and_a_page_may_tell_more() {
 }
 
 #[test]
-fn the_same_life_gives_the_same_picture() {
+fn the_same_history_gives_the_same_picture() {
     let draw = || {
         let timeline = build(&eventful());
         [svg(&timeline, &Times::Utc), html(&timeline, &Caption::default()), json(&timeline), text(&timeline, PLAIN)]
@@ -326,5 +326,5 @@ fn a_pod_without_a_journal_has_an_empty_picture() {
     is_well_formed(&svg(&timeline, &Times::Utc));
     assert!(html(&timeline, &Caption::default()).contains("Nothing has changed in this time."));
     let page = text(&timeline, PLAIN);
-    assert!(page.starts_with("pod shop/web") && page.ends_with("\n\nnothing is known of its life in this time\n"));
+    assert!(page.starts_with("pod shop/web") && page.ends_with("\n\nnothing is known of this pod in this time\n"));
 }

@@ -269,7 +269,7 @@ fn doubt_and_the_legacy_reset_are_named() {
     assert!(chain(&stage, &ready("main")).contains("no result of its startup probe yet"));
     assert_eq!(
         why("legacyReset"),
-        "the gate ChangeContainerStatusOnKubeletRestart has its readiness probe failed at every start of the agent"
+        "the feature gate ChangeContainerStatusOnKubeletRestart has its readiness probe failed at every start of the agent"
     );
 }
 

@@ -38,7 +38,7 @@ struct Progress {
 // === impl Timeline ===
 
 impl Timeline {
-    /// The life of a pod until now; the newest part of it only, if a span is given.
+    /// What happened to a pod until now; the newest part of it only, if a span is given.
     pub fn build(known: &Known<'_>, since: Option<Duration>, now: Moment) -> Self {
         let place = |moment: Moment| place(moment, now);
         let mut notes: Vec<&Note> = known.journal.iter().collect();
@@ -160,7 +160,7 @@ impl Builder<'_, '_> {
         let kind = self.kind_of(name);
         let track = self.track(name, kind);
         let mut progress = track.container;
-        let life = |progress: Progress| match progress {
+        let running = |progress: Progress| match progress {
             // It is done when it ends, so there is nothing it could be ready for.
             _ if kind == LaneKind::Init => (State::Starting, "running"),
             Progress { ready: true, .. } => (State::Ready, "ready"),
@@ -170,15 +170,15 @@ impl Builder<'_, '_> {
         let next = match &note.what {
             What::Running { .. } => {
                 progress = Progress { runs: true, ..Progress::default() };
-                Some(life(progress))
+                Some(running(progress))
             }
             What::Started { value, .. } => {
                 progress.started = *value;
-                progress.runs.then(|| life(progress))
+                progress.runs.then(|| running(progress))
             }
             What::Ready { value, .. } => {
                 progress.ready = *value;
-                progress.runs.then(|| life(progress))
+                progress.runs.then(|| running(progress))
             }
             What::Exited { exit, .. } => {
                 progress = Progress::default();
@@ -206,7 +206,7 @@ impl Builder<'_, '_> {
             (What::Waiting { reason, .. }, None) => (waiting(reason), reason.clone()),
             _ => return,
         };
-        // A life too short to be seen running is drawn all the same.
+        // An instance too short to be seen running is drawn all the same.
         if let What::Exited { exit, .. } = &note.what
             && let Some(started) = exit.started_at
             && !track.spans.last().is_some_and(|span| is_alive(span.state))

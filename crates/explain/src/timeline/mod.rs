@@ -1,4 +1,4 @@
-//! A pod's life, drawn: conditions, one lane per container, probe attempts, and what happened to all of them.
+//! A pod's history, drawn: conditions, one lane per container, probe attempts, and what happened to all of them.
 //!
 //! [`Timeline::build`] makes the model from a journal and probe results, however many there are. Renderers draw it: as
 //! text for a terminal, as SVG, as a page of HTML, as JSON. None of them reads a clock, so the same input gives the
@@ -19,10 +19,10 @@ pub use self::{
     caption::{Caption, Row, Section, Times},
     html::html,
     svg::svg,
-    text::{Look, picture, text},
+    text::{TextStyle, picture, text},
 };
 
-/// A pod's life within a window of time.
+/// A pod's history within a window of time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Timeline {

@@ -9,7 +9,7 @@ use crate::words::{clock, span, wrapped};
 
 /// How a timeline is drawn in a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Look {
+pub struct TextStyle {
     /// Columns.
     pub width: usize,
     /// With ANSI colours.
@@ -22,26 +22,26 @@ pub struct Look {
 const NARROWEST: usize = 24;
 
 /// The timeline as text, with a line break at the end.
-pub fn text(timeline: &Timeline, look: Look) -> String {
-    let arrow = if look.ascii { "to" } else { "→" };
+pub fn text(timeline: &Timeline, style: TextStyle) -> String {
+    let arrow = if style.ascii { "to" } else { "→" };
     let times = Times::Utc;
     let length = span(timeline.to.since(timeline.from));
     let mut page = format!("pod {}   {} ({length})\n\n", timeline.pod_name(), times.window(timeline, arrow));
     if timeline.lanes.is_empty() && timeline.notes.is_empty() {
-        page.push_str("nothing is known of its life in this time\n");
+        page.push_str("nothing is known of this pod in this time\n");
         return page;
     }
-    page.push_str(&picture(timeline, look, &times));
-    notes(timeline, look, &mut page);
+    page.push_str(&picture(timeline, style, &times));
+    notes(timeline, style, &mut page);
     page
 }
 
 /// The picture alone: the axis, the lanes, and what the characters mean.
-pub fn picture(timeline: &Timeline, look: Look, times: &Times) -> String {
+pub fn picture(timeline: &Timeline, style: TextStyle, times: &Times) -> String {
     let names = timeline.lanes.iter().map(|lane| lane.name.chars().count());
     let probes = timeline.lanes.iter().flat_map(Lane::probes).map(|probe| probe.as_str().len() + 2);
     let gutter = names.chain(probes).chain(["agent".len()]).max().unwrap_or(0) + 2;
-    let canvas = Canvas { timeline, look, times, gutter, columns: look.width.saturating_sub(gutter).max(NARROWEST) };
+    let canvas = Canvas { timeline, style, times, gutter, columns: style.width.saturating_sub(gutter).max(NARROWEST) };
     let mut page = String::new();
     canvas.axis(&mut page);
     canvas.agent(&mut page);
@@ -54,7 +54,7 @@ pub fn picture(timeline: &Timeline, look: Look, times: &Times) -> String {
 
 struct Canvas<'t> {
     timeline: &'t Timeline,
-    look: Look,
+    style: TextStyle,
     times: &'t Times,
     gutter: usize,
     columns: usize,
@@ -72,9 +72,9 @@ const PURPLE: &str = "35";
 const GREY: &str = "90";
 const NONE: &str = "";
 
-// === impl Look ===
+// === impl TextStyle ===
 
-impl Look {
+impl TextStyle {
     fn paint(self, colour: &str, text: &str) -> String {
         match self.colours && !colour.is_empty() {
             true => format!("\u{1b}[{colour}m{text}\u{1b}[0m"),
@@ -106,7 +106,7 @@ impl Canvas<'_> {
             let colour = cells[index].1;
             let same = cells[index..end].iter().take_while(|cell| cell.1 == colour).count();
             let run: String = cells[index..index + same].iter().map(|cell| cell.0).collect();
-            page.push_str(&self.look.paint(colour, &run));
+            page.push_str(&self.style.paint(colour, &run));
             index += same;
         }
         while page.ends_with(' ') {
@@ -136,7 +136,7 @@ impl Canvas<'_> {
         if timeline.bands.is_empty() && timeline.marks.is_empty() {
             return;
         }
-        let (there, away, begin) = if self.look.ascii { ('-', ' ', '^') } else { ('─', '┄', '▲') };
+        let (there, away, begin) = if self.style.ascii { ('-', ' ', '^') } else { ('─', '┄', '▲') };
         let mut cells = vec![Cell(there, GREY); self.columns];
         let shown = [BandKind::Removing, BandKind::Restarting, BandKind::NoAgent];
         for band in shown.iter().flat_map(|kind| timeline.bands.iter().filter(move |band| band.kind == *kind)) {
@@ -164,8 +164,8 @@ impl Canvas<'_> {
             cells[self.column(span.from)..=self.column(span.to)].fill(self.state(span.state));
         }
         for mark in &lane.marks {
-            let bad = if self.look.ascii { 'X' } else { '✖' };
-            let stop = if self.look.ascii { 'v' } else { '▼' };
+            let bad = if self.style.ascii { 'X' } else { '✖' };
+            let stop = if self.style.ascii { 'v' } else { '▼' };
             let cell = match mark.kind {
                 MarkKind::Exit { code: 0 } => continue,
                 MarkKind::Exit { .. } => Cell(bad, RED),
@@ -212,7 +212,7 @@ impl Canvas<'_> {
             State::Done => ('▁', '_', GREY),
             State::Dead => ('▁', '_', RED),
         };
-        Cell(if self.look.ascii { ascii } else { unicode }, colour)
+        Cell(if self.style.ascii { ascii } else { unicode }, colour)
     }
 
     fn tick(&self, outcome: Outcome) -> Cell {
@@ -223,19 +223,19 @@ impl Canvas<'_> {
             Outcome::Error => ('?', '?', RED),
             Outcome::Late | Outcome::Cancelled => ('-', '-', GREY),
         };
-        Cell(if self.look.ascii { ascii } else { unicode }, colour)
+        Cell(if self.style.ascii { ascii } else { unicode }, colour)
     }
 
     fn legend(&self, page: &mut String) {
         let state = |state, name: &str| {
             let Cell(letter, colour) = self.state(state);
-            format!("{} {name}", self.look.paint(colour, &letter.to_string()))
+            format!("{} {name}", self.style.paint(colour, &letter.to_string()))
         };
         let tick = |outcome, name: &str| {
             let Cell(letter, colour) = self.tick(outcome);
-            format!("{} {name}", self.look.paint(colour, &letter.to_string()))
+            format!("{} {name}", self.style.paint(colour, &letter.to_string()))
         };
-        let exit = self.look.paint(RED, if self.look.ascii { "X" } else { "✖" });
+        let exit = self.style.paint(RED, if self.style.ascii { "X" } else { "✖" });
         let mut parts = vec![
             state(State::Waiting, "waiting"),
             state(State::Trouble, "in trouble"),
@@ -248,17 +248,17 @@ impl Canvas<'_> {
         if self.timeline.lanes.iter().any(|lane| !lane.ticks.is_empty()) {
             parts.extend([tick(Outcome::Success, "probe passed"), tick(Outcome::Failure, "failed")]);
         }
-        let stop = self.look.paint(RED, if self.look.ascii { "v" } else { "▼" });
+        let stop = self.style.paint(RED, if self.style.ascii { "v" } else { "▼" });
         if self.timeline.lanes.iter().any(|lane| self.shows_stop(lane)) {
             parts.push(format!("{stop} stop"));
         }
         let has_mark = |kind| self.timeline.marks.iter().any(|mark| mark.kind == kind);
         if has_mark(MarkKind::Agent) {
-            let begin = self.look.paint(BLUE, if self.look.ascii { "^" } else { "▲" });
+            let begin = self.style.paint(BLUE, if self.style.ascii { "^" } else { "▲" });
             parts.push(format!("{begin} an agent starts"));
         }
         if has_mark(MarkKind::Ending) {
-            parts.push(format!("{} the pod ends", self.look.paint(PURPLE, "E")));
+            parts.push(format!("{} the pod ends", self.style.paint(PURPLE, "E")));
         }
         if self.timeline.bands.iter().any(|band| band.kind != BandKind::NoAgent) {
             parts.push("R r restart of all: removing, starting".to_owned());
@@ -272,8 +272,8 @@ impl Canvas<'_> {
         let mut column = 0;
         page.push('\n');
         for part in &parts {
-            let width = if self.look.colours { room(part) } else { part.chars().count() };
-            if column > 0 && column + 3 + width > self.look.width {
+            let width = if self.style.colours { room(part) } else { part.chars().count() };
+            if column > 0 && column + 3 + width > self.style.width {
                 page.push('\n');
                 column = 0;
             } else if column > 0 {
@@ -291,7 +291,7 @@ impl Canvas<'_> {
 const CLOCK: usize = 10;
 
 /// Every change, with its evidence.
-fn notes(timeline: &Timeline, look: Look, page: &mut String) {
+fn notes(timeline: &Timeline, style: TextStyle, page: &mut String) {
     if timeline.notes.is_empty() {
         return;
     }
@@ -305,9 +305,9 @@ fn notes(timeline: &Timeline, look: Look, page: &mut String) {
         };
         let mut line = |start: &str, indent: usize, colour: &str, text: &str| {
             let mut lines = String::new();
-            wrapped(&mut lines, "", indent, &look.letters(text), look.width.saturating_sub(CLOCK).max(indent + 20));
+            wrapped(&mut lines, "", indent, &style.letters(text), style.width.saturating_sub(CLOCK).max(indent + 20));
             let lines = lines.trim_end().replace('\n', &format!("\n{:CLOCK$}", ""));
-            let _ = writeln!(page, "{start:CLOCK$}{}", look.paint(colour, &lines));
+            let _ = writeln!(page, "{start:CLOCK$}{}", style.paint(colour, &lines));
         };
         line(&clock(note.at), 2, colour, &note.text);
         if let Some(because) = &note.because {

@@ -2,8 +2,9 @@
 
 use keelet_lifecycle::{
     Because, Moment, Subject,
+    evidence::Exit,
     journal::{Note, What},
-    status::{ConditionType, ContainerState, Phase},
+    status::{ConditionType, ContainerState, Phase, Terminated},
 };
 use keelet_pod::Role;
 
@@ -98,9 +99,7 @@ impl<'k, 'a> Chain<'k, 'a> {
         let name = sentence::container_of(subject)?;
         let ContainerState::Terminated(end) = &self.known.container_status(name)?.state else { return None };
         let is_init = self.known.container(name).is_some_and(|container| container.role == Role::Init);
-        if is_init && self.known.record(name)?.running.is_some() {
-            let runs = self.known.record(name)?.running.as_ref()?;
-            let text = format!("it runs again since {}", time_ago(self.now.dated(runs.started_at), self.now));
+        if is_init && let Some(text) = self.ran_again(name, end) {
             return Some(vec![
                 Link::evidence("an API server lets no container return that has ended, so it is shown as it was")
                     .with(vec![Link::evidence(text)]),
@@ -115,6 +114,17 @@ impl<'k, 'a> Chain<'k, 'a> {
             return Some(vec![Link::conclusion(text, vec![self.ending(way)])]);
         }
         None
+    }
+
+    /// What became of a container after the end that its status shows, if it has run again.
+    fn ran_again(&self, name: &str, shown: &Terminated) -> Option<String> {
+        let record = self.known.record(name)?;
+        if let Some(runs) = &record.running {
+            return Some(format!("it runs again since {}", time_ago(self.now.dated(runs.started_at), self.now)));
+        }
+        let exit = record.last_exit.as_ref().filter(|exit| is_later(exit, shown))?;
+        let (code, when) = (exit.exit_code, time_ago_id(exit.finished, &exit.id, self.now));
+        Some(format!("it ran again and ended with code {code} at {when}{}", sentence::exit_cause(exit.cause)))
     }
 
     /// What the evidence alone says, where no reason was kept.
@@ -145,9 +155,9 @@ impl<'k, 'a> Chain<'k, 'a> {
         let container = sentence::container_of(subject).unwrap_or_default();
         let brief = || sentence::brief(because, container, self.known, now);
         match because {
-            Because::Probe { probe, passed, at, run, output } => {
-                let id = self.known.life(container).map(|life| life.id.as_str());
-                vec![self.verdict(container, id, *probe, *passed, *at, *run, output).proof(because)]
+            Because::Probe { probe, passed, at, streak, output } => {
+                let id = self.known.instance(container).map(|instance| instance.id.as_str());
+                vec![self.verdict(container, id, *probe, *passed, *at, *streak, output).proof(because)]
             }
             Because::Carried { probe, passed, basis } => {
                 vec![self.carried(container, *probe, *passed, basis).proof(because)]
@@ -175,7 +185,7 @@ impl<'k, 'a> Chain<'k, 'a> {
             }
             Because::Pending => self.pending(container, way),
             Because::Stopping { reason, since } => {
-                let id = self.known.life(container).map(|life| life.id.clone()).unwrap_or_default();
+                let id = self.known.instance(container).map(|instance| instance.id.clone()).unwrap_or_default();
                 let text = format!("it is being stopped since {}", time_ago(*since, now));
                 let mut links = vec![self.kill(container, &id, *reason, way)];
                 links.extend(self.trouble(&id));
@@ -314,4 +324,9 @@ impl<'k, 'a> Chain<'k, 'a> {
             })
             .collect()
     }
+}
+
+/// Whether an exit is that of another instance than the one whose end a status shows.
+pub(super) fn is_later(exit: &Exit, shown: &Terminated) -> bool {
+    shown.container_id.as_ref().is_some_and(|id| *id != exit.id)
 }

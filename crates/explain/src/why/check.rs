@@ -68,7 +68,12 @@ fn agrees(known: &Known<'_>, status: &PodStatus, subject: &Subject, because: &Be
                 _ => true,
             },
             ContainerState::Terminated(end) => match because {
-                Because::Exited { exit_code, .. } => *exit_code == end.exit_code || end.container_id.is_none(),
+                Because::Exited { id, exit_code, .. } => {
+                    let of_another = end.container_id.as_ref() != Some(id);
+                    *exit_code == end.exit_code
+                        || end.container_id.is_none()
+                        || of_another && is_ended_init(known, status, name)
+                }
                 Because::Kept => true,
                 _ => end.container_id.is_none() || is_ended_init(known, status, name),
             },

@@ -6,7 +6,7 @@
 
 mod chain;
 mod check;
-mod lives;
+mod instances;
 mod order;
 mod text;
 

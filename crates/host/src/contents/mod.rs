@@ -14,7 +14,7 @@ use std::{
 
 use k8s_openapi::api::core::v1;
 
-pub(super) use self::payload::Sources;
+pub(super) use self::payload::ContentSources;
 use super::{PodPaths, volumes::Ground};
 
 /// The link in a volume to what is in it.
@@ -35,7 +35,7 @@ pub(super) fn make(content: Content<'_>, name: &str, paths: &PodPaths, ground: &
     let payload = match payload::payload(content, &ground.sources) {
         Ok(payload) => payload,
         Err(error) if is_filled(&path) => {
-            tracing::warn!(volume = %path.display(), %error, "the volume keeps what is in it");
+            tracing::warn!(volume = %path.display(), %error, "cannot update volume; it keeps its old content");
             return Ok(path);
         }
         Err(error) => return Err(error),
@@ -58,7 +58,7 @@ fn write(path: &Path, payload: &payload::Payload, ground: &Ground<'_>) -> Result
     let changed = atomic::write(path, payload, ground.group)
         .map_err(|error| format!("cannot write to {}: {error}", path.display()))?;
     if changed == atomic::Changed::Yes {
-        tracing::debug!(volume = %path.display(), files = payload.len(), "volume filled");
+        tracing::debug!(volume = %path.display(), files = payload.len(), "volume content written");
     }
     Ok(())
 }

@@ -17,7 +17,7 @@ const MODE: i32 = 0o644;
 
 /// Where contents come from.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sources<'a> {
+pub(crate) struct ContentSources<'a> {
     pub(crate) pod: &'a Pod,
     pub(crate) node: &'a NodeFacts,
     pub(crate) objects: &'a dyn ObjectStore,
@@ -43,7 +43,7 @@ struct Part<'a> {
 }
 
 /// What belongs into a volume, or why that is unknown.
-pub(super) fn payload(content: Content<'_>, sources: &Sources<'_>) -> Result<Payload, String> {
+pub(super) fn payload(content: Content<'_>, sources: &ContentSources<'_>) -> Result<Payload, String> {
     let mut payload = Payload::new();
     match content {
         Content::ConfigMap(source) => {
@@ -85,7 +85,7 @@ fn projection(
     source: &v1::VolumeProjection,
     mode: i32,
     payload: &mut Payload,
-    sources: &Sources<'_>,
+    sources: &ContentSources<'_>,
 ) -> Result<(), String> {
     if let Some(source) = &source.config_map {
         let optional = source.optional == Some(true);
@@ -121,7 +121,7 @@ fn downward(
     items: Option<&[v1::DownwardAPIVolumeFile]>,
     mode: i32,
     payload: &mut Payload,
-    sources: &Sources<'_>,
+    sources: &ContentSources<'_>,
 ) -> Result<(), String> {
     for item in items.into_iter().flatten() {
         let text =
@@ -149,7 +149,7 @@ fn check_paths(payload: &Payload) -> Result<(), String> {
 // === impl Part ===
 
 impl Part<'_> {
-    fn add(&self, payload: &mut Payload, sources: &Sources<'_>) -> Result<(), String> {
+    fn add(&self, payload: &mut Payload, sources: &ContentSources<'_>) -> Result<(), String> {
         let Some(data) = sources.objects.find(self.kind, &sources.pod.namespace, self.name)? else {
             let missing = format!("{} {:?} not found", self.kind.resource(), self.name);
             return if self.optional { Ok(()) } else { Err(missing) };
@@ -222,7 +222,7 @@ mod tests {
         let report = read_manifest(manifest.as_bytes(), &origin, Strictness::ApiServer, &features);
         let pod = report.pods.into_iter().next().expect("a pod");
         let volumes = pod.source.spec.as_ref().unwrap().volumes.clone().unwrap();
-        let sources = Sources { pod: &pod, node: &NodeFacts::default(), objects: &Store };
+        let sources = ContentSources { pod: &pod, node: &NodeFacts::default(), objects: &Store };
         let payload = payload(Content::of(&volumes[0]).unwrap(), &sources)?;
         let show = |(path, file): (&PathBuf, &File)| {
             format!("{} {:o} {}", path.display(), file.mode, String::from_utf8_lossy(&file.bytes))

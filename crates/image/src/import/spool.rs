@@ -71,7 +71,7 @@ impl Spool {
 
     fn take(
         &mut self,
-        entry: &crate::tar::Entry,
+        entry: &crate::tar::TarEntry,
         content: &mut impl Read,
         path: PathBuf,
         budget: &Budget,

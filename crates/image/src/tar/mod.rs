@@ -30,7 +30,7 @@ pub(crate) enum Kind {
 
 /// One entry with all its headers folded together.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct TarEntry {
     pub(crate) name: Vec<u8>,
     /// what a link points to
     pub(crate) link: Vec<u8>,
@@ -80,7 +80,7 @@ impl<R: Read> Reader<R> {
     }
 
     /// Goes on to the next entry. After the last one, everything that follows must be zeros.
-    pub(crate) fn next_entry(&mut self) -> Result<Option<Entry>, Fault> {
+    pub(crate) fn next_entry(&mut self) -> Result<Option<TarEntry>, Fault> {
         if self.ended {
             return Ok(None);
         }
@@ -114,7 +114,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    fn finish_entry(&mut self, header: &Header<'_>, mut extended: Extended) -> Result<Entry, Fault> {
+    fn finish_entry(&mut self, header: &Header<'_>, mut extended: Extended) -> Result<TarEntry, Fault> {
         let name = extended.name.take().unwrap_or_else(|| header.name());
         self.place.clone_from(&name);
         let link = extended.link.take().unwrap_or_else(|| header.link());
@@ -129,7 +129,7 @@ impl<R: Read> Reader<R> {
         self.content = stored;
         self.padding = stored.wrapping_neg() % BLOCK as u64;
         let (size, extents) = self.find_extents(header, &extended, stored)?;
-        Ok(Entry {
+        Ok(TarEntry {
             kind,
             mode: header.mode()?,
             uid: extended.uid.map_or_else(|| header.uid(), Ok)?,

@@ -26,7 +26,7 @@ use crate::compress::decompress;
 use crate::digest::{Digest, HashingReader};
 use crate::error::{At, Error, Fault, Step};
 use crate::limits::{Budget, Metered};
-use crate::tar::{Entry, Kind, Reader};
+use crate::tar::{Kind, Reader, TarEntry};
 use lower::{Below, Lowers};
 use place::{Name, Whiteout};
 use root::{DISINHERIT, Root, Spot, copy_directory, disinherit, inherit, set_all};
@@ -96,7 +96,7 @@ impl Unpacking<'_> {
         }
     }
 
-    fn place(&mut self, entry: &Entry, content: &mut impl Read) -> Result<(), Fault> {
+    fn place(&mut self, entry: &TarEntry, content: &mut impl Read) -> Result<(), Fault> {
         self.budget.pay_entry().step("check the free space")?;
         let name = Name::parse(&entry.name)?;
         if name.is_root() {
@@ -116,7 +116,7 @@ impl Unpacking<'_> {
         spot.keep_times()
     }
 
-    fn make(&mut self, spot: &Spot, name: &Name<'_>, entry: &Entry, content: &mut impl Read) -> Result<(), Fault> {
+    fn make(&mut self, spot: &Spot, name: &Name<'_>, entry: &TarEntry, content: &mut impl Read) -> Result<(), Fault> {
         match entry.kind {
             Kind::Directory => {
                 let directory = spot.make_directory()?;
@@ -161,14 +161,14 @@ impl Unpacking<'_> {
         }
     }
 
-    fn make_file(&mut self, spot: &Spot, entry: &Entry, content: &mut impl Read) -> Result<(), Fault> {
+    fn make_file(&mut self, spot: &Spot, entry: &TarEntry, content: &mut impl Read) -> Result<(), Fault> {
         let stored: u64 = entry.extents.iter().map(|extent| extent.length).sum();
         // Stored bytes are paid as they are read; holes are paid here.
         self.budget.pay_bytes(entry.size - stored.min(entry.size))?;
         spot.make_file(entry, content, &mut self.buffer)
     }
 
-    fn make_hard_link(&mut self, spot: &Spot, name: &Name<'_>, entry: &Entry) -> Result<(), Fault> {
+    fn make_hard_link(&mut self, spot: &Spot, name: &Name<'_>, entry: &TarEntry) -> Result<(), Fault> {
         let refused = |reason| Fault::HardLink { target: String::from_utf8_lossy(&entry.link).into_owned(), reason };
         let target = Name::parse(&entry.link).map_err(|_| refused("it escapes the root"))?;
         if target.is_root() || target == *name {

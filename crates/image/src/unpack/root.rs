@@ -14,7 +14,7 @@ use super::place::Name;
 use super::{is_opaque, timestamps};
 use crate::error::{Fault, Step};
 use crate::limits::Budget;
-use crate::tar::{Entry, Kind};
+use crate::tar::{Kind, TarEntry};
 use crate::tree::{DIRECTORY, open_directory, remove_at, walk};
 
 /// The root of a layer that is being unpacked.
@@ -54,7 +54,7 @@ fn c_string(part: &[u8]) -> Result<CString, Fault> {
 
 /// Owner, attributes, mode and times, in the order in which none undoes another: a change of owner clears set-id bits
 /// and capabilities.
-pub(super) fn set_all(file: impl AsFd, entry: &Entry) -> Result<(), Fault> {
+pub(super) fn set_all(file: impl AsFd, entry: &TarEntry) -> Result<(), Fault> {
     let file = file.as_fd();
     rustix::fs::fchown(file, Some(Uid::from_raw(entry.uid)), Some(Gid::from_raw(entry.gid))).step("set owner")?;
     for (attribute, value) in &entry.xattrs {
@@ -213,7 +213,7 @@ impl Spot {
         Ok(File::from(file))
     }
 
-    pub(super) fn make_file(&self, entry: &Entry, content: &mut impl Read, buffer: &mut [u8]) -> Result<(), Fault> {
+    pub(super) fn make_file(&self, entry: &TarEntry, content: &mut impl Read, buffer: &mut [u8]) -> Result<(), Fault> {
         let mut file = self.create()?;
         let mut position = 0;
         for extent in &entry.extents {
@@ -229,14 +229,14 @@ impl Spot {
         set_all(&file, entry)
     }
 
-    pub(super) fn make_symlink(&self, entry: &Entry) -> Result<(), Fault> {
+    pub(super) fn make_symlink(&self, entry: &TarEntry) -> Result<(), Fault> {
         self.clear()?;
         let target = c_string(&entry.link)?;
         rustix::fs::symlinkat(target, &self.directory, &self.last).step("make symbolic link")?;
         self.set_owner_and_time(entry)
     }
 
-    pub(super) fn make_node(&self, entry: &Entry, budget: &Budget) -> Result<(), Fault> {
+    pub(super) fn make_node(&self, entry: &TarEntry, budget: &Budget) -> Result<(), Fault> {
         let kind = match entry.kind {
             Kind::CharDevice if entry.device == (0, 0) => return self.hide(self.last.to_bytes(), budget),
             Kind::CharDevice => FileType::CharacterDevice,
@@ -253,14 +253,14 @@ impl Spot {
         self.set_time(entry)
     }
 
-    fn set_owner_and_time(&self, entry: &Entry) -> Result<(), Fault> {
+    fn set_owner_and_time(&self, entry: &TarEntry) -> Result<(), Fault> {
         let (uid, gid) = (Uid::from_raw(entry.uid), Gid::from_raw(entry.gid));
         let flags = AtFlags::SYMLINK_NOFOLLOW;
         rustix::fs::chownat(&self.directory, &self.last, Some(uid), Some(gid), flags).step("set owner")?;
         self.set_time(entry)
     }
 
-    fn set_time(&self, entry: &Entry) -> Result<(), Fault> {
+    fn set_time(&self, entry: &TarEntry) -> Result<(), Fault> {
         let times = timestamps(entry.mtime);
         rustix::fs::utimensat(&self.directory, &self.last, &times, AtFlags::SYMLINK_NOFOLLOW).step("set times")
     }

@@ -313,7 +313,7 @@ pub(crate) fn listing(directory: &Path) -> Vec<String> {
 /// The directory of an image's topmost layer.
 pub(crate) fn top_layer(root: &Path, image: &keelet_image::Image) -> std::path::PathBuf {
     match &image.source {
-        keelet_image::Source::Layers(layers) => root.join("layers").join(layers.last().unwrap()).join("diff"),
-        keelet_image::Source::Directory(path) => path.clone(),
+        keelet_image::ImageContent::Layers(layers) => root.join("layers").join(layers.last().unwrap()).join("diff"),
+        keelet_image::ImageContent::Directory(path) => path.clone(),
     }
 }

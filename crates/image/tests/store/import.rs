@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 
-use keelet_image::Source;
+use keelet_image::ImageContent;
 
 use crate::build::*;
 
@@ -249,7 +249,7 @@ fn directories_that_a_layer_only_goes_through_stay_as_they_are_below() {
     let place = tempfile::tempdir().unwrap();
     let sample = Sample::new(vec![below, above, hides, over_hidden]);
     let image = store(place.path()).import(&sample.docker_archive()[..], None).unwrap().remove(0);
-    let Source::Layers(layers) = &image.source else { panic!("no layers") };
+    let ImageContent::Layers(layers) = &image.source else { panic!("no layers") };
     let layer = |index: usize| place.path().join("layers").join(&layers[index]).join("diff");
     let private = fs::metadata(layer(1).join("private")).unwrap();
     assert_eq!(access(&private), "700 5:6", "a directory that the layer below has");

@@ -9,11 +9,13 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail};
 use keelet_agent::config::{self, NodeConfig, ReadConfig};
+use keelet_agent::node::{Facts, Machine};
 use keelet_host::Layout;
-use keelet_launch::{NodeFacts, SeccompDefault};
+use keelet_launch::SeccompDefault;
 
-use super::{Args, facts};
-use keelet_cli::paths::{Paths, absolute};
+use super::Args;
+use keelet_assembly::Paths;
+use keelet_cli::paths::absolute;
 
 /// The kubelet's.
 const HEALTHZ_PORT: u16 = 10248;
@@ -49,8 +51,8 @@ impl Options {
         Ok(Self {
             endpoint,
             paths: Paths {
-                root_dir: own("--root-dir", &args.paths.root_dir)?,
-                state_dir: own("--state-dir", &args.paths.state_dir)?,
+                root_dir: own("--root-dir", &args.directories.root_dir)?,
+                state_dir: own("--state-dir", &args.directories.state_dir)?,
             },
             logs: own("--pod-logs-dir", &logs.unwrap_or_else(|| Layout::LOGS.into()))?,
             // They may come and go.
@@ -70,9 +72,10 @@ impl Options {
         (port != 0).then_some(SocketAddr::new(address, port))
     }
 
-    /// What containers may know of this node.
-    pub(crate) fn facts(&self, args: &Args) -> Result<NodeFacts> {
-        let mut facts = facts::of_this_node(args.hostname_override.clone(), args.node_ip, &self.paths.root_dir);
+    /// What is known of this node.
+    pub(crate) fn facts(&self, args: &Args) -> Result<Facts> {
+        let mut known = Machine::this().facts(args.hostname_override.clone(), args.node_ip, &self.paths.root_dir);
+        let facts = &mut known.for_pods;
         facts.cluster_dns.clone_from(&self.config.cluster_dns);
         facts.cluster_domain = self.config.cluster_domain.clone().unwrap_or_default();
         if let Some(path) = &self.config.resolv_conf {
@@ -87,7 +90,7 @@ impl Options {
         if self.config.seccomp_default {
             facts.seccomp_default = SeccompDefault::Runtime;
         }
-        Ok(facts)
+        Ok(known)
     }
 
     pub(crate) fn parallel_pulls(&self) -> Option<NonZeroUsize> {
@@ -96,19 +99,13 @@ impl Options {
 
     /// Refuses to run on a node that swaps, if the file says so.
     pub(crate) fn check_swap(&self) -> Result<()> {
-        let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
-        match first_swap(&swaps) {
+        match Machine::this().swap() {
             Some(device) if self.config.fail_swap_on == Some(true) => {
                 bail!("failSwapOn is true, and this node swaps to {device}; switch it off or set failSwapOn to false")
             }
             _ => Ok(()),
         }
     }
-}
-
-/// The first place that this node swaps to. The first line is a heading.
-fn first_swap(swaps: &str) -> Option<&str> {
-    swaps.lines().nth(1)?.split_whitespace().next()
 }
 
 /// Reads the configuration file, if there is to be one. What has to be said about it goes to the log.
@@ -119,10 +116,10 @@ pub(crate) fn read_config(path: Option<&Path>) -> Result<NodeConfig> {
     match config::read(&bytes, &path) {
         Ok(ReadConfig { config, warnings, remarks }) => {
             for warning in warnings {
-                tracing::warn!("{warning}");
+                tracing::warn!(%warning, "configuration file");
             }
             for remark in remarks {
-                tracing::info!("{remark}");
+                tracing::info!(%remark, "configuration file");
             }
             Ok(config)
         }
@@ -132,17 +129,4 @@ pub(crate) fn read_config(path: Option<&Path>) -> Result<NodeConfig> {
 
 fn missing(flag: &str, field: &str) -> anyhow::Error {
     anyhow!("{flag} is required, or {field} in the file of --config")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::first_swap;
-
-    #[test]
-    fn swap_is_seen() {
-        let heading = "Filename\t\t\t\tType\t\tSize\n";
-        assert_eq!(first_swap(heading), None);
-        assert_eq!(first_swap(""), None);
-        assert_eq!(first_swap(&format!("{heading}/dev/sda2 partition 1 0 -2\n")), Some("/dev/sda2"));
-    }
 }

@@ -97,7 +97,7 @@ fn the_first_line_of_a_run_says_how_to_reach_it() {
     let node = Node::with_runtime();
     let run = node.begin_run(&[]);
     let out = run.out();
-    let (_, command) = out.lines().next().unwrap().split_once(" keelet to look from elsewhere: ").expect(&out);
+    let (_, command) = out.lines().next().unwrap().split_once(" keelet from another terminal: ").expect(&out);
     let pods = node.shell(command);
     assert!(pods.contains("2/2     Running") && pods.contains("1/1     Running"), "{command}: {pods}");
 }
@@ -176,8 +176,8 @@ fn a_run_shows_the_log_of_a_pod_that_an_earlier_one_was_stopping() {
     let pod: serde_json::Value = serde_json::from_str(&json).unwrap();
     let directory = node.path(&format!("dir/logs/default_db_{}/main", pod["metadata"]["uid"].as_str().unwrap()));
     fs::create_dir_all(&directory).unwrap();
-    fs::write(directory.join("0.log"), "2026-01-01T00:00:00Z stdout F new life\n").unwrap();
-    node.until(|_| run.out().contains("db/main  | new life\n"));
+    fs::write(directory.join("0.log"), "2026-01-01T00:00:00Z stdout F new run\n").unwrap();
+    node.until(|_| run.out().contains("db/main  | new run\n"));
 }
 
 /// Pods run without a socket too, and it is said that there is none.

@@ -213,7 +213,7 @@ fn a_main_container_behind_a_sidecar_is_restarted_after_an_agent_restart() {
         assert_eq!(after.readiness("main"), [true], "the sidecar was ready all along");
         assert_eq!(after.sandbox(), before.sandbox());
         assert_eq!(node.times(&format!("startup {}.main", pod.name)), 1);
-        assert_eq!(after.course(&ConditionType::Initialized), [false, true]);
+        assert_eq!(after.transitions(&ConditionType::Initialized), [false, true]);
         node.leaves_nothing().await;
     });
 }

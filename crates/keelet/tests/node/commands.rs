@@ -245,7 +245,7 @@ fn a_run_takes_the_place_of_one_that_was_killed() {
         let mut third = a_run_of(node, "sleep '88'");
         into_file(&mut third, &out, &err);
         let mut third = third.spawn().expect("keelet run");
-        eventually("another life", async || match process("sleep\x0088\0") {
+        eventually("another instance", async || match process("sleep\x0088\0") {
             Some(now) if Some(&now) != before.as_ref() => Ok(()),
             other => Err(format!("{other:?}: {}", text(&out))),
         })

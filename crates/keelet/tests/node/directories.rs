@@ -1,4 +1,4 @@
-//! The two directories of an agent, and an operator who names the wrong ones, moves them, or deletes them: pods run on.
+//! The two directories of an agent, and an operator who names the wrong ones, moves them, or deletes them: pods keep running.
 
 use std::{fs, path::Path, process::Stdio, time::Duration};
 

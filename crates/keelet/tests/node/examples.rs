@@ -16,7 +16,7 @@ fn examples_do_what_they_say() {
     });
 }
 
-/// FIX-1, FIX-6: the volume stays, so the second life of the watcher knows that there was a first.
+/// FIX-1, FIX-6: the volume stays, so the second instance of the watcher knows that there was a first.
 async fn a_watcher_restarts_all(node: &Node) {
     const NAMES: [&str; 3] = ["setup", "watcher", "trainer"];
     node.want("restart-all", include_str!("../../../../examples/restart-all.yaml"));

@@ -139,7 +139,7 @@ fn a_sandbox_whose_holder_is_killed_is_made_anew() {
         for name in ["main", "other"] {
             assert_ne!(after.running_id(name), before.running_id(name), "{name}");
         }
-        assert!(after.course(&ConditionType::PodReadyToStartContainers).contains(&false), "{:#?}", after.journal);
+        assert!(after.transitions(&ConditionType::PodReadyToStartContainers).contains(&false), "{:#?}", after.journal);
         let over = node.pod_until("never", "over", |seen| seen.status.phase.is_terminal()).await;
         assert_eq!((over.running().len(), node.starts("never", ["main"])), (0, [1]));
         node.leaves_nothing().await;
@@ -274,7 +274,7 @@ fn a_pod_starts_however_often_its_shims_die() {
                 node.start();
             }
         }
-        // Lives that ended before their script began are in no diary, so it is not asked.
+        // Instances that ended before their script began are in no diary, so it is not asked.
         let seen = node.pod_until("web", "Ready", |seen| seen.is_ready() && seen.agrees().is_ok()).await;
         assert_eq!(node.stray_cgroups(&seen), [""; 0], "{:#?}", seen.containers);
         assert_eq!(seen.running().len(), 2);
@@ -291,7 +291,7 @@ fn a_pod_starts_however_often_its_shims_die() {
 /// Everything that belongs to a pod is killed at once, with the agent: shim, holder and containers. The pod is made anew, and
 /// nobody claims to know how its containers ended.
 #[test]
-fn a_pod_of_which_nothing_lives_is_made_anew() {
+fn a_pod_of_which_nothing_runs_is_created_again() {
     on_a_node(async |node| {
         node.want("web", &pod("web", "", &[Actor::new("main"), Actor::new("other")]));
         node.start();

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use keelet_ledger::{Entry, Ledger, Outcome};
+use keelet_ledger::{Ledger, Outcome, PodCommit};
 use keelet_lifecycle::{
     Evidence, Moment, Observed, Rules,
     observed::{AgentRun, Before, Instance, InstanceState, Sandbox},
@@ -98,7 +98,7 @@ impl Agent {
         while self.runtime.passed < enough {
             ms += 100;
             assert!(ms < from + 1_000_000, "no probes");
-            let agent = AgentRun { started: self.started, before: Before::Standalone(None) };
+            let agent = AgentRun { started: self.started, before: Before::Standalone(None), missed: None };
             let mut observed = Observed::nothing(agent);
             observed.sandboxes.clone_from(&self.runtime.sandboxes);
             observed.containers.clone_from(&self.runtime.containers);
@@ -107,7 +107,7 @@ impl Agent {
             let plan = Rules::default().plan(&manifest, &observed, &self.evidence, at(ms));
             let why = Some((plan.version, &plan.why[..]));
             let entry =
-                Entry { pod: &pod(UID), evidence: &Arc::new(plan.evidence.clone()), results: &plan.results, why };
+                PodCommit { pod: &pod(UID), evidence: &Arc::new(plan.evidence.clone()), results: &plan.results, why };
             let committed = ledger.commit(&entry, at(ms)).unwrap();
             assert!(committed.durable.error().is_none() && committed.volatile.error().is_none());
             self.evidence = plan.evidence;
@@ -136,7 +136,7 @@ fn a_thousand_passing_probes_of_a_running_pod_cause_no_durable_write() {
     let opened = open_well(&disk);
     let found = &opened.pods[0];
     assert_eq!(found.evidence.durable, agent.evidence.durable);
-    let verdict = |evidence: &Evidence| evidence.volatile.lives["app"].readiness.verdict.clone();
+    let verdict = |evidence: &Evidence| evidence.volatile.instances["app"].readiness.verdict.clone();
     assert_eq!(verdict(&found.evidence), verdict(&agent.evidence));
     assert_eq!(verdict(&agent.evidence).passed(), Some(true));
     assert!(!found.explanation.as_ref().unwrap().why.is_empty());
@@ -148,7 +148,7 @@ fn a_commit_without_changes_writes_nothing() {
     let disk = SimDisk::default();
     let mut ledger = open_well(&disk).ledger;
     let evidence = Arc::default();
-    let entry = Entry { pod: &pod(UID), evidence: &evidence, results: &[], why: None };
+    let entry = PodCommit { pod: &pod(UID), evidence: &evidence, results: &[], why: None };
     let _ = ledger.commit(&entry, at(0)).unwrap();
     disk.forget_calls();
     let again = ledger.commit(&entry, at(5000)).unwrap();

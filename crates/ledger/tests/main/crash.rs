@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use keelet_ledger::{Entry, Fate, Ledger};
+use keelet_ledger::{Fate, Ledger, PodCommit};
 use keelet_lifecycle::Evidence;
 use serde_json::json;
 
@@ -25,15 +25,15 @@ fn day(ledger: &mut Ledger<SimDisk>, mut before: impl FnMut(&[(&'static str, Opt
     before(&[("a", Some(a.clone())), ("b", Some(b.clone()))]);
     let (pod_a, pod_b) = (pod("a"), pod("b"));
     let both = [
-        Entry { pod: &pod_a, evidence: &Arc::new(a.clone()), results: &[], why: None },
-        Entry { pod: &pod_b, evidence: &Arc::new(b.clone()), results: &[], why: None },
+        PodCommit { pod: &pod_a, evidence: &Arc::new(a.clone()), results: &[], why: None },
+        PodCommit { pod: &pod_b, evidence: &Arc::new(b.clone()), results: &[], why: None },
     ];
     let _ = ledger.commit_many(&both, at(10));
     pass(&mut a, 2000);
     before(&[("a", Some(a.clone()))]);
     let _ = ledger.commit(&entry("a", &a), at(2000));
     b.durable.containers.get_mut("db").unwrap().restart_count = 5;
-    b.volatile.lives.remove("db");
+    b.volatile.instances.remove("db");
     before(&[("b", Some(b.clone()))]);
     let _ = ledger.commit(&entry("b", &b), at(2100));
     before(&[("a", None)]);
@@ -41,9 +41,9 @@ fn day(ledger: &mut Ledger<SimDisk>, mut before: impl FnMut(&[(&'static str, Opt
     before(&[]);
 }
 
-fn entry(uid: &str, evidence: &Evidence) -> Entry<'static> {
+fn entry(uid: &str, evidence: &Evidence) -> PodCommit<'static> {
     let evidence = Box::leak(Box::new(Arc::new(evidence.clone())));
-    Entry { pod: Box::leak(Box::new(pod(uid))), evidence, results: &[], why: None }
+    PodCommit { pod: Box::leak(Box::new(pod(uid))), evidence, results: &[], why: None }
 }
 
 /// Runs the sequence until the call of that number, and returns the states in which each pod may be found. `None` if

@@ -3,7 +3,7 @@
 use std::{fs, os::unix::fs::symlink, path::PathBuf, sync::Arc};
 
 use keelet_ledger::{
-    Damage, Entry, Fate, Kind, LARGEST_FILE, Ledger, Loss, OpenError, Opened, Place, Settings, Snapshot,
+    Damage, Fate, Kind, LARGEST_FILE, Ledger, Loss, OpenError, Opened, Place, PodCommit, Settings, Snapshot,
 };
 use keelet_lifecycle::{Evidence, evidence::Durable};
 use serde_json::json;
@@ -24,7 +24,8 @@ impl Node {
         let node = Self { directory: tempfile::tempdir().unwrap() };
         let mut ledger = node.open().ledger;
         let results = [record("app", keelet_pod::ProbeKind::Readiness, 5, "ok")];
-        let entry = Entry { pod: &pod(UID), evidence: &Arc::new(evidence(2)), results: &results, why: Some((3, &[])) };
+        let entry =
+            PodCommit { pod: &pod(UID), evidence: &Arc::new(evidence(2)), results: &results, why: Some((3, &[])) };
         let committed = ledger.commit(&entry, at(0)).unwrap();
         assert!(committed.durable.is_written() && committed.volatile.is_written());
         assert!(ledger.keep_pod(&pod(UID), &json!({"kind": "Pod"}), at(0)).unwrap().is_written());
@@ -134,7 +135,7 @@ fn within_a_boot_a_damaged_durable_file_loses_nothing() {
     assert!(matches!(opened.pods[0].durable, Fate::Kept { .. }));
     assert_eq!(opened.pods[0].evidence, evidence(2));
     // The next commit writes it again, although nothing has changed.
-    let entry = Entry { pod: &pod(UID), evidence: &Arc::new(evidence(2)), results: &[], why: None };
+    let entry = PodCommit { pod: &pod(UID), evidence: &Arc::new(evidence(2)), results: &[], why: None };
     assert!(opened.ledger.commit(&entry, at(1)).unwrap().durable.is_written());
     drop(opened);
     assert_eq!(node.reboot().pods[0].evidence.durable, evidence(2).durable);

@@ -23,9 +23,9 @@ pub(crate) struct SimDisk(Rc<RefCell<World>>);
 
 #[derive(Default)]
 struct World {
-    live: BTreeMap<PathBuf, Node>,
+    live: BTreeMap<PathBuf, DiskNode>,
     /// The names that would survive a power cut.
-    stable: BTreeMap<PathBuf, Node>,
+    stable: BTreeMap<PathBuf, DiskNode>,
     calls: Vec<Call>,
     crash_at: Option<usize>,
     fault: Option<Fault>,
@@ -34,7 +34,7 @@ struct World {
 }
 
 #[derive(Clone)]
-enum Node {
+enum DiskNode {
     Dir,
     File(Rc<RefCell<Inode>>),
 }
@@ -164,7 +164,7 @@ impl SimDisk {
         let mut left = deep(names);
         left.retain(|path, _| !path.starts_with(tmpfs));
         for node in left.values() {
-            if let Node::File(inode) = node {
+            if let DiskNode::File(inode) = node {
                 let synced = inode.borrow().synced.clone();
                 inode.borrow_mut().data = synced;
             }
@@ -174,19 +174,19 @@ impl SimDisk {
 
     pub(crate) fn files(&self) -> Vec<PathBuf> {
         let world = self.0.borrow();
-        world.live.iter().filter(|(_, node)| matches!(node, Node::File(_))).map(|(path, _)| path.clone()).collect()
+        world.live.iter().filter(|(_, node)| matches!(node, DiskNode::File(_))).map(|(path, _)| path.clone()).collect()
     }
 
     pub(crate) fn contents(&self, path: &str) -> Option<Vec<u8>> {
         match self.0.borrow().live.get(Path::new(path)) {
-            Some(Node::File(inode)) => Some(inode.borrow().data.clone()),
-            Some(Node::Dir) | None => None,
+            Some(DiskNode::File(inode)) => Some(inode.borrow().data.clone()),
+            Some(DiskNode::Dir) | None => None,
         }
     }
 
     pub(crate) fn put(&self, path: &str, data: Vec<u8>) {
         let inode = Inode { synced: data.clone(), data };
-        self.0.borrow_mut().live.insert(path.into(), Node::File(Rc::new(RefCell::new(inode))));
+        self.0.borrow_mut().live.insert(path.into(), DiskNode::File(Rc::new(RefCell::new(inode))));
     }
 
     /// Counts a call and returns whether it fails; `Some(n)` bytes of a write still succeed.
@@ -213,8 +213,8 @@ impl SimDisk {
 
     fn parent_exists(&self, path: &Path) -> io::Result<()> {
         match self.0.borrow().live.get(path.parent().unwrap_or(path)) {
-            Some(Node::Dir) => Ok(()),
-            Some(Node::File(_)) => Err(io::ErrorKind::NotADirectory.into()),
+            Some(DiskNode::Dir) => Ok(()),
+            Some(DiskNode::File(_)) => Err(io::ErrorKind::NotADirectory.into()),
             None => Err(io::ErrorKind::NotFound.into()),
         }
     }
@@ -238,10 +238,10 @@ impl SimDisk {
 }
 
 /// A deep copy of names and contents.
-fn deep(names: &BTreeMap<PathBuf, Node>) -> BTreeMap<PathBuf, Node> {
-    let copy = |node: &Node| match node {
-        Node::Dir => Node::Dir,
-        Node::File(inode) => Node::File(Rc::new(RefCell::new(inode.borrow().clone()))),
+fn deep(names: &BTreeMap<PathBuf, DiskNode>) -> BTreeMap<PathBuf, DiskNode> {
+    let copy = |node: &DiskNode| match node {
+        DiskNode::Dir => DiskNode::Dir,
+        DiskNode::File(inode) => DiskNode::File(Rc::new(RefCell::new(inode.borrow().clone()))),
     };
     names.iter().map(|(path, node)| (path.clone(), copy(node))).collect()
 }
@@ -260,9 +260,9 @@ impl Disk for SimDisk {
             act();
         }
         match self.0.borrow().live.get(path) {
-            Some(Node::File(inode)) if inode.borrow().data.len() <= limit => Ok(inode.borrow().data.clone()),
-            Some(Node::File(_)) => Err(io::ErrorKind::FileTooLarge.into()),
-            Some(Node::Dir) => Err(io::ErrorKind::IsADirectory.into()),
+            Some(DiskNode::File(inode)) if inode.borrow().data.len() <= limit => Ok(inode.borrow().data.clone()),
+            Some(DiskNode::File(_)) => Err(io::ErrorKind::FileTooLarge.into()),
+            Some(DiskNode::Dir) => Err(io::ErrorKind::IsADirectory.into()),
             None => Err(io::ErrorKind::NotFound.into()),
         }
     }
@@ -271,14 +271,14 @@ impl Disk for SimDisk {
         self.simple(Op::List, directory)?;
         let world = self.0.borrow();
         match world.live.get(directory) {
-            Some(Node::Dir) => {}
-            Some(Node::File(_)) => return Err(io::ErrorKind::NotADirectory.into()),
+            Some(DiskNode::Dir) => {}
+            Some(DiskNode::File(_)) => return Err(io::ErrorKind::NotADirectory.into()),
             None => return Err(io::ErrorKind::NotFound.into()),
         }
         let children = world.live.iter().filter(|(path, _)| path.parent() == Some(directory));
-        let entry = |(path, node): (&PathBuf, &Node)| DiskEntry {
+        let entry = |(path, node): (&PathBuf, &DiskNode)| DiskEntry {
             name: path.file_name().unwrap().to_string_lossy().into_owned(),
-            kind: if matches!(node, Node::Dir) { EntryKind::Directory } else { EntryKind::File },
+            kind: if matches!(node, DiskNode::Dir) { EntryKind::Directory } else { EntryKind::File },
         };
         Ok(children.map(entry).collect())
     }
@@ -287,10 +287,10 @@ impl Disk for SimDisk {
         self.simple(Op::MakeDir, directory)?;
         let mut world = self.0.borrow_mut();
         for path in directory.ancestors() {
-            world.live.entry(path.to_owned()).or_insert(Node::Dir);
+            world.live.entry(path.to_owned()).or_insert(DiskNode::Dir);
         }
         // The root of the simulated machine always exists.
-        world.stable.insert("/".into(), Node::Dir);
+        world.stable.insert("/".into(), DiskNode::Dir);
         Ok(())
     }
 
@@ -298,7 +298,7 @@ impl Disk for SimDisk {
         self.simple(Op::Create, path)?;
         self.parent_exists(path)?;
         let inode = Rc::new(RefCell::new(Inode::default()));
-        self.0.borrow_mut().live.insert(path.to_owned(), Node::File(Rc::clone(&inode)));
+        self.0.borrow_mut().live.insert(path.to_owned(), DiskNode::File(Rc::clone(&inode)));
         Ok(Box::new(SimSheet { disk: self.clone(), path: path.to_owned(), inode }))
     }
 
@@ -319,7 +319,7 @@ impl Disk for SimDisk {
         self.simple(Op::SyncDir, directory)?;
         let mut world = self.0.borrow_mut();
         let is_child = |path: &PathBuf| path.parent() == Some(directory);
-        let live: BTreeMap<PathBuf, Node> =
+        let live: BTreeMap<PathBuf, DiskNode> =
             world.live.iter().filter(|(p, _)| is_child(p)).map(|(p, n)| (p.clone(), n.clone())).collect();
         let lost: Vec<PathBuf> =
             world.stable.keys().filter(|p| is_child(p) && !live.contains_key(*p)).cloned().collect();

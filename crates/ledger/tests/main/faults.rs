@@ -2,7 +2,7 @@
 
 use std::{io, sync::Arc};
 
-use keelet_ledger::{Entry, Ledger, Outcome, WriteStep};
+use keelet_ledger::{Ledger, Outcome, PodCommit, WriteStep};
 use serde_json::json;
 
 use crate::{
@@ -152,7 +152,7 @@ fn one_pod_that_fails_in_a_batch_does_not_delay_the_others() {
     disk.fail(Some(Fault::every_write(&format!("{DURABLE}/pods/b"), EIO)));
     let pods = [pod("a"), pod("b"), pod("c")];
     let one = Arc::new(evidence(1));
-    let entries = pods.each_ref().map(|pod| Entry { pod, evidence: &one, results: &[], why: None });
+    let entries = pods.each_ref().map(|pod| PodCommit { pod, evidence: &one, results: &[], why: None });
     let outcomes = ledger.commit_many(&entries, at(0));
     let written: Vec<bool> = outcomes.iter().map(|outcome| outcome.as_ref().unwrap().durable.is_written()).collect();
     assert_eq!(written, [true, false, true]);
@@ -165,7 +165,7 @@ fn two_entries_of_one_pod_in_a_batch_are_two_commits() {
     let mut ledger = open_well(&disk).ledger;
     let pod = pod(UID);
     let (first, second) = (Arc::new(evidence(1)), Arc::new(evidence(2)));
-    let entries = [&first, &second].map(|evidence| Entry { pod: &pod, evidence, results: &[], why: None });
+    let entries = [&first, &second].map(|evidence| PodCommit { pod: &pod, evidence, results: &[], why: None });
     let outcomes = ledger.commit_many(&entries, at(0));
     assert!(outcomes.iter().all(|outcome| outcome.as_ref().unwrap().durable.is_written()));
     drop(ledger);

@@ -3,7 +3,7 @@
 
 use std::{fs, path::Path, sync::Arc};
 
-use keelet_ledger::{Entry, Fate, Ledger, Settings};
+use keelet_ledger::{Fate, Ledger, PodCommit, Settings};
 use keelet_lifecycle::Evidence;
 use keelet_pod::ProbeKind;
 use serde_json::json;
@@ -108,7 +108,7 @@ fn freeze_the_present_version() {
         "probe": "readiness", "passed": true, "at": at(50), "run": 1, "output": "HTTP probe: 200 OK"}}}]);
     let why: Vec<keelet_lifecycle::Why> = serde_json::from_value(why).unwrap();
     let results = [record("app", ProbeKind::Readiness, 50, "HTTP probe: 200 OK")];
-    let entry = Entry { pod: &pod(UID), evidence: &Arc::new(rich()), results: &results, why: Some((3, &why)) };
+    let entry = PodCommit { pod: &pod(UID), evidence: &Arc::new(rich()), results: &results, why: Some((3, &why)) };
     assert!(ledger.commit(&entry, at(50)).unwrap().durable.is_written());
     let copy = json!({"kind": "Pod", "metadata": {"name": "web", "uid": UID}});
     assert!(ledger.keep_pod(&pod(UID), &copy, at(50)).unwrap().is_written());

@@ -56,8 +56,8 @@ fn passing_results_are_written_every_ten_seconds_and_at_once_with_whatever_is_de
     pass(&mut evidence, 10_000);
     let _ = commit_with(&mut ledger, UID, &evidence, &[record("app", ProbeKind::Readiness, 10_000, "ok")], 10_000);
     assert_eq!(on_disk(&disk), 11);
-    let failing = &mut evidence.volatile.lives.get_mut("app").unwrap().readiness;
-    failing.run.as_mut().unwrap().passed = false;
+    let failing = &mut evidence.volatile.instances.get_mut("app").unwrap().readiness;
+    failing.streak.as_mut().unwrap().passed = false;
     let _ = commit_with(&mut ledger, UID, &evidence, &[record("app", ProbeKind::Readiness, 11_000, "503")], 11_000);
     assert_eq!(on_disk(&disk), 12);
     // Results alone, of a probe without other changes, wait for the next write or for the end.

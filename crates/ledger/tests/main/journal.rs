@@ -2,7 +2,9 @@
 
 use std::{cell::RefCell, collections::BTreeSet, fs, path::Path, rc::Rc, sync::Arc};
 
-use keelet_ledger::{Damage, Entry, Kind, Ledger, Opened, Outcome, Place, Recovered, Settings, Snapshot, WriteStep};
+use keelet_ledger::{
+    Damage, Kind, Ledger, Opened, Outcome, Place, PodCommit, Recovered, Settings, Snapshot, WriteStep,
+};
 use keelet_lifecycle::{Evidence, journal::What};
 
 use crate::{
@@ -70,7 +72,8 @@ fn the_journal_and_the_reasons_go_with_the_evidence() {
         disk.crash_at(call);
         for restarts in 1..4 {
             let evidence = Arc::new(evidence(restarts));
-            let entry = Entry { pod: &pod(UID), evidence: &evidence, results: &[], why: Some((restarts.into(), &[])) };
+            let entry =
+                PodCommit { pod: &pod(UID), evidence: &evidence, results: &[], why: Some((restarts.into(), &[])) };
             let _ = ledger.commit(&entry, at(i64::from(restarts) * 1000));
         }
         if !disk.is_dead() {

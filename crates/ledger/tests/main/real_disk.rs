@@ -1,9 +1,9 @@
 //! What only a real file system can show: locks, permissions, links, full and read-only disks.
 
-use std::{fs, os::unix::fs::PermissionsExt, path::Path, sync::Arc};
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, sync::Arc, time::Duration};
 
-use keelet_ledger::{BadUid, Entry, Fate, Ledger, OpenError, Opened, Outcome, Settings};
-use keelet_lifecycle::Moment;
+use keelet_ledger::{BadUid, Fate, Ledger, OpenError, Opened, Outcome, PodCommit, Settings};
+use keelet_lifecycle::{Moment, observed::Absence};
 use rustix::mount::MountFlags;
 use serde_json::json;
 
@@ -49,7 +49,7 @@ fn a_ledger_whose_directories_are_made_later_is_locked_too() {
     let mut first = Ledger::open(settings.clone()).unwrap();
     assert!(!first.troubles.is_empty(), "nothing can be made here");
     fs::remove_file(&in_the_way).unwrap();
-    let entry = Entry { pod: &pod(UID), evidence: &Arc::new(evidence(1)), results: &[], why: None };
+    let entry = PodCommit { pod: &pod(UID), evidence: &Arc::new(evidence(1)), results: &[], why: None };
     let committed = first.ledger.commit(&entry, at(0)).unwrap();
     assert!(committed.durable.is_written() && committed.volatile.is_written(), "{committed:?}");
     let second = Ledger::open(settings.clone());
@@ -68,7 +68,7 @@ fn an_agent_waits_for_a_lock_that_is_released_soon() {
     let first = open(directory.path());
     let holder = std::thread::spawn(move || {
         #[expect(clippy::disallowed_methods, reason = "a lock that is held for a while")]
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(20));
         drop(first);
     });
     drop(open(directory.path()));
@@ -80,7 +80,7 @@ fn a_ledger_may_move_to_the_thread_that_writes() {
     let directory = tempfile::tempdir().unwrap();
     let mut opened = open(directory.path());
     let write = move || {
-        let entry = Entry { pod: &pod(UID), evidence: &Arc::new(evidence(1)), results: &[], why: None };
+        let entry = PodCommit { pod: &pod(UID), evidence: &Arc::new(evidence(1)), results: &[], why: None };
         let committed = opened.ledger.commit(&entry, at(0)).unwrap();
         assert!(committed.durable.is_written() && committed.volatile.is_written(), "{committed:?}");
         opened
@@ -104,7 +104,7 @@ fn one_directory_cannot_be_both_tiers() {
 fn files_are_for_the_owner_only() {
     let directory = tempfile::tempdir().unwrap();
     let mut ledger = open(directory.path()).ledger;
-    let entry = Entry { pod: &pod(UID), evidence: &Arc::new(evidence(0)), results: &[], why: None };
+    let entry = PodCommit { pod: &pod(UID), evidence: &Arc::new(evidence(0)), results: &[], why: None };
     let _ = ledger.commit(&entry, at(0)).unwrap();
     for tier in ["durable", "run"] {
         let pod = directory.path().join(tier).join("pods").join(UID);
@@ -120,7 +120,7 @@ fn odd_uids_stay_inside_and_impossible_ones_are_refused() {
     let mut ledger = open(&root).ledger;
     let evidence = Arc::new(evidence(0));
     let mut try_uid = |uid: &str| {
-        ledger.commit(&Entry { pod: &pod(uid), evidence: &evidence, results: &[], why: None }, at(0)).map(|_| ())
+        ledger.commit(&PodCommit { pod: &pod(uid), evidence: &evidence, results: &[], why: None }, at(0)).map(|_| ())
     };
     for uid in ["../../etc", "..", "a/b", "ünïcode", "with space", "\u{0}"] {
         try_uid(uid).unwrap();
@@ -142,7 +142,7 @@ fn odd_uids_stay_inside_and_impossible_ones_are_refused() {
 fn a_removed_pod_does_not_come_back() {
     let directory = tempfile::tempdir().unwrap();
     let mut ledger = open(directory.path()).ledger;
-    let entry = Entry { pod: &pod(UID), evidence: &Arc::new(evidence(0)), results: &[], why: None };
+    let entry = PodCommit { pod: &pod(UID), evidence: &Arc::new(evidence(0)), results: &[], why: None };
     let _ = ledger.commit(&entry, at(0)).unwrap();
     let _ = ledger.keep_pod(&pod(UID), &json!({}), at(0)).unwrap();
     ledger.remove(UID, at(0)).unwrap();
@@ -191,6 +191,24 @@ fn the_heartbeat_gives_the_length_of_the_agents_absence() {
     drop(opened);
     fs::remove_dir_all(directory.path().join("run")).unwrap();
     assert_eq!(Ledger::open(rebooted).unwrap().ledger.last_seen(), Some(later));
+}
+
+/// KEEP-20: the heartbeat of a run that planned no pod does not hide how long no agent ran before it.
+#[test]
+fn the_heartbeat_carries_a_long_absence() {
+    let directory = tempfile::tempdir().unwrap();
+    let absence = Absence { until: at(90_000), away: Duration::from_secs(80) };
+    let mut ledger = open(directory.path()).ledger;
+    assert_eq!(ledger.long_absence(), None);
+    ledger.set_long_absence(Some(absence));
+    let _ = ledger.beat(at(90_000));
+    drop(ledger);
+    let mut ledger = open(directory.path()).ledger;
+    assert_eq!((ledger.last_seen(), ledger.long_absence()), (Some(at(90_000)), Some(absence)));
+    let _ = ledger.beat(at(100_000));
+    drop(ledger);
+    let ledger = open(directory.path()).ledger;
+    assert_eq!((ledger.last_seen(), ledger.long_absence()), (Some(at(100_000)), Some(absence)));
 }
 
 #[test]
@@ -243,7 +261,7 @@ fn a_disk_that_is_really_full_keeps_the_old_file_and_recovers() {
     let mut ledger = Ledger::open(settings.clone()).unwrap().ledger;
     let web = pod(UID);
     let (old, new) = (Arc::new(evidence(1)), Arc::new(evidence(2)));
-    let entry = |evidence| Entry { pod: &web, evidence, results: &[], why: None };
+    let entry = |evidence| PodCommit { pod: &web, evidence, results: &[], why: None };
     assert!(ledger.commit(&entry(&old), at(0)).unwrap().durable.is_written());
     // Fill it to the last byte.
     let ballast = disk.path().join("ballast");
@@ -267,7 +285,7 @@ fn a_disk_that_is_really_read_only_is_read_and_locked() {
     let settings = Settings::new(disk.path().join("ledger"), elsewhere.path(), BOOT);
     let web = pod(UID);
     let (old, new) = (Arc::new(evidence(1)), Arc::new(evidence(2)));
-    let entry = |evidence| Entry { pod: &web, evidence, results: &[], why: None };
+    let entry = |evidence| PodCommit { pod: &web, evidence, results: &[], why: None };
     let _ = Ledger::open(settings.clone()).unwrap().ledger.commit(&entry(&old), at(0)).unwrap();
     disk.remount(MountFlags::RDONLY);
     let mut opened = Ledger::open(settings.clone()).unwrap();

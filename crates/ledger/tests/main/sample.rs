@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use keelet_ledger::{Committed, Entry, Ledger, Opened, PodRef, Settings};
+use keelet_ledger::{Committed, Ledger, Opened, PodCommit, PodRef, Settings};
 use keelet_lifecycle::{BootId, Evidence, Moment, ProbeRecord, Wall, operation::Outcome};
 use keelet_pod::ProbeKind;
 use serde_json::{Value, json};
@@ -23,8 +23,8 @@ pub(crate) fn pod(uid: &str) -> PodRef {
     PodRef { uid: uid.to_owned(), namespace: "default".to_owned(), name: "web".to_owned() }
 }
 
-pub(crate) fn container_id(name: &str, life: u32) -> String {
-    format!("containerd://{name}-{life:04}-3f1b0c9d8e7a6f5e4d3c2b1a0f9e8d7c6b5a4f3e2d1c0b9a8f7e6d5c4b3a")
+pub(crate) fn container_id(name: &str, instance: u32) -> String {
+    format!("containerd://{name}-{instance:04}-3f1b0c9d8e7a6f5e4d3c2b1a0f9e8d7c6b5a4f3e2d1c0b9a8f7e6d5c4b3a")
 }
 
 /// A pod of three containers with all probes, whose `app` has been restarted that often.
@@ -55,18 +55,18 @@ pub(crate) fn evidence(restarts: u32) -> Evidence {
             "due": at(1000),
             "last": {"at": at(50), "outcome": "success", "latency": 3, "output": "HTTP probe: 200 OK"},
         });
-        let life = json!({
+        let instance = json!({
             "id": id, "started": at(0), "startup": memory, "readiness": memory, "liveness": memory, "postStart": "done",
         });
-        evidence.volatile.lives.insert(name.to_owned(), serde_json::from_value(life).unwrap());
+        evidence.volatile.instances.insert(name.to_owned(), serde_json::from_value(instance).unwrap());
     }
     evidence
 }
 
 /// The readiness probe of `app` was tried at that time, and passed as before.
 pub(crate) fn pass(evidence: &mut Evidence, ms: i64) {
-    let readiness = &mut evidence.volatile.lives.get_mut("app").unwrap().readiness;
-    let run = readiness.run.as_mut().unwrap();
+    let readiness = &mut evidence.volatile.instances.get_mut("app").unwrap().readiness;
+    let run = readiness.streak.as_mut().unwrap();
     run.length += 1;
     run.last = at(ms);
     readiness.due = Some(at(ms + 1000));
@@ -114,5 +114,5 @@ pub(crate) fn commit_with(
     ms: i64,
 ) -> Committed {
     let evidence = &Arc::new(evidence.clone());
-    ledger.commit(&Entry { pod: &pod(uid), evidence, results, why: None }, at(ms)).unwrap()
+    ledger.commit(&PodCommit { pod: &pod(uid), evidence, results, why: None }, at(ms)).unwrap()
 }

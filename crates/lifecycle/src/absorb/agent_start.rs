@@ -3,7 +3,7 @@
 //! The ledger's evidence about a container ID stays true. What the ledger does not know comes from the API server's
 //! copy. Readiness becomes doubtful only if another client withdrew it meanwhile, or if no agent watched for too long.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use keelet_pod::{AgentRestart, Pod, ProbeKind, Role};
 
@@ -15,7 +15,7 @@ use crate::{
     operation::KillReason,
     probe::{self, Basis, ProbeMemory, Verdict},
     restart::{self, Cleanup, RESTARTING_ALL, RestartAllStage, Startup, Trigger},
-    status::{ConditionType, ContainerState, ContainerStatus, PodStatus, Terminated},
+    status::{ConditionType, ContainerState, ContainerStatus, Phase, PodStatus, Terminated},
     time::{Moment, Wall},
 };
 
@@ -35,26 +35,30 @@ pub(crate) fn agent_start(draft: &mut Draft<'_>) {
     let run = draft.observed.agent.started;
     let volatile = &mut draft.evidence.volatile;
     if volatile.agent_started == Some(run) && volatile.boot_id == draft.now.boot_id {
-        if std::mem::take(&mut volatile.reset_owed) {
+        if std::mem::take(&mut volatile.reset_due) {
             reset(volatile, draft.now);
         }
         late_copy(draft);
         return;
     }
+    let missed = draft.observed.agent.missed;
+    let missed = missed.filter(|absence| volatile.agent_started.is_none_or(|seen| !seen.has_reached(&absence.until)));
     draft.resuming = true;
     draft.inherits = if draft.evidence.durable.published.is_some() { Inherits::OwnStatus } else { Inherits::Nothing };
     begin_run(draft, run);
     match &draft.observed.agent.before {
         Before::Cluster(Known::NotAskedYet) => {
             let Evidence { durable, volatile } = &mut draft.evidence;
-            volatile.copy_owed.get_or_insert_with(|| durable.ready_marks.clone());
+            volatile.copy_unchecked.get_or_insert_with(|| durable.ready_marks.clone());
         }
-        Before::Cluster(_) if draft.evidence.volatile.copy_owed.is_some() => late_copy(draft),
+        Before::Cluster(_) if draft.evidence.volatile.copy_unchecked.is_some() => late_copy(draft),
         Before::Cluster(Known::Copy(stored)) => compare(draft, stored),
-        Before::Standalone(Some(away)) if *away > draft.rules.node_monitor_grace => {
-            draft.doubt = Some(Basis::Absence { away: *away });
+        Before::Standalone(away) => {
+            let away = (*away).max(missed.map(|absence| absence.away));
+            let is_long = |away: &Duration| *away > draft.rules.node_monitor_grace;
+            draft.doubt = away.filter(is_long).map(|away| Basis::Absence { away });
         }
-        Before::Cluster(Known::NoCopy) | Before::Standalone(_) => {}
+        Before::Cluster(Known::NoCopy) => {}
     }
     if let Some(basis) = draft.doubt.clone() {
         doubt_readiness(draft, &basis);
@@ -75,23 +79,23 @@ fn begin_run(draft: &mut Draft<'_>, run: Moment) {
         *volatile = Volatile {
             boot_id: now.boot_id,
             next_operation: volatile.next_operation,
-            copy_owed: volatile.copy_owed.take(),
+            copy_unchecked: volatile.copy_unchecked.take(),
             ..Volatile::default()
         };
         each_moment(&mut draft.evidence.durable, |moment| *moment = moment.in_boot_of(&now));
     }
     let volatile = &mut draft.evidence.volatile;
     volatile.agent_started = Some(run);
-    let launches = volatile.pending.drain(..).filter(|pending| pending.operation.brings_to_life());
+    let launches = volatile.pending.drain(..).filter(|pending| pending.operation.starts_container());
     draft.interrupted = launches.filter_map(|pending| pending.operation.container().map(str::to_owned)).collect();
     for name in &draft.interrupted {
         volatile.launches.entry(name.clone()).or_default().cut_short = true;
     }
-    for (name, life) in &mut volatile.lives {
+    for (name, instance) in &mut volatile.instances {
         let Some(container) = draft.pod.container(name) else { continue };
         for kind in ProbeKind::ALL {
             if let Some(spec) = container.probe(kind) {
-                probe::after_restart(life.probe_mut(kind), spec, now);
+                probe::after_restart(instance.probe_mut(kind), spec, now);
             }
         }
     }
@@ -159,7 +163,7 @@ fn late_copy(draft: &mut Draft<'_>) {
     if *known == Known::NotAskedYet {
         return;
     }
-    let (Some(then), Known::Copy(stored)) = (draft.evidence.volatile.copy_owed.take(), known) else { return };
+    let (Some(then), Known::Copy(stored)) = (draft.evidence.volatile.copy_unchecked.take(), known) else { return };
     // A ledger that was empty when the API server could not be reached has nothing that a copy could contradict.
     if then.is_empty() || another_agent_was_in_charge(&draft.evidence.durable, stored) {
         inherit_late(draft, stored);
@@ -180,19 +184,22 @@ fn inherit_late(draft: &mut Draft<'_>, stored: &PodStatus) {
     for status in stored.all_containers() {
         let record = durable.containers.entry(status.name.clone()).or_default();
         record.restart_count = record.restart_count.max(status.restart_count);
-        let life = volatile.lives.get_mut(&status.name).filter(|life| Some(&life.id) == status.container_id.as_ref());
-        let (Some(life), Some(container)) = (life, pod.container(&status.name)) else { continue };
+        let instance = volatile
+            .instances
+            .get_mut(&status.name)
+            .filter(|instance| Some(&instance.id) == status.container_id.as_ref());
+        let (Some(instance), Some(container)) = (instance, pod.container(&status.name)) else { continue };
         let unproven = |memory: &ProbeMemory| {
             let carried_result = matches!(memory.verdict, Verdict::Carried { basis: Basis::Probe { .. }, .. });
             !carried_result && !matches!(memory.verdict, Verdict::Probed { .. })
         };
-        if status.started == Some(true) && unproven(&life.startup) {
-            life.startup.verdict = Verdict::Carried { passed: true, basis: Basis::Status };
-            life.startup.on_hold = true;
+        if status.started == Some(true) && unproven(&instance.startup) {
+            instance.startup.verdict = Verdict::Carried { passed: true, basis: Basis::Status };
+            instance.startup.on_hold = true;
         }
-        if status.started != Some(false) && container.readiness.is_some() && unproven(&life.readiness) {
+        if status.started != Some(false) && container.readiness.is_some() && unproven(&instance.readiness) {
             let passed = stored.is_true(&ConditionType::Ready);
-            life.readiness.verdict = Verdict::Carried { passed, basis: Basis::Status };
+            instance.readiness.verdict = Verdict::Carried { passed, basis: Basis::Status };
         }
     }
 }
@@ -206,17 +213,17 @@ fn another_agent_was_in_charge(durable: &Durable, stored: &PodStatus) -> bool {
             let exits = [&record.last_exit, &record.previous_exit];
             record.newest.as_ref() == Some(id) || exits.into_iter().flatten().any(|exit| exit.id == *id)
         };
-        let same_count_other_life = || {
+        let same_count_other_instance = || {
             status.restart_count == record.restart_count && status.container_id.as_ref().is_some_and(|id| !knows(id))
         };
-        status.restart_count > record.restart_count || same_count_other_life()
+        status.restart_count > record.restart_count || same_count_other_instance()
     })
 }
 
 /// Takes over the values of the API server's copy.
 fn inherit(draft: &mut Draft<'_>, stored: &PodStatus) {
     draft.inherits = Inherits::ApiStatus;
-    draft.evidence.volatile.lives.clear();
+    draft.evidence.volatile.instances.clear();
     let now = draft.now;
     let durable = &mut draft.evidence.durable;
     durable.first_seen = stored.start_time.map(|start| now.dated(start)).or(durable.first_seen);
@@ -273,9 +280,17 @@ fn inherit_restart_all(draft: &mut Draft<'_>, stored: &PodStatus) {
             RestartAllStage::Terminating(Cleanup { since: now, triggers, announced: None, restarted });
         return;
     }
+    // Until every regular container has been started again the phase is Pending (CON-11). A trigger whose image cannot be pulled
+    // waits for another reason by then.
+    let is_waiting_trigger = |status: &ContainerStatus| {
+        let ended = status.last_state.terminated.as_ref();
+        stored.phase == Phase::Pending
+            && matches!(status.state, ContainerState::Waiting(_))
+            && ended.is_some_and(|ended| restart::names_exit(&message, &status.name, ended.exit_code))
+    };
     let outstanding: BTreeSet<String> = stored
         .all_containers()
-        .filter(|status| was_removed_to_restart(status))
+        .filter(|status| was_removed_to_restart(status) || is_waiting_trigger(status))
         .map(|status| status.name.clone())
         .collect();
     // Victims and triggers are counted already (RALL-14); containers that waited for their backoff are not (RALL-15).
@@ -349,11 +364,11 @@ fn cause_from(terminated: &Terminated) -> ExitCause {
 /// Readiness has to be probed again where there is a probe; started stays. So does what a probe has shown under this run.
 fn doubt_readiness(draft: &mut Draft<'_>, basis: &Basis) {
     let pod = draft.pod;
-    for (name, life) in &mut draft.evidence.volatile.lives {
-        let proven = matches!(life.readiness.verdict, Verdict::Probed { .. });
+    for (name, instance) in &mut draft.evidence.volatile.instances {
+        let proven = matches!(instance.readiness.verdict, Verdict::Probed { .. });
         if !proven && pod.container(name).is_some_and(|container| container.readiness.is_some()) {
-            life.readiness.verdict = Verdict::Carried { passed: false, basis: basis.clone() };
-            life.readiness.run = None;
+            instance.readiness.verdict = Verdict::Carried { passed: false, basis: basis.clone() };
+            instance.readiness.streak = None;
         }
     }
 }
@@ -361,10 +376,10 @@ fn doubt_readiness(draft: &mut Draft<'_>, basis: &Basis) {
 /// The first half of the legacy reset: for one status, every running container is started and ready.
 fn assume_all_well(draft: &mut Draft<'_>) {
     let volatile = &mut draft.evidence.volatile;
-    for life in volatile.lives.values_mut() {
-        assume_well(&mut life.startup);
-        assume_well(&mut life.readiness);
-        volatile.reset_owed = true;
+    for instance in volatile.instances.values_mut() {
+        assume_well(&mut instance.startup);
+        assume_well(&mut instance.readiness);
+        volatile.reset_due = true;
     }
 }
 
@@ -374,10 +389,10 @@ pub(crate) fn assume_well(memory: &mut ProbeMemory) {
 
 /// The second half: every probe starts from its initial value.
 fn reset(volatile: &mut Volatile, now: Moment) {
-    for life in volatile.lives.values_mut() {
+    for instance in volatile.instances.values_mut() {
         for kind in ProbeKind::ALL {
-            *life.probe_mut(kind) = ProbeMemory::default();
+            *instance.probe_mut(kind) = ProbeMemory::default();
         }
-        life.startup.due = Some(now);
+        instance.startup.due = Some(now);
     }
 }

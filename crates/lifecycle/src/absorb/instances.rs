@@ -5,7 +5,7 @@ use keelet_pod::{AgentRestart, Container, Role};
 use super::agent_start::{Inherits, assume_well};
 use crate::{
     draft::Draft,
-    evidence::{Exit, ExitCause, HookProgress, Life, RunningRecord},
+    evidence::{Exit, ExitCause, HookProgress, RunningInstance, RunningRecord},
     observed::{Instance, InstanceState},
     operation::KillReason,
     probe::{Basis, ProbeMemory, Verdict},
@@ -72,7 +72,7 @@ fn missed(draft: &mut Draft<'_>, container: &Container, instance: &Instance) {
         let exit = exit_of(draft, container, instance);
         let record = draft.evidence.durable.containers.entry(container.name.clone()).or_default();
         record.ended(exit);
-        draft.evidence.volatile.lives.remove(&container.name);
+        draft.evidence.volatile.instances.remove(&container.name);
     }
 }
 
@@ -100,9 +100,9 @@ fn running(draft: &mut Draft<'_>, container: &Container, instance: &Instance, st
     if record.running.as_ref().is_none_or(|running| running.id != instance.id || running.sandbox != instance.sandbox) {
         record.running = Some(RunningRecord { id: instance.id.clone(), started_at, sandbox: instance.sandbox.clone() });
     }
-    if draft.evidence.volatile.lives.get(&container.name).is_none_or(|life| life.id != instance.id) {
-        let life = new_life(draft, container, instance, started_at);
-        draft.evidence.volatile.lives.insert(container.name.clone(), Box::new(life));
+    if draft.evidence.volatile.instances.get(&container.name).is_none_or(|remembered| remembered.id != instance.id) {
+        let remembered = new_instance(draft, container, instance, started_at);
+        draft.evidence.volatile.instances.insert(container.name.clone(), Box::new(remembered));
     }
 }
 
@@ -134,7 +134,7 @@ fn exited(draft: &mut Draft<'_>, container: &Container, instance: &Instance) {
             draft.fresh_exits.push(container.name.clone());
         }
     }
-    draft.evidence.volatile.lives.remove(&container.name);
+    draft.evidence.volatile.instances.remove(&container.name);
     note_completion(draft, container, instance);
 }
 
@@ -159,17 +159,18 @@ fn absent(draft: &mut Draft<'_>, container: &Container) {
     if draft.evidence.durable.container(&container.name).is_some_and(|record| record.running.is_some()) {
         give_up(draft, container);
     }
-    draft.evidence.volatile.lives.remove(&container.name);
+    draft.evidence.volatile.instances.remove(&container.name);
 }
 
 /// A container was running when last observed, and its exit status is unknown.
 fn give_up(draft: &mut Draft<'_>, container: &Container) {
     let terminating = matches!(draft.evidence.durable.restart_all.stage, restart::RestartAllStage::Terminating(_));
-    let life = draft.evidence.volatile.lives.remove(&container.name);
+    let remembered = draft.evidence.volatile.instances.remove(&container.name);
     let ending = draft.evidence.durable.ending.is_some() || draft.observed.deletion.is_some();
     let record = draft.evidence.durable.containers.entry(container.name.clone()).or_default();
     let Some(running) = record.running.take() else { return };
-    let removed_by_us = life.and_then(|life| life.kill).filter(|kill| kill.reason == KillReason::RestartAll);
+    let removed_by_us =
+        remembered.and_then(|remembered| remembered.kill).filter(|kill| kill.reason == KillReason::RestartAll);
     let (reason, message, cause) = match removed_by_us {
         Some(kill) => (RESTARTING_ALL, "removed to restart all containers", ExitCause::Killed(kill.reason)),
         None if terminating => (RESTARTING_ALL, "lost while all containers were being removed", ExitCause::Lost),
@@ -214,7 +215,7 @@ fn begin(draft: &mut Draft<'_>, container: &Container, instance: &Instance) {
         record.newest = Some(instance.id.clone());
         let launch = draft.evidence.volatile.launches.entry(container.name.clone()).or_default();
         (launch.failure, launch.cut_short) = (None, false);
-        restart::life_began(&mut draft.evidence.durable.restart_all.stage, &container.name);
+        restart::instance_began(&mut draft.evidence.durable.restart_all.stage, &container.name);
     }
     if container.role == Role::Regular
         && draft.evidence.durable.initialized_in.as_ref() != Some(&instance.sandbox)
@@ -231,10 +232,10 @@ fn exit_of(draft: &Draft<'_>, container: &Container, instance: &Instance) -> Exi
     let kill = draft
         .evidence
         .volatile
-        .lives
+        .instances
         .get(&container.name)
-        .filter(|life| life.id == instance.id)
-        .and_then(|life| life.kill.as_ref());
+        .filter(|remembered| remembered.id == instance.id)
+        .and_then(|remembered| remembered.kill.as_ref());
     let lost = is_stand_in(*exit_code, reason)
         || never_ran(*started_at)
         || *exit_code == UNKNOWN_AFTER_BOOT && outlived_its_boot(draft.now, *started_at, *finished_at);
@@ -278,52 +279,57 @@ fn outlived_its_boot(now: Now, started_at: Wall, finished_at: Wall) -> bool {
 
 /// An instance that starts under this agent has no evidence. For one that this run of the agent found, the evidence of
 /// the trusted source counts.
-fn new_life(draft: &mut Draft<'_>, container: &Container, instance: &Instance, started_at: Wall) -> Life {
-    let mut life = Life::new(instance.id.clone(), draft.now.dated(started_at));
+fn new_instance(
+    draft: &mut Draft<'_>,
+    container: &Container,
+    instance: &Instance,
+    started_at: Wall,
+) -> RunningInstance {
+    let mut remembered = RunningInstance::new(instance.id.clone(), draft.now.dated(started_at));
     // The previous agent launched it and died before it observed it, so its hook has not run.
     let found = draft.resuming && !draft.interrupted.contains(&container.name);
     if container.post_start.is_none() || found {
-        life.post_start = HookProgress::Done;
+        remembered.post_start = HookProgress::Done;
     }
     if !found {
-        return life;
+        return remembered;
     }
     if draft.rules.agent_restart == AgentRestart::ResetStatus {
-        assume_well(&mut life.startup);
-        assume_well(&mut life.readiness);
-        draft.evidence.volatile.reset_owed = true;
-        return life;
+        assume_well(&mut remembered.startup);
+        assume_well(&mut remembered.readiness);
+        draft.evidence.volatile.reset_due = true;
+        return remembered;
     }
     let older = started_at.as_millis() < draft.observed.agent.started.wall.as_millis() - SKEW_MS;
     let published = draft.evidence.durable.published.as_ref();
     let Some((published, status)) = published.and_then(|all| Some((all, all.container(&container.name)?))) else {
         if older {
             // Running its startup probe again might kill a container that has run well for a year.
-            life.startup = ProbeMemory { on_hold: true, ..carried(true, Basis::Age) };
+            remembered.startup = ProbeMemory { on_hold: true, ..carried(true, Basis::Age) };
         }
-        return life;
+        return remembered;
     };
     let same = status.container_id.as_ref() == Some(&instance.id);
     // A known ID that differs means another instance: there is no evidence about it, however old it is.
     let no_known_id = status.container_id.is_none() && matches!(status.state, ContainerState::Running(_));
     if !(same || no_known_id && older) {
-        return life;
+        return remembered;
     }
     if status.started == Some(true) {
-        life.startup.verdict = Verdict::Carried { passed: true, basis: Basis::Status };
-        life.startup.on_hold = true;
+        remembered.startup.verdict = Verdict::Carried { passed: true, basis: Basis::Status };
+        remembered.startup.on_hold = true;
     }
     if status.started != Some(false) {
         let passed = match draft.inherits {
             Inherits::ApiStatus => published.is_true(&ConditionType::Ready),
             Inherits::OwnStatus | Inherits::Nothing => status.ready,
         };
-        life.readiness = match &draft.doubt {
+        remembered.readiness = match &draft.doubt {
             Some(basis) => carried(false, basis.clone()),
             None => carried(passed, Basis::Status),
         };
     }
-    life
+    remembered
 }
 
 fn carried(passed: bool, basis: Basis) -> ProbeMemory {

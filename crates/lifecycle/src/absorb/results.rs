@@ -161,8 +161,11 @@ fn post_start_result(draft: &mut Draft<'_>, container: &str, id: &str, at: Momen
         OpResult::Done | OpResult::Probed(_) => HookProgress::Done,
         OpResult::Cancelled => return,
     };
-    let Some(life) = draft.evidence.volatile.lives.get_mut(container).filter(|life| life.id == id) else { return };
-    life.post_start = progress;
+    let Some(instance) = draft.evidence.volatile.instances.get_mut(container).filter(|instance| instance.id == id)
+    else {
+        return;
+    };
+    instance.post_start = progress;
     if let OpResult::Failed(failure) = result {
         // The hook's own output may contain secrets; it stays out of the event and out of the status.
         let failure = OpFailure { reason: "PostStartHookError".to_owned(), message: failure.reason.clone() };
@@ -176,8 +179,8 @@ fn pre_stop_result(draft: &mut Draft<'_>, container: &str, id: &str, result: &Op
     if let OpResult::Failed(_) = result {
         draft.event(Some(container), "FailedPreStopHook", Severity::Warning, "PreStopHook failed".to_owned());
     }
-    let life = draft.evidence.volatile.lives.get_mut(container).filter(|life| life.id == id);
-    if let Some(kill) = life.and_then(|life| life.kill.as_mut()) {
+    let instance = draft.evidence.volatile.instances.get_mut(container).filter(|instance| instance.id == id);
+    if let Some(kill) = instance.and_then(|instance| instance.kill.as_mut()) {
         // The hook failed or was cut short; the stop continues.
         kill.pre_stop = HookProgress::Done;
     }
@@ -194,9 +197,12 @@ fn probe_result(draft: &mut Draft<'_>, container: &str, id: &str, kind: ProbeKin
         output: report.output.clone(),
     });
     let Some(spec) = draft.pod.container(container).and_then(|c| c.probe(kind)) else { return };
-    let Some(life) = draft.evidence.volatile.lives.get_mut(container).filter(|life| life.id == id) else { return };
-    let being_killed = life.kill.is_some();
-    let memory = life.probe_mut(kind);
+    let Some(instance) = draft.evidence.volatile.instances.get_mut(container).filter(|instance| instance.id == id)
+    else {
+        return;
+    };
+    let being_killed = instance.kill.is_some();
+    let memory = instance.probe_mut(kind);
     // An attempt that began before a kill was decided does not count towards another kill.
     if memory.on_hold || (being_killed && kind != ProbeKind::Readiness) {
         return;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Note, RestartAllStep, What};
 use crate::{
     Because, Evidence, Subject, Why,
-    evidence::{Admission, Exit, Life},
+    evidence::{Admission, Exit, RunningInstance},
     operation::{KillReason, OpKey, Operation, Pending},
     probe::{Basis, Verdict},
     restart::{RestartAllStage, Trigger},
@@ -34,7 +34,7 @@ pub fn between(before: &Evidence, after: &Evidence, why: &[Why], last_seen: Opti
     scribe.kills();
     scribe.launches();
     if before.durable != after.durable {
-        scribe.lives();
+        scribe.instances();
         scribe.status();
     }
     scribe.notes
@@ -77,14 +77,14 @@ impl Scribe<'_> {
             let what = What::Rejected { reason: reason.clone(), message: text(message) };
             self.note(self.now, what, None);
         }
-        if before.reset_owed != after.reset_owed {
-            self.note(self.now, What::LegacyReset { done: before.reset_owed }, None);
+        if before.reset_due != after.reset_due {
+            self.note(self.now, What::LegacyReset { done: before.reset_due }, None);
         }
     }
 
     /// The absence that made readiness doubtful, if one did.
     fn long_absence(&self) -> Option<Duration> {
-        self.after.volatile.lives.values().find_map(|life| match &life.readiness.verdict {
+        self.after.volatile.instances.values().find_map(|instance| match &instance.readiness.verdict {
             Verdict::Carried { basis: Basis::Absence { away }, .. } => Some(*away),
             Verdict::Carried { .. } | Verdict::NeverProbed | Verdict::Probed { .. } => None,
         })
@@ -161,19 +161,19 @@ impl Scribe<'_> {
 
     fn kills(&mut self) {
         let (before, after) = (&self.before.volatile, &self.after.volatile);
-        for (name, life) in &after.lives {
-            let Some(kill) = &life.kill else { continue };
-            let old = before.lives.get(name).filter(|old| old.id == life.id).and_then(|old| old.kill.as_ref());
+        for (name, instance) in &after.instances {
+            let Some(kill) = &instance.kill else { continue };
+            let old = before.instances.get(name).filter(|old| old.id == instance.id).and_then(|old| old.kill.as_ref());
             if old.is_none_or(|old| old.reason != kill.reason) {
-                let (container, id) = (name.clone(), life.id.clone());
+                let (container, id) = (name.clone(), instance.id.clone());
                 let what = What::Killing { container, id, reason: kill.reason, grace: kill.grace };
-                self.note(kill.since, what, verdict_behind(life, kill.reason));
+                self.note(kill.since, what, verdict_behind(instance, kill.reason));
             }
         }
         for pending in self.begun() {
             let Operation::Stop { container, id, timeout, reason } = &pending.operation else { continue };
             // An exit that a restart answered is marked, and recorded above.
-            if after.lives.get(container).is_none_or(|life| life.id != *id) {
+            if after.instances.get(container).is_none_or(|instance| instance.id != *id) {
                 let (container, id) = (container.clone(), id.clone());
                 let what = What::Killing { container, id, reason: *reason, grace: *timeout };
                 self.note(pending.since, what, None);
@@ -208,14 +208,14 @@ impl Scribe<'_> {
         }
     }
 
-    fn lives(&mut self) {
+    fn instances(&mut self) {
         let (before, after) = (self.before, self.after);
         for (name, record) in &after.durable.containers {
             let old = before.durable.container(name);
             let was = old.and_then(|old| old.running.as_ref()).map(|running| &running.id);
             if let Some(running) = record.running.as_ref().filter(|running| was != Some(&running.id)) {
-                let life = after.volatile.lives.get(name).filter(|life| life.id == running.id);
-                let at = life.map_or_else(|| self.now.dated(running.started_at), |life| life.started);
+                let instance = after.volatile.instances.get(name).filter(|instance| instance.id == running.id);
+                let at = instance.map_or_else(|| self.now.dated(running.started_at), |instance| instance.started);
                 let (container, id) = (name.clone(), running.id.clone());
                 self.note(at, What::Running { container, id, attempt: record.restart_count }, None);
             }
@@ -302,11 +302,11 @@ impl Scribe<'_> {
 }
 
 /// The probe result that has a container killed. It is dropped with the instance when the container exits.
-fn verdict_behind(life: &Life, reason: KillReason) -> Option<Because> {
+fn verdict_behind(instance: &RunningInstance, reason: KillReason) -> Option<Because> {
     let KillReason::Probe(probe) = reason else { return None };
-    match &life.probe(probe).verdict {
-        Verdict::Probed { passed, at, run, output } => {
-            Some(Because::Probe { probe, passed: *passed, at: *at, run: *run, output: output.clone() })
+    match &instance.probe(probe).verdict {
+        Verdict::Probed { passed, at, streak, output } => {
+            Some(Because::Probe { probe, passed: *passed, at: *at, streak: *streak, output: output.clone() })
         }
         Verdict::Carried { passed, basis } => Some(Because::Carried { probe, passed: *passed, basis: basis.clone() }),
         Verdict::NeverProbed => None,

@@ -30,8 +30,13 @@ pub(crate) fn kill(draft: &mut Draft<'_>, instance: &Instance, reason: KillReaso
 /// Does the next step of a marked kill, or of a kill of a container without evidence.
 pub(crate) fn advance(draft: &mut Draft<'_>, instance: &Instance, reason: KillReason, grace: Duration, turn: Turn) {
     let (now, container, id) = (draft.now, instance.name.clone(), instance.id.clone());
-    let kill =
-        draft.evidence.volatile.lives.get(&container).filter(|life| life.id == id).and_then(|life| life.kill.clone());
+    let kill = draft
+        .evidence
+        .volatile
+        .instances
+        .get(&container)
+        .filter(|remembered| remembered.id == id)
+        .and_then(|remembered| remembered.kill.clone());
     let Some(kill) = kill else {
         // A container without evidence (unknown to the spec, or abandoned) has neither a hook nor a place in the order.
         draft.start(Operation::Stop { container, id, timeout: grace.max(SHORTEST_STOP), reason });
@@ -40,7 +45,7 @@ pub(crate) fn advance(draft: &mut Draft<'_>, instance: &Instance, reason: KillRe
     let has_hook = draft.pod.container(&container).is_some_and(|c| c.pre_stop.is_some());
     let deadline = kill.since.plus(kill.grace);
     let expired = now.has_reached(&deadline);
-    if has_hook && kill.pre_stop == HookProgress::Owed && !expired {
+    if has_hook && kill.pre_stop == HookProgress::Due && !expired {
         draft.wake(deadline);
         let timeout = deadline.since(&now);
         draft.start(Operation::PreStop { container, id, timeout });

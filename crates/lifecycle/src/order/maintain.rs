@@ -12,7 +12,7 @@ use crate::{
     observed::{Instance, InstanceState, Sandbox},
     operation::{KillReason, OpKey, Operation},
     plan::Severity,
-    restart::{self, Gate},
+    restart::{self, BackoffState},
 };
 
 /// Whether a container may be started now.
@@ -71,15 +71,15 @@ fn start_if_due(draft: &mut Draft<'_>, container: &Container, sandbox: &Sandbox,
 /// Starts a container, once its backoff is over and its image is on the node.
 pub(crate) fn launch(draft: &mut Draft<'_>, container: &Container, sandbox: &Sandbox) {
     let in_flight = draft.in_flight(&OpKey::Launch(container.name.clone()));
-    match crash_gate(draft, container) {
+    match crash_backoff(draft, container) {
         // A container that exits at once is seen exited before its launch is seen finished: its backoff is reported all
         // the same.
-        None | Some(Gate::Open(_)) if in_flight => return,
+        None | Some(BackoffState::Elapsed(_)) if in_flight => return,
         None => {}
-        Some(Gate::Open(backoff)) => {
+        Some(BackoffState::Elapsed(backoff)) => {
             draft.evidence.durable.containers.entry(container.name.clone()).or_default().backoff = Some(backoff);
         }
-        Some(Gate::Closed { until, delay }) => {
+        Some(BackoffState::Waiting { until, delay }) => {
             if draft.fresh_exits.contains(&container.name) {
                 let message = format!("Back-off {} s restarting failed container {}", delay.as_secs(), container.name);
                 draft.event(Some(&container.name), "BackOff", Severity::Warning, message);
@@ -110,7 +110,7 @@ pub(super) fn remove_stillborn(draft: &mut Draft<'_>, found: &Instance) {
 
 /// The crash backoff before the next start; `None` where there is nothing to wait for: a first start, a start of a
 /// restart of all containers, a container whose exit status is unknown.
-pub(crate) fn crash_gate(draft: &Draft<'_>, container: &Container) -> Option<Gate> {
+pub(crate) fn crash_backoff(draft: &Draft<'_>, container: &Container) -> Option<BackoffState> {
     let durable = &draft.evidence.durable;
     let record = durable.container(&container.name)?;
     let exit = record.last_exit.as_ref()?;
@@ -118,7 +118,14 @@ pub(crate) fn crash_gate(draft: &Draft<'_>, container: &Container) -> Option<Gat
         return None;
     }
     let key = format!("{}/{:08x}", container.image, container.resources_digest);
-    Some(restart::gate(record.backoff.as_ref(), draft.rules.crash_backoff, &key, &exit.id, exit.finished, draft.now))
+    Some(restart::backoff_state(
+        record.backoff.as_ref(),
+        draft.rules.crash_backoff,
+        &key,
+        &exit.id,
+        exit.finished,
+        draft.now,
+    ))
 }
 
 fn image_is_here(draft: &mut Draft<'_>, container: &Container) -> bool {
@@ -146,24 +153,26 @@ fn next_attempt(draft: &Draft<'_>, container: &Container) -> u32 {
 
 /// A running container is kept, unless there is a reason to stop it.
 fn keep_or_kill(draft: &mut Draft<'_>, container: &Container, found: &Instance) {
-    let Some(life) = draft.evidence.volatile.lives.get(&container.name).filter(|life| life.id == found.id) else {
+    let Some(instance) =
+        draft.evidence.volatile.instances.get(&container.name).filter(|instance| instance.id == found.id)
+    else {
         // It was abandoned while the runtime had lost track of it.
         let grace = draft.pod.termination_grace;
         kill::kill(draft, found, KillReason::StateUnknown, grace);
         return;
     };
-    if let Some(kill) = life.kill.clone() {
+    if let Some(kill) = instance.kill.clone() {
         kill::advance(draft, found, kill.reason, kill.grace, kill::Turn::Now);
         return;
     }
-    let failed = |kind: ProbeKind| life.probe(kind).verdict.passed() == Some(false) && life.probe(kind).on_hold;
+    let failed = |kind: ProbeKind| instance.probe(kind).verdict.passed() == Some(false) && instance.probe(kind).on_hold;
     let reason = if found.hash.is_some_and(|hash| hash != container.hash) {
         Some(KillReason::DefinitionChanged)
     } else if failed(ProbeKind::Liveness) {
         Some(KillReason::Probe(ProbeKind::Liveness))
     } else if failed(ProbeKind::Startup) {
         Some(KillReason::Probe(ProbeKind::Startup))
-    } else if life.post_start == HookProgress::Failed {
+    } else if instance.post_start == HookProgress::Failed {
         Some(KillReason::PostStartFailed)
     } else {
         None
@@ -174,7 +183,7 @@ fn keep_or_kill(draft: &mut Draft<'_>, container: &Container, found: &Instance) 
         kill::kill(draft, found, reason, grace);
         return;
     }
-    if life.post_start == HookProgress::Owed {
+    if instance.post_start == HookProgress::Due {
         draft.start(Operation::PostStart { container: container.name.clone(), id: found.id.clone() });
     }
 }

@@ -4,7 +4,7 @@ use keelet_pod::{Container, ProbeKind};
 
 use crate::{
     draft::Draft,
-    evidence::Life,
+    evidence::RunningInstance,
     operation::{OpKey, Operation},
     probe::{self, Basis, Verdict},
     restart::RestartAllStage,
@@ -13,14 +13,16 @@ use crate::{
 
 /// Starts the probes that are due, and cancels those whose container exited or is being stopped.
 pub(crate) fn probes(draft: &mut Draft<'_>) {
-    let lives = &draft.evidence.volatile.lives;
+    let instances = &draft.evidence.volatile.instances;
     let orphans: Vec<String> = draft
         .evidence
         .volatile
         .pending
         .iter()
         .filter_map(|pending| match &pending.operation {
-            Operation::Probe { container, id, .. } if lives.get(container).is_none_or(|life| life.id != *id) => {
+            Operation::Probe { container, id, .. }
+                if instances.get(container).is_none_or(|instance| instance.id != *id) =>
+            {
                 Some(id.clone())
             }
             _ => None,
@@ -32,7 +34,7 @@ pub(crate) fn probes(draft: &mut Draft<'_>) {
     if matches!(draft.evidence.durable.restart_all.stage, RestartAllStage::Terminating(_)) {
         return;
     }
-    if draft.evidence.volatile.reset_owed {
+    if draft.evidence.volatile.reset_due {
         // An attempt now would be for values that the legacy reset is about to take back.
         return;
     }
@@ -46,17 +48,17 @@ pub(crate) fn probes(draft: &mut Draft<'_>) {
 fn one(draft: &mut Draft<'_>, container: &Container, kind: ProbeKind) {
     let Some(spec) = container.probe(kind) else { return };
     let ending = draft.evidence.durable.ending.is_some();
-    let Some(life) = draft.evidence.volatile.lives.get_mut(&container.name) else { return };
-    let id = life.id.clone();
-    if !is_wanted(container, life, kind, ending) {
+    let Some(instance) = draft.evidence.volatile.instances.get_mut(&container.name) else { return };
+    let id = instance.id.clone();
+    if !is_wanted(container, instance, kind, ending) {
         draft.cancel(
             |operation| matches!(operation, Operation::Probe { id: probed, probe, .. } if *probed == id && *probe == kind),
         );
         return;
     }
-    let passed_at = startup_passed(container, life);
-    let started = life.started;
-    let memory = life.probe_mut(kind);
+    let passed_at = startup_passed(container, instance);
+    let started = instance.started;
+    let memory = instance.probe_mut(kind);
     if memory.due.is_none() {
         memory.due = Some(probe::first_due(kind, spec, started, passed_at));
         if draft.resuming {
@@ -78,28 +80,28 @@ fn one(draft: &mut Draft<'_>, container: &Container, kind: ProbeKind) {
 
 /// The startup probe runs until it has decided; the others wait for its success. A container that is being stopped has
 /// its readiness probe only.
-fn is_wanted(container: &Container, life: &Life, kind: ProbeKind, ending: bool) -> bool {
-    let started = has_started(container, life);
-    let staying = life.kill.is_none() && !ending;
+fn is_wanted(container: &Container, instance: &RunningInstance, kind: ProbeKind, ending: bool) -> bool {
+    let started = has_started(container, instance);
+    let staying = instance.kill.is_none() && !ending;
     match kind {
-        ProbeKind::Startup => !started && staying && !life.startup.on_hold,
+        ProbeKind::Startup => !started && staying && !instance.startup.on_hold,
         ProbeKind::Readiness => started,
-        ProbeKind::Liveness => started && staying && !life.liveness.on_hold,
+        ProbeKind::Liveness => started && staying && !instance.liveness.on_hold,
     }
 }
 
 /// Whether a running container has started.
-pub(crate) fn has_started(container: &Container, life: &Life) -> bool {
-    container.startup.is_none() || life.startup.verdict.passed() == Some(true)
+pub(crate) fn has_started(container: &Container, instance: &RunningInstance) -> bool {
+    container.startup.is_none() || instance.startup.verdict.passed() == Some(true)
 }
 
 /// When the startup probe succeeded; long ago if only the fact is known.
-fn startup_passed(container: &Container, life: &Life) -> Option<Moment> {
+fn startup_passed(container: &Container, instance: &RunningInstance) -> Option<Moment> {
     container.startup.as_ref()?;
-    match &life.startup.verdict {
+    match &instance.startup.verdict {
         Verdict::Probed { passed: true, at, .. }
         | Verdict::Carried { passed: true, basis: Basis::Probe { at, .. } } => Some(*at),
-        Verdict::Carried { passed: true, .. } => Some(life.started),
+        Verdict::Carried { passed: true, .. } => Some(instance.started),
         Verdict::Probed { .. } | Verdict::Carried { .. } | Verdict::NeverProbed => None,
     }
 }

@@ -13,7 +13,7 @@ use crate::{
     evidence::{EndingCause, HookProgress},
     observed::{Instance, InstanceState, Sandbox},
     operation::{KillReason, OpKey, Operation},
-    restart::{self, is_restartable},
+    restart::{self, RestartAllStage, is_restartable},
 };
 
 /// The highest exit code that a program chooses by itself. Above it are signals, and what runtimes say of containers that
@@ -67,30 +67,35 @@ fn without_sandbox(draft: &mut Draft<'_>) {
     let durable = &draft.evidence.durable;
     let has_lived = durable.containers.values().any(|record| record.has_lived());
     let restarting = durable.restart_all.stage.is_under_way();
-    if has_lived && !restarting {
-        if pod.containers.iter().all(|container| is_done(draft, container)) {
-            end(draft, EndingCause::Finished);
-            return;
-        }
-        if let Some(failed) = pod.init_containers.iter().find(|container| has_failed_for_good(draft, container)) {
-            end(draft, EndingCause::InitFailed { container: failed.name.clone() });
-            return;
-        }
-        if !pod.lasting_containers().any(is_restartable) {
-            end(draft, EndingCause::NotRebuilt);
-            return;
-        }
+    if has_lived && !restarting && pod.containers.iter().all(|container| is_done(draft, container)) {
+        end(draft, EndingCause::Finished);
+        return;
+    }
+    if let Some(failed) = pod.init_containers.iter().find(|container| has_failed_for_good(draft, container)) {
+        end(draft, EndingCause::InitFailed { container: failed.name.clone() });
+        return;
+    }
+    if has_lived && !restarting && !pod.lasting_containers().any(is_restartable) {
+        end(draft, EndingCause::NotRebuilt);
+        return;
     }
     restart::start_over(draft);
     sandbox::rebuild(draft);
 }
 
 /// Whether an ordinary init container has failed by itself and may not run again: its pod has failed with it, and a lost
-/// sandbox does not change that (SIDE-10). What went down with the sandbox has not failed (RULE-11).
+/// sandbox does not change that (SIDE-10). What went down with the sandbox has not failed (RULE-11), and a restart of all
+/// containers that has yet to start it again takes the failure back.
 fn has_failed_for_good(draft: &Draft<'_>, container: &Container) -> bool {
+    let is_restarted = match &draft.evidence.durable.restart_all.stage {
+        RestartAllStage::Idle { .. } => false,
+        RestartAllStage::Terminating(_) => true,
+        RestartAllStage::Starting(startup) => startup.outstanding.contains(&container.name),
+    };
     let record = draft.evidence.durable.container(&container.name).filter(|record| record.running.is_none());
     let exit = record.and_then(|record| record.last_exit.as_ref());
     container.role == Role::Init
+        && !is_restarted
         && exit.is_some_and(|exit| {
             exit.is_judged_by_rules()
                 && !exit.is_success()
@@ -191,10 +196,10 @@ fn after_failure(draft: &mut Draft<'_>, container: &Container, sandbox: &Sandbox
 }
 
 fn sidecar_has_started(draft: &Draft<'_>, container: &Container) -> bool {
-    draft.evidence.volatile.lives.get(&container.name).is_some_and(|life| {
-        let started = container.startup.is_none() || life.startup.verdict.passed() == Some(true);
+    draft.evidence.volatile.instances.get(&container.name).is_some_and(|instance| {
+        let started = container.startup.is_none() || instance.startup.verdict.passed() == Some(true);
         // A container that is being replaced meanwhile has started all the same (SIDE-4).
-        started && life.post_start == HookProgress::Done
+        started && instance.post_start == HookProgress::Done
     })
 }
 
@@ -218,9 +223,9 @@ fn is_starting(draft: &Draft<'_>, container: &Container) -> bool {
         || draft
             .evidence
             .volatile
-            .lives
+            .instances
             .get(&container.name)
-            .is_some_and(|life| life.kill.is_none() && life.post_start == HookProgress::Owed)
+            .is_some_and(|instance| instance.kill.is_none() && instance.post_start == HookProgress::Due)
 }
 
 /// Whether a regular container has exited and is not restarted.

@@ -66,14 +66,14 @@ pub(crate) fn gone(draft: &Draft<'_>) -> bool {
 /// An operation that was cancelled too late may still start a container or a sandbox.
 fn may_still_begin(draft: &Draft<'_>) -> bool {
     draft.evidence.volatile.pending.iter().any(|pending| {
-        pending.operation.brings_to_life() || matches!(pending.operation, Operation::CreateSandbox { .. })
+        pending.operation.starts_container() || matches!(pending.operation, Operation::CreateSandbox { .. })
     })
 }
 
 fn stop(draft: &mut Draft<'_>, instance: &Instance, left: Duration, turn: Turn) {
     let marked = |draft: &Draft<'_>| {
-        let life = draft.evidence.volatile.lives.get(&instance.name);
-        life.is_some_and(|life| life.id == instance.id && life.kill.is_some())
+        let remembered = draft.evidence.volatile.instances.get(&instance.name);
+        remembered.is_some_and(|remembered| remembered.id == instance.id && remembered.kill.is_some())
     };
     let before = marked(draft);
     draft.mark_killed(&instance.name, &instance.id, KillReason::PodEnding, left);

@@ -33,8 +33,8 @@ pub struct ProbeMemory {
     /// The verdict of the results so far.
     pub verdict: Verdict,
     /// Equal results in a row.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub run: Option<Run>,
+    #[serde(rename = "run", skip_serializing_if = "Option::is_none")]
+    pub streak: Option<Streak>,
     /// Consecutive rounds in which no attempt could be made.
     #[serde(skip_serializing_if = "is_zero")]
     pub errors: u32,
@@ -45,8 +45,8 @@ pub struct ProbeMemory {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub due: Option<Moment>,
     /// The next attempt is outside of the schedule, because the agent has just started.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub off_beat: bool,
+    #[serde(rename = "offBeat", skip_serializing_if = "std::ops::Not::not")]
+    pub unscheduled: bool,
     /// When the first of the late attempts was due, if all attempts since were late; `None` if the newest was not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub late_since: Option<Moment>,
@@ -79,7 +79,8 @@ pub enum Verdict {
         /// When the verdict first got this value.
         at: Moment,
         /// The consecutive results.
-        run: u32,
+        #[serde(rename = "run")]
+        streak: u32,
         /// The output of the deciding attempt.
         output: String,
     },
@@ -94,7 +95,8 @@ pub enum Basis {
         /// When.
         at: Moment,
         /// The consecutive results.
-        run: u32,
+        #[serde(rename = "run")]
+        streak: u32,
         /// The output of the deciding attempt.
         output: String,
     },
@@ -118,13 +120,13 @@ pub enum Basis {
         #[serde(with = "serde_millis")]
         away: Duration,
     },
-    /// The legacy gate `ChangeContainerStatusOnKubeletRestart` sets this value at an agent start.
+    /// The legacy feature gate `ChangeContainerStatusOnKubeletRestart` sets this value at an agent start.
     LegacyReset,
 }
 
 /// Equal results in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Run {
+pub struct Streak {
     /// Which result.
     pub passed: bool,
     /// How many.
@@ -176,8 +178,8 @@ impl Verdict {
 
     /// The same verdict, as an agent that has just started carries it over.
     pub(crate) fn carry(&mut self) {
-        if let Self::Probed { passed, at, run, output } = self {
-            let basis = Basis::Probe { at: *at, run: *run, output: std::mem::take(output) };
+        if let Self::Probed { passed, at, streak, output } = self {
+            let basis = Basis::Probe { at: *at, streak: *streak, output: std::mem::take(output) };
             *self = Self::Carried { passed: *passed, basis };
         }
     }

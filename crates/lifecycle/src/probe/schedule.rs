@@ -46,8 +46,8 @@ pub(crate) fn after_restart(memory: &mut ProbeMemory, probe: &Probe, now: Moment
     // The previous agent was late, not this one.
     memory.late_since = None;
     let stale = 2 * probe.period + probe.timeout;
-    if memory.run.is_some_and(|run| now.since(&run.last) >= stale) {
-        memory.run = None;
+    if memory.streak.is_some_and(|streak| now.since(&streak.last) >= stale) {
+        memory.streak = None;
     }
     // Attempts that could not be made have their own streak, with its own age.
     if memory.last.as_ref().is_none_or(|last| now.since(&last.at) >= stale) {
@@ -62,7 +62,7 @@ pub(crate) fn after_restart(memory: &mut ProbeMemory, probe: &Probe, now: Moment
         let long_ahead = due.since(&now) >= Duration::from_millis(window) && memory.last.is_none();
         if !long_ahead {
             memory.due = Some(now.plus(Duration::from_millis(phase)));
-            memory.off_beat = true;
+            memory.unscheduled = true;
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use keelet_pod::{Probe, ProbeKind};
 
-use super::{Attempt, ProbeMemory, Run, Verdict};
+use super::{Attempt, ProbeMemory, Streak, Verdict};
 use crate::{
     operation::{Outcome, ProbeReport},
     time::Moment,
@@ -58,16 +58,16 @@ fn count(
 ) -> Effect {
     memory.errors = 0;
     memory.tries = 0;
-    let off_beat = std::mem::take(&mut memory.off_beat);
+    let unscheduled = std::mem::take(&mut memory.unscheduled);
     let threshold = if passed { probe.success_threshold } else { probe.failure_threshold };
-    let length = match memory.run.filter(|run| run.passed == passed) {
+    let length = match memory.streak.filter(|streak| streak.passed == passed) {
         // An agent that keeps restarting probes more often than the period. That must not kill a container or make it
         // unready sooner.
-        Some(run) if off_beat && !passed && at.since(&run.last) < probe.period => return Effect::None,
-        Some(run) => run.length.saturating_add(1),
+        Some(streak) if unscheduled && !passed && at.since(&streak.last) < probe.period => return Effect::None,
+        Some(streak) => streak.length.saturating_add(1),
         None => 1,
     };
-    memory.run = Some(Run { passed, length, last: at });
+    memory.streak = Some(Streak { passed, length, last: at });
     if length < threshold { Effect::None } else { decide(memory, kind, passed, length, &report.output, at) }
 }
 
@@ -86,20 +86,20 @@ fn error(memory: &mut ProbeMemory, kind: ProbeKind, probe: &Probe, report: &Prob
         return Effect::None;
     }
     // Earlier successes do not count towards the success threshold.
-    memory.run = None;
+    memory.streak = None;
     decide(memory, kind, false, rounds, &report.output, at)
 }
 
-fn decide(memory: &mut ProbeMemory, kind: ProbeKind, passed: bool, run: u32, output: &str, at: Moment) -> Effect {
+fn decide(memory: &mut ProbeMemory, kind: ProbeKind, passed: bool, streak: u32, output: &str, at: Moment) -> Effect {
     // A startup probe runs until its first verdict, and a container that is being killed is not probed any more.
     if kind == ProbeKind::Startup || (kind == ProbeKind::Liveness && !passed) {
         memory.on_hold = true;
-        memory.run = None;
+        memory.streak = None;
     }
     let before = memory.verdict.passed();
     // The time of the first decision is the evidence for the status; later equal ones only confirm it.
     if before != Some(passed) || !matches!(memory.verdict, Verdict::Probed { .. }) {
-        memory.verdict = Verdict::Probed { passed, at, run, output: output.to_owned() };
+        memory.verdict = Verdict::Probed { passed, at, streak, output: output.to_owned() };
     }
     if before == Some(passed) { Effect::None } else { Effect::Changed }
 }

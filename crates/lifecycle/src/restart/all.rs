@@ -14,7 +14,7 @@ use std::{
 use keelet_pod::Role;
 use serde::{Deserialize, Serialize};
 
-use super::{Backoff, Decision, Gate, RestartAllRule, gate, on_exit};
+use super::{Backoff, BackoffState, Decision, RestartAllRule, backoff_state, on_exit};
 use crate::{
     draft::Draft,
     evidence::Exit,
@@ -227,8 +227,8 @@ pub(crate) fn release(draft: &mut Draft<'_>) -> bool {
     for trigger in startup.triggers.clone() {
         let Trigger::Exit { container, id, at, .. } = &trigger else { continue };
         match backoff_of(draft, container, id, *at) {
-            Gate::Open(backoff) => opened.push((container.clone(), backoff)),
-            Gate::Closed { until, .. } => {
+            BackoffState::Elapsed(backoff) => opened.push((container.clone(), backoff)),
+            BackoffState::Waiting { until, .. } => {
                 draft.wake(until);
                 closed = true;
             }
@@ -246,14 +246,14 @@ pub(crate) fn release(draft: &mut Draft<'_>) -> bool {
 }
 
 /// How long the second phase still has to wait for this trigger.
-pub(crate) fn backoff_of(draft: &Draft<'_>, container: &str, id: &str, at: Moment) -> Gate {
+pub(crate) fn backoff_of(draft: &Draft<'_>, container: &str, id: &str, at: Moment) -> BackoffState {
     let image = draft.pod.container(container).map_or("", |c| c.image.as_str());
     let entry = draft.evidence.durable.restart_all.backoff.get(container);
-    gate(entry, draft.rules.crash_backoff, image, id, at, draft.now)
+    backoff_state(entry, draft.rules.crash_backoff, image, id, at, draft.now)
 }
 
 /// An instance of a container has started.
-pub(crate) fn life_began(stage: &mut RestartAllStage, container: &str) {
+pub(crate) fn instance_began(stage: &mut RestartAllStage, container: &str) {
     match stage {
         RestartAllStage::Idle { .. } => {}
         // Its launch could not be cancelled; it is killed with the others and counts as one of them.
@@ -397,6 +397,11 @@ fn begin_startup(draft: &mut Draft<'_>, cleanup: Cleanup) {
 /// The triggers, in one sentence.
 pub(crate) fn describe(triggers: &[Trigger]) -> String {
     triggers.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+/// Whether a text of [`describe`] names this exit as a trigger.
+pub(crate) fn names_exit(description: &str, container: &str, exit_code: i32) -> bool {
+    description.contains(&format!("container {container} exited with code {exit_code} "))
 }
 
 /// Whether a text of [`describe`] names this container as a trigger.

@@ -50,11 +50,11 @@ pub struct Backoff {
 
 /// Whether a start may happen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Gate {
+pub(crate) enum BackoffState {
     /// It may; this is the backoff to remember.
-    Open(Backoff),
+    Elapsed(Backoff),
     /// It has to wait until then, which is in the present boot.
-    Closed { until: Moment, delay: Duration },
+    Waiting { until: Moment, delay: Duration },
 }
 
 /// What a node may choose as its cap.
@@ -70,26 +70,26 @@ const REDUCED_CAP: Duration = Duration::from_secs(60);
 const RESET_AFTER: Duration = Duration::from_secs(600);
 
 /// Whether a start may happen `now` after the event `event` that happened at `finished`.
-pub(crate) fn gate(
+pub(crate) fn backoff_state(
     entry: Option<&Backoff>,
     limits: BackoffLimits,
     key: &str,
     event: &str,
     finished: Moment,
     now: Moment,
-) -> Gate {
+) -> BackoffState {
     let next = |delay| Backoff { delay, advanced: now, key: key.to_owned(), served: event.to_owned() };
     let Some(entry) = entry.filter(|entry| entry.key == key && finished.since(&entry.advanced) <= RESET_AFTER) else {
-        return Gate::Open(next(limits.initial));
+        return BackoffState::Elapsed(next(limits.initial));
     };
     if entry.served == event {
-        return Gate::Open(entry.clone());
+        return BackoffState::Elapsed(entry.clone());
     }
     let waited = now.since(&finished);
     if waited < entry.delay {
-        Gate::Closed { until: now.plus(entry.delay - waited), delay: entry.delay }
+        BackoffState::Waiting { until: now.plus(entry.delay - waited), delay: entry.delay }
     } else {
-        Gate::Open(next((entry.delay * 2).min(limits.cap)))
+        BackoffState::Elapsed(next((entry.delay * 2).min(limits.cap)))
     }
 }
 
@@ -104,17 +104,21 @@ impl BackoffLimits {
     /// `max_period` is `crashLoopBackOff.maxContainerRestartPeriod`. A node with the gate for its own cap has one, 300
     /// s by default, and that one overrides the cap of the reduced backoff.
     pub fn for_node(max_period: Option<Duration>, features: &Features) -> Result<Self, BackoffConfigError> {
-        let has_own_cap = features.crash_loop_max.is_on();
+        let usual = Self::of(features);
+        match max_period {
+            None => Ok(usual),
+            Some(_) if !features.crash_loop_max.is_on() => Err(BackoffConfigError::GateOff),
+            Some(period) if !CAPS.contains(&period) => Err(BackoffConfigError::OutOfRange { period }),
+            Some(period) => Ok(usual.with_cap(period)),
+        }
+    }
+
+    /// By the node's gates alone.
+    pub fn of(features: &Features) -> Self {
         let is_reduced = features.reduced_backoff.is_on();
         let initial = if is_reduced { REDUCED_INITIAL } else { Self::DEFAULT.initial };
-        let cap = match max_period {
-            Some(_) if !has_own_cap => return Err(BackoffConfigError::GateOff),
-            Some(period) if !CAPS.contains(&period) => return Err(BackoffConfigError::OutOfRange { period }),
-            Some(period) => period,
-            None if is_reduced && !has_own_cap => REDUCED_CAP,
-            None => Self::DEFAULT.cap,
-        };
-        Ok(Self { initial, cap }.with_cap(cap))
+        let cap = if is_reduced && !features.crash_loop_max.is_on() { REDUCED_CAP } else { Self::DEFAULT.cap };
+        Self { initial, cap }.with_cap(cap)
     }
 
     /// With the node's own cap (`crashLoopBackOff.maxContainerRestartPeriod`), which also bounds the first delay.

@@ -8,10 +8,10 @@ mod request;
 
 pub(crate) use self::{
     all::{
-        BACKOFF_OF_ALL, RESTARTING_ALL, backoff_of, clean_up, describe, finish, life_began, names_trigger, notice,
-        release, start_over,
+        BACKOFF_OF_ALL, RESTARTING_ALL, backoff_of, clean_up, describe, finish, instance_began, names_exit,
+        names_trigger, notice, release, start_over,
     },
-    backoff::{Gate, gate},
+    backoff::{BackoffState, backoff_state},
     policy::{is_restartable, restarts_after},
 };
 pub use self::{

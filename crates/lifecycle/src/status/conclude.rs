@@ -30,7 +30,7 @@ pub(crate) fn conclude(mut draft: Draft<'_>) -> Plan {
     if let Some(at) = next_change(&draft) {
         draft.wake(at);
     }
-    if draft.evidence.volatile.reset_owed {
+    if draft.evidence.volatile.reset_due {
         draft.wake(draft.now);
     }
     announce_pull_backoff(&mut draft, &status);
@@ -183,7 +183,8 @@ fn stay_ended(draft: &Draft<'_>, status: &mut ContainerStatus) {
         return;
     };
     let is_back = !matches!(status.state, ContainerState::Terminated(_));
-    if is_back && !may_return(draft.pod, container, ended.exit_code, draft.rules.restart_all) {
+    // The API server goes by the rule in the spec that it has stored, whatever the gate is on this node.
+    if is_back && !may_return(draft.pod, container, ended.exit_code, RestartAllRule::Honoured) {
         *status = before.clone();
     }
 }

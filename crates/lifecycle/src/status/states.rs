@@ -5,13 +5,13 @@ use keelet_pod::{Container, ProbeKind, Role};
 use super::{ContainerState, ContainerStatus, LastState, Running, Terminated, Waiting};
 use crate::{
     draft::Draft,
-    evidence::{ContainerRecord, Exit, ExitCause, Launch, Life},
+    evidence::{ContainerRecord, Exit, ExitCause, Launch, RunningInstance},
     observed::InstanceState,
     operation::OpKey,
     order::{self, has_started},
     plan::{Because, Subject, Why},
     probe::Verdict,
-    restart::{self, Decision, Gate, RESTARTING_ALL, RestartAllStage, Trigger, on_exit},
+    restart::{self, BackoffState, Decision, RESTARTING_ALL, RestartAllStage, Trigger, on_exit},
     time::Moment,
 };
 
@@ -22,14 +22,14 @@ const PULL_ERROR_SHOWN_MS: u64 = 1000;
 pub(crate) fn container_status(draft: &Draft<'_>, container: &Container, why: &mut Vec<Why>) -> ContainerStatus {
     let default = ContainerRecord::default();
     let record = draft.evidence.durable.container(&container.name).unwrap_or(&default);
-    let life = draft.evidence.volatile.lives.get(&container.name).map(Box::as_ref);
-    let (state, because) = state(draft, container, record, life);
+    let instance = draft.evidence.volatile.instances.get(&container.name).map(Box::as_ref);
+    let (state, because) = state(draft, container, record, instance);
     let last_exit = match state {
         ContainerState::Terminated(_) => record.previous_exit.as_ref(),
         ContainerState::Running(_) | ContainerState::Waiting(_) => record.last_exit.as_ref(),
     };
-    let (started, started_because) = started(container, life);
-    let (ready, ready_because) = ready(draft, container, record, life);
+    let (started, started_because) = started(container, instance);
+    let (ready, ready_because) = ready(draft, container, record, instance);
     let name = || container.name.clone();
     why.push(Why { subject: Subject::State(name()), because });
     if container.role != Role::Ephemeral {
@@ -58,19 +58,19 @@ fn state(
     draft: &Draft<'_>,
     container: &Container,
     record: &ContainerRecord,
-    life: Option<&Life>,
+    instance: Option<&RunningInstance>,
 ) -> (ContainerState, Because) {
-    if let (Some(life), Some(running)) = (life, &record.running) {
+    if let (Some(instance), Some(running)) = (instance, &record.running) {
         let started_at = running.started_at.whole_seconds();
-        let because = match &life.kill {
+        let because = match &instance.kill {
             Some(kill) => Because::Stopping { reason: kill.reason, since: kill.since },
-            None => Because::Running { since: life.started, id: life.id.clone() },
+            None => Because::Running { since: instance.started, id: instance.id.clone() },
         };
         return (ContainerState::Running(Running { started_at }), because);
     }
     let stage = &draft.evidence.durable.restart_all.stage;
     if stage.owes_start(&container.name) {
-        return owed(draft, container);
+        return to_be_restarted(draft, container);
     }
     let Some(exit) = &record.last_exit else { return never_lived(draft, container) };
     let terminated = || (ContainerState::Terminated(exit.to_status()), exited(draft, container, exit));
@@ -91,7 +91,7 @@ fn state(
     if let Some(failed) = start_failure(draft, container) {
         return failed;
     }
-    if let Some(Gate::Closed { until, delay }) = order::maintain::crash_gate(draft, container) {
+    if let Some(BackoffState::Waiting { until, delay }) = order::maintain::crash_backoff(draft, container) {
         let message = format!(
             "back-off {} s restarting failed container {}, next attempt at {}",
             delay.as_secs(),
@@ -126,7 +126,7 @@ fn is_missing(draft: &Draft<'_>, container: &Container, exit: &Exit) -> bool {
 }
 
 /// A container that a restart of all containers has to start.
-fn owed(draft: &Draft<'_>, container: &Container) -> (ContainerState, Because) {
+fn to_be_restarted(draft: &Draft<'_>, container: &Container) -> (ContainerState, Because) {
     let stage = &draft.evidence.durable.restart_all.stage;
     let RestartAllStage::Starting(startup) = stage else { return (default_waiting(draft), Because::Pending) };
     if let Some(failed) = start_failure(draft, container).filter(|_| !pull_backoff_has_expired(draft, container)) {
@@ -135,7 +135,7 @@ fn owed(draft: &Draft<'_>, container: &Container) -> (ContainerState, Because) {
     let own = startup.triggers.iter().find(|trigger| trigger.container() == Some(&container.name));
     if !startup.released
         && let Some(Trigger::Exit { id, at, .. }) = own
-        && let Gate::Closed { until, delay } = restart::backoff_of(draft, &container.name, id, *at)
+        && let BackoffState::Waiting { until, delay } = restart::backoff_of(draft, &container.name, id, *at)
     {
         let message = format!(
             "back-off {} s {}, next attempt at {}",
@@ -215,17 +215,22 @@ pub(crate) fn next_change(draft: &Draft<'_>) -> Option<Moment> {
         .reduce(Moment::earlier)
 }
 
-fn started(container: &Container, life: Option<&Life>) -> (bool, Because) {
-    match life {
+fn started(container: &Container, instance: Option<&RunningInstance>) -> (bool, Because) {
+    match instance {
         None => (false, Because::NotRunning),
-        Some(life) if container.startup.is_none() => {
-            (true, Because::Running { since: life.started, id: life.id.clone() })
+        Some(instance) if container.startup.is_none() => {
+            (true, Because::Running { since: instance.started, id: instance.id.clone() })
         }
-        Some(life) => (has_started(container, life), verdict(life, ProbeKind::Startup)),
+        Some(instance) => (has_started(container, instance), verdict(instance, ProbeKind::Startup)),
     }
 }
 
-fn ready(draft: &Draft<'_>, container: &Container, record: &ContainerRecord, life: Option<&Life>) -> (bool, Because) {
+fn ready(
+    draft: &Draft<'_>,
+    container: &Container,
+    record: &ContainerRecord,
+    instance: Option<&RunningInstance>,
+) -> (bool, Because) {
     if container.role == Role::Init {
         return match &record.last_exit {
             Some(exit) if is_complete(container, exit) && record.running.is_none() && record.completed_in.is_some() => {
@@ -238,25 +243,25 @@ fn ready(draft: &Draft<'_>, container: &Container, record: &ContainerRecord, lif
     if container.role == Role::Ephemeral {
         return (false, Because::Spec);
     }
-    match life {
+    match instance {
         None => (false, Because::NotRunning),
-        Some(life) if !has_started(container, life) => (false, Because::NotStarted),
+        Some(instance) if !has_started(container, instance) => (false, Because::NotStarted),
         Some(_) if container.readiness.is_none() => (true, Because::NoProbe),
-        Some(life) => (life.readiness.verdict.passed() == Some(true), verdict(life, ProbeKind::Readiness)),
+        Some(instance) => (instance.readiness.verdict.passed() == Some(true), verdict(instance, ProbeKind::Readiness)),
     }
 }
 
-fn verdict(life: &Life, probe: ProbeKind) -> Because {
-    let memory = life.probe(probe);
+fn verdict(instance: &RunningInstance, probe: ProbeKind) -> Because {
+    let memory = instance.probe(probe);
     match &memory.verdict {
         Verdict::NeverProbed => Because::NotYetProbed {
             probe,
-            run: memory.run.map_or(0, |run| run.length),
-            passing: memory.run.is_some_and(|run| run.passed),
+            streak: memory.streak.map_or(0, |streak| streak.length),
+            passing: memory.streak.is_some_and(|streak| streak.passed),
         },
         Verdict::Carried { passed, basis } => Because::Carried { probe, passed: *passed, basis: basis.clone() },
-        Verdict::Probed { passed, at, run, output } => {
-            Because::Probe { probe, passed: *passed, at: *at, run: *run, output: output.clone() }
+        Verdict::Probed { passed, at, streak, output } => {
+            Because::Probe { probe, passed: *passed, at: *at, streak: *streak, output: output.clone() }
         }
     }
 }

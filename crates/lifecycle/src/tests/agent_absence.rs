@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     Because, Subject,
+    observed::Absence,
     operation::{Operation, Outcome},
     probe::Basis,
     status::ConditionType,
@@ -29,7 +30,7 @@ fn startup_failures_add_up_over_a_short_absence_only() {
         let before = world.mark();
         world.restart_agent().seconds(100);
         assert_eq!(world.probes_since(before, "main", ProbeKind::Startup), more, "away for {away} ms");
-        assert!(world.life("main").kill.is_some());
+        assert!(world.instance("main").kill.is_some());
     }
 }
 
@@ -45,7 +46,7 @@ fn nothing_is_killed_on_evidence_from_before_a_long_absence() {
         let mut world = World::with_spec(spec);
         world.answer("main", ProbeKind::Liveness, Outcome::Failure).seconds(25);
         // The second failure is 5 s old; 2 x 10 s + 1 s is the limit.
-        assert_eq!(world.life("main").liveness.run.unwrap().length, 2);
+        assert_eq!(world.instance("main").liveness.streak.unwrap().length, 2);
         world.away(away).restart_agent().seconds(25);
         let is_stop = |operation: &Operation| matches!(operation, Operation::Stop { .. });
         let stops = world.started.iter().filter(|(_, operation)| is_stop(operation));
@@ -84,6 +85,25 @@ fn a_long_absence_without_a_control_plane_makes_readiness_doubtful() {
     world.seconds(20).away(10_001).hold(|operation| matches!(operation, Operation::Probe { .. }));
     world.restart_alone(Duration::from_millis(10_001));
     assert_eq!(world.bits("main"), (true, false), "the period is a setting");
+}
+
+/// KEEP-20, CON-7: a run of the agent may die before it has planned a pod. The run after it was not away for long, and applies the absence
+/// before that run to the pods that have not absorbed it, and to no others.
+#[test]
+fn an_absence_that_no_run_has_absorbed_counts_later() {
+    for (absorbed, kept) in [(false, false), (true, true)] {
+        let mut world = one(BOTH);
+        world.seconds(20).away(60_000);
+        world.hold(|operation| matches!(operation, Operation::Probe { .. }));
+        let missed = Absence { until: world.now, away: Duration::from_secs(60) };
+        if absorbed {
+            world.restart_alone(Duration::from_secs(1));
+        }
+        world.away(2_000);
+        world.observed.agent.missed = Some(missed);
+        world.restart_alone(Duration::from_secs(2)).seconds(5);
+        assert_eq!(world.bits("main"), (true, kept), "absorbed before: {absorbed}");
+    }
 }
 
 /// KEEP-20, CON-6: what has no readiness probe cannot show it again, so it stays ready, however long the absence.

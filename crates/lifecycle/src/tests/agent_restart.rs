@@ -124,7 +124,7 @@ fn only_real_results_change_readiness_after_a_restart() {
     world.restart_agent();
     assert_eq!(world.bits("main"), (true, true));
     let why = world.why_ready("main").clone();
-    assert!(matches!(why, Because::Carried { passed: true, basis: Basis::Probe { run: 2, .. }, .. }), "{why:?}");
+    assert!(matches!(why, Because::Carried { passed: true, basis: Basis::Probe { streak: 2, .. }, .. }), "{why:?}");
     world.seconds(20);
     assert_eq!(world.probed_at("main", ProbeKind::Readiness), [0, 10_000, 20_000, 85_000, 95_000, 105_000]);
     assert_eq!(world.bits("main"), (true, false), "the third failure");
@@ -146,7 +146,7 @@ fn a_fresh_streak_goes_on_over_a_restart() {
     world.seconds(5).restart_agent().millis(999);
     assert_eq!(world.bits("main"), (true, true), "one success before, one after");
     world.answer("main", ProbeKind::Readiness, Outcome::Failure).seconds(20);
-    assert_eq!(world.life("main").readiness.run.unwrap().length, 2);
+    assert_eq!(world.instance("main").readiness.streak.unwrap().length, 2);
     assert_eq!(world.bits("main"), (true, true));
     world.restart_agent().millis(999);
     assert_eq!(world.bits("main"), (true, true), "the failure right after the start comes too soon to count");
@@ -357,7 +357,7 @@ fn a_wall_clock_that_is_set_changes_nothing() {
         world.hold(|operation| matches!(operation, Operation::Stop { .. }));
         world.shift_wall_clock(hour).restart_agent().seconds(35);
         assert_eq!(world.bits("main"), (false, false));
-        let kill = world.life("main").kill.clone().expect("the sixth failure");
+        let kill = world.instance("main").kill.clone().expect("the sixth failure");
         assert_eq!(kill.reason, KillReason::Probe(ProbeKind::Startup));
         assert_eq!(world.probed_at("main", ProbeKind::Startup), [0, 10_000, 20_000, 25_000, 35_000, 45_000, 55_000]);
     }

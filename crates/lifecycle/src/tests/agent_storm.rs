@@ -35,8 +35,8 @@ fn check(world: &World, plan: &Plan) {
     for now in plan.status.all_containers() {
         let Some(then) = before.container(&now.name) else { continue };
         let runs = |state: &ContainerState| matches!(state, ContainerState::Running(_));
-        let same_life = now.container_id == then.container_id && runs(&now.state) == runs(&then.state);
-        if !same_life || (now.started, now.ready) == (then.started, then.ready) {
+        let same_instance = now.container_id == then.container_id && runs(&now.state) == runs(&then.state);
+        if !same_instance || (now.started, now.ready) == (then.started, then.ready) {
             continue;
         }
         let evidence = plan.results.iter().any(|record| {
@@ -127,7 +127,7 @@ fn a_hundred_restarts_in_a_kill_kill_once() {
             world.running_instance("main").hash = Some(1);
         }
     });
-    let kill = world.life("main").kill.clone().expect("it is being killed");
+    let kill = world.instance("main").kill.clone().expect("it is being killed");
     assert_eq!(world.bits("main"), (true, true), "its readiness probe still passes");
     assert_eq!(world.container("main").restart_count, 0);
     assert!(world.now.since(&kill.since) > kill.grace, "the kill has one beginning");
@@ -159,16 +159,16 @@ fn an_agent_that_keeps_restarting_kills_no_container_sooner() {
     }
     // The first failure counts at once.
     world.restart_agent().seconds(1);
-    assert_eq!(world.life("main").liveness.run.map(|run| run.length), Some(1));
+    assert_eq!(world.instance("main").liveness.streak.map(|streak| streak.length), Some(1));
     let mark = world.mark();
     for _ in 0..30 {
         world.restart_agent().pass(Duration::from_millis(270));
     }
     assert!(world.probes_since(mark, "main", ProbeKind::Liveness) >= 8, "each start asks");
-    assert_eq!(world.life("main").liveness.run.map(|run| run.length), Some(1));
+    assert_eq!(world.instance("main").liveness.streak.map(|streak| streak.length), Some(1));
     assert!(world.container("main").ready);
     world.seconds(11);
-    assert_eq!(world.life("main").liveness.run.map(|run| run.length), Some(2));
+    assert_eq!(world.instance("main").liveness.streak.map(|streak| streak.length), Some(2));
     assert_eq!((world.id("main"), world.container("main").ready), (id.clone(), true));
     world.seconds(10);
     assert_ne!(world.id("main"), id);
@@ -176,7 +176,7 @@ fn an_agent_that_keeps_restarting_kills_no_container_sooner() {
 
 /// SIDE-13, KEEP-13: an agent that dies between a launch and its outcome leaves the post-start hook to the next one.
 #[test]
-fn a_hook_owed_by_an_agent_that_died_is_run_by_the_next() {
+fn a_hook_left_by_an_agent_that_died_is_run_by_the_next() {
     let mut world = World::with_spec(
         "
   containers:

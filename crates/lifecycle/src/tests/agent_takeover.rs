@@ -131,7 +131,7 @@ fn with_nothing_known_readiness_has_to_be_shown() {
                 assert_eq!(world.probed_at("main", ProbeKind::Liveness).len(), asked);
             }
             let others: Vec<&Operation> = world.since(mark);
-            assert!(others.iter().all(|operation| !operation.brings_to_life()), "{others:?}");
+            assert!(others.iter().all(|operation| !operation.starts_container()), "{others:?}");
             world.release().seconds(10);
             assert_eq!(world.bits("main"), (true, true), "{probes}");
             assert_eq!(world.id("main"), id);
@@ -274,7 +274,7 @@ fn a_stale_copy_of_our_own_status_is_not_a_foreign_write() {
 /// CON-4: the same over many instances: the copy names one that the ledger has long dropped, or the one before, with
 /// the count of the present one. Neither was started by another agent.
 #[test]
-fn a_stale_copy_of_a_former_life_is_not_a_foreign_write() {
+fn a_stale_copy_of_a_former_instance_is_not_a_foreign_write() {
     let make = || {
         let mut world = World::with_spec("\n  containers:\n  - {name: main, image: app}\n");
         world.seconds(1);
@@ -452,7 +452,7 @@ fn a_lost_container_is_counted_once_over_a_lost_ledger() {
     let mut world = World::with_spec(&format!(
         "\n  containers:\n  - {{name: main, image: app, restartPolicy: Always, {rule}}}\n  - {{name: more, image: app}}\n"
     ));
-    world.seconds(20).hold(Operation::brings_to_life).lose("main").seconds(5);
+    world.seconds(20).hold(Operation::starts_container).lose("main").seconds(5);
     let (copy, more) = (world.status().clone(), world.id("more"));
     assert_eq!(copy.container("main").unwrap().restart_count, 1, "the loss is counted");
     world.away(1_000).lose_ledger().restart_in_cluster(Some(copy)).release().seconds(20);

@@ -51,7 +51,7 @@ fn a_restart_of_all_containers_that_another_agent_finished_is_over() {
 /// removing, or starting again, which no policy may refuse. Nothing is counted twice.
 #[test]
 fn a_restart_of_all_containers_goes_on_from_the_api_copy() {
-    for stage in ["removing", "starting", "failing to start"] {
+    for stage in ["removing", "starting", "failing to start a victim", "failing to start the trigger"] {
         let mut world = World::with_spec(RESTART_ALL);
         let held = stage == "removing";
         world.seconds(5).hold(move |operation| match operation {
@@ -61,9 +61,12 @@ fn a_restart_of_all_containers_goes_on_from_the_api_copy() {
         });
         world.exit("main", 42);
         let mut copy = world.status().clone();
-        if let Some(ContainerState::Waiting(waiting)) =
-            copy.container_statuses.last_mut().map(|more| &mut more.state).filter(|_| stage == "failing to start")
-        {
+        let failing = match stage {
+            "failing to start the trigger" => copy.container_statuses.first_mut(),
+            "failing to start a victim" => copy.container_statuses.last_mut(),
+            _ => None,
+        };
+        if let Some(ContainerState::Waiting(waiting)) = failing.map(|container| &mut container.state) {
             waiting.reason = "ErrImagePull".to_owned();
         }
         assert_eq!(copy.is_true(&ConditionType::AllContainersRestarting), held);
@@ -119,7 +122,7 @@ fn a_restart_of_all_containers_that_another_agent_began_starts_with_the_init_con
 /// never written, and the trigger's instance is removed or still there. The restart happens all the same, unless a
 /// newer instance shows that another agent decided otherwise.
 #[test]
-fn an_exit_that_only_the_api_copy_knows_triggers_unless_a_newer_life_runs() {
+fn an_exit_that_only_the_api_copy_knows_triggers_unless_a_newer_instance_runs() {
     for (instance, restarts) in [("gone", true), ("dead", true), ("newer", false)] {
         let mut world = World::with_spec(RESTART_ALL);
         world.seconds(5);

@@ -8,7 +8,7 @@ use super::world::{BEGINNING, World};
 use crate::{
     Because, Moment, Severity, Subject, Wall,
     operation::{Operation, Outcome},
-    restart::{Backoff, BackoffConfigError, BackoffLimits, Gate, gate},
+    restart::{Backoff, BackoffConfigError, BackoffLimits, BackoffState, backoff_state},
     status::{ContainerState, Phase},
 };
 
@@ -68,10 +68,10 @@ fn a_start_waits_until_the_delay_since_the_exit_is_over() {
         served: "first".to_owned(),
     };
     let ask = |entry: Option<&Backoff>, event: &str, finished: i64, now: i64| {
-        gate(entry, BackoffLimits::DEFAULT, "image", event, at(finished), at(now))
+        backoff_state(entry, BackoffLimits::DEFAULT, "image", event, at(finished), at(now))
     };
     let opened = |delay: u64, now: i64, served: &str| {
-        Gate::Open(Backoff {
+        BackoffState::Elapsed(Backoff {
             delay: secs(delay),
             advanced: at(now),
             key: "image".to_owned(),
@@ -80,11 +80,15 @@ fn a_start_waits_until_the_delay_since_the_exit_is_over() {
     };
     assert_eq!(ask(None, "first", 5_000, 5_000), opened(10, 5_000, "first"), "the first restart is immediate");
     let ten = entry(10, 5_000);
-    let closed = |until: i64, delay: u64| Gate::Closed { until: at(until), delay: secs(delay) };
+    let closed = |until: i64, delay: u64| BackoffState::Waiting { until: at(until), delay: secs(delay) };
     assert_eq!(ask(Some(&ten), "second", 6_000, 6_000), closed(16_000, 10));
     assert_eq!(ask(Some(&ten), "second", 6_000, 15_999), closed(16_000, 10));
     assert_eq!(ask(Some(&ten), "second", 6_000, 16_000), opened(20, 16_000, "second"));
-    assert_eq!(ask(Some(&ten), "first", 5_000, 6_000), Gate::Open(ten.clone()), "it has waited its turn already");
+    assert_eq!(
+        ask(Some(&ten), "first", 5_000, 6_000),
+        BackoffState::Elapsed(ten.clone()),
+        "it has waited its turn already"
+    );
     assert_eq!(ask(Some(&entry(160, 5_000)), "second", 6_000, 166_000), opened(300, 166_000, "second"));
     assert_eq!(ask(Some(&entry(300, 5_000)), "second", 6_000, 306_000), opened(300, 306_000, "second"));
     // BACK-3: quiet for 600 s it goes on, for longer it starts anew; the exit counts, not the present.
@@ -92,11 +96,11 @@ fn a_start_waits_until_the_delay_since_the_exit_is_over() {
     assert_eq!(ask(Some(&ten), "second", 605_001, 605_001), opened(10, 605_001, "second"));
     assert_eq!(ask(Some(&entry(300, 5_000)), "second", 600_000, 899_999), closed(900_000, 300));
     // BACK-4: another image or other resources start anew.
-    let other = gate(Some(&ten), BackoffLimits::DEFAULT, "other", "second", at(6_000), at(6_000));
-    assert!(matches!(other, Gate::Open(backoff) if backoff.delay == secs(10) && backoff.key == "other"));
+    let other = backoff_state(Some(&ten), BackoffLimits::DEFAULT, "other", "second", at(6_000), at(6_000));
+    assert!(matches!(other, BackoffState::Elapsed(backoff) if backoff.delay == secs(10) && backoff.key == "other"));
     // A delay that was remembered under a longer cap is served once, then the new cap holds.
     let short = BackoffLimits::DEFAULT.with_cap(secs(30));
-    let after = gate(Some(&entry(160, 5_000)), short, "image", "second", at(6_000), at(166_000));
+    let after = backoff_state(Some(&entry(160, 5_000)), short, "image", "second", at(6_000), at(166_000));
     assert_eq!(after, opened(30, 166_000, "second"));
 }
 

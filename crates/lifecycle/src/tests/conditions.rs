@@ -413,11 +413,11 @@ fn a_pod_shows_only_conditions_that_concern_it() {
     assert_eq!(with_rule.condition(AllContainersRestarting).reason, None);
 }
 
-/// STAT-26, RALL-21: once True, Initialized stays so while the pod object lives, also while no container shows that it
+/// STAT-26, RALL-21: once True, Initialized stays so while the pod object exists, also while no container shows that it
 /// was, and over a lost sandbox.
 #[test]
 fn initialized_stays_true() {
-    for (deleted, sandbox_lives) in [(false, true), (true, true), (true, false), (false, false)] {
+    for (deleted, sandbox_ready) in [(false, true), (true, true), (true, false), (false, false)] {
         let mut world = World::with_spec(
             "
   initContainers: [{name: s1, image: x, restartPolicy: Always}, {name: s2, image: x, restartPolicy: Always}]
@@ -427,14 +427,14 @@ fn initialized_stays_true() {
         world.settle();
         assert!(world.holds(ConditionType::Initialized));
         world.hold(|_| true).lose("c").exit_only("s1", 1);
-        world.observed.sandboxes[0].ready = sandbox_lives;
+        world.observed.sandboxes[0].ready = sandbox_ready;
         if deleted {
             world.observed.deletion = Some(crate::observed::Deletion { grace: std::time::Duration::from_secs(30) });
         }
         world.settle();
         assert_eq!(world.waiting_reason("c"), Some("PodInitializing"));
         assert_eq!(world.container("s1").started, Some(false));
-        assert!(world.holds(ConditionType::Initialized), "deleted: {deleted}, sandbox lives: {sandbox_lives}");
+        assert!(world.holds(ConditionType::Initialized), "deleted: {deleted}, sandbox ready: {sandbox_ready}");
     }
 }
 

@@ -201,7 +201,7 @@ fn a_container_missing_from_the_runtime_is_shown_by_its_past() {
 /// STAT-5, STAT-8: a leftover of an earlier instance does not become the present one when the newest is lost: the loss
 /// is counted once, and shown as lost.
 #[test]
-fn the_remains_of_an_earlier_life_are_not_the_lost_one() {
+fn the_remains_of_an_earlier_instance_are_not_the_lost_one() {
     let mut world = World::with_spec(ONE);
     world.settle().exit("c", 42).seconds(20);
     assert_eq!(world.container("c").restart_count, 1);

@@ -50,7 +50,7 @@ fn world_with_start_under_way(name: &'static str) -> World {
 
 /// KEEP-1, STAT-5: it is removed and made again under the same number, counts for nothing, and fails no pod.
 #[test]
-fn a_start_that_died_with_the_agent_is_no_life() {
+fn a_start_that_died_with_the_agent_is_no_instance() {
     for name in ["setup", "main"] {
         let mut world = world_with_start_under_way(name);
         let instance = never_ran(&world, name);
@@ -77,7 +77,7 @@ fn a_start_that_died_with_the_agent_is_no_life() {
 
 /// STAT-5: the same after the runtime took a moment to give the start up, so that the new agent has tried it too.
 #[test]
-fn a_start_that_is_given_up_only_later_is_no_life_either() {
+fn a_start_that_is_given_up_only_later_is_no_instance_either() {
     let mut world = world_with_start_under_way("main");
     let mut instance = never_ran(&world, "main");
     let ended = std::mem::replace(&mut instance.state, InstanceState::Created);
@@ -126,7 +126,7 @@ fn a_start_that_fails_by_itself_is_a_failure() {
 
 /// SIDE-11, STAT-5: an instance that never ran is no evidence, so the one before it is kept.
 #[test]
-fn the_life_before_a_start_that_died_with_the_agent_is_kept() {
+fn the_instance_before_a_start_that_died_with_the_agent_is_kept() {
     let mut world = World::with_spec("\n  containers:\n  - {name: main, image: \"x:1\"}\n");
     world.settle().hold(|operation| matches!(operation, Operation::Launch { .. })).exit("main", 3);
     world.seconds(1);

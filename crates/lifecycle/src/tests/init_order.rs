@@ -6,7 +6,7 @@ use crate::{
     evidence::EndingCause,
     observed::{Instance, InstanceState, Sandbox},
     operation::{KillReason, Operation},
-    probe::{Run, Verdict},
+    probe::{Streak, Verdict},
 };
 
 /// What is known of a container besides its state.
@@ -68,22 +68,22 @@ fn instance(name: &str, number: usize, what: &str) -> Instance {
 
 fn mark(world: &mut World, name: &str, mark: Mark) {
     let at = world.now;
-    let decided = |passed| Verdict::Probed { passed, at, run: 3, output: String::new() };
-    let running = Some(Run { passed: false, length: 2, last: at });
+    let decided = |passed| Verdict::Probed { passed, at, streak: 3, output: String::new() };
+    let running = Some(Streak { passed: false, length: 2, last: at });
     if let DefinitionChanged = mark {
         for container in world.pod.init_containers.iter_mut().chain(&mut world.pod.containers) {
             container.hash += u32::from(container.name == name);
         }
         return;
     }
-    let life = world.evidence.volatile.lives.get_mut(name).unwrap_or_else(|| panic!("{name} does not run"));
+    let instance = world.evidence.volatile.instances.get_mut(name).unwrap_or_else(|| panic!("{name} does not run"));
     match mark {
-        StartupRunning => life.startup.run = running,
-        StartupPassed => (life.startup.verdict, life.startup.on_hold) = (decided(true), true),
-        StartupFailed => (life.startup.verdict, life.startup.on_hold) = (decided(false), true),
-        LivenessPassed => life.liveness.verdict = decided(true),
-        LivenessFailing => life.liveness.run = running,
-        LivenessFailed => (life.liveness.verdict, life.liveness.on_hold) = (decided(false), true),
+        StartupRunning => instance.startup.streak = running,
+        StartupPassed => (instance.startup.verdict, instance.startup.on_hold) = (decided(true), true),
+        StartupFailed => (instance.startup.verdict, instance.startup.on_hold) = (decided(false), true),
+        LivenessPassed => instance.liveness.verdict = decided(true),
+        LivenessFailing => instance.liveness.streak = running,
+        LivenessFailed => (instance.liveness.verdict, instance.liveness.on_hold) = (decided(false), true),
         DefinitionChanged => unreachable!(),
     }
 }

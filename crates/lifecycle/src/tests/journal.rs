@@ -59,7 +59,7 @@ fn brief(what: &What) -> String {
         }
         What::Rejected { reason, .. } => format!("rejected {reason}"),
         What::RequestTaken { id, by } => format!("request {id} by {}", by.as_deref().unwrap_or("?")),
-        What::LegacyReset { done } => format!("legacy reset {}", if *done { "done" } else { "owed" }),
+        What::LegacyReset { done } => format!("legacy reset {}", if *done { "done" } else { "due" }),
         What::Exited { container, exit, rule } => format!("{container} exited {} rule {rule:?}", exit.exit_code),
         What::Ending { cause, grace, .. } => format!("ending {cause:?} in {grace:?}"),
         What::RestartAll { step, .. } => format!("restart all {step:?}"),
@@ -113,7 +113,7 @@ fn a_pod_that_becomes_ready_is_noted_step_by_step() {
     world.seconds(1).answer("main", ProbeKind::Startup, Outcome::Success).seconds(2);
     let decided = find(&journal, "main ready true");
     assert!(
-        matches!(&decided.because, Some(Because::Probe { probe: ProbeKind::Readiness, passed: true, run: 1, at, .. }) if *at == decided.at)
+        matches!(&decided.because, Some(Because::Probe { probe: ProbeKind::Readiness, passed: true, streak: 1, at, .. }) if *at == decided.at)
     );
     assert_eq!(take(&journal), ["main started true", "main ready true", "Ready True", "ContainersReady True"]);
     world.seconds(60);
@@ -129,7 +129,7 @@ fn a_crash_loop_is_noted_from_the_probe_to_the_backoff() {
     world.answer("main", ProbeKind::Liveness, Outcome::Failure).seconds(3);
     let killed = find(&journal, "kill main Probe(Liveness) in 30s");
     assert!(
-        matches!(&killed.because, Some(Because::Probe { probe: ProbeKind::Liveness, passed: false, run: 3, output, .. }) if output == "Failure")
+        matches!(&killed.because, Some(Because::Probe { probe: ProbeKind::Liveness, passed: false, streak: 3, output, .. }) if output == "Failure")
     );
     let What::Killing { id, .. } = &killed.what else { unreachable!() };
     let exit = find(&journal, "main exited 143 rule None");
@@ -290,7 +290,7 @@ fn the_legacy_reset_is_noted_in_both_halves() {
         take(&journal),
         [
             "agent started",
-            "legacy reset owed",
+            "legacy reset due",
             "legacy reset done",
             "main started false",
             "main ready false",
@@ -448,7 +448,7 @@ fn long_words_of_others_are_cut() {
     let output = format!("x{}", "é".repeat(1000));
     after.durable.published.as_mut().unwrap().container_statuses[0].ready = false;
     let because =
-        Because::Probe { probe: ProbeKind::Readiness, passed: false, at: world.now, run: 2, output: output.clone() };
+        Because::Probe { probe: ProbeKind::Readiness, passed: false, at: world.now, streak: 2, output: output.clone() };
     let why = [crate::Why { subject: Subject::Ready("main".to_owned()), because }];
     let notes = between(&before, &after, &why, None, world.now);
     let Some(Because::Probe { output: kept, .. }) = &notes[0].because else { panic!("{notes:?}") };

@@ -66,7 +66,10 @@ fn before_the_first_result_a_container_is_unready_and_alive() {
     assert_eq!(tries(&world, "main"), [1, 1, 1]);
     assert_eq!(world.running(), ["main"].into());
     assert_eq!(world.container("main").restart_count, 0);
-    assert_eq!(*world.why_ready("main"), Because::NotYetProbed { probe: ProbeKind::Readiness, run: 0, passing: false });
+    assert_eq!(
+        *world.why_ready("main"),
+        Because::NotYetProbed { probe: ProbeKind::Readiness, streak: 0, passing: false }
+    );
 }
 
 /// PROBE-13, DEF-4: two failures of a former instance do not count for the next one.
@@ -76,7 +79,7 @@ fn a_streak_ends_with_its_container() {
     world.answer("main", ProbeKind::Liveness, Outcome::Failure);
     world.millis(2_500).exit("main", 1);
     let first = world.id("main");
-    assert_eq!(world.life("main").liveness.run, None);
+    assert_eq!(world.instance("main").liveness.streak, None);
     world.millis(2_999);
     assert_eq!(world.probed_at("main", ProbeKind::Liveness), [1_000, 2_000, 3_500, 4_500]);
     assert_eq!(world.id("main"), first, "two failures of three for this instance");
@@ -275,7 +278,7 @@ fn equal_results_leave_the_status_alone() {
 
 /// PROBE-26: a result for another container ID, or without a pending attempt, changes nothing.
 #[test]
-fn a_result_of_a_former_life_is_not_taken() {
+fn a_result_of_a_former_instance_is_not_taken() {
     let mut world = World::with_spec(READY_AND_LIVE);
     world.hold(|operation| matches!(operation, Operation::Probe { probe: ProbeKind::Readiness, .. }));
     world.settle();
@@ -285,7 +288,7 @@ fn a_result_of_a_former_life_is_not_taken() {
     // The result comes with the very look that shows the exit, and the container is back before it is asked again.
     world.reply("main", ProbeKind::Readiness, Outcome::Success);
     assert_eq!(world.bits("main"), (true, false), "the new one has not answered");
-    assert_eq!(world.life("main").readiness.last, None);
+    assert_eq!(world.instance("main").readiness.last, None);
     world.reply("main", ProbeKind::Readiness, Outcome::Success);
     assert_eq!(world.bits("main"), (true, true));
 }
@@ -310,7 +313,7 @@ fn a_result_of_another_container_id_is_not_taken() {
             world.exit("main", 1).seconds(60);
             let present = world.id("main");
             assert_ne!(former, present, "{kind} {outcome:?}: it has not restarted");
-            let (before, bits) = (world.life("main").clone(), world.bits("main"));
+            let (before, bits) = (world.instance("main").clone(), world.bits("main"));
             let operation = Operation::Probe { container: "main".to_owned(), id: former.clone(), probe: kind };
             let id = OpId(u64::MAX);
             world.evidence.volatile.pending.push(Pending { id, operation, since: world.now, cancelled: true });
@@ -323,7 +326,7 @@ fn a_result_of_another_container_id_is_not_taken() {
                 [&former],
                 "{kind} {outcome:?}"
             );
-            assert_eq!(*world.life("main"), before, "{kind} {outcome:?} of {former} was taken for {present}");
+            assert_eq!(*world.instance("main"), before, "{kind} {outcome:?} of {former} was taken for {present}");
             assert_eq!(world.bits("main"), bits, "{kind} {outcome:?}");
             assert!(plan.operations.is_empty(), "{kind} {outcome:?}: {:?}", plan.operations);
             let reported = world.events.iter().any(|(_, message)| message.contains("from the former"));
@@ -357,7 +360,7 @@ fn a_probe_that_is_late_for_too_long_says_so_once() {
         assert_eq!(count(&world), 1, "period {period}: it was reported");
         assert_eq!(world.container("main").restart_count, 0, "period {period}: late is not a failure");
         world.answer("main", ProbeKind::Liveness, Outcome::Success).seconds(period);
-        assert_eq!(world.life("main").liveness.late_since, None, "period {period}");
+        assert_eq!(world.instance("main").liveness.late_since, None, "period {period}");
         world.answer("main", ProbeKind::Liveness, Outcome::Late).seconds(2 * reported);
         assert_eq!(count(&world), 2, "period {period}: late again");
     }

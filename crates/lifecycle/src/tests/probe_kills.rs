@@ -264,7 +264,7 @@ fn a_pod_that_is_gone_is_not_asked() {
         world.seconds(1);
     }
     assert_eq!(world.started.len(), mark);
-    assert!(world.evidence.volatile.lives.is_empty());
+    assert!(world.evidence.volatile.instances.is_empty());
     assert!(world.in_flight().is_empty());
 }
 

@@ -8,7 +8,7 @@ use super::world::World;
 use crate::{
     Moment, Wall,
     operation::{Operation, Outcome},
-    probe::{Attempt, ProbeMemory, Run, after_attempt, after_restart, first_due},
+    probe::{Attempt, ProbeMemory, Streak, after_attempt, after_restart, first_due},
     time::BootId,
 };
 
@@ -81,7 +81,7 @@ fn attempts_stay_on_their_grid() {
 
 fn remembered(run_last: i64, due: i64) -> ProbeMemory {
     ProbeMemory {
-        run: Some(Run { passed: false, length: 2, last: at(run_last) }),
+        streak: Some(Streak { passed: false, length: 2, last: at(run_last) }),
         due: Some(at(due)),
         last: Some(Attempt {
             at: at(run_last),
@@ -101,7 +101,7 @@ fn only_a_fresh_streak_is_carried() {
         let mut memory = remembered(100_000, 110_000);
         memory.tries = 2;
         after_restart(&mut memory, &probe(0, 10_000), at(now));
-        assert_eq!(memory.run.map(|run| run.length), kept.then_some(2), "at {now}");
+        assert_eq!(memory.streak.map(|streak| streak.length), kept.then_some(2), "at {now}");
         assert_eq!(memory.tries, 0, "a round does not go on under another agent");
     }
 }
@@ -120,8 +120,8 @@ fn a_streak_of_errors_is_as_old_as_its_last_error() {
         let mut memory = errors(100_000, 110_000);
         after_restart(&mut memory, &probe(0, 10_000), at(now));
         assert_eq!(memory.errors, left, "at {now}");
-        assert_eq!(memory.run, None);
-        let mut memory = ProbeMemory { run: None, ..errors(100_000, 110_000) };
+        assert_eq!(memory.streak, None);
+        let mut memory = ProbeMemory { streak: None, ..errors(100_000, 110_000) };
         after_restart(&mut memory, &probe(0, 10_000), at(now));
         assert_eq!(memory.errors, left, "at {now}, no run");
     }

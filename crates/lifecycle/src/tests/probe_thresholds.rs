@@ -7,7 +7,7 @@ use keelet_pod::{Handler, Probe, ProbeKind};
 use crate::{
     Moment, Wall,
     operation::{Outcome, ProbeReport},
-    probe::{Basis, Effect, ProbeMemory, Run, Verdict, take},
+    probe::{Basis, Effect, ProbeMemory, Streak, Verdict, take},
     time::BootId,
 };
 
@@ -185,7 +185,7 @@ fn startup_and_failed_liveness_go_on_hold() {
         let (seen, memory) = after_each(kind, &probe(1, 3), outcomes);
         assert_eq!(seen, known, "{kind} {outcomes}");
         assert_eq!(memory.on_hold, on_hold, "{kind} {outcomes}");
-        assert_eq!(memory.run.map(|run| run.length), run, "{kind} {outcomes}");
+        assert_eq!(memory.streak.map(|streak| streak.length), run, "{kind} {outcomes}");
     }
 }
 
@@ -223,21 +223,21 @@ fn a_verdict_names_its_evidence_and_is_carried_with_it() {
             moment(second),
         );
     }
-    let decided = Verdict::Probed { passed: true, at: moment(2), run: 2, output: "at 2".to_owned() };
+    let decided = Verdict::Probed { passed: true, at: moment(2), streak: 2, output: "at 2".to_owned() };
     assert_eq!(memory.verdict, decided);
-    assert_eq!(memory.run, Some(Run { passed: true, length: 3, last: moment(3) }));
+    assert_eq!(memory.streak, Some(Streak { passed: true, length: 3, last: moment(3) }));
     let last = memory.last.clone().unwrap();
     assert_eq!((last.at, last.outcome, last.output.as_str()), (moment(3), Outcome::Success, "at 3"));
     assert_eq!(last.latency, Duration::from_millis(3));
     for _ in 0..3 {
         memory.verdict.carry();
-        let basis = Basis::Probe { at: moment(2), run: 2, output: "at 2".to_owned() };
+        let basis = Basis::Probe { at: moment(2), streak: 2, output: "at 2".to_owned() };
         assert_eq!(memory.verdict, Verdict::Carried { passed: true, basis });
     }
     // The first result after that confirms it: no change, but evidence of this run.
     let effect = take(&mut memory, ProbeKind::Readiness, &spec, &report(Outcome::Success, "now"), moment(9));
     assert_eq!(effect, Effect::None);
-    let confirmed = Verdict::Probed { passed: true, at: moment(9), run: 4, output: "now".to_owned() };
+    let confirmed = Verdict::Probed { passed: true, at: moment(9), streak: 4, output: "now".to_owned() };
     assert_eq!(memory.verdict, confirmed);
 }
 
@@ -245,8 +245,8 @@ fn a_verdict_names_its_evidence_and_is_carried_with_it() {
 #[test]
 fn an_error_verdict_names_its_rounds() {
     let (_, memory) = after_each(ProbeKind::Readiness, &probe(1, 3), "SEEEE");
-    let Verdict::Probed { passed: false, at, run, .. } = memory.verdict else { panic!("{:?}", memory.verdict) };
-    assert_eq!((at, run), (moment(3), 3));
+    let Verdict::Probed { passed: false, at, streak, .. } = memory.verdict else { panic!("{:?}", memory.verdict) };
+    assert_eq!((at, streak), (moment(3), 3));
     assert_eq!(memory.errors, 4);
-    assert_eq!(memory.run, None);
+    assert_eq!(memory.streak, None);
 }

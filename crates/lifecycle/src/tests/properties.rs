@@ -128,12 +128,12 @@ fn spec() -> impl Strategy<Value = String> {
 #[derive(Default)]
 struct Watch {
     previous: Option<PodStatus>,
-    lives: BTreeMap<String, BTreeSet<String>>,
+    instances: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Watch {
     fn look(&mut self, world: &World, plan: &Plan) {
-        self.count_lives(world);
+        self.count_instances(world);
         is_idempotent(world, plan);
         for step in &plan.operations {
             if let Step::Start { operation, .. } = step {
@@ -148,10 +148,10 @@ impl Watch {
         self.previous = Some(plan.status.clone());
     }
 
-    fn count_lives(&mut self, world: &World) {
+    fn count_instances(&mut self, world: &World) {
         for instance in &world.observed.containers {
             if instance.state != InstanceState::Created {
-                self.lives.entry(instance.name.clone()).or_default().insert(instance.id.clone());
+                self.instances.entry(instance.name.clone()).or_default().insert(instance.id.clone());
             }
         }
     }
@@ -159,11 +159,11 @@ impl Watch {
     /// A running container was restarted exactly once per instance before this one.
     fn counts_are_exact(&self, world: &World, plan: &Plan) {
         for status in plan.status.all_containers() {
-            let lives = u32::try_from(self.lives.get(&status.name).map_or(0, BTreeSet::len)).unwrap();
+            let instances = u32::try_from(self.instances.get(&status.name).map_or(0, BTreeSet::len)).unwrap();
             if matches!(status.state, ContainerState::Running(_)) {
-                assert_eq!(status.restart_count + 1, lives, "{} of {:#?}", status.name, world.observed.containers);
+                assert_eq!(status.restart_count + 1, instances, "{} of {:#?}", status.name, world.observed.containers);
             }
-            assert!(status.restart_count <= lives, "{} counts instances that never existed", status.name);
+            assert!(status.restart_count <= instances, "{} counts instances that never existed", status.name);
         }
     }
 }
@@ -177,7 +177,7 @@ fn is_idempotent(world: &World, plan: &Plan) {
             observed.operations.push(OpReport { id: *id, state: OpState::InFlight });
         }
     }
-    if plan.evidence.volatile.reset_owed {
+    if plan.evidence.volatile.reset_due {
         return;
     }
     let again = world.rules.plan(&world.pod, &observed, &plan.evidence, world.now);
@@ -213,11 +213,12 @@ fn is_justified(world: &World, plan: &Plan, operation: &Operation) {
             }
         }
         Operation::Stop { container, id, reason, .. } => {
-            let life = world.evidence.volatile.lives.get(container).filter(|life| life.id == *id);
-            let new_life = plan.evidence.volatile.lives.get(container).filter(|life| life.id == *id);
+            let remembered = world.evidence.volatile.instances.get(container).filter(|remembered| remembered.id == *id);
+            let new_instance =
+                plan.evidence.volatile.instances.get(container).filter(|remembered| remembered.id == *id);
             match reason {
                 KillReason::Probe(kind) => {
-                    assert_eq!(new_life.unwrap().probe(*kind).verdict.passed(), Some(false), "{container}");
+                    assert_eq!(new_instance.unwrap().probe(*kind).verdict.passed(), Some(false), "{container}");
                 }
                 KillReason::PodEnding => assert!(durable.ending.is_some()),
                 KillReason::RestartAll => {
@@ -228,20 +229,20 @@ fn is_justified(world: &World, plan: &Plan, operation: &Operation) {
                 }
                 KillReason::DefinitionChanged => {
                     let hash = world.observed.containers.iter().find(|i| i.id == *id).unwrap().hash;
-                    assert!(hash != Some(world.pod.container(container).unwrap().hash) || life.is_some());
+                    assert!(hash != Some(world.pod.container(container).unwrap().hash) || remembered.is_some());
                 }
                 KillReason::PostStartFailed => {
-                    assert_eq!(new_life.unwrap().post_start, crate::evidence::HookProgress::Failed);
+                    assert_eq!(new_instance.unwrap().post_start, crate::evidence::HookProgress::Failed);
                 }
                 KillReason::SandboxGone => assert!(!plan.status.is_true(&ConditionType::PodReadyToStartContainers)),
                 KillReason::StateUnknown | KillReason::Superseded => {}
             }
         }
         Operation::Probe { container, id, probe } => {
-            let life = plan.evidence.volatile.lives.get(container).unwrap();
-            assert_eq!(life.id, *id);
+            let remembered = plan.evidence.volatile.instances.get(container).unwrap();
+            assert_eq!(remembered.id, *id);
             let spec = world.pod.container(container).unwrap();
-            let started = spec.startup.is_none() || life.startup.verdict.passed() == Some(true);
+            let started = spec.startup.is_none() || remembered.startup.verdict.passed() == Some(true);
             assert_eq!(started, *probe != ProbeKind::Startup, "{probe} probe of {container}");
         }
         Operation::Remove { container, id } => {
@@ -387,7 +388,7 @@ proptest! {
     /// started twice or out of order, nothing is killed without a reason, counts are exact, and no status bit changes
     /// without evidence, whatever happens.
     #[test]
-    fn the_rules_hold_in_every_life(spec in spec(), happenings in prop::collection::vec(happening(), 0..40)) {
+    fn the_rules_hold_in_every_history(spec in spec(), happenings in prop::collection::vec(happening(), 0..40)) {
         let mut world = World::with_spec(&spec);
         let watch = Rc::new(RefCell::new(Watch::default()));
         world.inspector = Some(Box::new(move |world, plan| watch.borrow_mut().look(world, plan)));

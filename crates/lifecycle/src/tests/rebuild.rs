@@ -94,6 +94,25 @@ fn a_lost_sandbox_does_not_take_back_the_failure_of_an_init_container() {
     }
 }
 
+/// RULE-11, SIDE-10: the same during a restart of all containers, once it has started the init container again.
+#[test]
+fn a_lost_sandbox_does_not_take_back_a_failure_during_a_restart_of_all() {
+    let mut world = World::with_spec(
+        "  restartPolicy: Never
+  initContainers:
+  - {name: setup, image: 'tool:1'}
+  containers:
+  - {name: main, image: 'app:1', restartPolicy: Always}
+",
+    );
+    world.settle();
+    world.exit("setup", 0).request_restart("r1");
+    assert_eq!(world.running(), ["setup"].into());
+    lose_sandbox(world.exit_only("setup", 1));
+    assert_eq!((world.status().phase, world.stage()), (Phase::Failed, Stage::Ended));
+    assert!(world.running().is_empty());
+}
+
 /// RULE-11, SCN-R11: containers whose instances are gone after the boot are restarted if they may be; a rule counts.
 #[test]
 fn a_container_that_is_gone_after_a_reboot_comes_back_if_it_may() {
@@ -252,14 +271,14 @@ fn the_copy_has_the_progress_of_a_restart() {
 /// alone restarts all containers, unless another instance of the container has started since.
 #[test]
 fn the_exit_code_in_the_copy_is_enough() {
-    for lives_again in [false, true] {
+    for restarted in [false, true] {
         let mut world = up(FOUR);
         Halt::Announced.reach(&mut world);
         let mut copy = world.status().clone();
         copy.conditions.retain(|condition| condition.kind != ConditionType::AllContainersRestarting);
         world.observed.agent.before = Before::Cluster(Known::Copy(Box::new(copy)));
         world.evidence = Evidence::default();
-        if lives_again {
+        if restarted {
             let instance = world.observed.containers.iter_mut().find(|instance| instance.name == "source").unwrap();
             instance.id.push_str("-again");
             instance.attempt = 1;
@@ -272,9 +291,9 @@ fn the_exit_code_in_the_copy_is_enough() {
         world.pass(Duration::from_millis(500));
         bring_up(&mut world);
         assert_eq!(world.running(), ["other", "side", "source"].into());
-        assert_eq!(world.id("other") == other, lives_again);
-        let others = u32::from(!lives_again);
-        assert_eq!(counts(&world, ALL_FOUR), [others, others, 1, others], "restarted since: {lives_again}");
+        assert_eq!(world.id("other") == other, restarted);
+        let others = u32::from(!restarted);
+        assert_eq!(counts(&world, ALL_FOUR), [others, others, 1, others], "restarted since: {restarted}");
         assert_eq!((last(&world, "source").exit_code, last(&world, "source").reason.as_str()), (42, "Error"));
     }
 }
@@ -307,7 +326,7 @@ fn the_copy_tells_who_has_been_counted() {
     assert_eq!(counts(&world, ALL_FOUR), [1, 1, 1, 2]);
 }
 
-/// RALL-37, DEF-18: a victim that cannot be started after its removal shows why; it is owed its start all the same.
+/// RALL-37, DEF-18: a victim that cannot be started after its removal shows why; it is to be started all the same.
 #[test]
 fn the_copy_tells_of_a_victim_that_cannot_be_started() {
     let mut world = up(FOUR);
@@ -405,7 +424,7 @@ fn log_files_tell_the_restart_count() {
 /// VEC-33, STAT-8, RALL-16: where runtime, ledger and API server have no count, the log files have the next restart
 /// count.
 #[test]
-fn a_new_life_is_numbered_after_the_log_files() {
+fn a_new_instance_is_numbered_after_the_log_files() {
     let mut world = World::with_spec("  containers: [{name: a, image: 'app:1'}]\n");
     world.observed.log_counts.insert("a".to_owned(), 7);
     world.settle();

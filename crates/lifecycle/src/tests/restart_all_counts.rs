@@ -40,7 +40,7 @@ fn a_container_that_was_just_started_is_counted() {
 
 /// RALL-14, RALL-16, RALL-24: containers that exit before they are observed running are counted when they are removed.
 #[test]
-fn lives_too_short_to_be_seen_are_counted_when_they_are_removed() {
+fn instances_too_short_to_be_seen_are_counted_when_they_are_removed() {
     let mut world = up(&format!(
         "  restartPolicy: Never\n  containers:\n  - {{name: source, image: 'app:1', restartPolicy: Never, {RULE_42}}}\n  - {OTHER}\n"
     ));

@@ -51,7 +51,7 @@ struct Play {
     steps: usize,
     ids: BTreeMap<String, String>,
     /// Every instance ever seen, by container.
-    lives: Rc<RefCell<BTreeMap<String, BTreeSet<String>>>>,
+    instances: Rc<RefCell<BTreeMap<String, BTreeSet<String>>>>,
 }
 
 impl Play {
@@ -59,8 +59,8 @@ impl Play {
         let mut world = up(FOUR);
         world.seconds(10);
         let ids = ALL_FOUR.map(|name| (name.to_owned(), world.id(name))).into();
-        let lives: Rc<RefCell<BTreeMap<String, BTreeSet<String>>>> = Rc::default();
-        let seen = Rc::clone(&lives);
+        let instances: Rc<RefCell<BTreeMap<String, BTreeSet<String>>>> = Rc::default();
+        let seen = Rc::clone(&instances);
         world.inspector = Some(Box::new(move |world, plan| {
             for instance in &world.observed.containers {
                 seen.borrow_mut().entry(instance.name.clone()).or_default().insert(instance.id.clone());
@@ -69,7 +69,7 @@ impl Play {
         }));
         world.hold(|_| true);
         world.exit_only("source", 42);
-        Self { world, steps: 0, ids, lives }
+        Self { world, steps: 0, ids, instances }
     }
 
     /// Goes on until the pod is up again, dying at each of the steps named.
@@ -113,7 +113,7 @@ impl Play {
         }
         // What an inspector would see only after the next plan.
         for instance in &world.observed.containers {
-            self.lives.borrow_mut().entry(instance.name.clone()).or_default().insert(instance.id.clone());
+            self.instances.borrow_mut().entry(instance.name.clone()).or_default().insert(instance.id.clone());
         }
         let copy = |back: usize| Known::Copy(Box::new(world.statuses[world.statuses.len() - 1 - back].clone()));
         match death {
@@ -138,10 +138,10 @@ impl Play {
         assert!(!world.holds(ConditionType::AllContainersRestarting), "{label}");
         assert!(world.holds(ConditionType::Ready), "{label}");
         for name in ALL_FOUR {
-            let lives = u32::try_from(self.lives.borrow()[name].len()).unwrap();
+            let instances = u32::try_from(self.instances.borrow()[name].len()).unwrap();
             assert_eq!(
                 world.container(name).restart_count,
-                lives - 1,
+                instances - 1,
                 "{label}: {name} is counted once for each instance"
             );
         }

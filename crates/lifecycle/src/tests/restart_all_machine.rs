@@ -163,7 +163,7 @@ fn a_pod_may_ask_for_a_soft_stop() {
 
 /// RALL-5, RALL-27, SCN-A5: a container restarted in place earlier triggers later; every dead instance goes.
 #[test]
-fn dead_instances_of_earlier_lives_are_removed_too() {
+fn older_exited_instances_are_removed_too() {
     let rules = "restartPolicyRules: [{action: Restart, exitCodes: {operator: In, values: [1]}}, \
                  {action: RestartAllContainers, exitCodes: {operator: In, values: [1, 42]}}]";
     let mut world = up(&format!(

@@ -82,10 +82,10 @@ fn an_exit_whose_container_has_begun_again_is_past() {
     }
 }
 
-/// RALL-29: a restart that was given up because the gate went off is owed once the gate is on again, unless its trigger
+/// RALL-29: a restart that was given up because the gate went off is due once the gate is on again, unless its trigger
 /// was started again meanwhile.
 #[test]
-fn a_restart_that_the_gate_gave_up_is_owed() {
+fn a_restart_that_the_gate_gave_up_is_due_again() {
     for policy in ["Never", "OnFailure", "Always"] {
         for halt in Halt::ALL.into_iter().filter(|halt| halt.is_terminating()) {
             let mut world = up(&pod(policy));

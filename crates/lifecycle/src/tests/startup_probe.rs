@@ -48,7 +48,7 @@ fn nothing_else_is_asked_until_startup_has_passed() {
     assert!(world.probed_at("main", ProbeKind::Liveness).is_empty());
     assert_eq!(*world.why_ready("main"), Because::NotStarted);
     let why = world.why(&Subject::Started("main".to_owned()));
-    assert_eq!(*why, Because::NotYetProbed { probe: ProbeKind::Startup, run: 6, passing: false });
+    assert_eq!(*why, Because::NotYetProbed { probe: ProbeKind::Startup, streak: 6, passing: false });
     assert_eq!(world.container("main").restart_count, 0);
     world.answer("main", ProbeKind::Liveness, Outcome::Success);
     world.answer("main", ProbeKind::Startup, Outcome::Success).seconds(5);
@@ -137,7 +137,7 @@ fn a_startup_kill_restarts_by_policy() {
 /// START-4, START-9, DEF-2, KEEP-3: a new container begins from nothing: it is not started, not ready and not asked
 /// about anything else until its own startup probe has passed, whatever the former one had reached.
 #[test]
-fn every_life_has_to_start_up() {
+fn every_instance_has_to_start_up() {
     for end in ["exit", "liveness", "image"] {
         let spec = "
   containers:

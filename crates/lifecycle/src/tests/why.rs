@@ -74,7 +74,7 @@ fn a_running_pod_rests_on_starts_exits_and_probes() {
     let world = probed();
     let start = at(&world, 0);
     let running = |name: &str| Because::Running { since: start, id: world.id(name) };
-    let passed = |probe, at| Because::Probe { probe, passed: true, at, run: 1, output: "Success".to_owned() };
+    let passed = |probe, at| Because::Probe { probe, passed: true, at, streak: 1, output: "Success".to_owned() };
     let setup = Because::Exited { id: world.id("setup"), exit_code: 0, at: start, cause: ExitCause::Own, rule: None };
     assert_eq!((state(&world, "main"), state(&world, "plain")), (running("main"), running("plain")));
     assert_eq!((state(&world, "setup"), ready(&world, "setup")), (setup.clone(), setup));
@@ -95,12 +95,12 @@ fn a_running_pod_rests_on_starts_exits_and_probes() {
 fn what_is_not_decided_yet_says_how_far_it_is() {
     let mut world = World::with_spec(PROBED);
     world.answer("main", ProbeKind::Startup, Outcome::Failure).settle().exit("setup", 0).seconds(1);
-    let waiting = Because::NotYetProbed { probe: ProbeKind::Startup, run: 2, passing: false };
+    let waiting = Because::NotYetProbed { probe: ProbeKind::Startup, streak: 2, passing: false };
     assert_eq!((started(&world, "main"), ready(&world, "main")), (waiting, Because::NotStarted));
     assert_eq!(condition(&world, ConditionType::Ready), names(&["main"]));
     let mut world = World::with_spec(&PROBED.replace("failureThreshold: 2", "successThreshold: 3"));
     world.settle().exit("setup", 0).seconds(1);
-    let waiting = Because::NotYetProbed { probe: ProbeKind::Readiness, run: 2, passing: true };
+    let waiting = Because::NotYetProbed { probe: ProbeKind::Readiness, streak: 2, passing: true };
     assert_eq!(ready(&world, "main"), waiting);
 }
 
@@ -110,7 +110,7 @@ fn what_is_carried_says_on_what() {
     let mut world = probed();
     let start = at(&world, 0);
     world.hold(|operation| matches!(operation, Operation::Probe { .. })).restart_agent();
-    let basis = Basis::Probe { at: start, run: 1, output: "Success".to_owned() };
+    let basis = Basis::Probe { at: start, streak: 1, output: "Success".to_owned() };
     let carried = |probe| Because::Carried { probe, passed: true, basis: basis.clone() };
     assert_eq!(started(&world, "main"), carried(ProbeKind::Startup));
     assert_eq!(ready(&world, "main"), carried(ProbeKind::Readiness));
@@ -174,15 +174,15 @@ fn a_restart_of_all_overrules_a_kill_under_way() {
     let mut world = up(&spec);
     world.hold(|operation| matches!(operation, Operation::Stop { .. }));
     world.answer("other", ProbeKind::Liveness, Outcome::Failure).seconds(1);
-    let kill = world.life("other").kill.clone().unwrap();
+    let kill = world.instance("other").kill.clone().unwrap();
     assert_eq!((kill.reason, kill.grace), (KillReason::Probe(ProbeKind::Liveness), Duration::from_secs(30)));
     let mut deleted = up(&spec);
     deleted.hold(|operation| matches!(operation, Operation::Stop { .. }));
     deleted.answer("other", ProbeKind::Liveness, Outcome::Failure).seconds(1).delete(5);
-    let kill = deleted.life("other").kill.clone().unwrap();
+    let kill = deleted.instance("other").kill.clone().unwrap();
     assert_eq!((kill.reason, kill.grace), (KillReason::Probe(ProbeKind::Liveness), Duration::from_secs(5)));
     world.exit("source", 42).seconds(1);
-    let kill = world.life("other").kill.clone().unwrap();
+    let kill = world.instance("other").kill.clone().unwrap();
     assert_eq!((kill.reason, kill.grace), (KillReason::RestartAll, Duration::ZERO));
 }
 

@@ -13,7 +13,7 @@ use keelet_pod::{Pod, ProbeKind, Role};
 
 use crate::{
     Evidence, Moment, Observed, Plan, Rules, Stage, Wall,
-    evidence::Life,
+    evidence::RunningInstance,
     observed::{Acknowledged, AgentRun, Before, Deletion, Instance, InstanceState, RestartRequest, Sandbox},
     operation::{OpFailure, OpId, OpReport, OpResult, OpState, Operation, Outcome, ProbeReport, Step},
     status::{Condition, ConditionType, ContainerState, ContainerStatus, PodStatus, Truth, check_transition},
@@ -68,7 +68,7 @@ impl World {
     pub(crate) fn new(manifest: &str) -> Self {
         let pod = keelet_pod::parse_one(manifest).unwrap_or_else(|report| panic!("bad manifest: {report:#?}"));
         let now = Moment { boot_ms: 1_000_000, wall: Wall::from_millis(BEGINNING), boot_id: BootId::from_u128(1) };
-        let agent = AgentRun { started: now, before: Before::Standalone(None) };
+        let agent = AgentRun { started: now, before: Before::Standalone(None), missed: None };
         Self {
             rules: Rules::default(),
             pod,
@@ -326,8 +326,8 @@ impl World {
     }
 
     /// What is remembered of a running container.
-    pub(crate) fn life(&self, name: &str) -> &Life {
-        self.evidence.volatile.lives.get(name).unwrap_or_else(|| panic!("container {name} does not run"))
+    pub(crate) fn instance(&self, name: &str) -> &RunningInstance {
+        self.evidence.volatile.instances.get(name).unwrap_or_else(|| panic!("container {name} does not run"))
     }
 
     /// Names of containers that run.

@@ -40,7 +40,7 @@ pub(super) struct Instruction {
 
 /// The action for all calls of one number.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum CallAction {
     /// Always the same.
     Always(u32),
     /// The action of the first matching rule, else this one.
@@ -78,7 +78,7 @@ pub(super) enum Test {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Range {
     pub(super) first: u32,
-    pub(super) verdict: Verdict,
+    pub(super) verdict: CallAction,
 }
 
 /// The whole filter. `ranges` are in order; the first begins at 0.
@@ -110,10 +110,10 @@ fn search(ranges: &[Range]) -> Vec<Instruction> {
     }
 }
 
-fn verdict(verdict: &Verdict) -> Vec<Instruction> {
+fn verdict(verdict: &CallAction) -> Vec<Instruction> {
     match verdict {
-        Verdict::Always(action) => vec![ret(*action)],
-        Verdict::ByArguments(rules, otherwise) => {
+        CallAction::Always(action) => vec![ret(*action)],
+        CallAction::ByArguments(rules, otherwise) => {
             let mut code: Vec<_> = rules.iter().flat_map(rule).collect();
             code.push(ret(*otherwise));
             code

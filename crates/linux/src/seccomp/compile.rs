@@ -6,7 +6,7 @@ use oci_spec::runtime::{
     Arch, LinuxSeccomp, LinuxSeccompAction, LinuxSeccompArg, LinuxSeccompFilterFlag, LinuxSeccompOperator, LinuxSyscall,
 };
 
-use super::bpf::{self, Condition, Range, Rule, Test, Verdict};
+use super::bpf::{self, CallAction, Condition, Range, Rule, Test};
 use super::{Architecture, Error, Program, Warning};
 
 /// The kernel silently truncates greater ones.
@@ -44,7 +44,7 @@ pub fn compile_for(profile: &LinuxSeccomp, architecture: Architecture) -> Result
 }
 
 /// A rule with its position in the profile.
-struct Source {
+struct PlacedRule {
     place: String,
     name: String,
     rule: Rule,
@@ -56,7 +56,7 @@ fn collect(
     syscall: &LinuxSyscall,
     default: u32,
     architecture: Architecture,
-    calls: &mut BTreeMap<u32, Vec<Source>>,
+    calls: &mut BTreeMap<u32, Vec<PlacedRule>>,
     warnings: &mut Vec<Warning>,
 ) -> Result<(), Error> {
     let place = format!("syscalls[{position}]");
@@ -89,7 +89,7 @@ fn collect(
         // Also without an effective rule: the profile knows the call, so ENOSYS begins above it.
         let sources = calls.entry(number).or_default();
         if action != default {
-            sources.extend(alternatives.iter().map(|conditions| Source {
+            sources.extend(alternatives.iter().map(|conditions| PlacedRule {
                 place: place.clone(),
                 name: name.clone(),
                 rule: Rule { conditions: conditions.clone(), action },
@@ -100,23 +100,23 @@ fn collect(
 }
 
 /// The effect of all rules for one call.
-fn verdict(sources: Vec<Source>, default: u32, warnings: &mut Vec<Warning>) -> Verdict {
+fn verdict(sources: Vec<PlacedRule>, default: u32, warnings: &mut Vec<Warning>) -> CallAction {
     if sources.is_empty() {
-        return Verdict::Always(default);
+        return CallAction::Always(default);
     }
     let Some(winner) = sources.iter().find(|source| source.rule.conditions.is_empty()) else {
-        return Verdict::ByArguments(sources.into_iter().map(|source| source.rule).collect(), default);
+        return CallAction::ByArguments(sources.into_iter().map(|source| source.rule).collect(), default);
     };
     let shadowed = sources.iter().filter(|source| source.rule.action != winner.rule.action);
     warnings
         .extend(shadowed.map(|source| Warning::Shadowed { place: source.place.clone(), name: source.name.clone() }));
-    Verdict::Always(winner.rule.action)
+    CallAction::Always(winner.rule.action)
 }
 
 /// Maps all call numbers to verdicts; neighbours with equal verdicts are one range.
-fn ranges(calls: &BTreeMap<u32, Verdict>, default: u32, architecture: Architecture) -> Vec<Range> {
+fn ranges(calls: &BTreeMap<u32, CallAction>, default: u32, architecture: Architecture) -> Vec<Range> {
     let mut ranges: Vec<Range> = Vec::new();
-    let mut push = |first: u32, verdict: Verdict| {
+    let mut push = |first: u32, verdict: CallAction| {
         if ranges.last().is_none_or(|last| last.verdict != verdict) {
             ranges.push(Range { first, verdict });
         }
@@ -124,16 +124,16 @@ fn ranges(calls: &BTreeMap<u32, Verdict>, default: u32, architecture: Architectu
     let mut next = 0;
     for (&number, verdict) in calls {
         if number > next {
-            push(next, Verdict::Always(default));
+            push(next, CallAction::Always(default));
         }
         push(number, verdict.clone());
         next = number.saturating_add(1);
     }
     let allows = default == bpf::ALLOW || default == bpf::LOG;
     let newer_calls = if calls.is_empty() || allows { default } else { enosys() };
-    push(next, Verdict::Always(newer_calls));
+    push(next, CallAction::Always(newer_calls));
     if let Some(first) = architecture.first_foreign_call() {
-        push(first, Verdict::Always(enosys()));
+        push(first, CallAction::Always(enosys()));
     }
     ranges
 }

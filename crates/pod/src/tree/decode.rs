@@ -14,7 +14,7 @@ use crate::{
     problem::{Complaint, MAX_PROBLEMS, invalid_type, quoted, shortened, unknown_field},
 };
 
-use super::{Entry, Node, Position, Resolved, Value, resolve};
+use super::{MapEntry, Position, Resolved, TreeNode, Value, resolve};
 
 /// A value of the wrong type, or an unknown field.
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ pub(crate) struct Notes {
 /// A node on its way into a type.
 #[derive(Clone, Copy)]
 struct Decoder<'n, 'p> {
-    node: &'n Node,
+    node: &'n TreeNode,
     trail: &'p Trail<'p>,
     notes: &'p RefCell<Notes>,
     /// Where the value's key stands, and the names it could have been instead.
@@ -57,8 +57,8 @@ pub(crate) struct Fatal(String);
 
 /// The entries of a map, one after the other.
 struct Entries<'n, 'p> {
-    entries: std::slice::Iter<'n, Entry>,
-    pending: Option<&'n Entry>,
+    entries: std::slice::Iter<'n, MapEntry>,
+    pending: Option<&'n MapEntry>,
     around: Decoder<'n, 'p>,
     /// The fields of the type, none for free-form maps.
     fields: Option<&'static [&'static str]>,
@@ -66,12 +66,16 @@ struct Entries<'n, 'p> {
 
 /// The entries of a list, one after the other.
 struct Items<'n, 'p> {
-    items: std::iter::Enumerate<std::slice::Iter<'n, Node>>,
+    items: std::iter::Enumerate<std::slice::Iter<'n, TreeNode>>,
     around: Decoder<'n, 'p>,
 }
 
 /// Decodes the value under a field, and notes what does not fit.
-pub(crate) fn decode_field<T: de::DeserializeOwned + Default>(node: &Node, path: &FieldPath, notes: &mut Notes) -> T {
+pub(crate) fn decode_field<T: de::DeserializeOwned + Default>(
+    node: &TreeNode,
+    path: &FieldPath,
+    notes: &mut Notes,
+) -> T {
     let cell = RefCell::new(std::mem::take(notes));
     let trail = Trail::Root(path);
     let decoder = Decoder { node, trail: &trail, notes: &cell, key: None, siblings: &[] };
@@ -344,7 +348,7 @@ impl de::Error for Fatal {
 }
 
 /// A value of the wrong type, and how to make it the right one.
-fn misfit(node: &Node, wanted: &str) -> Complaint {
+fn misfit(node: &TreeNode, wanted: &str) -> Complaint {
     let (shown, advice) = match &node.value {
         Value::Plain(text) if wanted == "a string" => {
             (Some(text.to_string()), format!("; put it in quotes: {}", quoted(text)))

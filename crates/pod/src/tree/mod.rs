@@ -1,6 +1,6 @@
 //! Manifests as trees with the position of every value.
 //!
-//! Bytes come in, one [`Node`] per document goes out ([`parse`]), with line and column of every value, with every
+//! Bytes come in, one [`TreeNode`] per document goes out ([`parse`]), with line and column of every value, with every
 //! duplicate key, with aliases expanded within a budget. [`decode`] turns a node into an API type and notes every
 //! misfit on the way instead of stopping at the first.
 
@@ -18,7 +18,7 @@ pub(crate) use self::{
 
 /// A value and its position.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Node {
+pub(crate) struct TreeNode {
     pub(crate) at: Position,
     pub(crate) value: Value,
 }
@@ -40,24 +40,24 @@ pub(crate) enum Value {
     /// Text in quotes or in a block: always a string.
     Text(Box<str>),
     /// A list.
-    List(Vec<Node>),
+    List(Vec<TreeNode>),
     /// A map, in order, repeated keys kept.
-    Map(Vec<Entry>),
+    Map(Vec<MapEntry>),
 }
 
 /// A key and its value.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Entry {
+pub(crate) struct MapEntry {
     pub(crate) key: Box<str>,
     pub(crate) at: Position,
-    pub(crate) node: Node,
+    pub(crate) node: TreeNode,
 }
 
-// === impl Node ===
+// === impl TreeNode ===
 
-impl Node {
+impl TreeNode {
     /// The value under a key of this map. Of repeated keys the last one counts, as in JSON.
-    pub(crate) fn get(&self, key: &str) -> Option<&Node> {
+    pub(crate) fn get(&self, key: &str) -> Option<&TreeNode> {
         match &self.value {
             Value::Map(entries) => entries.iter().rev().find(|entry| &*entry.key == key).map(|entry| &entry.node),
             _ => None,
@@ -65,7 +65,7 @@ impl Node {
     }
 
     /// The value under a key of this map, to change it.
-    pub(crate) fn get_mut(&mut self, key: &str) -> Option<&mut Node> {
+    pub(crate) fn get_mut(&mut self, key: &str) -> Option<&mut TreeNode> {
         match &mut self.value {
             Value::Map(entries) => {
                 entries.iter_mut().rev().find(|entry| &*entry.key == key).map(|entry| &mut entry.node)
@@ -75,7 +75,7 @@ impl Node {
     }
 
     /// The entries of this list, to change them.
-    pub(crate) fn items_mut(&mut self) -> &mut [Node] {
+    pub(crate) fn items_mut(&mut self) -> &mut [TreeNode] {
         match &mut self.value {
             Value::List(items) => items,
             _ => &mut [],
@@ -125,7 +125,7 @@ impl Node {
 }
 
 /// The position at which to report a value. A multi-line value is reported at its key.
-fn find<'a>(entries: &'a [Entry], name: &str) -> Option<(&'a Node, Position)> {
+fn find<'a>(entries: &'a [MapEntry], name: &str) -> Option<(&'a TreeNode, Position)> {
     let entry = entries.iter().rev().find(|entry| &*entry.key == name)?;
     let at = match entry.node.value {
         Value::Plain(_) | Value::Text(_) => entry.node.at,

@@ -6,7 +6,7 @@ use granit_parser::{ErrorKind, Event, Marker, Parser, ScalarStyle, Tag};
 
 use crate::problem::MAX_PROBLEMS;
 
-use super::{Entry, Node, Position, Resolved, Value, resolve};
+use super::{MapEntry, Position, Resolved, TreeNode, Value, resolve};
 
 /// How deep values may nest. A pod nests about 14 levels.
 pub(crate) const MAX_DEPTH: usize = 64;
@@ -24,7 +24,7 @@ pub(crate) struct Document {
     /// Counted from 1.
     pub(crate) number: usize,
     /// The tree, or why the document cannot be read.
-    pub(crate) root: Result<Node, Unreadable>,
+    pub(crate) root: Result<TreeNode, Unreadable>,
 }
 
 /// Why a document cannot be read.
@@ -39,14 +39,14 @@ pub(crate) struct Unreadable {
 struct Builder {
     stack: Vec<Frame>,
     anchors: BTreeMap<usize, Anchored>,
-    root: Option<Node>,
+    root: Option<TreeNode>,
     nodes: usize,
     text: usize,
 }
 
 /// An open list or map.
 struct Frame {
-    node: Node,
+    node: TreeNode,
     anchor: usize,
     /// The key whose value comes next.
     key: Option<(Box<str>, Position)>,
@@ -54,7 +54,7 @@ struct Frame {
 
 /// A finished node that aliases may refer to, with what a copy of it costs.
 struct Anchored {
-    node: Node,
+    node: TreeNode,
     cost: Cost,
 }
 
@@ -129,12 +129,12 @@ impl Builder {
             Event::Scalar(text, style, anchor, tag) => {
                 if self.expects_key() {
                     self.charge(Cost { nodes: 0, text: text.len(), height: 0 }, at)?;
-                    self.remember(anchor, &Node { at, value: Value::Text(text.as_ref().into()) })?;
+                    self.remember(anchor, &TreeNode { at, value: Value::Text(text.as_ref().into()) })?;
                     self.set_key(text.as_ref().into(), at);
                     return Ok(());
                 }
                 let value = scalar(&text, style, tag.as_deref(), at)?;
-                let node = Node { at, value };
+                let node = TreeNode { at, value };
                 self.charge(Cost { nodes: 1, text: text.len(), height: 0 }, at)?;
                 self.remember(anchor, &node)?;
                 self.attach(node);
@@ -182,7 +182,7 @@ impl Builder {
             return Err(too_deep(at));
         }
         self.charge(Cost { nodes: 1, text: 0, height: 0 }, at)?;
-        self.stack.push(Frame { node: Node { at, value }, anchor, key: None });
+        self.stack.push(Frame { node: TreeNode { at, value }, anchor, key: None });
         Ok(())
     }
 
@@ -232,7 +232,7 @@ impl Builder {
     }
 
     /// Keeps a copy for later aliases. The copy counts too, because anchors within anchors would multiply.
-    fn remember(&mut self, anchor: usize, node: &Node) -> Result<(), Unreadable> {
+    fn remember(&mut self, anchor: usize, node: &TreeNode) -> Result<(), Unreadable> {
         if anchor != 0 {
             let cost = cost(node);
             self.charge(cost, node.at)?;
@@ -241,7 +241,7 @@ impl Builder {
         Ok(())
     }
 
-    fn attach(&mut self, node: Node) {
+    fn attach(&mut self, node: TreeNode) {
         let Some(frame) = self.stack.last_mut() else {
             self.root = Some(node);
             return;
@@ -250,7 +250,7 @@ impl Builder {
             Value::List(items) => items.push(node),
             Value::Map(entries) => {
                 if let Some((key, at)) = frame.key.take() {
-                    entries.push(Entry { key, at, node });
+                    entries.push(MapEntry { key, at, node });
                 }
             }
             _ => {}
@@ -276,7 +276,7 @@ fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>, at: Position) -> Re
 }
 
 /// `<<: *defaults`: the merged map's entries come first and lose against the map's own.
-fn merge(node: &mut Node) -> Result<(), Unreadable> {
+fn merge(node: &mut TreeNode) -> Result<(), Unreadable> {
     let Value::Map(entries) = &mut node.value else { return Ok(()) };
     if !entries.iter().any(|entry| &*entry.key == "<<") {
         return Ok(());
@@ -311,7 +311,7 @@ fn merge(node: &mut Node) -> Result<(), Unreadable> {
     Ok(())
 }
 
-fn cost(node: &Node) -> Cost {
+fn cost(node: &TreeNode) -> Cost {
     match &node.value {
         Value::Null => Cost { nodes: 1, text: 0, height: 0 },
         Value::Plain(text) | Value::Text(text) => Cost { nodes: 1, text: text.len(), height: 0 },

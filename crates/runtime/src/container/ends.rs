@@ -34,7 +34,7 @@ impl Engine {
 
     fn take_up_state(&self, container: &Container) -> io::Result<()> {
         let news = container.read_state().inspect_err(|error| {
-            tracing::warn!(container = container.id, %error, "what became of a container cannot be read");
+            tracing::warn!(container = container.id, %error, "cannot read container state");
         })?;
         for kind in news {
             self.tell_of(container, kind);
@@ -66,7 +66,7 @@ impl Engine {
             State { process: running.process, started_at: running.started_at, exit: Some(exit) }
         };
         if let Err(error) = protocol::write(&container.dir.join(STATE), &state) {
-            tracing::warn!(container = container.id, %error, "that nobody saw how a container ended cannot be written down");
+            tracing::warn!(container = container.id, %error, "cannot record that the exit status of a container is unknown");
         }
         self.ended(container, exit);
         Ok(())

@@ -9,7 +9,7 @@ use std::{
 
 use keelet_cri::v1;
 use keelet_linux::{ProcessRef, pidfd, userns};
-use keelet_shim::protocol::{self, CONFIG, PLAN, Plan, Request, container_dir};
+use keelet_shim::protocol::{self, CONFIG, Request, START_OPTIONS, StartOptions, container_dir};
 use tonic::Status;
 
 use super::{Container, Phase, log_path, signals::stop_signal};
@@ -125,9 +125,12 @@ impl Engine {
         let spec = spec.map_err(|error| Status::invalid_argument(error.to_string()))?;
         let write = |what: &str, result: std::io::Result<()>| result.map_err(|error| internal(what, &error));
         spec.save(dir.join(CONFIG)).map_err(|error| internal("the container's configuration", &error))?;
-        let plan =
-            Plan { log: log_path(&config, &sandbox.config), stdin: config.stdin, runc: self.parts.oci_runtime.clone() };
-        write("the container's plan", protocol::write(&dir.join(PLAN), &plan))?;
+        let options = StartOptions {
+            log: log_path(&config, &sandbox.config),
+            stdin: config.stdin,
+            runc: self.parts.oci_runtime.clone(),
+        };
+        write("the start options of the container", protocol::write(&dir.join(START_OPTIONS), &options))?;
         write("the container's request", records::write_container_config(&dir, &config))?;
         let record = ContainerRecord {
             created_at: now(),

@@ -31,7 +31,7 @@ fn settle(container: &Container) {
         record.clone()
     };
     if let Err(error) = protocol::write(&container.dir.join(RECORD), &record) {
-        tracing::warn!(container = container.id, %error, "that a container was given up cannot be written down");
+        tracing::warn!(container = container.id, %error, "cannot record that a container was abandoned");
     }
 }
 

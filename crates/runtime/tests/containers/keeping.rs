@@ -133,7 +133,7 @@ async fn a_shim_that_was_told_nothing_is_told(world: &mut World) -> Shown {
     kill(pid);
     is_gone(pid).await;
     let dir = world.sandbox_dir(&pod.id);
-    fs::write(container_dir(&dir, &spoilt).join(protocol::PLAN), "{").unwrap();
+    fs::write(container_dir(&dir, &spoilt).join(protocol::START_OPTIONS), "{").unwrap();
     let mut shim = fresh_shim(&dir);
     let so_far = world.said(&pod, "main").len();
     world.reopen().await;

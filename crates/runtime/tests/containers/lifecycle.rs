@@ -15,7 +15,7 @@ cases![
     a_stop_asks_first_and_kills_after_the_grace,
     a_stop_uses_the_signal_that_was_asked_for,
     everything_may_be_repeated,
-    events_tell_the_whole_life,
+    events_report_every_state,
     many_pods_are_made_at_once,
     lists_are_filtered,
     that_a_pod_was_stopped_is_written_down_first,
@@ -138,7 +138,7 @@ async fn everything_may_be_repeated(world: &mut World) -> Shown {
     Shown::Yes
 }
 
-async fn events_tell_the_whole_life(world: &mut World) -> Shown {
+async fn events_report_every_state(world: &mut World) -> Shown {
     let mut events = world.cri().container_events().await.expect("events").expect("some");
     let pod = world.pod("events").await;
     let (_, _) = world.run(&pod, world.container("main", "exit 4")).await;

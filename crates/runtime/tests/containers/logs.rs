@@ -13,7 +13,7 @@ use crate::{
 cases![
     lines_have_a_time_a_stream_and_a_tag,
     long_lines_come_in_parts,
-    a_short_life_loses_nothing,
+    a_short_run_loses_no_output,
     a_moved_log_goes_on_in_a_new_file,
     a_terminal_is_one_stream,
     anybody_in_a_container_may_open_its_output_again,
@@ -50,7 +50,7 @@ async fn long_lines_come_in_parts(world: &mut World) -> Shown {
     Shown::Yes
 }
 
-async fn a_short_life_loses_nothing(world: &mut World) -> Shown {
+async fn a_short_run_loses_no_output(world: &mut World) -> Shown {
     let pod = world.pod("short").await;
     for round in 0..10 {
         let name = format!("c{round}");

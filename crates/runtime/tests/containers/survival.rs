@@ -427,7 +427,7 @@ async fn a_start_that_is_asked_for_twice_is_one(world: &mut World) -> Shown {
     let server = other(world).await;
     let pod = server.pod(world, "twice").await;
     let shim = shims()[0];
-    let config = world.container("main", "echo life; exec sleep 1000");
+    let config = world.container("main", "echo once; exec sleep 1000");
     let id = server.cri.create_container(&pod.id, config, pod.config.clone()).await.expect("created");
     let children = || fs::read_to_string(format!("/proc/{shim}/task/{shim}/children")).expect("children");
     let before = children();
@@ -456,9 +456,9 @@ async fn a_start_that_is_asked_for_twice_is_one(world: &mut World) -> Shown {
         assert!(error.message.contains("runs already (FailedPrecondition)"), "{error}");
     }
     until("it says something", async || (!world.said(&pod, "main").is_empty()).then_some(())).await;
-    // Time for a second life, or for the first one to be taken for a failure.
+    // Time for a second instance, or for the first one to be taken for a failure.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(world.said(&pod, "main"), "life\n");
+    assert_eq!(world.said(&pod, "main"), "once\n");
     assert_eq!(world.state(&id).await, v1::ContainerState::ContainerRunning);
     Shown::Yes
 }

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::line::{End, Entry, Stream, parse};
+use super::line::{End, LogLine, Stream, parse};
 
 /// The most that is held back of a line whose end has not come. Longer ones are passed on in pieces.
 const LONGEST: usize = 1 << 20;
@@ -114,7 +114,7 @@ impl Assembler {
     }
 }
 
-fn begin(entry: &Entry<'_>, wish: Wish) -> Vec<u8> {
+fn begin(entry: &LogLine<'_>, wish: Wish) -> Vec<u8> {
     match wish.timestamps {
         true => format!("{} ", entry.time).into_bytes(),
         false => Vec::new(),

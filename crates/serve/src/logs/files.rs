@@ -18,7 +18,7 @@ use keelet_linux::beneath::{self, Directory};
 
 /// The parts of one instance's log, the oldest first. The newest may still be written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Life {
+pub(super) struct InstanceLog {
     /// By what is behind `.log.`: a time, so they are in order.
     rotated: BTreeMap<String, PathBuf>,
     pub(super) newest: Option<PathBuf>,
@@ -27,7 +27,7 @@ pub(super) struct Life {
 /// The parts of one instance's log at one moment.
 #[derive(Debug)]
 pub(super) struct Snapshot {
-    pub(super) life: Life,
+    pub(super) instance: InstanceLog,
     /// The part that is written, open: its name may be another's when it is its turn.
     pub(super) held: Option<(PathBuf, File)>,
 }
@@ -41,10 +41,10 @@ pub(super) enum Rotated {
 
 /// The parts of an instance, and the one that is written open.
 pub(super) fn snapshot(directory: &Path, attempt: u32) -> io::Result<Snapshot> {
-    let look = || lives(directory).map(|mut lives| lives.remove(&attempt).unwrap_or_default());
-    let mut life = look()?;
+    let look = || instances(directory).map(|mut instances| instances.remove(&attempt).unwrap_or_default());
+    let mut instance = look()?;
     loop {
-        let held = match life.written().map(|path| (path, beneath::read(path))) {
+        let held = match instance.written().map(|path| (path, beneath::read(path))) {
             Some((path, Ok(file))) => Some((path.to_owned(), file)),
             Some((_, Err(error))) if error.kind() == io::ErrorKind::NotFound => None,
             Some((_, Err(error))) => return Err(error),
@@ -53,10 +53,10 @@ pub(super) fn snapshot(directory: &Path, attempt: u32) -> io::Result<Snapshot> {
         // Rotated between the look and the opening, another file would have the name. That happens once a second at most,
         // and no name comes twice.
         let again = look()?;
-        if again == life {
-            return Ok(Snapshot { life, held });
+        if again == instance {
+            return Ok(Snapshot { instance, held });
         }
-        life = again;
+        instance = again;
     }
 }
 
@@ -80,7 +80,7 @@ fn is_compressed(path: &Path) -> bool {
 }
 
 /// All instances that left a log, by restart count. None if there is no directory yet.
-pub(super) fn lives(directory: &Path) -> io::Result<BTreeMap<u32, Life>> {
+pub(super) fn instances(directory: &Path) -> io::Result<BTreeMap<u32, InstanceLog>> {
     let names = match Directory::open(directory).and_then(|directory| directory.names()) {
         Ok(names) => names,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
@@ -89,19 +89,19 @@ pub(super) fn lives(directory: &Path) -> io::Result<BTreeMap<u32, Life>> {
     Ok(sorted(names.into_iter().map(|name| directory.join(name)).collect()))
 }
 
-fn sorted(paths: Vec<PathBuf>) -> BTreeMap<u32, Life> {
-    let mut lives: BTreeMap<u32, Life> = BTreeMap::new();
+fn sorted(paths: Vec<PathBuf>) -> BTreeMap<u32, InstanceLog> {
+    let mut instances: BTreeMap<u32, InstanceLog> = BTreeMap::new();
     for path in paths {
         let Some((attempt, part)) = path.file_name().and_then(|name| part(name.to_str()?)) else { continue };
-        let life = lives.entry(attempt).or_default();
+        let instance = instances.entry(attempt).or_default();
         match part {
-            Part::Newest => life.newest = Some(path),
+            Part::Newest => instance.newest = Some(path),
             // While a part is compressed there are two of it for a moment.
-            Part::Compressed(time) => drop(life.rotated.entry(time).or_insert(path)),
-            Part::Rotated(time) => drop(life.rotated.insert(time, path)),
+            Part::Compressed(time) => drop(instance.rotated.entry(time).or_insert(path)),
+            Part::Rotated(time) => drop(instance.rotated.insert(time, path)),
         }
     }
-    lives
+    instances
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -128,9 +128,9 @@ fn part(name: &str) -> Option<(u32, Part)> {
     Some((attempt, part))
 }
 
-// === impl Life ===
+// === impl InstanceLog ===
 
-impl Life {
+impl InstanceLog {
     /// All parts, the oldest first.
     pub(super) fn parts(&self) -> impl DoubleEndedIterator<Item = &Path> {
         self.rotated.values().chain(&self.newest).map(PathBuf::as_path)
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lives_have_their_parts_in_order_and_nothing_else() {
+    fn instances_have_their_parts_in_order_and_nothing_else() {
         let names = [
             "0.log",
             "1.log",
@@ -179,12 +179,13 @@ mod tests {
         // A directory has no order.
         let listed: Vec<PathBuf> = names.iter().map(PathBuf::from).collect();
         let turned: Vec<PathBuf> = listed.iter().rev().cloned().collect();
-        for lives in [sorted(listed), sorted(turned)] {
-            let names = |attempt: u32| lives[&attempt].parts().map(|path| path.to_str().unwrap()).collect::<Vec<_>>();
-            assert_eq!(lives.keys().copied().collect::<Vec<_>>(), [0, 1]);
+        for instances in [sorted(listed), sorted(turned)] {
+            let names =
+                |attempt: u32| instances[&attempt].parts().map(|path| path.to_str().unwrap()).collect::<Vec<_>>();
+            assert_eq!(instances.keys().copied().collect::<Vec<_>>(), [0, 1]);
             assert_eq!(names(0), ["0.log"]);
             assert_eq!(names(1), ["1.log.20260101-000000.gz", "1.log.20260102-150405", "1.log"]);
         }
-        assert!(lives(Path::new("/nonexistent/directory")).unwrap().is_empty());
+        assert!(instances(Path::new("/nonexistent/directory")).unwrap().is_empty());
     }
 }

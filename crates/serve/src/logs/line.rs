@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 /// A line as a runtime wrote it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entry<'a> {
+pub(super) struct LogLine<'a> {
     pub(super) time: &'a str,
     pub(super) stream: Stream,
     /// Whether the line ends here, or goes on with the next entry of its stream.
@@ -33,7 +33,7 @@ pub(super) enum End {
 pub(super) const HEAD: usize = 128;
 
 /// The entry of a line without its line break; `None` if it is not in that format.
-pub(super) fn parse(line: &[u8]) -> Option<Entry<'_>> {
+pub(super) fn parse(line: &[u8]) -> Option<LogLine<'_>> {
     let (time, rest) = cut(line)?;
     let (stream, rest) = cut(rest)?;
     // A runtime may leave out the space before a text that is empty.
@@ -52,7 +52,7 @@ pub(super) fn parse(line: &[u8]) -> Option<Entry<'_>> {
         _ => return None,
     };
     let time = std::str::from_utf8(time).ok().filter(|time| !time.is_empty())?;
-    Some(Entry { time, stream, end, text })
+    Some(LogLine { time, stream, end, text })
 }
 
 fn cut(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
@@ -60,9 +60,9 @@ fn cut(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&bytes[..at], &bytes[at + 1..]))
 }
 
-// === impl Entry ===
+// === impl LogLine ===
 
-impl Entry<'_> {
+impl LogLine<'_> {
     /// Whether it was written before that time. One whose time cannot be read was not.
     pub(super) fn is_before(&self, time: Timestamp) -> bool {
         Timestamp::from_str(self.time).is_ok_and(|own| own < time)

@@ -5,7 +5,7 @@
 //! is written right now if asked to follow.
 //!
 //! ```text
-//! files::lives --> reader::Reader --> assemble::Assembler --> read (a stream)
+//! files::instances --> reader::Reader --> assemble::Assembler --> read (a stream)
 //!                       ^ tail::find, where the last lines begin
 //! ```
 
@@ -58,7 +58,7 @@ pub enum Which {
 
 /// Whether a container may write more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Course {
+pub enum LogState {
     /// It runs, or may run again.
     Open,
     /// It has ended for good.
@@ -67,23 +67,23 @@ pub enum Course {
 
 /// Whether there is any log of that instance.
 pub fn exists(request: &LogRequest) -> io::Result<bool> {
-    let lives = files::lives(&request.directory)?.len();
+    let instances = files::instances(&request.directory)?.len();
     Ok(match request.which {
-        Which::Newest => lives > 0,
-        Which::BeforeNewest => lives > 1,
+        Which::Newest => instances > 0,
+        Which::BeforeNewest => instances > 1,
     })
 }
 
 /// Reads a log: whole lines, in pieces of no more than some 64 KiB. Only as much is read as is taken.
 pub fn read(
     request: LogRequest,
-    course: impl FnMut() -> Course + Send + 'static,
+    log_state: impl FnMut() -> LogState + Send + 'static,
 ) -> impl Stream<Item = io::Result<Bytes>> {
-    stream::unfold(Some((Reader::new(request), course)), |state| async {
-        let (mut reader, mut course) = state?;
+    stream::unfold(Some((Reader::new(request), log_state)), |state| async {
+        let (mut reader, mut log_state) = state?;
         loop {
             // Asked before the files are: what is written before the answer is seen after it.
-            if course() == Course::Closed {
+            if log_state() == LogState::Closed {
                 reader.no_more();
             }
             let stepped = tokio::task::spawn_blocking(move || {
@@ -96,7 +96,7 @@ pub fn read(
                 Err(error) => return Some((Err(io::Error::other(error)), None)),
             };
             match step {
-                Ok(Step::Lines(lines)) => return Some((Ok(lines.into()), Some((reader, course)))),
+                Ok(Step::Lines(lines)) => return Some((Ok(lines.into()), Some((reader, log_state)))),
                 Ok(Step::Nothing) => tokio::time::sleep(LOOK_AGAIN).await,
                 Ok(Step::End) => return None,
                 Err(error) => return Some((Err(error), None)),

@@ -145,15 +145,15 @@ impl Reader {
 
     /// Finds the instance that was asked for.
     fn choose(&mut self) -> io::Result<()> {
-        let lives = files::lives(&self.request.directory).map_err(|error| self.in_directory(error))?;
-        let mut newest_first = lives.keys().rev();
+        let instances = files::instances(&self.request.directory).map_err(|error| self.in_directory(error))?;
+        let mut newest_first = instances.keys().rev();
         let chosen = match self.request.which {
             Which::Newest => newest_first.next(),
             Which::BeforeNewest => newest_first.nth(1),
         };
         let Some(attempt) = chosen else { return Ok(()) };
         let snapshot = self.snapshot(*attempt)?;
-        let passed = snapshot.life.last_time().map(str::to_owned);
+        let passed = snapshot.instance.last_time().map(str::to_owned);
         self.queue = self.plan(snapshot)?;
         (self.attempt, self.passed) = (Some(*attempt), passed);
         Ok(())
@@ -234,10 +234,10 @@ impl Reader {
     /// the next instance. If there is any, it is queued and what is open is read to its end.
     fn goes_on(&mut self) -> io::Result<bool> {
         let Some(attempt) = self.attempt.filter(|_| self.ahead != Ahead::Nothing) else { return Ok(false) };
-        let lives = files::lives(&self.request.directory).map_err(|error| self.in_directory(error))?;
-        let next = lives.range((Bound::Excluded(attempt), Bound::Unbounded)).next().map(|(next, _)| *next);
+        let instances = files::instances(&self.request.directory).map_err(|error| self.in_directory(error))?;
+        let next = instances.range((Bound::Excluded(attempt), Bound::Unbounded)).next().map(|(next, _)| *next);
         // Nearly always: the file is the one that was there, and needs no closer look.
-        let newest = lives.get(&attempt).and_then(|life| life.newest.as_deref());
+        let newest = instances.get(&attempt).and_then(|instance| instance.newest.as_deref());
         let there = newest.and_then(|path| path.symlink_metadata().ok());
         let same = there.zip(self.open.as_ref()).is_some_and(|(there, open)| open.inode() == Some(there.ino()));
         let later = if same { Vec::new() } else { self.later_parts(attempt)? };
@@ -250,7 +250,7 @@ impl Reader {
         let Some(next) = next else { return Ok(false) };
         let snapshot = self.snapshot(next)?;
         self.attempt = Some(next);
-        self.passed = snapshot.life.last_time().map(str::to_owned);
+        self.passed = snapshot.instance.last_time().map(str::to_owned);
         self.read_to_the_end()?;
         self.assembler.finish();
         self.queue.extend(snapshot.into_parts().into_iter().map(|part| (part, Skip::Bytes(0))));
@@ -265,9 +265,9 @@ impl Reader {
         if open.is_some_and(|open| open.inode() == held) {
             return Ok(Vec::new());
         }
-        let last = snapshot.life.last_time().map(str::to_owned);
+        let last = snapshot.instance.last_time().map(str::to_owned);
         let until = |time: &str| last.as_deref().is_some_and(|last| time <= last);
-        let rotated = snapshot.life.rotated_after(self.passed.as_deref());
+        let rotated = snapshot.instance.rotated_after(self.passed.as_deref());
         let mut parts: VecDeque<&Path> = rotated.filter(|(time, _)| until(time)).map(|(_, path)| path).collect();
         // The first that was rotated since is what is open, if it was not collected.
         if let (Some(open), Some(first)) = (open, parts.front())
@@ -311,12 +311,12 @@ fn in_file(path: &Path, error: io::Error) -> io::Error {
 impl Snapshot {
     /// All parts, the oldest first.
     fn into_parts(self) -> Vec<Part> {
-        let Self { life, mut held } = self;
+        let Self { instance, mut held } = self;
         let part = |path: &Path| match held.take_if(|(held, _)| held == path) {
             Some((path, file)) => Part::Held(path, file),
             None => Part::Named(path.to_owned()),
         };
-        life.parts().map(part).collect()
+        instance.parts().map(part).collect()
     }
 }
 

@@ -44,12 +44,12 @@ fn container() -> (tempfile::TempDir, LogRequest) {
 }
 
 async fn all(request: LogRequest) -> String {
-    let pieces: Vec<_> = read(request, || Course::Open).map(Result::unwrap).collect().await;
+    let pieces: Vec<_> = read(request, || LogState::Open).map(Result::unwrap).collect().await;
     String::from_utf8(pieces.concat()).unwrap()
 }
 
 #[tokio::test]
-async fn the_parts_of_the_newest_life_are_one_log() {
+async fn the_parts_of_the_newest_instance_are_one_log() {
     let (_directory, request) = container();
     assert_eq!(all(request.clone()).await, "a\nb\nc\nd\ne\nf\n");
     assert_eq!(all(LogRequest { which: Which::BeforeNewest, ..request }).await, "old\n");
@@ -77,7 +77,7 @@ async fn a_log_that_is_a_link_or_a_fifo_is_not_read() {
             _ => link(&node, directory.clone()),
         }
         let request = LogRequest { directory, ..LogRequest::default() };
-        let reading = read(request, || Course::Closed).collect::<Vec<_>>();
+        let reading = read(request, || LogState::Closed).collect::<Vec<_>>();
         let pieces = tokio::time::timeout(Duration::from_secs(60), reading).await.expect("reading does not block");
         let said: Vec<String> = pieces.iter().flatten().map(|piece| String::from_utf8_lossy(piece).into()).collect();
         assert_eq!(said.concat(), "", "{kind}: a file of the node was read");
@@ -149,14 +149,14 @@ async fn a_part_that_was_cut_off_does_not_swallow_the_next_one() {
 }
 
 #[tokio::test]
-async fn the_last_life_that_can_be_counted_is_followed_like_any_other() {
+async fn the_last_instance_that_can_be_counted_is_followed_like_any_other() {
     let (_directory, request) = files(&[("4294967295.log", "t stdout F a\n")]);
     let mut looks = 0;
-    let course = move || {
+    let log_state = move || {
         looks += 1;
-        if looks < 3 { Course::Open } else { Course::Closed }
+        if looks < 3 { LogState::Open } else { LogState::Closed }
     };
-    let pieces: Vec<_> = read(LogRequest { follow: true, ..request }, course).map(Result::unwrap).collect().await;
+    let pieces: Vec<_> = read(LogRequest { follow: true, ..request }, log_state).map(Result::unwrap).collect().await;
     assert_eq!(pieces.concat(), b"a\n");
 }
 
@@ -182,16 +182,16 @@ async fn a_log_that_is_not_there_is_empty() {
 }
 
 #[tokio::test]
-async fn who_follows_sees_rotation_and_the_next_life_and_the_end() {
+async fn who_follows_sees_rotation_and_the_next_instance_and_the_end() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     let ended = Arc::new(AtomicBool::new(false));
-    let course = {
+    let log_state = {
         let ended = Arc::clone(&ended);
-        move || if ended.load(Ordering::Relaxed) { Course::Closed } else { Course::Open }
+        move || if ended.load(Ordering::Relaxed) { LogState::Closed } else { LogState::Open }
     };
     let request = LogRequest { directory: directory.path().to_owned(), follow: true, ..LogRequest::default() };
-    let mut log = Box::pin(read(request, course));
+    let mut log = Box::pin(read(request, log_state));
     let mut seen = String::new();
     let mut expect = async |expected: &str| {
         let told = tokio::time::timeout(Duration::from_secs(20), async {
@@ -245,7 +245,7 @@ async fn parts_that_are_rotated_before_their_turn_are_read_all_the_same() {
         write(&path("0.log.1-2"), &["c", "d"]);
         write(&path("0.log"), &["e", "f"]);
         let request = LogRequest { directory: directory.path().to_owned(), tail, ..LogRequest::default() };
-        let mut log = Box::pin(read(request, || Course::Open));
+        let mut log = Box::pin(read(request, || LogState::Open));
         let mut seen = log.next().await.unwrap().unwrap().to_vec();
         rotate(directory.path(), Some("1-2"), "1-3", &["g"]);
         rotate(directory.path(), Some("1-3"), "1-4", &["h"]);
@@ -271,12 +271,12 @@ async fn a_slow_follower_misses_no_part() {
         let path = |name: &str| directory.path().join(name);
         write(&path("0.log"), &["a"]);
         let closed = Arc::new(AtomicBool::new(false));
-        let course = {
+        let log_state = {
             let closed = Arc::clone(&closed);
-            move || if closed.load(Ordering::Relaxed) { Course::Closed } else { Course::Open }
+            move || if closed.load(Ordering::Relaxed) { LogState::Closed } else { LogState::Open }
         };
         let request = LogRequest { directory: directory.path().to_owned(), follow: true, ..LogRequest::default() };
-        let mut log = Box::pin(read(request, course));
+        let mut log = Box::pin(read(request, log_state));
         let mut seen = log.next().await.unwrap().unwrap().to_vec();
         write(&path("0.log"), &["b"]);
         rotate(directory.path(), None, "1-1", &["c"]);
@@ -306,12 +306,12 @@ async fn who_begins_to_follow_in_the_middle_of_a_rotation_goes_on() {
     compress(&path("0.log.1-1.gz"), &["a"]);
     write(&path("0.log.1-2"), &["b"]);
     let closed = Arc::new(AtomicBool::new(false));
-    let course = {
+    let log_state = {
         let closed = Arc::clone(&closed);
-        move || if closed.load(Ordering::Relaxed) { Course::Closed } else { Course::Open }
+        move || if closed.load(Ordering::Relaxed) { LogState::Closed } else { LogState::Open }
     };
     let request = LogRequest { directory: directory.path().to_owned(), follow: true, ..LogRequest::default() };
-    let mut log = Box::pin(read(request, course));
+    let mut log = Box::pin(read(request, log_state));
     let mut seen = log.next().await.unwrap().unwrap().to_vec();
     seen.extend_from_slice(&log.next().await.unwrap().unwrap());
     write(&path("0.log.1-2"), &["c"]);
@@ -333,7 +333,7 @@ fn whatever_comes_between_each_line_is_told_once() {
         let request = LogRequest { directory: directory.path().to_owned(), follow: true, ..LogRequest::default() };
         let mut reader = Reader::new(request);
         let (mut random, mut seen) = (seed, Vec::new());
-        let (mut life, mut stamp, mut before, mut lines) = (0, 1000, None::<String>, 0);
+        let (mut instance, mut stamp, mut before, mut lines) = (0, 1000, None::<String>, 0);
         let write_next = |to: &Path, lines: &mut u32| {
             write(to, &[&lines.to_string()]);
             *lines += 1;
@@ -342,7 +342,7 @@ fn whatever_comes_between_each_line_is_told_once() {
         read_some(&mut reader, &mut seen);
         for _ in 0..60 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let current = path(&format!("{life}.log"));
+            let current = path(&format!("{instance}.log"));
             match random >> 60 {
                 0..6 => write_next(&current, &mut lines),
                 6..10 => {
@@ -355,7 +355,7 @@ fn whatever_comes_between_each_line_is_told_once() {
                         fs::remove_file(plain).unwrap();
                     }
                     stamp += 1;
-                    let rotated = format!("{life}.log.{stamp}");
+                    let rotated = format!("{instance}.log.{stamp}");
                     fs::rename(&current, path(&rotated)).unwrap();
                     // The runtime has not heard of it yet.
                     write_next(&path(&rotated), &mut lines);
@@ -370,9 +370,9 @@ fn whatever_comes_between_each_line_is_told_once() {
                     write_next(&current, &mut lines);
                 }
                 10 => {
-                    life += 1;
+                    instance += 1;
                     before = None;
-                    write_next(&path(&format!("{life}.log")), &mut lines);
+                    write_next(&path(&format!("{instance}.log")), &mut lines);
                 }
                 _ => drop(read_some(&mut reader, &mut seen)),
             }

@@ -17,15 +17,15 @@ use tokio::sync::watch;
 
 use crate::api::{Change, ChangeKind};
 
-/// A look at all things of a kind, by whatever distinguishes them. A thing that has changed is another `Arc`.
-pub(super) type Look<T> = Box<dyn Fn() -> BTreeMap<String, Arc<T>> + Send>;
+/// Lists all things of a kind, by whatever distinguishes them. A thing that has changed is another `Arc`.
+pub(super) type List<T> = Box<dyn Fn() -> BTreeMap<String, Arc<T>> + Send>;
 
 /// How one of them is shown.
 pub(super) type Show<T> = Box<dyn Fn(&T) -> Result<Value, serde_json::Error> + Send>;
 
 struct Watching<T> {
     changes: watch::Receiver<u64>,
-    look: Look<T>,
+    list: List<T>,
     show: Show<T>,
     /// What was reported to the reader.
     known: BTreeMap<String, Arc<T>>,
@@ -38,10 +38,10 @@ struct Watching<T> {
 /// state; nothing piles up for it.
 pub(super) fn answer<T: Send + Sync + 'static>(
     changes: watch::Receiver<u64>,
-    look: Look<T>,
+    list: List<T>,
     show: Show<T>,
 ) -> Response {
-    let watching = Watching { changes, look, show, known: BTreeMap::new(), lines: VecDeque::new(), begun: false };
+    let watching = Watching { changes, list, show, known: BTreeMap::new(), lines: VecDeque::new(), begun: false };
     let lines = stream::unfold(watching, |mut watching| async {
         let line = watching.next().await?;
         Some((Ok::<_, std::convert::Infallible>(line), watching))
@@ -67,7 +67,7 @@ impl<T> Watching<T> {
     }
 
     fn round(&mut self) {
-        let now = (self.look)();
+        let now = (self.list)();
         let gone =
             self.known.iter().filter(|(key, _)| !now.contains_key(*key)).map(|(_, thing)| (ChangeKind::Deleted, thing));
         let here = now.iter().filter_map(|(key, thing)| match self.known.get(key) {
@@ -81,7 +81,7 @@ impl<T> Watching<T> {
                     line.push(b'\n');
                     self.lines.push_back(line.into());
                 }
-                Err(error) => tracing::warn!(%error, "a change cannot be told to those who watch"),
+                Err(error) => tracing::warn!(%error, "cannot encode a change for watch clients"),
             }
         }
         self.known = now;

@@ -43,12 +43,12 @@ pub(super) async fn list(State(local): State<Arc<Local>>, uri: Uri) -> Result<Re
         namespace.as_ref().is_none_or(|wanted| *wanted == told.pod.namespace)
             && pod.as_ref().is_none_or(|wanted| *wanted == told.pod.name)
     };
-    let node = local.facts.name.clone();
+    let node = local.facts().name.clone();
     if watch {
         let board = Arc::clone(local.board());
         // What has not changed has to be the same `Arc` in the next round.
         let before: Mutex<BTreeMap<String, Arc<Folded>>> = Mutex::default();
-        let look = move || {
+        let list = move || {
             let mut now = fold(board.events().into_iter().filter(|told| wanted(told)));
             let mut before = before.lock().unwrap_or_else(PoisonError::into_inner);
             for (key, event) in &mut now {
@@ -60,7 +60,7 @@ pub(super) async fn list(State(local): State<Arc<Local>>, uri: Uri) -> Result<Re
             now
         };
         let show = move |event: &Folded| Ok(object(event, &node));
-        return Ok(change::answer(local.board().changes(), Box::new(look), Box::new(show)));
+        return Ok(change::answer(local.board().changes(), Box::new(list), Box::new(show)));
     }
     let events = in_order(fold(local.board().events().into_iter().filter(|told| wanted(told))));
     let items = events.iter().map(|event| object(event, &node)).collect();

@@ -103,11 +103,11 @@ impl Listener {
                 Ok((stream, _)) => match stream.peer_cred().map(|peer| peer.uid()) {
                     Ok(uid) if uid == 0 || uid == own => return stream,
                     refused => tracing::warn!(
-                        ?refused, socket = %self.path.display(), "the socket is for root; a connection was refused"
+                        ?refused, socket = %self.path.display(), "refused connection: only root may use the socket"
                     ),
                 },
                 Err(error) => {
-                    tracing::warn!(%error, "no connection can be taken at the moment");
+                    tracing::warn!(%error, "cannot accept connection; retrying");
                     tokio::time::sleep(ANSWER_TAKES).await;
                 }
             }
@@ -184,7 +184,7 @@ pub async fn serve_loopback(address: SocketAddr, local: Arc<Local>) {
         match TcpListener::bind(address).await {
             Ok(listener) => break listener,
             Err(error) if !told => {
-                tracing::warn!(%address, %error, "no health and metrics there; the agent keeps trying");
+                tracing::warn!(%address, %error, "cannot listen for health checks and metrics; retrying");
                 told = true;
             }
             Err(_) => {}
@@ -215,6 +215,6 @@ async fn converse(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, 
         .max_buf_size(LARGEST_HEAD)
         .serve_connection(TokioIo::new(Patient::new(stream)), TowerToHyperService::new(router));
     if let Err(error) = served.await {
-        tracing::debug!(%error, "a connection of the local API ended early");
+        tracing::debug!(%error, "connection of the local API failed");
     }
 }

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     api::{Anchor, LogFiles},
-    logs::{self, Course, LogRequest, Which},
+    logs::{self, LogRequest, LogState, Which},
 };
 
 /// What can be asked of a log.
@@ -67,7 +67,7 @@ pub(super) async fn log(
         }
     }
     let (board, uid) = (Arc::clone(local.board()), published.pod.uid.clone());
-    let log = logs::read(request, move || course(&board, &uid, &container));
+    let log = logs::read(request, move || log_state(&board, &uid, &container));
     Ok(([(CONTENT_TYPE, "text/plain; charset=utf-8")], Body::from_stream(log)).into_response())
 }
 
@@ -84,7 +84,7 @@ pub(super) async fn files(
     let directory = directory.container_log_dir(&container);
     let anchor = Anchor::above(&directory)
         .map_err(|error| Refusal::new(500, "InternalError", format!("{}: {error}", directory.display())))?;
-    let open = course(local.board(), &published.pod.uid, &container) == Course::Open;
+    let open = log_state(local.board(), &published.pod.uid, &container) == LogState::Open;
     Ok(Json(LogFiles { container, pod_uid: published.pod.uid.clone(), directory, anchor, open }))
 }
 
@@ -109,7 +109,7 @@ fn container(published: &Published, asked: Option<&str>) -> Result<String, Refus
 fn request(local: &Local, published: &Published, container: &str, asked: &LogQuery) -> Result<LogRequest, Refusal> {
     let paths = local.layout.pod(&published.pod).map_err(|error| bad_request(error.to_string()))?;
     let seconds = asked.since_seconds.map(|seconds| {
-        let now = Timestamp::from_millisecond(local.clock.now().wall.as_millis()).unwrap_or(Timestamp::MAX);
+        let now = Timestamp::from_millisecond(local.now().wall.as_millis()).unwrap_or(Timestamp::MAX);
         now.checked_sub(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MIN)
     });
     // A container that waits to be started again has had no newer instance than its last one.
@@ -144,10 +144,10 @@ fn nothing(published: &Published, container: &str, previous: bool) -> Refusal {
 }
 
 /// Whether a container of a pod may write more.
-pub fn course(board: &Board, uid: &str, name: &str) -> Course {
+pub fn log_state(board: &Board, uid: &str, name: &str) -> LogState {
     match board.statuses().get(uid) {
-        Some(published) if may_write(published, name) => Course::Open,
-        _ => Course::Closed,
+        Some(published) if may_write(published, name) => LogState::Open,
+        _ => LogState::Closed,
     }
 }
 

@@ -38,7 +38,6 @@ use futures::future::BoxFuture;
 use keelet_agent::{
     Agent,
     board::{Board, Published},
-    doors::Clock,
     metrics,
     source::Listing,
 };
@@ -50,7 +49,7 @@ use tokio::{io::AsyncRead, sync::watch};
 
 use self::failure::{Refusal, not_found};
 pub use self::listen::{BindError, Listener, serve_loopback};
-pub use self::log::course;
+pub use self::log::log_state;
 use crate::api::Pulling;
 
 /// What the API speaks of.
@@ -58,28 +57,20 @@ use crate::api::Pulling;
 pub struct Local {
     /// The agent.
     pub agent: Arc<Agent>,
-    /// The container runtime.
-    pub runtime: Runtime,
-    /// The time.
-    pub clock: Arc<dyn Clock>,
     /// Where logs are.
     pub layout: Layout,
-    /// The node.
-    pub facts: NodeFacts,
-    /// When the agent started.
-    pub started: Moment,
-    /// The source that wants the pods.
-    pub source: Arc<dyn Source>,
+    /// Which pods are desired.
+    pub desired: Arc<dyn DesiredPods>,
     /// What a runtime in this process can do with images that CRI has no word for.
     pub images: Option<Arc<dyn Images>>,
 }
 
-/// Decides which pods are there.
-pub trait Source: Send + Sync + fmt::Debug {
-    /// Takes a pod back. The error says why that is not for the API to do, and what to do instead.
+/// The pods that should exist on this node.
+pub trait DesiredPods: Send + Sync + fmt::Debug {
+    /// Deletes a pod. The error says why that is not for the API to do, and what to do instead.
     fn delete(&self, pod: &Published) -> Result<(), String>;
 
-    /// Namespaces and names of all pods that are wanted; none if that is not known yet.
+    /// Namespaces and names of all of them; none if that is not known yet.
     fn wanted(&self) -> Option<Vec<(String, String)>>;
 }
 
@@ -136,7 +127,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// A new agent has no status of its pods for a moment. A client that asks about pods then waits rather than gets the
 /// answer that there are none: a pod does not vanish because an agent was restarted.
 async fn once_taken_up(State(local): State<Arc<Local>>, request: Request, next: Next) -> Response {
-    while local.clock.now().since(&local.started) < TAKING_UP && !local.has_taken_up() {
+    while local.now().since(&local.agent.started()) < TAKING_UP && !local.has_taken_up() {
         tokio::time::sleep(LOOK_AGAIN).await;
     }
     next.run(request).await
@@ -175,6 +166,19 @@ async fn other_method(method: Method, uri: Uri) -> Refusal {
 // === impl Local ===
 
 impl Local {
+    fn runtime(&self) -> &Runtime {
+        self.agent.runtime()
+    }
+
+    fn now(&self) -> Moment {
+        self.agent.now()
+    }
+
+    /// What pods may know of the node.
+    fn facts(&self) -> &NodeFacts {
+        &self.agent.facts().for_pods
+    }
+
     /// The newest statuses and events.
     fn board(&self) -> &Arc<Board> {
         self.agent.board()
@@ -196,7 +200,7 @@ impl Local {
     /// Whether every pod that is wanted has a status.
     fn has_taken_up(&self) -> bool {
         let pods = self.pods();
-        self.source.wanted().is_some_and(|wanted| wanted.iter().all(|name| pods.contains_key(name)))
+        self.desired.wanted().is_some_and(|wanted| wanted.iter().all(|name| pods.contains_key(name)))
     }
 
     fn pod(&self, namespace: &str, name: &str) -> Result<Arc<Published>, Refusal> {
@@ -208,7 +212,7 @@ impl Local {
 // === Sources ===
 
 /// A directory of manifests: what is in it runs, so a pod is deleted by taking its manifest away.
-impl Source for watch::Receiver<Arc<Listing>> {
+impl DesiredPods for watch::Receiver<Arc<Listing>> {
     fn wanted(&self) -> Option<Vec<(String, String)>> {
         let listing = self.borrow();
         // Before the first look there is nothing at all, not even a problem.

@@ -62,10 +62,10 @@ pub(super) async fn list(State(local): State<Arc<Local>>, uri: Uri) -> Result<Re
         move |published: &Published| namespace.as_ref().is_none_or(|wanted| *wanted == published.pod.namespace);
     if watch {
         let (board, shown) = (Arc::clone(local.board()), Arc::clone(&local));
-        let look = move || board.statuses().into_iter().filter(|(_, published)| wanted(published)).collect();
+        let list = move || board.statuses().into_iter().filter(|(_, published)| wanted(published)).collect();
         return Ok(change::answer(
             local.board().changes(),
-            Box::new(look),
+            Box::new(list),
             Box::new(move |published| object(published, &shown)),
         ));
     }
@@ -103,8 +103,8 @@ pub(super) async fn delete(
 ) -> Result<Json<Value>, Refusal> {
     no_query(&uri)?;
     let published = local.pod(&namespace, &name)?;
-    local.source.delete(&published).map_err(|why| Refusal::new(409, "Conflict", why))?;
-    tracing::info!(pod = %format!("{namespace}/{name}"), "deleted over the local API");
+    local.desired.delete(&published).map_err(|why| Refusal::new(409, "Conflict", why))?;
+    tracing::info!(pod = %format!("{namespace}/{name}"), "pod deletion requested over the local API");
     Ok(Json(object(&published, &local)?))
 }
 
@@ -127,7 +127,7 @@ pub(super) async fn restart(
     }
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     let request = RestartRequest {
-        id: format!("local-{}-{number}", local.clock.now().wall.as_millis()),
+        id: format!("local-{}-{number}", local.now().wall.as_millis()),
         by: "the local API".to_owned(),
     };
     local.agent.request_restart(&published.pod.uid, request).map_err(|error| match &error {
@@ -143,7 +143,7 @@ fn object(published: &Published, local: &Local) -> Result<Value, serde_json::Err
     let mut status = serde_json::to_value(&published.status)?;
     if let Some(fields) = status.as_object_mut() {
         fields.insert("qosClass".to_owned(), json!(qos_class(&published.pod)));
-        if let Some(address) = &local.facts.address {
+        if let Some(address) = &local.facts().address {
             fields.insert("hostIP".to_owned(), json!(address));
             fields.insert("hostIPs".to_owned(), json!([{ "ip": address }]));
         }
@@ -163,7 +163,7 @@ fn object(published: &Published, local: &Local) -> Result<Value, serde_json::Err
             }
         }
         if let Some(spec) = part(fields, "spec") {
-            spec.entry("nodeName").or_insert_with(|| json!(local.facts.name));
+            spec.entry("nodeName").or_insert_with(|| json!(local.facts().name));
         }
     }
     Ok(pod)

@@ -46,10 +46,10 @@ pub(super) async fn pull(State(local): State<Arc<Local>>, uri: Uri, body: Bytes)
         return Err(bad_request("the name of the image is empty".to_owned()));
     }
     if !progress {
-        let image_ref = local.runtime.pull_image(&image, None, None).await?;
+        let image_ref = local.runtime().pull_image(&image, None, None).await?;
         return Ok(Json(Pulled { image_ref }).into_response());
     }
-    let (runtime, name) = (local.runtime.clone(), image.clone());
+    let (runtime, name) = (local.runtime().clone(), image.clone());
     let pulling = Box::pin(async move { runtime.pull_image(&name, None, None).await });
     let telling = Telling { pulling, image, images: local.images.clone(), told: None };
     // The pull is part of the answer: if no client reads it any more, it ends.

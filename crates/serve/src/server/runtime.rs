@@ -29,7 +29,7 @@ pub(super) fn identity(labels: &BTreeMap<String, String>) -> (String, String, St
 
 pub(super) async fn containers(State(local): State<Arc<Local>>, uri: Uri) -> Result<Json<List<Container>>, Refusal> {
     no_query(&uri)?;
-    let (containers, images) = tokio::join!(local.runtime.list_containers(None), local.runtime.list_images());
+    let (containers, images) = tokio::join!(local.runtime().list_containers(None), local.runtime().list_images());
     let mut items: Vec<Container> = containers?.into_iter().map(container).collect();
     // A runtime may know a container's image by its ID alone.
     let images = images.unwrap_or_default();
@@ -73,7 +73,7 @@ fn container(found: v1::Container) -> Container {
 
 pub(super) async fn images(State(local): State<Arc<Local>>, uri: Uri) -> Result<Json<List<Image>>, Refusal> {
     no_query(&uri)?;
-    let mut items: Vec<Image> = local.runtime.list_images().await?.into_iter().map(image).collect();
+    let mut items: Vec<Image> = local.runtime().list_images().await?.into_iter().map(image).collect();
     items.sort_by(|a, b| (&a.tags, &a.digests, &a.id).cmp(&(&b.tags, &b.digests, &b.id)));
     Ok(Json(List { items }))
 }
@@ -95,10 +95,10 @@ pub(super) async fn remove_image(
     uri: Uri,
 ) -> Result<StatusCode, Refusal> {
     let RemoveQuery { force } = query(&uri)?;
-    let found = local.runtime.image_status(&name).await?;
+    let found = local.runtime().image_status(&name).await?;
     let found = found.ok_or_else(|| not_found(format!("image {name:?} not found on this node")))?;
     if !force {
-        let users = local.runtime.list_containers(None).await?;
+        let users = local.runtime().list_containers(None).await?;
         let uses = |container: &v1::Container| {
             let named = container.image.as_ref().map(|image| image.image.as_str());
             let refs = [Some(container.image_ref.as_str()), Some(container.image_id.as_str()), named];
@@ -114,15 +114,15 @@ pub(super) async fn remove_image(
             return Err(Refusal::new(409, "Conflict", message));
         }
     }
-    local.runtime.remove_image(&found.id).await?;
+    local.runtime().remove_image(&found.id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 pub(super) async fn import(State(local): State<Arc<Local>>, uri: Uri, body: Body) -> Result<Json<Imported>, Refusal> {
     no_query(&uri)?;
     let Some(store) = &local.images else {
-        let version = local.runtime.version().await;
-        let name = version.map_or_else(|_| local.runtime.endpoint().to_owned(), |version| version.runtime_name);
+        let version = local.runtime().version().await;
+        let name = version.map_or_else(|_| local.runtime().endpoint().to_owned(), |version| version.runtime_name);
         let hint = match name.as_str() {
             "containerd" => "; use its own tool: ctr --namespace k8s.io images import FILE",
             "cri-o" => "; use its own tools, such as: skopeo copy docker-archive:FILE containers-storage:NAME",

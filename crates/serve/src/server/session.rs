@@ -42,7 +42,7 @@ pub(super) async fn exec(
         None => usual_container(&published),
     };
     let container_id = running(&local, &published, &container).await?;
-    let url = local.runtime.exec(v1::ExecRequest {
+    let url = local.runtime().exec(v1::ExecRequest {
         container_id,
         cmd: asked.command,
         tty: asked.tty,
@@ -64,10 +64,10 @@ pub(super) async fn port_forward(
     let state = v1::PodSandboxStateValue { state: v1::PodSandboxState::SandboxReady.into() };
     let filter =
         v1::PodSandboxFilter { label_selector: labels.into(), state: Some(state), ..v1::PodSandboxFilter::default() };
-    let sandboxes = local.runtime.list_pod_sandbox(Some(filter)).await?;
+    let sandboxes = local.runtime().list_pod_sandbox(Some(filter)).await?;
     let newest = sandboxes.into_iter().max_by_key(|sandbox| sandbox.created_at);
     let sandbox = newest.ok_or_else(|| not_running(format!("pod {name:?} has no running sandbox")))?;
-    let url = local.runtime.port_forward(&sandbox.id, &[]).await?;
+    let url = local.runtime().port_forward(&sandbox.id, &[]).await?;
     Ok(Json(Session { url, container: String::new() }))
 }
 
@@ -90,7 +90,7 @@ async fn running(local: &Local, published: &Published, container: &str) -> Resul
     let state = v1::ContainerStateValue { state: v1::ContainerState::ContainerRunning.into() };
     let filter =
         v1::ContainerFilter { label_selector: labels.into(), state: Some(state), ..v1::ContainerFilter::default() };
-    let found = local.runtime.list_containers(Some(filter)).await?;
+    let found = local.runtime().list_containers(Some(filter)).await?;
     let newest = found.into_iter().max_by_key(|container| container.created_at);
     let missing = || {
         let status = published.status.container(container);

@@ -18,7 +18,7 @@ use rustix::fs::{CWD, Gid, Mode, OFlags, Uid, chown, mkfifoat};
 use crate::{
     error::{StepError, step},
     node_ids::NodeIds,
-    protocol::Plan,
+    protocol::StartOptions,
     wire,
 };
 
@@ -34,11 +34,11 @@ pub(super) const CONSOLE: &str = "console.sock";
 pub(super) struct Console(UnixListener);
 
 /// Creates the pipes of a container that has no terminal.
-pub(crate) fn create_pipes(dir: &Path, spec: &Spec, plan: &Plan) -> io::Result<()> {
+pub(crate) fn create_pipes(dir: &Path, spec: &Spec, options: &StartOptions) -> io::Result<()> {
     let owner = spec.process().as_ref().map(|process| (process.user().uid(), process.user().gid()));
     let (uid, gid) = owner.unwrap_or_default();
     let ids = NodeIds::of(spec);
-    let stdin = plan.stdin.then_some(STDIN);
+    let stdin = options.stdin.then_some(STDIN);
     for name in [STDOUT, STDERR].into_iter().chain(stdin) {
         let path = dir.join(name);
         match mkfifoat(CWD, &path, Mode::from_raw_mode(0o600)) {
@@ -51,13 +51,13 @@ pub(crate) fn create_pipes(dir: &Path, spec: &Spec, plan: &Plan) -> io::Result<(
 }
 
 /// The container's ends: standard input, output and error.
-pub(super) fn container_ends(dir: &Path, plan: &Plan) -> Result<[OwnedFd; 3], StepError> {
+pub(super) fn container_ends(dir: &Path, options: &StartOptions) -> Result<[OwnedFd; 3], StepError> {
     let opening = |path: &Path| step(format!("open {}", path.display()));
     let output = |name: &str| {
         let path = dir.join(name);
         open_output(&path).map_err(opening(&path))
     };
-    let input = if plan.stdin { dir.join(STDIN) } else { PathBuf::from("/dev/null") };
+    let input = if options.stdin { dir.join(STDIN) } else { PathBuf::from("/dev/null") };
     let stdin = OpenOptions::new().read(true).open(&input).map_err(opening(&input))?;
     Ok([stdin.into(), output(STDOUT)?, output(STDERR)?])
 }

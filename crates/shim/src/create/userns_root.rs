@@ -47,7 +47,7 @@ pub(super) struct Prepared {
 }
 
 /// A detached mount with its name in this root.
-struct Entry {
+struct NamedMount {
     name: String,
     tree: OwnedFd,
 }
@@ -69,11 +69,11 @@ pub(super) fn prepare(mut spec: Spec, dir: &Path) -> Result<Prepared, CreateErro
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SLAVE, none).map_err(step("make all mounts slaves"))?;
     let mut entries = Vec::new();
     for name in OF_NODE {
-        entries.push(Entry::open(&Path::new("/").join(name), name, true)?);
+        entries.push(NamedMount::open(&Path::new("/").join(name), name, true)?);
     }
-    entries.push(Entry::open(dir, "job", true)?);
+    entries.push(NamedMount::open(dir, "job", true)?);
     if let Some(root) = spec.root_mut() {
-        entries.push(Entry::open(root.path(), "rootfs", true)?);
+        entries.push(NamedMount::open(root.path(), "rootfs", true)?);
         root.set_path(PathBuf::from("/rootfs"));
     }
     let mut mounts = spec.mounts().clone().unwrap_or_default();
@@ -109,10 +109,10 @@ fn is_elsewhere(mount: &Mount) -> bool {
 }
 
 /// Opens the source of a bind mount, and names it by its path in this root.
-fn bind_source(mount: &mut Mount, index: usize, user_namespace: &File) -> Result<Entry, CreateError> {
+fn bind_source(mount: &mut Mount, index: usize, user_namespace: &File) -> Result<NamedMount, CreateError> {
     let source = mount.source().clone().unwrap_or_default();
     let recursive = mount.options().iter().flatten().any(|option| option == "rbind");
-    let entry = Entry::open(&source, &index.to_string(), recursive)?;
+    let entry = NamedMount::open(&source, &index.to_string(), recursive)?;
     let is_mapped = mount.uid_mappings().is_some();
     mount.set_source(Some(PathBuf::from(format!("/{index}")))).set_uid_mappings(None).set_gid_mappings(None);
     if is_mapped {
@@ -123,7 +123,7 @@ fn bind_source(mount: &mut Mount, index: usize, user_namespace: &File) -> Result
 }
 
 /// Attaches all entries to a tmpfs and makes that the root.
-fn enter(dir: &Path, entries: &[Entry]) -> Result<(), StepError> {
+fn enter(dir: &Path, entries: &[NamedMount]) -> Result<(), StepError> {
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     mount(Some("none"), dir, Some("tmpfs"), flags, Some("size=64k,mode=711"))
         .map_err(step(format!("mount a tmpfs on {}", dir.display())))?;
@@ -165,9 +165,9 @@ fn replace_devices() -> io::Result<()> {
     fs::remove_dir(place)
 }
 
-// === impl Entry ===
+// === impl NamedMount ===
 
-impl Entry {
+impl NamedMount {
     fn open(source: &Path, name: &str, recursive: bool) -> Result<Self, StepError> {
         let tree = detached(source, recursive).map_err(step(format!("clone the mount {}", source.display())))?;
         Ok(Self { name: name.to_owned(), tree })

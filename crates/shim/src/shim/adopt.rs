@@ -11,7 +11,7 @@ use super::{
 use crate::{
     create::{STDERR, STDOUT},
     logfile::LogFile,
-    protocol::{PLAN, Plan, STATE, State, container_dir, read},
+    protocol::{START_OPTIONS, STATE, StartOptions, State, container_dir, read},
 };
 
 // === impl Shim ===
@@ -34,7 +34,7 @@ impl Shim {
         if problems.is_empty() { Ok(()) } else { Err(RequestError::Adopt(problems)) }
     }
 
-    /// Adopts a container and returns what is missing. Without its plan a container has no log, without its configuration no cgroup, without
+    /// Adopts a container and returns what is missing. Without its start options a container has no log, without its configuration no cgroup, without
     /// its pipe no standard input; its exit is noticed all the same.
     fn adopt_one(&mut self, id: &str, pidfd: OwnedFd) -> Vec<String> {
         let dir = container_dir(&self.dir, id);
@@ -44,15 +44,15 @@ impl Shim {
             Err(error) => return vec![error.to_string()],
         };
         let mut problems = Vec::new();
-        let plan: Plan = read(&dir.join(PLAN)).unwrap_or_else(|error| {
+        let options: StartOptions = read(&dir.join(START_OPTIONS)).unwrap_or_else(|error| {
             problems.push(error.to_string());
-            Plan::default()
+            StartOptions::default()
         });
         let spec = load_config(&dir).map_err(|error| problems.push(error.to_string())).ok();
-        let log = plan.log.clone().and_then(|path| LogFile::open(path).ok());
+        let log = options.log.clone().and_then(|path| LogFile::open(path).ok());
         let output = match (open_output(&dir.join(STDOUT)), open_output(&dir.join(STDERR))) {
             (Ok(out), Ok(err)) => {
-                let stdin = open_stdin(&dir, &plan).map_err(|error| problems.push(error.to_string()));
+                let stdin = open_stdin(&dir, &options).map_err(|error| problems.push(error.to_string()));
                 Output::pipes(log, out, err, stdin.ok().flatten())
             }
             _ => Output::none(log),

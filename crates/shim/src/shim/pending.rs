@@ -13,7 +13,7 @@ use keelet_linux::{pidfd, process::fork};
 use super::{Command, Shim, error::RequestError, starts::PipeEnds};
 use crate::{
     error::step,
-    protocol::{Answer, PAUSE, Plan, write},
+    protocol::{Answer, PAUSE, StartOptions, write},
     report::{self, Report},
     wire,
 };
@@ -32,7 +32,7 @@ pub(super) enum Child {
     Pause,
     Container {
         id: String,
-        plan: Plan,
+        options: StartOptions,
         cgroup: Option<String>,
         pipes: Option<PipeEnds>,
     },
@@ -103,8 +103,8 @@ impl Shim {
                 }
                 self.commands.insert(pid, Command { connection, cgroup });
             }
-            Child::Container { id, plan, cgroup, pipes } => {
-                match self.add_container(&id, pid, &plan, cgroup, fds.pop().ok_or(pipes)) {
+            Child::Container { id, options, cgroup, pipes } => {
+                match self.add_container(&id, pid, &options, cgroup, fds.pop().ok_or(pipes)) {
                     Ok(()) => {
                         self.answer(connection, &running, &[]);
                         self.announce(&Answer::Started { id });
@@ -138,7 +138,7 @@ impl Shim {
 
     /// The same for a container.
     pub(super) fn expect_container(&mut self, connection: u64, id: &str) -> UnixStream {
-        let what = Child::Container { id: id.to_owned(), plan: Plan::default(), cgroup: None, pipes: None };
+        let what = Child::Container { id: id.to_owned(), options: StartOptions::default(), cgroup: None, pipes: None };
         self.expect(connection, what)
     }
 

@@ -19,7 +19,7 @@ use crate::{
     exec,
     logfile::LogFile,
     pause,
-    protocol::{CONFIG, PLAN, Plan, STATE, Sandbox, State, container_dir, read, write},
+    protocol::{CONFIG, START_OPTIONS, STATE, Sandbox, StartOptions, State, container_dir, read, write},
 };
 
 /// The shim's ends of a container's pipes. They are opened before the container exists: the content of a pipe is lost when no process has
@@ -53,12 +53,13 @@ impl Shim {
             return Ok(());
         }
         let spec = load_config(&dir)?;
-        let plan: Plan = read(&dir.join(PLAN)).map_err(step(format!("read {}", dir.join(PLAN).display())))?;
-        let pipes = (!is_terminal(&spec)).then(|| PipeEnds::create(&dir, &spec, &plan)).transpose();
+        let options: StartOptions =
+            read(&dir.join(START_OPTIONS)).map_err(step(format!("read {}", dir.join(START_OPTIONS).display())))?;
+        let pipes = (!is_terminal(&spec)).then(|| PipeEnds::create(&dir, &spec, &options)).transpose();
         let pipes = pipes.map_err(step("create the pipes of the container"))?;
-        let what = Child::Container { id: id.clone(), plan: plan.clone(), cgroup: cgroup_of(&spec), pipes };
+        let what = Child::Container { id: id.clone(), options: options.clone(), cgroup: cgroup_of(&spec), pipes };
         let cgroups = self.cgroups.clone();
-        self.fork(connection, what, |report| create::create(&dir, &id, &spec, &plan, &cgroups, report))
+        self.fork(connection, what, |report| create::create(&dir, &id, &spec, &options, &cgroups, report))
     }
 
     pub(super) fn exec(
@@ -97,13 +98,13 @@ impl Shim {
         &mut self,
         id: &str,
         pid: u32,
-        plan: &Plan,
+        options: &StartOptions,
         cgroup: Option<String>,
         terminal: Result<OwnedFd, Option<PipeEnds>>,
     ) -> Result<(), StepError> {
         let dir = container_dir(&self.dir, id);
         let process = pidfd::identify(pid).unwrap_or(ProcessRef { pid, ticks: 0, boot: pidfd::boot() });
-        let log = plan.log.clone().map(LogFile::open).transpose().map_err(step("open the log of the container"))?;
+        let log = options.log.clone().map(LogFile::open).transpose().map_err(step("open the log of the container"))?;
         let output = match terminal {
             Ok(terminal) => Output::terminal(log, terminal).map_err(step("set up the terminal of the container"))?,
             Err(Some(pipes)) => pipes.into_output(log),
@@ -130,10 +131,10 @@ impl Shim {
 // === impl PipeEnds ===
 
 impl PipeEnds {
-    fn create(dir: &Path, spec: &Spec, plan: &Plan) -> io::Result<Self> {
-        create::create_pipes(dir, spec, plan)?;
+    fn create(dir: &Path, spec: &Spec, options: &StartOptions) -> io::Result<Self> {
+        create::create_pipes(dir, spec, options)?;
         let (out, err) = (open_output(&dir.join(STDOUT))?, open_output(&dir.join(STDERR))?);
-        Ok(Self { out, err, stdin: open_stdin(dir, plan)? })
+        Ok(Self { out, err, stdin: open_stdin(dir, options)? })
     }
 
     fn into_output(self, log: Option<LogFile>) -> Output {
@@ -161,8 +162,8 @@ pub(super) fn open_output(path: &Path) -> io::Result<OwnedFd> {
 }
 
 /// Opens the writing end of a container's standard input. Also for reading, so that opening it does not wait for the container.
-pub(super) fn open_stdin(dir: &Path, plan: &Plan) -> io::Result<Option<OwnedFd>> {
-    if !plan.stdin {
+pub(super) fn open_stdin(dir: &Path, options: &StartOptions) -> io::Result<Option<OwnedFd>> {
+    if !options.stdin {
         return Ok(None);
     }
     let flags = (OFlags::NONBLOCK | OFlags::CLOEXEC).bits().cast_signed();

@@ -14,7 +14,7 @@ use nix::sys::{signal::SigSet, signalfd::SignalFd};
 use super::{Container, Output, RETRY, Shim};
 use crate::{
     create::{STDERR, STDOUT},
-    protocol::{Answer, Exit, PLAN, Plan, STATE, State, container_dir, read, write},
+    protocol::{Answer, Exit, START_OPTIONS, STATE, StartOptions, State, container_dir, read, write},
 };
 
 /// A shim without clients. It must not reap: this process has children of other tests.
@@ -112,7 +112,7 @@ fn a_container_with_missing_files_is_adopted_and_the_error_names_them() {
     let dir = container_dir(directory.path(), "a");
     fs::create_dir_all(&dir).expect("made");
     write(&dir.join(STATE), &running()).expect("written");
-    write(&dir.join(PLAN), &Plan { stdin: true, ..Plan::default() }).expect("written");
+    write(&dir.join(START_OPTIONS), &StartOptions { stdin: true, ..StartOptions::default() }).expect("written");
     for pipe in [STDOUT, STDERR] {
         fs::write(dir.join(pipe), "").expect("written");
     }

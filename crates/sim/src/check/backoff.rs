@@ -8,7 +8,7 @@ use std::{
 use keelet_lifecycle::status::{ConditionType, ContainerState, ContainerStatus};
 
 use super::{Check, View};
-use crate::timeline::{Entry, Happening, InstanceRef};
+use crate::timeline::{Entry, ExitCause, Happening, InstanceRef};
 
 /// The reason of a container that waits for its turn in a restart of all.
 const RESTARTING_ALL: &str = "RestartingAllContainers";
@@ -28,13 +28,16 @@ pub(crate) struct Backoff {
     restarting: BTreeSet<String>,
     /// When the node last rebooted.
     rebooted: Option<Duration>,
+    /// Instances made before a run that may have forgotten something. That run starts them as it finds them, and does not
+    /// know which backoff their starts have waited for.
+    inherited: BTreeSet<String>,
 }
 
 #[derive(Default)]
 struct Memory {
     /// The delay before the next start, and when it was last lengthened.
     entry: Option<(Duration, Duration)>,
-    /// When the newest life ended, and the one before.
+    /// When the newest instance ended, and the one before.
     ended: Option<Duration>,
     ended_before: Option<Duration>,
     /// The next start does not have to wait: the end is not known, or all containers restart.
@@ -52,13 +55,14 @@ impl Check for Backoff {
 
     fn see(&mut self, entry: &Entry, view: View<'_>) -> Result<(), String> {
         match &entry.what {
-            Happening::Exited { instance, .. } => {
+            Happening::Exited { instance, cause, .. } => {
                 let memory = self.of(instance);
                 memory.ended_before = memory.ended.replace(entry.at);
-                memory.free = false;
+                // What went down with the node did not crash: its exit status is unknown.
+                memory.free = *cause == ExitCause::Reboot;
             }
             Happening::Removed { instance, asked: false } => self.of(instance).free = true,
-            Happening::Published { pod, status, .. } => {
+            Happening::Published { pod, status, .. } | Happening::Undelivered { pod, status } => {
                 if status.is_true(&ConditionType::AllContainersRestarting) {
                     self.restarting.insert(pod.clone());
                 }
@@ -75,7 +79,16 @@ impl Check for Backoff {
                 }
             }
             Happening::AgentStarts { .. } if view.context.run.is_some_and(|run| run.forgetful) => {
-                self.containers.values_mut().for_each(|memory| memory.entry = None);
+                for ((pod, name), memory) in &mut self.containers {
+                    memory.entry = None;
+                    // Neither the ledger nor the runtime says that it ever ran.
+                    let left = |instance: &InstanceRef| instance.pod == *pod && instance.name == *name;
+                    if !view.node.containers.values().any(|container| left(&container.instance)) {
+                        (memory.ended, memory.ended_before) = (None, None);
+                    }
+                }
+                let made = view.node.containers.values().filter(|container| !container.is_running());
+                self.inherited.extend(made.map(|container| container.instance.id.clone()));
             }
             Happening::Reboot => self.rebooted = Some(entry.at),
             Happening::Started(instance) => return self.started(entry.at, instance, view),
@@ -92,9 +105,10 @@ impl Backoff {
 
     fn started(&mut self, at: Duration, instance: &InstanceRef, view: View<'_>) -> Result<(), String> {
         let limits = view.context.rules.crash_backoff;
-        let spec = view.pods.get(&instance.pod).and_then(|pod| pod.container(&instance.name));
-        let image = spec.map(|container| container.image.clone());
+        // The spec may have another one by now.
+        let image = view.node.containers.get(&instance.id).map(|container| container.image.clone());
         let rebooted = self.rebooted;
+        let inherited = self.inherited.remove(&instance.id);
         let memory = self.of(instance);
         // Only the wall clock measures how long ago something was before a reboot, so setting the clock changes that.
         if memory.entry.is_some_and(|(_, advanced)| rebooted.min(view.context.wall_set) >= Some(advanced)) {
@@ -106,7 +120,7 @@ impl Backoff {
             memory.entry = None;
         }
         let Some(ended) = memory.ended else { return Ok(()) };
-        if std::mem::take(&mut memory.free) {
+        if std::mem::take(&mut memory.free) || inherited {
             return Ok(());
         }
         let known = memory.entry.filter(|(_, advanced)| {

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use keelet_lifecycle::Rules;
 
-use crate::timeline::{Entry, Happening, Memory};
+use crate::{
+    sim::Mode,
+    timeline::{Entry, Happening, Memory},
+};
 
 /// How long after the last fault things may still look odd: a hanging look takes ten seconds to be given up.
 const AFTERMATH: Duration = Duration::from_secs(30);
@@ -16,13 +19,16 @@ const HEARTBEAT: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) rules: Rules,
+    pub(crate) mode: Mode,
     now: Duration,
     /// When a fault was last on, or its doing last seen.
     trouble: Option<Duration>,
-    /// The run of the agent that lives.
+    /// The run of the agent that is up.
     pub(crate) run: Option<Run>,
     /// When the run before ended.
     ended: Option<Duration>,
+    /// The longest absence that no status has followed yet. A run that dies before it publishes leaves its doubt to the next.
+    unpublished_away: Duration,
     /// Whether the ledger refused something in the present run or, once it has ended, in that one.
     disk_failed: bool,
     /// The ledger was wiped, and no run since has lived to say anything.
@@ -37,7 +43,7 @@ pub(crate) struct Context {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run {
     pub(crate) started: Duration,
-    /// No agent was there for at most this long before.
+    /// No agent was there for at most this long before, at a time since the last status.
     pub(crate) away: Duration,
     /// Whether it may have forgotten something.
     pub(crate) forgetful: bool,
@@ -48,13 +54,15 @@ pub(crate) struct Run {
 // === impl Context ===
 
 impl Context {
-    pub(crate) fn new(rules: Rules) -> Self {
+    pub(crate) fn new(rules: Rules, mode: Mode) -> Self {
         Self {
             rules,
+            mode,
             now: Duration::ZERO,
             trouble: None,
             run: None,
             ended: None,
+            unpublished_away: Duration::ZERO,
             disk_failed: false,
             wiped: false,
             behind: false,
@@ -70,6 +78,8 @@ impl Context {
         match &entry.what {
             Happening::AgentStarts { memory, .. } => {
                 let away = self.ended.map_or(Duration::ZERO, |ended| entry.at - ended + HEARTBEAT);
+                let away = away.max(self.unpublished_away);
+                self.unpublished_away = away;
                 self.behind |= self.disk_failed && *memory == Memory::Kept;
                 let behind = self.behind;
                 self.wiped |= *memory == Memory::Wiped;
@@ -84,7 +94,10 @@ impl Context {
                     self.ended = Some(entry.at);
                 }
             }
-            Happening::Published { .. } => (self.wiped, self.behind) = (false, false),
+            Happening::Published { .. } => {
+                (self.wiped, self.behind) = (false, false);
+                self.unpublished_away = Duration::ZERO;
+            }
             Happening::WallSet { .. } => self.wall_set = Some(entry.at),
             Happening::DiskFailed { .. } => self.disk_failed = true,
             Happening::Reboot | Happening::Note(_) => self.trouble = Some(entry.at),

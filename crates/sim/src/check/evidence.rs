@@ -59,6 +59,10 @@ impl Check for Evidence {
                 self.hear(entry.at, attempt, view);
                 Ok(())
             }
+            Happening::Exited { instance, .. } => {
+                self.cut_off(entry.at, &instance.id);
+                Ok(())
+            }
             Happening::Overwritten { pod, .. } => {
                 self.overwritten.push(pod.clone());
                 Ok(())
@@ -91,6 +95,14 @@ impl Evidence {
             if attempt.reply.passes() && !view.context.is_calm() {
                 said.push(Said { at, passed: false });
             }
+        }
+    }
+
+    /// An answer that is on its way when the container exits does not arrive: the connection is closed, which is a failure.
+    fn cut_off(&mut self, at: Duration, id: &str) {
+        let answers = self.answers.iter_mut().filter(|((of, _), _)| of == id).flat_map(|(_, said)| said);
+        for said in answers.filter(|said| said.at > at) {
+            *said = Said { at, passed: false };
         }
     }
 

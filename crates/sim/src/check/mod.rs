@@ -22,7 +22,7 @@ use keelet_lifecycle::Rules;
 use keelet_pod::Pod;
 
 pub(crate) use self::context::Context;
-use crate::{node::Node, timeline::Entry};
+use crate::{node::Node, sim::Mode, timeline::Entry};
 
 /// A promise that was broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ pub(crate) struct Checks {
 // === impl Checks ===
 
 impl Checks {
-    pub(crate) fn new(rules: Rules) -> Self {
+    pub(crate) fn new(rules: Rules, mode: Mode) -> Self {
         let checks: Vec<Box<dyn Check>> = vec![
             Box::new(evidence::Evidence::default()),
             Box::new(counts::Counts::default()),
@@ -75,7 +75,7 @@ impl Checks {
             Box::new(first_results::FirstResults::default()),
             Box::new(transitions::Transitions::default()),
         ];
-        Self { context: Context::new(rules), checks }
+        Self { context: Context::new(rules, mode), checks }
     }
 
     /// From now on these rules count.

@@ -2,11 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use keelet_lifecycle::{restart::RestartAllRule, status::ConditionType};
 use keelet_pod::{Pod, ProbeKind, Role};
 
 use super::{Check, View};
 use crate::{
     faults::CallKind,
+    node::Sandbox,
+    sim::Mode,
     timeline::{Entry, Happening, InstanceRef},
 };
 
@@ -16,6 +19,10 @@ use crate::{
 pub(crate) struct Order {
     /// Init containers that are over, by sandbox.
     over: BTreeMap<String, BTreeSet<String>>,
+    /// Those that were over at any time, also if all containers have been restarted since.
+    ever_over: BTreeMap<String, BTreeSet<String>>,
+    /// Pods whose containers are being removed to be restarted.
+    restarting: BTreeSet<String>,
     /// Pods whose published phase is final, or that were deleted.
     ended: BTreeSet<String>,
     /// Instances created before their pod ended.
@@ -51,16 +58,34 @@ impl Check for Order {
                 Ok(())
             }
             Happening::Started(instance) => self.started(instance, view),
+            // A ledger that could not be written does not record that all containers were removed, so init counts as done.
+            Happening::AgentStarts { .. } if view.context.run.is_some_and(|run| run.behind) => {
+                self.over.clone_from(&self.ever_over);
+                // Without an API server, and with no container left, nothing says that the pod has ended.
+                if view.context.mode == Mode::Standalone {
+                    self.ended.retain(|pod| view.node.containers.values().any(|left| left.instance.pod == *pod));
+                }
+                Ok(())
+            }
+            // With the gate off a restart that a rule began is given up, and the pod goes on as initialized as it was.
+            Happening::AgentStarts { .. } if view.context.rules.restart_all == RestartAllRule::Ignored => {
+                let given_up = |sandbox: &Sandbox| self.restarting.contains(&sandbox.pod);
+                for sandbox in view.node.sandboxes.values().filter(|sandbox| given_up(sandbox)) {
+                    let over = self.ever_over.get(&sandbox.id).cloned().unwrap_or_default();
+                    self.over.insert(sandbox.id.clone(), over);
+                }
+                Ok(())
+            }
             Happening::Exited { instance, exit_code: 0, .. } => {
                 if role(view, instance) == Some(Role::Init) {
-                    self.over.entry(instance.sandbox.clone()).or_default().insert(instance.name.clone());
+                    self.is_over(instance);
                 }
                 Ok(())
             }
             Happening::Removed { instance, asked: true } => {
                 // Only a restart of all containers removes the newest instance.
-                let lives = view.node.lives(&instance.pod, &instance.name);
-                if lives.last().is_some_and(|life| life.instance.id == instance.id) {
+                let runs = view.node.container_runs(&instance.pod, &instance.name);
+                if runs.last().is_some_and(|run| run.instance.id == instance.id) {
                     self.forget(instance);
                 }
                 Ok(())
@@ -69,12 +94,19 @@ impl Check for Order {
                 if let Some(instance) = &attempt.instance
                     && role(view, instance) == Some(Role::Sidecar)
                 {
-                    self.over.entry(instance.sandbox.clone()).or_default().insert(instance.name.clone());
+                    self.is_over(instance);
                 }
                 Ok(())
             }
-            Happening::Published { pod, status, .. } if status.phase.is_terminal() => {
-                self.ended.insert(pod.clone());
+            Happening::Published { pod, status, .. } => {
+                if status.phase.is_terminal() {
+                    self.ended.insert(pod.clone());
+                }
+                if status.is_true(&ConditionType::AllContainersRestarting) {
+                    self.restarting.insert(pod.clone());
+                } else {
+                    self.restarting.remove(pod);
+                }
                 Ok(())
             }
             Happening::PodGone { pod } => {
@@ -88,7 +120,7 @@ impl Check for Order {
 
 impl Order {
     fn started(&mut self, instance: &InstanceRef, view: View<'_>) -> Result<(), String> {
-        let InstanceRef { pod, name, id, sandbox, .. } = instance;
+        let InstanceRef { pod, name, id, .. } = instance;
         let twin = view.node.containers.values().find(|other| {
             other.instance.pod == *pod && other.instance.name == *name && other.instance.id != *id && other.is_running()
         });
@@ -103,13 +135,12 @@ impl Order {
         if role(view, instance) == Some(Role::Ephemeral) {
             return Ok(());
         }
-        // A ledger that could not be written does not record that all containers were removed, so init counts as done.
-        if !view.context.run.is_some_and(|run| run.behind) && !self.asked.contains(id) {
+        if !self.asked.contains(id) {
             self.in_turn(spec, instance)?;
         }
         if spec.container(name).is_some_and(|container| container.role == Role::Sidecar && container.startup.is_none())
         {
-            self.over.entry(sandbox.clone()).or_default().insert(name.clone());
+            self.is_over(instance);
         }
         Ok(())
     }
@@ -124,6 +155,12 @@ impl Order {
             }
         }
         Ok(())
+    }
+
+    fn is_over(&mut self, instance: &InstanceRef) {
+        for over in [&mut self.over, &mut self.ever_over] {
+            over.entry(instance.sandbox.clone()).or_default().insert(instance.name.clone());
+        }
     }
 
     fn forget(&mut self, instance: &InstanceRef) {

@@ -5,11 +5,14 @@ use std::{
     time::Duration,
 };
 
-use keelet_lifecycle::status::ContainerState;
+use keelet_lifecycle::status::{ContainerState, ContainerStatus};
 use keelet_pod::ProbeKind;
 
 use super::{Check, View, bare};
-use crate::timeline::{Attempt, Entry, Happening};
+use crate::{
+    sim::Mode,
+    timeline::{Attempt, Entry, Happening},
+};
 
 /// An attempt that was on its way to the runtime when its container's end was published.
 const UNDER_WAY: Duration = Duration::from_millis(100);
@@ -22,6 +25,14 @@ pub(crate) struct Probing {
     down: BTreeMap<(String, String), Duration>,
     /// Instances whose startup probe has passed.
     started: BTreeSet<String>,
+}
+
+/// Whether a newer instance runs than the one that a status shows as ended: the API server rejects that some containers run
+/// again (API-20).
+fn is_hidden(pod: &str, shown: &ContainerStatus, view: View<'_>) -> bool {
+    let newer = |id: &str| shown.container_id.as_deref().map(bare) != Some(id);
+    let running = view.node.running(pod, &shown.name);
+    view.context.mode == Mode::Cluster && running.is_some_and(|running| newer(&running.id))
 }
 
 // === impl Probing ===
@@ -43,10 +54,14 @@ impl Check for Probing {
                         {
                             self.started.insert(bare(id).to_owned());
                         }
-                    } else {
+                    } else if !is_hidden(pod, container, view) {
                         self.down.entry(key).or_insert(entry.at);
                     }
                 }
+                Ok(())
+            }
+            Happening::Started(instance) if view.context.mode == Mode::Cluster => {
+                self.down.remove(&(instance.pod.clone(), instance.name.clone()));
                 Ok(())
             }
             Happening::Probed(attempt) => self.asked(attempt, view),

@@ -9,7 +9,7 @@ use keelet_lifecycle::{
     restart::{Decision, RestartAllRule, on_exit},
     status::{ConditionType, ContainerState, Phase, PodStatus},
 };
-use keelet_pod::{Pod, Role};
+use keelet_pod::{Action, Container, Pod, RestartPolicy, Role};
 
 use super::{Check, View};
 use crate::{
@@ -54,8 +54,8 @@ enum Stage {
 /// What there was when it began.
 #[derive(Default)]
 struct Before {
-    /// Lives of each container.
-    lives: BTreeMap<String, usize>,
+    /// Instances of each container.
+    runs: BTreeMap<String, usize>,
     /// Containers that ran.
     ran: BTreeSet<String>,
 }
@@ -77,9 +77,8 @@ impl Check for RestartAll {
                 let course = self.pods.entry(instance.pod.clone()).or_default();
                 course.triggers.retain(|(trigger, _)| trigger.id != instance.id);
                 course.ignored.retain(|(trigger, _)| trigger.id != instance.id);
-                // It may be lost for good.
                 if let Stage::Starting { disturbed, .. } = &mut course.stage {
-                    *disturbed = true;
+                    *disturbed |= view.pods.get(&instance.pod).is_none_or(|pod| is_lost_for_good(pod, &instance.name));
                 }
                 Ok(())
             }
@@ -102,7 +101,10 @@ impl Check for RestartAll {
                 Ok(())
             }
             Happening::AgentStarts { .. } => {
-                self.pods.values_mut().for_each(|course| course.switch(view.context.rules.restart_all));
+                for (uid, course) in &mut self.pods {
+                    course.switch(view.context.rules.restart_all);
+                    course.end_if_finished(uid, view);
+                }
                 Ok(())
             }
             Happening::Created(instance) => {
@@ -113,7 +115,8 @@ impl Check for RestartAll {
             Happening::Call { kind: CallKind::StopPodSandbox | CallKind::RemovePodSandbox, subject, .. } => {
                 self.sandbox_touched(subject, view)
             }
-            Happening::Published { pod, status, .. } => {
+            // What the publisher cannot deliver is what the agent goes by all the same.
+            Happening::Published { pod, status, .. } | Happening::Undelivered { pod, status } => {
                 let Some(spec) = view.pods.get(pod) else { return Ok(()) };
                 self.published(entry.at, spec, status, view)
             }
@@ -159,6 +162,9 @@ impl RestartAll {
             course.triggers.push((instance.clone(), at));
         } else if would_ask && !asks && alive && !course.deleted {
             course.ignored.push((instance.clone(), at));
+        }
+        if view.context.run.is_some() {
+            course.end_if_finished(&instance.pod, view);
         }
     }
 
@@ -249,16 +255,39 @@ impl Course {
             }
         }
     }
+
+    /// With the feature off, a pod whose regular containers have all ended for good is over for an agent that sees it, and
+    /// stays so: exits that were ignored until then do not count any more.
+    fn end_if_finished(&mut self, uid: &str, view: View<'_>) {
+        let Some(pod) = view.pods.get(uid).filter(|_| view.context.rules.restart_all == RestartAllRule::Ignored) else {
+            return;
+        };
+        let is_done = |container: &Container| {
+            let newest = view.node.container_runs(uid, &container.name).last().and_then(|run| run.ended);
+            newest.is_some_and(|(_, code, _)| on_exit(container, code, RestartAllRule::Ignored) == Decision::Stay)
+        };
+        if pod.containers.iter().all(is_done) {
+            self.ignored.clear();
+        }
+    }
+}
+
+/// Whether a container that the runtime lost may not be started again: nothing tells its exit code, so no rule can match.
+fn is_lost_for_good(pod: &Pod, name: &str) -> bool {
+    pod.container(name).is_none_or(|container| {
+        let by_rule = container.role != Role::Init && container.rules.iter().any(|rule| rule.action == Action::Restart);
+        container.restart_policy == RestartPolicy::Never && !by_rule
+    })
 }
 
 // === impl Before ===
 
 impl Before {
     fn look(pod: &Pod, view: View<'_>) -> Self {
-        let lives = |name: &str| view.node.lives(&pod.uid, name);
+        let runs = |name: &str| view.node.container_runs(&pod.uid, name);
         Self {
-            lives: pod.lasting_containers().map(|c| (c.name.clone(), lives(&c.name).len())).collect(),
-            ran: pod.lasting_containers().filter(|c| !lives(&c.name).is_empty()).map(|c| c.name.clone()).collect(),
+            runs: pod.lasting_containers().map(|c| (c.name.clone(), runs(&c.name).len())).collect(),
+            ran: pod.lasting_containers().filter(|c| !runs(&c.name).is_empty()).map(|c| c.name.clone()).collect(),
         }
     }
 
@@ -266,8 +295,8 @@ impl Before {
     fn compare(&self, pod: &Pod, status: &PodStatus, view: View<'_>) -> Result<(), String> {
         for container in &pod.containers {
             let name = &container.name;
-            let before = self.lives.get(name).copied().unwrap_or(0);
-            if view.node.lives(&pod.uid, name).len() <= before {
+            let before = self.runs.get(name).copied().unwrap_or(0);
+            if view.node.container_runs(&pod.uid, name).len() <= before {
                 return Err(format!("{name} was not started again with all others"));
             }
         }

@@ -112,7 +112,7 @@ impl Stage {
     }
 
     fn remove(&mut self, name: &str) -> &mut Self {
-        let id = self.world.lives(name).last().unwrap().instance.id.clone();
+        let id = self.world.container_runs(name).last().unwrap().instance.id.clone();
         self.act(|state| state.remove(&id, true))
     }
 
@@ -167,7 +167,7 @@ impl Stage {
         let starts = u32::try_from(self.world.starts(name)).unwrap();
         let state = ContainerState::Running(Running { started_at: Wall::default() });
         let mut shown = shown(name, state, starts - 1);
-        shown.container_id = Some(format!("sim://{}", self.world.lives(name).last().unwrap().instance.id));
+        shown.container_id = Some(format!("sim://{}", self.world.container_runs(name).last().unwrap().instance.id));
         shown.last_state = (starts > 1).then(Terminated::default).into();
         shown.started = Some(true);
         shown

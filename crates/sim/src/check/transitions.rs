@@ -5,7 +5,10 @@ use std::{
     sync::Arc,
 };
 
-use keelet_lifecycle::status::{PodStatus, check_transition};
+use keelet_lifecycle::{
+    restart::RestartAllRule,
+    status::{PodStatus, check_transition},
+};
 use keelet_pod::Role;
 
 use super::{Check, View};
@@ -78,9 +81,9 @@ impl Transitions {
             return Err(format!("{:?} is final, and {:?} follows", before.status.phase, status.phase));
         }
         let Some(spec) = view.pods.get(pod) else { return Ok(()) };
-        let Err(violation) = check_transition(spec, &before.status, status, view.context.rules.restart_all) else {
-            return Ok(());
-        };
+        // The API server goes by the rule in the spec, whatever the gate is on the node.
+        let checked = check_transition(spec, &before.status, status, RestartAllRule::Honoured);
+        let Err(violation) = checked else { return Ok(()) };
         // On its own a node may show more: a restart that a person asked for, init containers that run again.
         let runs_again = self.sandboxes.get(pod).is_some_and(|made| *made > 1)
             && spec.container(&violation.container).is_some_and(|container| container.role == Role::Init);

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use keelet_agent::source::{Content, Listing, Manifests};
 use keelet_pod::{Features, Pod, Strictness};
 
-use crate::{random::Random, world::World};
+use keelet_sim_api::Random;
+
+use crate::world::World;
 
 const NAMES: [&str; 4] = ["a.yaml", "b.yaml", "c.yaml", "d.yaml"];
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::random::Random;
+use keelet_sim_api::Random;
 
 const POLICIES: [&str; 3] = ["Always", "OnFailure", "Never"];
 

@@ -24,7 +24,7 @@ use crate::{
     timeline::Attempt,
 };
 
-/// Events that may wait for one subscriber: more than a pod's life has, so only one that never reads loses any.
+/// Events that may wait for one subscriber: more than any pod has, so only one that never reads loses any.
 const EVENTS: usize = 1024;
 
 type EventStream = Pin<Box<dyn Stream<Item = Result<v1::ContainerEventResponse, Status>> + Send>>;
@@ -186,7 +186,7 @@ impl RuntimeService for SimRuntime {
         request: Request<v1::StartContainerRequest>,
     ) -> Answered<v1::StartContainerResponse> {
         let id = request.into_inner().container_id;
-        let life = Arc::clone(&self.life);
+        let process = Arc::clone(&self.process);
         self.call(CallKind::StartContainer, &id.clone(), |sim| async move {
             let slow = {
                 let mut state = sim.lock();
@@ -206,7 +206,7 @@ impl RuntimeService for SimRuntime {
             if !state.node.sandboxes.get(&sandbox).is_some_and(|sandbox| sandbox.ready) {
                 return Err(Status::failed_precondition(format!("sandbox {sandbox} is not running")));
             }
-            if state.gives_up_start(&life) {
+            if state.gives_up_start(&process) {
                 state.give_up_start(&id);
                 return Err(Status::cancelled("nobody is waiting"));
             }
@@ -325,13 +325,13 @@ impl RuntimeService for SimRuntime {
     }
 
     async fn get_container_events(&self, _: Request<v1::GetEventsRequest>) -> Answered<EventStream> {
-        let life = Arc::clone(&self.life);
+        let process = Arc::clone(&self.process);
         self.quick(CallKind::GetContainerEvents, "", move |state| {
             if !state.tells_events {
                 return Err(Status::unimplemented("this runtime tells no events"));
             }
             let (events, stream) = mpsc::channel(EVENTS);
-            state.subscribers.push(Subscriber { life, events });
+            state.subscribers.push(Subscriber { process, events });
             Ok(Box::pin(ReceiverStream::new(stream)) as EventStream)
         })
         .await

@@ -12,7 +12,7 @@ use keelet_pod::Pod;
 
 use super::{World, settings};
 use crate::{
-    life::{Death, InFlight},
+    process::{Death, InFlight},
     sim::{Mode, Sim},
 };
 
@@ -159,7 +159,7 @@ impl WorldBuilder {
             names: Vec::new(),
             revive: self.revive,
             death: self.death,
-            first_life: None,
+            first_process: None,
             quietly: self.quietly,
             seed: self.seed,
             runtime,

@@ -15,6 +15,24 @@ use crate::{
 /// By then a write that the disk refused has been tried again.
 const TRIED_AGAIN: Duration = Duration::from_secs(3);
 
+/// Whether the agent has written what the disk refused last: it retries while it runs, and an agent that dies before leaves
+/// a ledger that is behind until the next one publishes a status.
+fn is_written(entries: &[Entry], elapsed: Duration) -> bool {
+    let Some(refused) = entries.iter().rposition(|entry| matches!(entry.what, Happening::DiskFailed { .. })) else {
+        return true;
+    };
+    let retried = entries[refused].at + TRIED_AGAIN;
+    let mut after = entries[refused..].iter();
+    let died = |entry: &&Entry| matches!(entry.what, Happening::AgentDies { .. } | Happening::AgentStops { .. });
+    match after.find(died) {
+        Some(death) if death.at <= retried => {
+            after.any(|entry| matches!(entry.what, Happening::AgentStarts { .. }))
+                && after.any(|entry| matches!(entry.what, Happening::Published { .. }))
+        }
+        Some(_) | None => elapsed > retried,
+    }
+}
+
 // === impl World ===
 
 impl World {
@@ -23,25 +41,23 @@ impl World {
     ///
     /// Nothing is asked of a ledger that could not be written, and none that has lost what was not on disk before an
     /// agent has looked again.
-    pub(crate) fn check_explained(&self) {
+    pub fn check_explained(&self) {
         let in_question = |entry: &&Entry| {
             matches!(entry.what, Happening::Published { .. } | Happening::Reboot | Happening::DiskFailed { .. })
         };
         let elapsed = self.elapsed();
         let settled = self.inside(|state| {
             let last = state.timeline.entries().iter().rev().find(in_question);
-            let refused = |entry: &&Entry| matches!(entry.what, Happening::DiskFailed { .. });
-            let refused = state.timeline.entries().iter().rev().find(refused);
             last.is_some_and(|entry| matches!(entry.what, Happening::Published { .. }))
-                && refused.is_none_or(|entry| elapsed > entry.at + TRIED_AGAIN)
+                && is_written(state.timeline.entries(), elapsed)
         });
         // Reading a ledger again that has not been written to shows nothing new.
         let seen = |state: &mut State| state.explained.replace(state.medium.changes) == Some(state.medium.changes);
         if !settled || self.inside(seen) {
             return;
         }
-        // What a probe said of an instance that ended, and which client asked for a restart, is in the journal alone. A
-        // power cut or the loss of the ledger may cost that.
+        // What a probe said of an instance that ended is in the journal alone. A power cut or the loss of the ledger may
+        // cost that.
         let costs = |entry: &Entry| {
             matches!(entry.what, Happening::Reboot | Happening::AgentStarts { memory: Memory::Wiped, .. })
         };
@@ -51,7 +67,9 @@ impl World {
             let spec = self.spec_in(&found);
             let known = Known { spec: spec.as_deref().map(Cow::Borrowed), ..Known::without_spec(&found) };
             let faults = check_chains(&known, now);
-            for fault in faults.into_iter().filter(|fault| !(rebooted && fault.ends_with("no longer recorded"))) {
+            for fault in
+                faults.into_iter().filter(|fault| !(rebooted && fault.ends_with("probe are no longer recorded")))
+            {
                 self.accuse("explained", format!("{}: {fault}", found.uid));
             }
         }

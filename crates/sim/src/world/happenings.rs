@@ -44,7 +44,7 @@ impl World {
 
     /// The runtime loses a container, with all it knows of it.
     pub fn lose(&mut self, container: &str) -> &mut Self {
-        if let Some(id) = self.lives(container).last().map(|life| life.instance.id.clone()) {
+        if let Some(id) = self.container_runs(container).last().map(|run| run.instance.id.clone()) {
             self.inside(|state| state.remove(&id, false));
         }
         self

@@ -7,7 +7,7 @@ use keelet_ledger::{Recovered, Snapshot};
 use super::World;
 use crate::{
     disk::{DURABLE, SimDisk, VOLATILE},
-    life::{InFlight, Life},
+    process::{AgentProcess, InFlight},
 };
 
 // === impl World ===
@@ -16,8 +16,8 @@ impl World {
     /// What is on the simulated disk of every pod, by UID. Nothing is moved, and no agent notices.
     pub fn ledger(&self) -> Vec<Recovered> {
         let boot_id = self.inside(|state| state.boot_id());
-        // A reader has a life of its own, so that the agent's death does not silence it.
-        let disk = SimDisk { sim: Arc::clone(&self.sim), life: Life::new(0, None, InFlight::ByChance) };
+        // A reader is a process of its own, so that the agent's death does not silence it.
+        let disk = SimDisk { sim: Arc::clone(&self.sim), process: AgentProcess::new(0, None, InFlight::ByChance) };
         Snapshot::take_on(&disk, Path::new(DURABLE), Path::new(VOLATILE), boot_id).pods
     }
 }

@@ -15,37 +15,37 @@ mod termination;
 use std::time::Duration;
 
 use keelet_lifecycle::status::{Phase, Terminated};
-use keelet_sim::{CallKind, Happening, Life, World, secs};
+use keelet_sim::{CallKind, ContainerRun, Happening, World, secs};
 
 /// A world with a pod of this spec.
 fn world(spec: &str) -> World {
     World::new(1).pod(spec).build()
 }
 
-/// The only life of a container.
+/// The only instance of a container.
 #[track_caller]
-fn life(world: &World, name: &str) -> Life {
-    let mut lives = world.lives(name);
-    assert_eq!(lives.len(), 1, "lives of {name}\n{}", world.timeline_text());
-    lives.swap_remove(0)
+fn run(world: &World, name: &str) -> ContainerRun {
+    let mut runs = world.container_runs(name);
+    assert_eq!(runs.len(), 1, "runs of {name}\n{}", world.timeline_text());
+    runs.swap_remove(0)
 }
 
-/// When the only life of a container began.
+/// When the only instance of a container began.
 #[track_caller]
 fn began(world: &World, name: &str) -> Duration {
-    life(world, name).began
+    run(world, name).began
 }
 
-/// When the only life of a container ended.
+/// When the only instance of a container ended.
 #[track_caller]
 fn ended(world: &World, name: &str) -> Duration {
-    end_of(&life(world, name))
+    end_of(&run(world, name))
 }
 
-/// When a life ended.
+/// When an instance ended.
 #[track_caller]
-fn end_of(life: &Life) -> Duration {
-    life.ended.unwrap_or_else(|| panic!("{} runs", life.instance.id)).0
+fn end_of(run: &ContainerRun) -> Duration {
+    run.ended.unwrap_or_else(|| panic!("{} runs", run.instance.id)).0
 }
 
 /// When the agent made calls of that kind whose subject contains the text.
@@ -54,7 +54,7 @@ fn calls(world: &World, kind: CallKind, text: &str) -> Vec<Duration> {
     world.timeline().entries().iter().filter(|entry| is_it(&entry.what)).map(|entry| entry.at).collect()
 }
 
-/// How a container's newest life ended, as its status shows it.
+/// How a container's newest instance ended, as its status shows it.
 #[track_caller]
 fn terminated(world: &World, name: &str) -> Terminated {
     let status = world.container(name);

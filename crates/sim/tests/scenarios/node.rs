@@ -266,6 +266,6 @@ fn another_pod_of_the_same_name_waits_until_the_first_is_gone() {
     assert!(of_new.iter().all(|(_, asked)| asked.starts_with("new") && asked.ends_with(":2")), "{of_new:?}");
     let is_gone = |what: &Happening| matches!(what, Happening::PodGone { pod } if *pod == old.uid);
     let gone = world.timeline().entries().iter().find(|entry| is_gone(&entry.what)).map(|entry| entry.at);
-    assert!(gone.is_some_and(|gone| gone <= world.lives("main")[0].began), "{}", world.timeline_text());
+    assert!(gone.is_some_and(|gone| gone <= world.container_runs("main")[0].began), "{}", world.timeline_text());
     assert_eq!(world.status().phase, Phase::Running);
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use keelet_lifecycle::status::ContainerState;
 use keelet_pod::ProbeKind;
-use keelet_sim::{Life, World, secs};
+use keelet_sim::{ContainerRun, World, secs};
 
 /// Where the container that is asked stands in its pod. Everything here holds for both (SCN-P26).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,23 +60,24 @@ fn was_ready(world: &World) -> bool {
     world.statuses().iter().any(|(_, status)| status.container("main").is_some_and(|main| main.ready))
 }
 
-/// The first life of `main`.
-fn first_life(world: &World) -> Life {
-    world.lives("main").swap_remove(0)
+/// The first instance of `main`.
+fn first_run(world: &World) -> ContainerRun {
+    world.container_runs("main").swap_remove(0)
 }
 
-/// How old `main` was when its first life ended, and its exit code.
+/// How old `main` was when its first instance ended, and its exit code.
 fn first_end(world: &World) -> (Duration, i32) {
-    let life = first_life(world);
-    let (at, exit_code, _) = life.ended.unwrap_or_else(|| panic!("it still runs\n{}", world.timeline_text()));
-    (at - life.began, exit_code)
+    let run = first_run(world);
+    let (at, exit_code, _) = run.ended.unwrap_or_else(|| panic!("it still runs\n{}", world.timeline_text()));
+    (at - run.began, exit_code)
 }
 
-/// Attempts of that kind that reached the first life of `main`.
+/// Attempts of that kind that reached the first instance of `main`.
 fn first_attempts(world: &World, kind: ProbeKind) -> usize {
-    let id = first_life(world).instance.id.clone();
-    let of_life = |attempt: &keelet_sim::Attempt| attempt.instance.as_ref().is_some_and(|instance| instance.id == id);
-    world.probes("main", kind, Duration::ZERO).iter().filter(|(_, attempt)| of_life(attempt)).count()
+    let id = first_run(world).instance.id.clone();
+    let of_instance =
+        |attempt: &keelet_sim::Attempt| attempt.instance.as_ref().is_some_and(|instance| instance.id == id);
+    world.probes("main", kind, Duration::ZERO).iter().filter(|(_, attempt)| of_instance(attempt)).count()
 }
 
 /// Asserts that a span is about that long: operations and looks take a little.

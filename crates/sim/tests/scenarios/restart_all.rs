@@ -80,21 +80,22 @@ fn starts<const N: usize>(world: &World, names: [&str; N]) -> [usize; N] {
     names.map(|name| world.starts(name))
 }
 
-/// How the previous life of a container ended, as readers see it.
+/// How the previous instance of a container ended, as readers see it.
 #[track_caller]
 fn last(world: &World, name: &str) -> Terminated {
     let last = world.container(name).last_state.terminated;
     last.unwrap_or_else(|| panic!("{name} has no history\n{}", world.timeline_text()))
 }
 
-/// Asserts the history of a container: exit code and reason as given, ID and times those of the life before the newest.
+/// Asserts the history of a container: exit code and reason as given, ID and times those of the instance before the
+/// newest.
 #[track_caller]
 fn assert_history(world: &World, name: &str, exit_code: i32, reason: &str) {
     let exit = last(world, name);
     let text = || format!("{name}\n{}", world.timeline_text());
     assert_eq!((exit.exit_code, exit.reason.as_str()), (exit_code, reason), "{}", text());
-    let lives = world.lives(name);
-    let before = &lives[lives.len() - 2];
+    let runs = world.container_runs(name);
+    let before = &runs[runs.len() - 2];
     assert_eq!(exit.container_id, Some(format!("sim://{}", before.instance.id)), "{}", text());
     assert!(exit.started_at.is_some() && exit.finished_at.is_some(), "{}", text());
 }

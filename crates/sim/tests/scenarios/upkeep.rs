@@ -1,5 +1,6 @@
 //! What keeps a node from filling up, under a runtime that does not always do as it is told.
 
+use keelet_agent::node::ConditionStatus;
 use keelet_sim::{CallKind, Fate, World, secs};
 
 const POD: &str = "  containers:\n  - {name: main, image: app}\n  - {name: other, image: app}\n";
@@ -92,4 +93,24 @@ fn a_full_disk_is_disk_pressure_of_the_node() {
     assert!(holds(&world), "{:?}", world.disk_pressure());
     assert!(world.run_until(secs(40), |world| !holds(world)), "{:?}", world.disk_pressure());
     assert_eq!((world.starts("main"), world.starts("other")), (1, 1));
+}
+
+/// NODE-9: the node is looked at although no client asks, so a condition has the time of its transition, and keeps it.
+#[test]
+fn a_node_whose_runtime_is_away_says_since_when() {
+    let mut world = World::new(1).pod(POD).build();
+    world.run(secs(30));
+    let ready = |world: &World| world.node_condition("Ready").expect("a look");
+    let begun = ready(&world).since;
+    let went_away = world.now().wall;
+    world.restart_runtime(secs(60)).run(secs(50));
+    let away = ready(&world);
+    assert_eq!((away.status, away.reason.as_str()), (ConditionStatus::False, "RuntimeNotAnswering"));
+    assert!(away.since > begun && away.since.since(went_away) <= secs(11), "{away:?}, away since {went_away}");
+    world.run(secs(40));
+    let back = ready(&world);
+    assert_eq!(back.status, ConditionStatus::True, "{back:?}");
+    assert!(back.since.since(went_away) >= secs(60), "{back:?}, away since {went_away}");
+    world.run(secs(300));
+    assert_eq!(ready(&world).since, back.since, "nothing has changed");
 }

@@ -91,7 +91,7 @@ async fn init_containers_and_sidecars_take_turns(node: &Node) {
     node.in_order(&["end s4.init-1", "start s4.init-2", "end s4.init-2", "start s4.side-2"]);
     node.in_order(&["end s4.init-2", "start s4.init-3", "end s4.init-3", "start s4.main"]);
     for side in ["side-1", "side-2"] {
-        // One life that has not ended overlaps with all that came later.
+        // One instance that has not ended overlaps with all that came later.
         assert_eq!((node.starts("s4", [side]), seen.running().contains_key(side)), ([1], true));
     }
     for init in ["init-1", "init-2", "init-3"] {

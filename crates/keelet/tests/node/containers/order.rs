@@ -119,13 +119,13 @@ fn a_reboot_starts_all_containers_again_in_the_right_order() {
         let init = |name: &str| Actor::new(name).does("exit 0");
         node.want("plain", &pod("plain", "", &[init("one"), init("two")], &[Actor::new("main")]));
         // The one after the sidecar ends once the sidecar of the same boot is at work.
-        let two = Actor::new("two").does("hear \"start $HOSTNAME.side\" $life; exit 0");
+        let two = Actor::new("two").does("hear \"start $HOSTNAME.side\" $run; exit 0");
         let all = [init("one"), sidecar("side"), two];
         node.want("sides", &pod("sides", "", &all, &[Actor::new("main")]));
         node.start();
         let before = [node.ready("plain").await, node.ready("sides").await];
         node.reboot().await;
-        let first_lives = node.diary().len();
+        let first_instances = node.diary().len();
         node.start();
         for (name, before) in ["plain", "sides"].into_iter().zip(before) {
             let back = |seen: &Seen| seen.is_ready() && seen.counts(["main"]) == [1];
@@ -134,10 +134,10 @@ fn a_reboot_starts_all_containers_again_in_the_right_order() {
             assert_eq!((&after.uid, after.status.phase), (&before.uid, Phase::Running), "{name}");
         }
         let diary = node.diary();
-        let second_lives: Vec<_> = diary[first_lives..].iter().map(String::as_str).collect();
+        let second_instances: Vec<_> = diary[first_instances..].iter().map(String::as_str).collect();
         let at = |line: &str| {
-            let found = second_lives.iter().position(|found| *found == line);
-            found.unwrap_or_else(|| panic!("no {line:?} in {second_lives:#?}"))
+            let found = second_instances.iter().position(|found| *found == line);
+            found.unwrap_or_else(|| panic!("no {line:?} in {second_instances:#?}"))
         };
         for order in [
             &["end plain.one", "start plain.two", "end plain.two", "start plain.main"][..],
@@ -145,7 +145,7 @@ fn a_reboot_starts_all_containers_again_in_the_right_order() {
             &["end sides.one", "start sides.side", "end sides.two"][..],
         ] {
             let places: Vec<_> = order.iter().map(|line| at(line)).collect();
-            assert!(places.is_sorted(), "{order:?} are at {places:?} of {second_lives:#?}");
+            assert!(places.is_sorted(), "{order:?} are at {places:?} of {second_instances:#?}");
         }
         node.leaves_nothing().await;
     });

@@ -122,10 +122,10 @@ async fn a_sidecar_whose_startup_fails_holds_up_the_others(node: &Node) {
 
 /// SCN-S11, SCN-T2: it is restarted with its hook while the next one starts, which goes on all the same.
 async fn a_sidecar_whose_liveness_fails_holds_up_nobody(node: &Node) {
-    let lives = "[sh, -c, 'test ! -e /ctl/s11.init || test -e /ctl/s11.alive']";
+    let alive = "[sh, -c, 'test ! -e /ctl/s11.init || test -e /ctl/s11.alive']";
     let side = sidecar("side")
         .on_term("touch s11.alive; exit 0")
-        .with(&format!("livenessProbe: {{exec: {{command: {lives}}}, {STRICT}: 1}}"))
+        .with(&format!("livenessProbe: {{exec: {{command: {alive}}}, {STRICT}: 1}}"))
         .with(&hook("s11"));
     let init = Actor::new("init").does("hear 'start s11.side'; touch s11.init; hear 'start s11.side' 2; exit 0");
     node.want("s11", &pod("s11", "", &[side, init], &[Actor::new("main")]));

@@ -196,7 +196,7 @@ async fn during_a_hook(node: &Node, name: &str) {
     assert_eq!(node.times(&format!("term {name}.main")), 0, "{name}");
     node.remove(&format!("{name}.readiness.ill"));
     if name == "killed" {
-        // Nobody asks now, and the next life is well from its beginning.
+        // Nobody asks now, and the next instance is well from its beginning.
         node.remove(&format!("{name}.liveness.ill"));
     }
     node.touch(&format!("{name}.bye"));

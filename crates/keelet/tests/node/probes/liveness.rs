@@ -19,7 +19,7 @@ const LISTENS: &str =
 
 /// SCN-P3, SCN-P9, SCN-P11, SCN-P18, SCN-P26.
 #[test]
-fn commands_decide_who_lives() {
+fn commands_decide_which_containers_are_restarted() {
     on_a_node(async |node| {
         node.start();
         let node = &*node;
@@ -48,7 +48,7 @@ async fn a_container_is_restarted_when_a_file_disappears(node: &Node, stands: St
     assert_eq!(node.times(&format!("term {pod}.main")), 1, "{pod}");
     assert_eq!(after.sandbox(), before.sandbox(), "{pod}");
     assert_ne!(after.running_id("main"), before.running_id("main"), "{pod}");
-    // The new one is asked anew, and lives.
+    // The new one is probed anew, and keeps running.
     let asked = node.times(&format!("liveness {pod}"));
     node.written(&format!("liveness {pod}"), asked + 3).await;
     assert_eq!(node.see(pod).await.expect("the pod").restarts("main"), Some(1), "{pod}");
@@ -89,7 +89,7 @@ async fn a_probe_with_a_short_grace_kills_within_it(node: &Node, stands: Stands)
 
 /// SCN-P5, SCN-P6, SCN-P8, SCN-P12, SCN-P13, SCN-P26.
 #[test]
-fn pages_and_ports_decide_who_lives() {
+fn pages_and_ports_decide_which_containers_are_restarted() {
     on_a_node(async |node| {
         node.start();
         let node = &*node;
@@ -142,7 +142,7 @@ async fn a_page_that_leads_to_a_failing_one_restarts(node: &Node, stands: Stands
     let pod = &named("p12", stands);
     node.write(&format!("{pod}.main.page-redirect"), "302 /healthz\n");
     node.write(&format!("{pod}.main.page-healthz"), "500\n");
-    let main = Actor::new("main").does("[ $life = 1 ] || rm -f $me.page-healthz").serves_pages();
+    let main = Actor::new("main").does("[ $run = 1 ] || rm -f $me.page-healthz").serves_pages();
     want(node, pod, stands, main.with(LISTENS).with(&page("/redirect")));
     restarted(node, pod, Liveness).await;
     says(node, pod, "statuscode: 500").await;

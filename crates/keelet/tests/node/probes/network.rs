@@ -13,12 +13,12 @@ fn grpc_and_http2_are_spoken() {
         node.start();
         let node = &*node;
         tokio::join!(
-            lives(node, "p20", "grpc: {port: 5000}", "grpc"),
+            keeps_running(node, "p20", "grpc: {port: 5000}", "grpc"),
             dies(node, "p21", "grpc: {port: 2333}"),
             dies(node, "p22-tls", "grpc: {port: 5000, mode: TLS}"),
             not_serving(node, "p22-unwell"),
-            lives(node, "p23-h1", "httpGet: {path: /, port: 8080, protocol: HTTP1}", "/"),
-            lives(node, "p23-h2", "httpGet: {path: /, port: 5000, protocol: HTTP2}", "page"),
+            keeps_running(node, "p23-h1", "httpGet: {path: /, port: 8080, protocol: HTTP1}", "/"),
+            keeps_running(node, "p23-h2", "httpGet: {path: /, port: 5000, protocol: HTTP2}", "page"),
             dies(node, "p23-old", "httpGet: {path: /, port: 8080, protocol: HTTP2}"),
             dies(node, "p23-port", "httpGet: {path: /, port: 2333, protocol: HTTP2}"),
         );
@@ -37,7 +37,7 @@ fn speaker(handler: &str) -> Actor {
 }
 
 /// SCN-P20, SCN-P23.
-async fn lives(node: &Node, scenario: &str, handler: &str, asked: &str) {
+async fn keeps_running(node: &Node, scenario: &str, handler: &str, asked: &str) {
     let pod = &named(scenario, Regular);
     want(node, pod, Regular, speaker(handler));
     node.ready(pod).await;

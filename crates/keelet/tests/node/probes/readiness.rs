@@ -50,7 +50,7 @@ async fn a_container_is_not_ready_before_its_initial_delay(node: &Node, stands: 
     let started = after
         .place_of("startup", |what| matches!(what, What::Started { container, value: true } if container == "main"));
     assert!(runs.max(started) < ready, "{pod}: {:#?}", after.journal);
-    assert_eq!(after.course(&ConditionType::Ready), [false, true], "{pod}");
+    assert_eq!(after.transitions(&ConditionType::Ready), [false, true], "{pod}");
     assert_eq!((after.restarts("main"), after.readiness("main").as_slice()), (Some(0), &[true][..]), "{pod}");
     untouched(node, pod, &format!("readiness {pod}"), 3).await;
 }

@@ -38,14 +38,14 @@ async fn a_failing_startup_probe_restarts(node: &Node, stands: Stands) {
     let seen = restarted(node, pod, Startup).await;
     assert_eq!(kills(&seen, Liveness), 0, "{pod}");
     node.ready(pod).await;
-    // Three attempts in the first life, and nobody asked about liveness in it.
+    // Three attempts in the first instance, and nobody asked about liveness in it.
     let diary = node.diary();
     let end = node.first(&format!("term {pod}.main"));
     let asked = |kind: &str| diary[..end].iter().filter(|line| **line == format!("{kind} {pod}")).count();
     assert_eq!((asked("startup"), asked("liveness")), (3, 0), "{pod}: {diary:#?}");
 }
 
-/// SCN-P15, SCN-P16: liveness fails all through the first life, and counts only once startup has passed.
+/// SCN-P15, SCN-P16: liveness fails all through the first instance, and counts only once startup has passed.
 async fn liveness_waits_for_startup_and_kills_then(node: &Node, stands: Stands) {
     let pod = &named("p15", stands);
     let main = Actor::new("main")
@@ -94,7 +94,7 @@ async fn a_startup_probe_with_a_short_grace_kills_within_it(node: &Node, stands:
         &once_begun(pod, &format!("test -e /ctl/{pod}.started")),
         ", timeoutSeconds: 20, failureThreshold: 2, terminationGracePeriodSeconds: 10",
     );
-    let main = Actor::new("main").on_term(&format!("touch {pod}.started; [ $life = 1 ] || exit 0")).with(&probe);
+    let main = Actor::new("main").on_term(&format!("touch {pod}.started; [ $run = 1 ] || exit 0")).with(&probe);
     want_within(node, pod, stands, 600, main);
     let after = restarted(node, pod, Startup).await;
     assert_eq!(after.history("main"), (137, "Error"), "{pod}");

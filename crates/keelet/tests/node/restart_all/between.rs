@@ -6,7 +6,7 @@ use keelet_harness::{Actor, Node, Seen, manifest};
 use keelet_lifecycle::{journal::What, status::ConditionType};
 use tokio::time::sleep;
 
-use super::{FOUR, RULE, assert_one_course, assert_same_pod, four, has_restarted, is_restarting, softly, up};
+use super::{FOUR, RULE, assert_one_restart, assert_same_pod, four, has_restarted, is_restarting, softly, up};
 use crate::on_a_node;
 
 const ELEVEN: [&str; 11] = ["source", "c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8", "c9", "c10"];
@@ -40,7 +40,7 @@ fn the_agent_is_killed_while_containers_are_removed() {
             assert_same_pod(&before, &after);
             assert_eq!(node.starts(pod, ELEVEN), [2; 11], "{pod}");
             assert_eq!(after.history("source"), (42, "Error"));
-            assert_one_course(&after);
+            assert_one_restart(&after);
         }
         node.leaves_nothing().await;
     });
@@ -69,7 +69,7 @@ fn the_agent_is_killed_while_victims_take_their_time() {
         assert_same_pod(&before, &after);
         assert_eq!((after.history("source"), after.history("deaf")), ((42, "Error"), (137, "RestartingAllContainers")));
         assert_eq!(node.starts("slow", ["source", "deaf"]), [2, 2]);
-        assert_one_course(&after);
+        assert_one_restart(&after);
     });
 }
 
@@ -80,7 +80,7 @@ fn the_agent_is_killed_while_init_runs_again() {
     on_a_node(async |node| {
         for ends_meanwhile in [false, true] {
             let pod = if ends_meanwhile { "meanwhile" } else { "onwards" };
-            node.want(pod, &four(pod, &format!("[ $life = 1 ] || await {pod}.go")));
+            node.want(pod, &four(pod, &format!("[ $run = 1 ] || await {pod}.go")));
         }
         node.start();
         let mut before = Vec::new();
@@ -101,7 +101,7 @@ fn the_agent_is_killed_while_init_runs_again() {
         node.touch("onwards.go");
         let after = up(node, "onwards", FOUR, [1; 4]).await;
         assert_same_pod(&before[0], &after);
-        assert_one_course(&after);
+        assert_one_restart(&after);
         for pod in ["onwards", "meanwhile"] {
             assert_eq!(node.starts(pod, FOUR), [2; 4], "{pod}");
         }
@@ -123,7 +123,7 @@ fn a_trigger_that_exits_without_an_agent_is_noticed() {
         let after = up(node, "four", FOUR, [1; 4]).await;
         assert_same_pod(&before, &after);
         assert_eq!(after.history("source"), (42, "Error"));
-        assert_one_course(&after);
+        assert_one_restart(&after);
     });
 }
 
@@ -158,11 +158,11 @@ fn a_pod_is_deleted_while_its_containers_are_killed() {
 fn the_node_reboots_in_the_middle() {
     on_a_node(async |node| {
         // It is being stopped for as long as it takes until the reboot.
-        let (source, deaf) = (Actor::new("source").with(RULE), Actor::new("deaf").on_term("[ $life = 1 ] || exit 0"));
+        let (source, deaf) = (Actor::new("source").with(RULE), Actor::new("deaf").on_term("[ $run = 1 ] || exit 0"));
         let killing =
             format!("restartPolicy: Never\nterminationGracePeriodSeconds: 600\ncontainers:\n{source}\n{deaf}");
         node.want("killing", &softly(&manifest("killing", &killing), 600));
-        node.want("starting", &four("starting", "[ $life = 2 ] && await never"));
+        node.want("starting", &four("starting", "[ $run = 2 ] && await never"));
         let plain = manifest("plain", &format!("restartPolicy: Never\ncontainers:\n{}", Actor::new("main")));
         node.want("plain", &plain);
         node.start();
@@ -193,7 +193,7 @@ fn the_node_reboots_in_the_middle() {
     });
 }
 
-/// SCN-A21, RALL-24, DEF-5: a trigger in each life. The first restart is immediate, the next ones are late, and the
+/// SCN-A21, RALL-24, DEF-5: a trigger in each instance. The first restart is immediate, the next ones are late, and the
 /// trigger says that it waits.
 #[test]
 #[ignore = "takes minutes; make soak"]

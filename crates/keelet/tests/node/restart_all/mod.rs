@@ -42,7 +42,7 @@ fn is_restarting(seen: &Seen) -> bool {
 
 /// Whether all its containers are or were being restarted: that may be over before anybody looks.
 fn has_restarted(seen: &Seen) -> bool {
-    seen.course(&ConditionType::AllContainersRestarting).contains(&true)
+    seen.transitions(&ConditionType::AllContainersRestarting).contains(&true)
 }
 
 /// Waits until a pod is up and its containers have been restarted so often.
@@ -76,7 +76,7 @@ fn assert_same_pod(before: &Seen, after: &Seen) {
 
 /// Asserts that the condition was True once, and then False.
 #[track_caller]
-fn assert_one_course(seen: &Seen) {
-    let course = seen.course(&ConditionType::AllContainersRestarting);
-    assert!(matches!(course[..], [true, false] | [false, true, false]), "{course:?} {:#?}", seen.journal);
+fn assert_one_restart(seen: &Seen) {
+    let transitions = seen.transitions(&ConditionType::AllContainersRestarting);
+    assert!(matches!(transitions[..], [true, false] | [false, true, false]), "{transitions:?} {:#?}", seen.journal);
 }

@@ -6,7 +6,7 @@ use keelet_lifecycle::{
     status::{ConditionType, Phase},
 };
 
-use super::{FOUR, RULE, assert_one_course, assert_same_pod, is_restarting, up};
+use super::{FOUR, RULE, assert_one_restart, assert_same_pod, is_restarting, up};
 use crate::on_a_node;
 
 /// SCN-A1, SCN-A8, SCN-A10, SCN-A22, SCN-A24, SCN-A28, RALL-13, RALL-14, RALL-20, CON-11, CON-12, CON-14: a regular
@@ -15,7 +15,7 @@ use crate::on_a_node;
 #[test]
 fn a_regular_container_restarts_all() {
     on_a_node(async |node| {
-        let setup = Actor::new("setup").does("echo round >>/kept/rounds; [ $life = 1 ] || await go; exit 0");
+        let setup = Actor::new("setup").does("echo round >>/kept/rounds; [ $run = 1 ] || await go; exit 0");
         let side = Actor::new("side").with("restartPolicy: Always");
         let source = Actor::new("source").with(RULE);
         let hook = "lifecycle: {preStop: {exec: {command: [sh, -c, echo hook >>/ctl/diary]}}}";
@@ -59,9 +59,9 @@ fn a_regular_container_restarts_all() {
             assert_eq!(after.last(name).container_id.as_ref(), id, "{name}");
             assert!(after.last(name).started_at.is_some() && after.last(name).finished_at.is_some(), "{name}");
         }
-        assert_one_course(&after);
+        assert_one_restart(&after);
         assert_eq!(after.phases(), [Phase::Pending, Phase::Running, Phase::Pending, Phase::Running]);
-        assert_eq!(after.course(&ConditionType::Initialized).last(), Some(&true));
+        assert_eq!(after.transitions(&ConditionType::Initialized).last(), Some(&true));
         // It was True before anything was killed.
         let begun = after.place_of("the condition", |what| {
             matches!(what, What::Condition { kind: ConditionType::AllContainersRestarting, .. })

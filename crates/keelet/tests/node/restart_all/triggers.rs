@@ -3,7 +3,7 @@
 use keelet_harness::{Actor, Node, Seen, manifest};
 use keelet_lifecycle::status::{ConditionType, Phase};
 
-use super::{FOUR, RULE, SIDECAR_RULE, assert_one_course, assert_same_pod, up};
+use super::{FOUR, RULE, SIDECAR_RULE, assert_one_restart, assert_same_pod, up};
 use crate::on_a_node;
 
 /// SCN-A2, SCN-A3, SCN-A4, SCN-A5, SCN-A11, DEF-16, RALL-26, RALL-27: whoever triggers.
@@ -36,7 +36,7 @@ async fn a_sidecar_triggers(node: &Node) {
     let after = up(node, "a2", ["side", "main"], [1, 1]).await;
     assert_same_pod(&before, &after);
     assert_eq!((after.history("side"), after.history("main")), ((42, "Error"), (137, "RestartingAllContainers")));
-    assert_one_course(&after);
+    assert_one_restart(&after);
 }
 
 /// SCN-A2, DEF-16: the main container may not restart, and ends right after the sidecar.
@@ -44,7 +44,7 @@ async fn a_sidecar_triggers_and_main_ends_too(node: &Node) {
     let side = Actor::new("side").with(SIDECAR_RULE).does("echo $BASHPID >d16.new; mv d16.new d16.pid");
     // Gone from the table of processes: the sidecar's end is known to whoever is its parent.
     let gone = "await d16.pid; read -r pid <d16.pid; while [ -e /proc/$pid ]; do nap 0.01; done";
-    let main = Actor::new("main").does(&format!("[ $life != 1 ] || {{ {gone}; exit 1; }}"));
+    let main = Actor::new("main").does(&format!("[ $run != 1 ] || {{ {gone}; exit 1; }}"));
     let pod =
         format!("restartPolicy: Never\nshareProcessNamespace: true\ninitContainers:\n{side}\ncontainers:\n{main}");
     node.want("d16", &manifest("d16", &pod));
@@ -64,9 +64,8 @@ async fn a_sidecar_triggers_and_main_ends_too(node: &Node) {
 async fn the_third_init_container_triggers(node: &Node) {
     let side = Actor::new("side").with("restartPolicy: Always");
     let setup = Actor::new("setup").does("exit 0");
-    // The sidecar has begun its first life by then.
-    let source =
-        Actor::new("source").does("hear \"start $HOSTNAME.side\"; [ $life = 1 ] && exit 42; exit 0").with(RULE);
+    // The sidecar has begun its first instance by then.
+    let source = Actor::new("source").does("hear \"start $HOSTNAME.side\"; [ $run = 1 ] && exit 42; exit 0").with(RULE);
     let main = Actor::new("main");
     let pod = format!("restartPolicy: Never\ninitContainers:\n{side}\n{setup}\n{source}\ncontainers:\n{main}");
     node.want("a3", &manifest("a3", &pod));
@@ -77,19 +76,19 @@ async fn the_third_init_container_triggers(node: &Node) {
     assert_eq!(after.history("setup"), (0, "RestartingAllContainers"));
     assert_eq!(after.history("side"), (137, "RestartingAllContainers"));
     assert!(after.container("main").last_state.is_none());
-    assert_one_course(&after);
+    assert_one_restart(&after);
 }
 
 /// SCN-A4, RALL-26: two containers end with the code at the same time.
 async fn two_triggers_are_one_restart(node: &Node) {
-    let trigger = |name: &str| Actor::new(name).does("[ $life = 1 ] && await two.go && exit 42").with(RULE);
+    let trigger = |name: &str| Actor::new(name).does("[ $run = 1 ] && await two.go && exit 42").with(RULE);
     let (one, two) = (trigger("one"), trigger("two"));
     node.want("two", &manifest("two", &format!("restartPolicy: Never\ncontainers:\n{one}\n{two}")));
     let before = node.ready("two").await;
     node.touch("two.go");
     let after = up(node, "two", ["one", "two"], [1, 1]).await;
     assert_same_pod(&before, &after);
-    assert_one_course(&after);
+    assert_one_restart(&after);
 }
 
 /// SCN-A4, RALL-26: the kill of the other matches its own rule.
@@ -103,10 +102,10 @@ async fn a_kill_that_matches_a_rule_is_no_trigger(node: &Node) {
     let after = up(node, "any", ["one", "two"], [1, 1]).await;
     assert_same_pod(&before, &after);
     assert_eq!((after.history("one"), after.history("two")), ((3, "Error"), (137, "RestartingAllContainers")));
-    assert_one_course(&after);
+    assert_one_restart(&after);
 }
 
-/// SCN-A5, RALL-27: nothing of its first life is left in the runtime either.
+/// SCN-A5, RALL-27: nothing of its first instance is left in the runtime either.
 async fn a_container_that_was_restarted_by_itself_triggers(node: &Node) {
     let (setup, side) = (Actor::new("setup").does("exit 0"), Actor::new("side").with("restartPolicy: Always"));
     let (source, other) = (Actor::new("source").with(SIDECAR_RULE), Actor::new("other"));
@@ -141,10 +140,10 @@ fn init_containers_around_a_restart() {
     });
 }
 
-/// SCN-A11: the first or the second init container triggers, in its first life.
+/// SCN-A11: the first or the second init container triggers, in its first instance.
 async fn an_init_container_triggers(node: &Node, trigger: &str, counts: [u32; 3]) {
     let once = |name: &str| {
-        let script = if name == trigger { "[ $life = 1 ] && exit 42; exit 0" } else { "exit 0" };
+        let script = if name == trigger { "[ $run = 1 ] && exit 42; exit 0" } else { "exit 0" };
         Actor::new(name).does(script).with(RULE)
     };
     let (first, second, main) = (once("first"), once("second"), Actor::new("main"));
@@ -154,13 +153,13 @@ async fn an_init_container_triggers(node: &Node, trigger: &str, counts: [u32; 3]
     assert_eq!(after.history(trigger), (42, "Error"));
     assert_eq!(node.starts(trigger, ["main"]), [1]);
     assert!(!after.phases().iter().any(|phase| phase.is_terminal()), "{:?}", after.phases());
-    assert_one_course(&after);
+    assert_one_restart(&after);
 }
 
 /// SCN-A11, RALL-23: it ends a pod that never restarts, and is tried again in one that always does.
 async fn an_init_container_fails_afterwards(node: &Node, policy: &str) {
     let name = policy.to_lowercase();
-    let setup = Actor::new("setup").does("[ $life = 2 ] && exit 1; exit 0");
+    let setup = Actor::new("setup").does("[ $run = 2 ] && exit 1; exit 0");
     let source = Actor::new("source").with(RULE);
     let pod = format!("restartPolicy: {policy}\ninitContainers:\n{setup}\ncontainers:\n{source}");
     node.want(&name, &manifest(&name, &pod));

@@ -4,7 +4,7 @@ use keelet_lifecycle::status::{ConditionType, ContainerState, Truth};
 use keelet_pod::{AgentRestart, ProbeKind};
 use keelet_sim::{Answer, Reply, World, millis, secs};
 
-use super::{BOTH, NONE, READINESS, STARTUP, Way, bits, course, one, several, sidecar, since};
+use super::{BOTH, NONE, READINESS, STARTUP, Way, bits, history, one, several, sidecar, since};
 
 fn containers_ready(world: &World) -> bool {
     world.holds(ConditionType::ContainersReady)
@@ -40,7 +40,7 @@ fn a_pod_that_others_marked_unready_has_to_show_its_readiness() {
             world.run(secs(5));
             let probed = matches!(probes, READINESS | BOTH);
             let expected: &[(bool, bool)] = if probed { &[(true, false), (true, true)] } else { &[(true, true)] };
-            assert_eq!(course(&world, at, "main"), expected, "{case}\n{}", world.timeline_text());
+            assert_eq!(history(&world, at, "main"), expected, "{case}\n{}", world.timeline_text());
             let first = &since(&world, at)[0];
             let ready = first.condition(&ConditionType::Ready).unwrap();
             assert_eq!(ready.status, Truth::from(!probed), "{case}");
@@ -109,7 +109,7 @@ fn a_long_absence_of_a_lonely_agent_makes_readiness_doubtful() {
                     way.begin(&mut world);
                     world.run(secs(5));
                     if doubtful && probes != NONE {
-                        assert_eq!(course(&world, at, "main"), [(true, false), (true, true)], "{case}");
+                        assert_eq!(history(&world, at, "main"), [(true, false), (true, true)], "{case}");
                     } else {
                         assert!(since(&world, at).iter().all(|status| *status == before), "{case}");
                     }
@@ -153,7 +153,7 @@ fn the_old_gate_resets_in_two_steps() {
                 let at = world.elapsed();
                 way.restart(&mut world, secs(2));
                 world.run(secs(10));
-                assert_eq!(course(&world, at, "main"), expected, "{case}\n{}", world.timeline_text());
+                assert_eq!(history(&world, at, "main"), expected, "{case}\n{}", world.timeline_text());
                 let status = world.status();
                 for container in status.all_containers() {
                     assert_eq!(bits(&status, &container.name), (true, true), "{case}");

@@ -4,7 +4,7 @@ use keelet_lifecycle::status::ConditionType;
 use keelet_pod::ProbeKind;
 use keelet_sim::{Reply, secs};
 
-use super::{BOTH, NONE, READINESS, STARTUP, Way, bits, course, one, since, wait};
+use super::{BOTH, NONE, READINESS, STARTUP, Way, bits, history, one, since, wait};
 
 const SLOW: &str = "  containers:
   - name: main
@@ -28,7 +28,7 @@ fn startup_goes_on_over_agent_restarts() {
             way.restart(&mut world, secs(2));
             world.run(secs(11));
         }
-        assert_eq!(course(&world, secs(1), "main"), [(false, false)], "{way:?}\n{}", world.timeline_text());
+        assert_eq!(history(&world, secs(1), "main"), [(false, false)], "{way:?}\n{}", world.timeline_text());
         for kind in [ProbeKind::Liveness, ProbeKind::Readiness] {
             assert_eq!(world.probes("main", kind, secs(0)), [], "{way:?}");
         }
@@ -118,7 +118,7 @@ fn a_container_that_is_unwell_afterwards_is_unready_at_its_threshold() {
             assert!(wait(&mut world, secs(20), |world| !world.container("main").ready), "{way:?}");
             assert_eq!(failures(&world), 3, "{way:?}, {down:?}\n{}", world.timeline_text());
             assert!(world.elapsed() >= at + secs(8), "{way:?}, {down:?}: two periods lie between three failures");
-            assert_eq!(course(&world, at, "main"), [(true, true), (true, false)], "{way:?}, {down:?}");
+            assert_eq!(history(&world, at, "main"), [(true, true), (true, false)], "{way:?}, {down:?}");
         }
     }
 }

@@ -6,7 +6,7 @@ use keelet_lifecycle::status::{ConditionType, Phase};
 use keelet_pod::ProbeKind;
 use keelet_sim::{Reply, World, millis, secs};
 
-use super::{BOTH, NONE, READINESS, STARTUP, Way, bits, course, one, several, sidecar, since};
+use super::{BOTH, NONE, READINESS, STARTUP, Way, bits, history, one, several, sidecar, since};
 
 /// Absences that nobody else notices: shorter than the node monitor grace.
 const DOWN: [Duration; 3] = [millis(300), millis(2_345), secs(20)];
@@ -96,7 +96,7 @@ fn an_unready_pod_keeps_its_status(spec: &str, others: &[&str]) {
         assert_eq!(world.starts("main"), 1, "{case}");
         let at = world.elapsed();
         world.answer("main", ProbeKind::Readiness, Reply::Pass).run(secs(4));
-        assert_eq!(course(&world, at, "main"), [(true, true)], "{case}: one success is enough");
+        assert_eq!(history(&world, at, "main"), [(true, true)], "{case}: one success is enough");
         assert!(world.holds(ConditionType::Ready), "{case}");
     }
 }

@@ -120,8 +120,8 @@ fn bits(status: &PodStatus, container: &str) -> (bool, bool) {
 }
 
 /// What `started` and `ready` of a container were in all statuses since then, without repetitions.
-fn course(world: &World, at: Duration, container: &str) -> Vec<(bool, bool)> {
-    let mut course: Vec<(bool, bool)> = since(world, at).iter().map(|status| bits(status, container)).collect();
-    course.dedup();
-    course
+fn history(world: &World, at: Duration, container: &str) -> Vec<(bool, bool)> {
+    let mut history: Vec<(bool, bool)> = since(world, at).iter().map(|status| bits(status, container)).collect();
+    history.dedup();
+    history
 }

@@ -26,9 +26,8 @@ fn limits(cap: Option<Duration>, gates: &str) -> BackoffLimits {
 
 /// The delays between an exit and the next start, in seconds.
 fn delays(world: &World) -> Vec<u64> {
-    let lives = world.lives("main");
-    lives
-        .windows(2)
+    let runs = world.container_runs("main");
+    runs.windows(2)
         .map(|pair| {
             let delay = pair[1].began - end_of(&pair[0]);
             let excess = millis(u64::from(delay.subsec_millis()));

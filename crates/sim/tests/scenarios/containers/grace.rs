@@ -5,7 +5,7 @@ use std::time::Duration;
 use keelet_lifecycle::status::ContainerState;
 use keelet_sim::{Answer, CallKind, ExitCause, Reply, World, secs};
 
-use super::{assert_about, calls, life, terminated, world};
+use super::{assert_about, calls, run, terminated, world};
 
 /// A container that does not care for SIGTERM, with this hook, in a pod with this grace period.
 fn stubborn(grace: u64, lifecycle: &str) -> World {
@@ -26,7 +26,7 @@ fn deletion(world: &mut World) -> (Duration, Duration) {
     let deleted = world.elapsed();
     world.delete("web").run(secs(60));
     let stops = calls(world, CallKind::StopContainer, "main");
-    let (ended, exit_code, cause) = life(world, "main").ended.expect("an end");
+    let (ended, exit_code, cause) = run(world, "main").ended.expect("an end");
     assert_eq!((exit_code, cause), (137, ExitCause::Killed));
     (stops[0] - deleted, ended - deleted)
 }
@@ -66,9 +66,9 @@ fn a_smaller_grace_period_takes_effect_on_the_stop_in_flight() {
     world.run(secs(10));
     let deleted = world.elapsed();
     world.delete_within("web", secs(60)).run(secs(10));
-    assert!(life(&world, "main").ended.is_none(), "{}", world.timeline_text());
+    assert!(run(&world, "main").ended.is_none(), "{}", world.timeline_text());
     world.delete_within("web", secs(5)).run(secs(20));
-    let (ended, exit_code, cause) = life(&world, "main").ended.expect("an end");
+    let (ended, exit_code, cause) = run(&world, "main").ended.expect("an end");
     assert_eq!((exit_code, cause), (137, ExitCause::Killed));
     assert_about(ended - deleted, secs(15));
     assert_eq!(calls(&world, CallKind::StopContainer, "main").len(), 2, "{}", world.timeline_text());

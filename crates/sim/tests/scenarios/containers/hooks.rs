@@ -3,7 +3,7 @@
 use keelet_pod::ProbeKind::{self, Liveness, Readiness, Startup};
 use keelet_sim::{Answer, CallKind, Reply, World, secs};
 
-use super::{assert_about, assert_before, calls, end_of, life, world};
+use super::{assert_about, assert_before, calls, end_of, run, world};
 
 fn hooked(fields: &str, hook: &str) -> World {
     world(&format!(
@@ -33,7 +33,7 @@ fn a_hook_is_called_when_a_probe_kills() {
         let stops = calls(&world, CallKind::StopContainer, "main");
         assert!(!hooks.is_empty() && !stops.is_empty(), "{kind:?}\n{}", world.timeline_text());
         assert_about(stops[0] - hooks[0], secs(3));
-        assert_before(stops[0], end_of(&world.lives("main")[0]));
+        assert_before(stops[0], end_of(&world.container_runs("main")[0]));
         assert!(world.container("main").restart_count >= 1, "{kind:?}");
     }
 }
@@ -101,7 +101,7 @@ fn a_hook_that_fails_is_told_and_the_container_is_stopped_all_the_same() {
         let deleted = world.elapsed();
         world.delete("web").run(secs(20));
         assert!(world.saw_event("FailedPreStopHook", ""), "{hook}");
-        assert!(end_of(&life(&world, "main")) - deleted < secs(2), "{hook}");
+        assert!(end_of(&run(&world, "main")) - deleted < secs(2), "{hook}");
     }
 }
 
@@ -116,7 +116,7 @@ fn a_shorter_grace_cuts_a_sleep_short() {
     let shortened = world.elapsed();
     world.delete_within("web", secs(3)).run(secs(20));
     assert_about(calls(&world, CallKind::StopContainer, "main")[0] - shortened, secs(3));
-    assert_about(end_of(&life(&world, "main")) - shortened, secs(5));
+    assert_about(end_of(&run(&world, "main")) - shortened, secs(5));
     assert!(!world.has_remains("web"));
 }
 

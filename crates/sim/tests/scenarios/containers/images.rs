@@ -134,8 +134,8 @@ fn another_image_resets_the_backoff() {
     assert_eq!(world.starts("main"), 5);
     let changed = world.elapsed();
     world.set_image("main", "app:v2").run(secs(20));
-    let lives = world.lives("main");
-    assert_about(lives[5].began - changed, secs(0));
-    assert_before(end_of(&lives[5]) + secs(10), lives[6].began);
-    assert_about(lives[6].began - end_of(&lives[5]), secs(10));
+    let runs = world.container_runs("main");
+    assert_about(runs[5].began - changed, secs(0));
+    assert_before(end_of(&runs[5]) + secs(10), runs[6].began);
+    assert_about(runs[6].began - end_of(&runs[5]), secs(10));
 }

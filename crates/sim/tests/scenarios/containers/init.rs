@@ -99,7 +99,7 @@ fn init_containers_and_sidecars_take_turns_and_sidecars_run_on() {
     assert_before(began(&world, "side-2"), began(&world, "init-3"));
     assert_before(ended(&world, "init-3"), began(&world, "main"));
     for side in ["side-1", "side-2"] {
-        // One life that has not ended overlaps with all that came later.
+        // One instance that has not ended overlaps with all that came later.
         assert!(world.running(side).is_some());
         assert_eq!(world.starts(side), 1);
     }
@@ -138,9 +138,9 @@ fn an_init_container_that_fails_beside_a_sidecar_fails_or_holds_up_the_pod() {
         }
         if !before {
             // Side by side.
-            let first_try = end_of(&world.lives("init")[0]);
+            let first_try = end_of(&world.container_runs("init")[0]);
             assert_before(began(&world, "side"), first_try);
-            assert!(world.lives("side")[0].ended.is_none_or(|(at, ..)| at >= first_try), "{case}");
+            assert!(world.container_runs("side")[0].ended.is_none_or(|(at, ..)| at >= first_try), "{case}");
         }
     }
 }
@@ -191,6 +191,8 @@ fn a_post_start_hook_that_fails_kills_its_container() {
     world.run(secs(9));
     assert_eq!(world.starts("main"), 2);
     assert!(world.saw_event("FailedPostStartHook", ""));
-    assert!(world.lives("main").iter().all(|life| life.ended.is_some_and(|(at, ..)| at - life.began < millis(500))));
+    assert!(
+        world.container_runs("main").iter().all(|run| run.ended.is_some_and(|(at, ..)| at - run.began < millis(500)))
+    );
     assert_eq!(last_phase(&world), Phase::Running);
 }

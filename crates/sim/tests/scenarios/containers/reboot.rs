@@ -21,16 +21,16 @@ const WITH_SIDECARS: &str = "  initContainers:
   - {name: main, image: app}
 ";
 
-/// Asserts that every container has one more life since the reboot, begun in the order of the spec, each ordinary init
-/// container's end before the next one's beginning.
+/// Asserts that every container has one more instance since the reboot, begun in the order of the spec, each ordinary
+/// init container's end before the next one's beginning.
 #[track_caller]
-fn assert_in_order(world: &World, lives: usize) {
+fn assert_in_order(world: &World, runs: usize) {
     let pod = world.spec("web");
     let mut free_from = std::time::Duration::ZERO;
     for container in pod.lasting_containers() {
-        let own = world.lives(&container.name);
-        assert_eq!(own.len(), lives, "{}\n{}", container.name, world.timeline_text());
-        let newest = &own[lives - 1];
+        let own = world.container_runs(&container.name);
+        assert_eq!(own.len(), runs, "{}\n{}", container.name, world.timeline_text());
+        let newest = &own[runs - 1];
         assert_before(free_from, newest.began);
         let is_init = container.name.starts_with("init");
         free_from = if is_init { end_of(newest) } else { newest.began };

@@ -18,7 +18,7 @@ fn ends(pod_policy: &str, fields: &str, exit_code: i32) -> World {
 fn assert_restarted(world: &World, exit_code: i32) {
     assert!(world.container("main").restart_count >= 2, "{}", world.timeline_text());
     assert_eq!(phases(world), [Phase::Pending, Phase::Running], "{}", world.timeline_text());
-    let last = world.container("main").last_state.terminated.expect("a former life");
+    let last = world.container("main").last_state.terminated.expect("a former instance");
     assert_eq!(last.exit_code, exit_code);
 }
 

@@ -24,14 +24,14 @@ fn probed(probe: &str) -> World {
     ))
 }
 
-/// Asserts that the hook ran before the first life of the sidecar ended.
+/// Asserts that the hook ran before the first instance of the sidecar ended.
 #[track_caller]
 fn assert_hook_called(world: &World) {
     let hooks = calls(world, CallKind::ExecSync, "goodbye");
     let stops = calls(world, CallKind::StopContainer, "side");
     assert!(!hooks.is_empty() && !stops.is_empty(), "{}", world.timeline_text());
     assert_before(hooks[0], stops[0]);
-    assert_before(stops[0], end_of(&world.lives("side")[0]));
+    assert_before(stops[0], end_of(&world.container_runs("side")[0]));
 }
 
 /// SCN-S9.
@@ -83,7 +83,7 @@ fn a_sidecar_whose_liveness_fails_is_restarted_with_its_hook_and_the_next_starts
     assert!(world.container("side").restart_count >= 2);
     assert_eq!((world.starts("init"), world.starts("main")), (1, 1));
     // The next did not wait for a sidecar in good health.
-    assert_before(began(&world, "init"), end_of(&world.lives("side")[0]));
+    assert_before(began(&world, "init"), end_of(&world.container_runs("side")[0]));
     assert!(world.saw_event("Killing", "Init container side failed liveness probe"));
 }
 

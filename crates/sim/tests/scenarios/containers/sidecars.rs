@@ -43,15 +43,15 @@ fn a_sidecar_that_exits_is_restarted_before_and_after_the_others_start() {
         world.script("main").exits(0).after(secs(90));
         world.run(secs(100));
         let case = format!("{exit_code} under {policy}");
-        let lives = world.lives("side");
+        let runs = world.container_runs("side");
         let main = began(&world, "main");
-        assert!(lives.iter().filter(|life| life.began < main).count() >= 2, "{case}");
-        assert!(lives.iter().filter(|life| life.began > main).count() >= 1, "{case}");
+        assert!(runs.iter().filter(|run| run.began < main).count() >= 2, "{case}");
+        assert!(runs.iter().filter(|run| run.began > main).count() >= 1, "{case}");
         assert_eq!(world.starts("init"), 1, "{case}");
         world.run(secs(60));
         // Once Running, a restarting sidecar does not make it Pending again, and its exit code does not count.
         assert_eq!(phases(&world), [Phase::Pending, Phase::Running, Phase::Succeeded], "{case}");
-        let after_the_end = world.lives("side").iter().filter(|life| life.began > ended(&world, "main")).count();
+        let after_the_end = world.container_runs("side").iter().filter(|run| run.began > ended(&world, "main")).count();
         assert_eq!(after_the_end, 0, "{case}");
     }
 }

@@ -6,7 +6,7 @@ use keelet_lifecycle::status::Phase;
 use keelet_pod::ProbeKind;
 use keelet_sim::{Answer, CallKind, ExitCause, Reply, World, secs};
 
-use super::{assert_about, assert_before, calls, ended, last_phase, life, phases, world};
+use super::{assert_about, assert_before, calls, ended, last_phase, phases, run, world};
 
 /// A hook that is called `goodbye`.
 const HOOK: &str = ", lifecycle: {preStop: {exec: {command: [goodbye]}}}";
@@ -135,7 +135,7 @@ fn a_sidecar_that_ends_badly_does_not_fail_the_pod() {
         }
         world.run(secs(20));
         assert_eq!(last_phase(&world), Phase::Succeeded, "{}", world.timeline_text());
-        let codes = ["first", "second"].map(|name| life(&world, name).ended.map(|(_, code, _)| code));
+        let codes = ["first", "second"].map(|name| run(&world, name).ended.map(|(_, code, _)| code));
         assert_eq!(codes, [Some(3), Some(4)]);
     }
 }
@@ -155,7 +155,7 @@ fn a_regular_container_that_outlives_its_grace_fails_the_pod() {
         world.run(secs(10));
         let deleted = world.elapsed();
         world.delete_within("web", secs(10)).run(secs(40));
-        let (at, code, cause) = life(&world, "main").ended.expect("an end");
+        let (at, code, cause) = run(&world, "main").ended.expect("an end");
         assert_about(at - deleted, secs(10));
         assert_eq!((code, cause), (137, ExitCause::Killed), "{hooks:?}");
         assert_eq!(last_phase(&world), Phase::Failed, "{hooks:?}");
@@ -176,7 +176,7 @@ fn a_sidecar_that_outlives_its_grace_does_not_fail_the_pod() {
         world.run(secs(10));
         let deleted = world.elapsed();
         world.delete_within("web", secs(10)).run(secs(40));
-        let (at, code, _) = life(&world, "first").ended.expect("an end");
+        let (at, code, _) = run(&world, "first").ended.expect("an end");
         assert_about(at - deleted, secs(10));
         assert_eq!(code, 137, "{hooks:?}");
         assert_eq!(last_phase(&world), Phase::Succeeded, "{hooks:?}");

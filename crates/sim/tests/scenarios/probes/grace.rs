@@ -5,7 +5,7 @@ use std::time::Duration;
 use keelet_pod::ProbeKind;
 use keelet_sim::{ExitCause, Reply, World, secs};
 
-use super::{PLACES, Place, assert_about, assert_restarted, first_life};
+use super::{PLACES, Place, assert_about, assert_restarted, first_run};
 
 /// When the agent said that it kills `main`.
 fn killing(world: &World) -> Duration {
@@ -24,7 +24,7 @@ fn kills_within_the_short_grace(place: Place, kind: ProbeKind) {
     world.script("main").answers(kind, Reply::Fail).ignores_term();
     world.run(secs(10));
     assert_restarted(&world, kind, place);
-    let (ended, exit_code, cause) = first_life(&world).ended.expect("an end");
+    let (ended, exit_code, cause) = first_run(&world).ended.expect("an end");
     assert_about(ended - killing(&world), secs(5));
     assert_eq!((exit_code, cause), (137, ExitCause::Killed), "{place:?}");
 }

@@ -14,7 +14,7 @@ fn a_container_is_not_ready_before_its_initial_delay_and_ready_after_it() {
         world.run(secs(15));
         assert!(!was_ready(&world), "{place:?}");
         assert!(world.run_until(secs(10), ready), "{place:?}");
-        let began = world.lives("main")[0].began;
+        let began = world.container_runs("main")[0].began;
         assert_about(world.elapsed() - began, secs(15));
         assert!(world.holds(ConditionType::Ready));
         world.run(secs(60));

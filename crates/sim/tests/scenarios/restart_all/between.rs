@@ -273,9 +273,9 @@ fn the_node_reboots_at_any_moment() {
             let text = world.timeline_text();
             assert_ne!(world.sandbox(), sandbox, "{label}\n{text}");
             for name in FOUR {
-                let lives = u32::try_from(world.starts(name)).unwrap_or(u32::MAX);
-                assert!(lives >= 2, "{label}: {name}\n{text}");
-                assert_eq!(world.container(name).restart_count, lives - 1, "{label}: {name}\n{text}");
+                let runs = u32::try_from(world.starts(name)).unwrap_or(u32::MAX);
+                assert!(runs >= 2, "{label}: {name}\n{text}");
+                assert_eq!(world.container(name).restart_count, runs - 1, "{label}: {name}\n{text}");
             }
             assert_eq!(["side", "source", "other"].map(|name| runs(&world, name)), [true; 3], "{label}\n{text}");
             assert_never_final(&world);

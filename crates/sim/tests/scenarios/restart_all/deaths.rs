@@ -127,8 +127,8 @@ fn a_start_survives_every_death() {
             assert_eq!((starts(world, names), counts(world, names)), ([1; 4], [0; 4]), "{text}");
             assert!(world.holds(ConditionType::Ready), "{text}");
             assert!(runs(world, "side") && runs(world, "main"), "{text}");
-            let lives = names.map(|name| world.lives(name)[0].began);
-            assert!(lives.is_sorted(), "{lives:?}\n{text}");
+            let runs = names.map(|name| world.container_runs(name)[0].began);
+            assert!(runs.is_sorted(), "{runs:?}\n{text}");
             assert_never_final(world);
             assert_one_sandbox(world);
         },
@@ -162,7 +162,7 @@ fn a_liveness_kill_survives_every_death() {
         |world| {
             start(world);
             world.answer("main", ProbeKind::Liveness, Reply::Fail);
-            wait(world, "not killed", |world| world.lives("main")[0].ended.is_some());
+            wait(world, "not killed", |world| world.container_runs("main")[0].ended.is_some());
             world.answer("main", ProbeKind::Liveness, Reply::Pass);
             wait(world, "not restarted", |world| world.starts("main") == 2 && is_up(world));
             world.run(secs(5));
@@ -225,7 +225,7 @@ fn a_deletion_survives_every_death() {
                 let deleted = deleted.expect("it was deleted").at;
                 let hooks = calls(world, CallKind::ExecSync, deleted);
                 assert!((1..=2).contains(&hooks.len()), "{hooks:?}\n{text}");
-                let ended = names.map(|name| world.lives(name)[0].ended.expect("it has ended").0);
+                let ended = names.map(|name| world.container_runs(name)[0].ended.expect("it has ended").0);
                 assert!(ended[1] >= hooks[0].0 + secs(3), "main ends after its hook\n{text}");
                 assert!(ended[0] >= ended[1] && ended[0] >= ended[2], "the sidecar ends last\n{text}");
                 assert!(ended.iter().all(|at| *at <= deleted + GRACE + secs(5)), "{ended:?}\n{text}");

@@ -5,7 +5,7 @@ use keelet_sim::{Remains, World, secs};
 
 use super::{FOUR, assert_never_final, counts, four, is_restarting, up};
 
-/// A pod whose `source` ends with 42 in every life, a second after its start.
+/// A pod whose `source` ends with 42 in every instance, a second after its start.
 fn looping() -> World {
     let world = World::new(1).pod(&four()).build();
     world.script("source").exits(42).after(secs(1));
@@ -14,8 +14,8 @@ fn looping() -> World {
 
 /// The times between the exits of `source` and the starts of the first container that follow, to the second.
 fn delays(world: &World) -> Vec<u64> {
-    let exits = world.lives("source").into_iter().filter_map(|life| life.ended.map(|(at, ..)| at));
-    let starts = world.lives("setup");
+    let exits = world.container_runs("source").into_iter().filter_map(|run| run.ended.map(|(at, ..)| at));
+    let starts = world.container_runs("setup");
     exits.zip(starts.iter().skip(1)).map(|(exit, start)| start.began.saturating_sub(exit).as_secs()).collect()
 }
 
@@ -61,7 +61,7 @@ fn the_wait_survives_the_agent_and_the_node() {
         let mut world = looping();
         for _ in 0..7 {
             world.run(secs(6));
-            if reboots && world.running("source").is_none() && world.lives("setup").len() == 3 {
+            if reboots && world.running("source").is_none() && world.container_runs("setup").len() == 3 {
                 world.reboot(Remains::Dead).run(secs(1)).start_agent();
             } else {
                 world.restart_agent(secs(1));

@@ -58,7 +58,7 @@ fn the_phase_is_pending_throughout() {
         let since = world.elapsed();
         world.exit("source", 42);
         up_again(&mut world);
-        let began = ["source", "other"].map(|name| world.lives(name)[1].began);
+        let began = ["source", "other"].map(|name| world.container_runs(name)[1].began);
         let started = began.into_iter().max().unwrap_or_default();
         let text = world.timeline_text();
         let mut pending = 0;
@@ -82,7 +82,7 @@ fn the_phase_is_pending_throughout() {
 }
 
 /// RALL-14, RALL-15, RALL-17, SCN-A17: while init runs again every other container waits with
-/// `RestartingAllContainers`, one restart more, and its last end, which stays when its new life has begun.
+/// `RestartingAllContainers`, one restart more, and its last end, which stays when its new instance has begun.
 #[test]
 fn containers_wait_for_their_turn_with_their_history() {
     let mut world = World::new(1).pod(&four()).build();
@@ -238,7 +238,7 @@ fn no_hook_is_run_and_the_kill_is_immediate() {
     assert!(stops.iter().all(|(at, subject)| subject.contains("grace=0") && *at == stops[0].0), "{text}");
     for name in ["side", "polite", "deaf"] {
         assert_eq!(last(&world, name).exit_code, 137, "{name}\n{text}");
-        let (at, ..) = world.lives(name)[0].ended.expect("it was killed");
+        let (at, ..) = world.container_runs(name)[0].ended.expect("it was killed");
         assert!(at < since + secs(1), "{name}\n{text}");
     }
     world.settle();
@@ -260,7 +260,7 @@ fn a_soft_stop_gives_time_and_runs_no_hook() {
         let exit = last(&world, name);
         assert_eq!((exit.exit_code, exit.reason.as_str()), (code, "RestartingAllContainers"), "{name}\n{text}");
     }
-    let began = world.lives("side")[1].began - since;
+    let began = world.container_runs("side")[1].began - since;
     assert!(began >= secs(5) && began < secs(6), "{began:?}\n{text}");
     world.settle();
 }
@@ -284,9 +284,9 @@ fn ten_stubborn_victims_are_restarted_within_the_goal() {
         world.exit("source", 42);
         up_again(&mut world);
         for name in victims.iter().map(String::as_str).chain(["source"]) {
-            let lives = world.lives(name);
-            assert_eq!((lives.len(), world.container(name).restart_count), (2, 1), "{name}");
-            assert!(lives[1].began < since + secs(5), "{name}\n{}", world.timeline_text());
+            let runs = world.container_runs(name);
+            assert_eq!((runs.len(), world.container(name).restart_count), (2, 1), "{name}");
+            assert!(runs[1].began < since + secs(5), "{name}\n{}", world.timeline_text());
         }
         assert_never_final(&world);
         world.settle();
@@ -312,9 +312,9 @@ fn a_victim_that_is_being_stopped_is_restarted_within_the_goal() {
     world.answer("deaf", ProbeKind::Liveness, Reply::Pass);
     let since = world.elapsed();
     world.exit("source", 42).run(secs(10));
-    let lives = world.lives("deaf");
-    assert_eq!(lives.len(), 2, "{}", world.timeline_text());
-    assert!(lives[1].began < since + secs(5), "{}", world.timeline_text());
+    let runs = world.container_runs("deaf");
+    assert_eq!(runs.len(), 2, "{}", world.timeline_text());
+    assert!(runs[1].began < since + secs(5), "{}", world.timeline_text());
     world.settle();
 }
 

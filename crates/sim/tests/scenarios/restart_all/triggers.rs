@@ -8,8 +8,8 @@ use super::{
     modes, runs, starts, up, up_again,
 };
 
-/// SCN-A1, SCN-A8, EVT-8: a regular container triggers, with an API server and without one, and an event says so. All four kinds are restarted
-/// once, each has its history, and the pod is back within three minutes.
+/// SCN-A1, SCN-A8, EVT-8: a regular container triggers, with an API server and without one, and an event says so. All
+/// four kinds are restarted once, each has its history, and the pod is back within three minutes.
 #[test]
 fn a_regular_container_triggers() {
     for builder in modes(&four()) {
@@ -132,8 +132,8 @@ fn two_triggers_are_one_restart() {
     }
 }
 
-/// SCN-A5, RALL-27: a container that is restarted by itself first and triggers in its next life. Nothing of its first
-/// life is left in the runtime either.
+/// SCN-A5, RALL-27: a container that is restarted by itself first and triggers in its next instance. Nothing of its
+/// first instance is left in the runtime either.
 #[test]
 fn a_container_that_was_restarted_by_itself_triggers() {
     let spec = format!(
@@ -165,7 +165,7 @@ fn a_container_that_was_restarted_by_itself_triggers() {
     world.settle();
 }
 
-/// SCN-A11: the first or the second init container triggers, in its first life.
+/// SCN-A11: the first or the second init container triggers, in its first instance.
 #[test]
 fn the_first_or_the_second_init_container_triggers() {
     for (trigger, expected) in [("first", [1, 0, 0]), ("second", [1, 1, 0])] {

@@ -1,0 +1,415 @@
+//! The claim of this process on its two directories: one agent, server or run has a directory at a time, and the two of them
+//! belong together.
+//!
+//! Both are locked before anything else is done, because the runtime takes what it does not find in its state directory for gone.
+//! Each has a record (`owner.json`) that names both: an agent that is started on the right root directory and the wrong
+//! state directory reports it, and nothing happens to pods that run.
+
+mod record;
+
+use std::{
+    fs::{self, File},
+    io,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use keelet_agent::{
+    clock::{ClockError, OsClock},
+    doors::Clock,
+};
+use keelet_runtime::runs_in;
+use keelet_shim::running::SANDBOXES;
+use rustix::{
+    fs::{FlockOperation, flock},
+    io::Errno,
+};
+
+use self::record::{FILE, Found, judge};
+pub use self::record::{Holder, Record, Refusal};
+use crate::paths::Paths;
+
+/// A process that is being started has the locks of the one that starts it, until it is a program of its own. If that one dies
+/// meanwhile, the next has to wait for a moment, which may be long on a busy machine: two seconds.
+const ATTEMPTS_TO_LOCK: usize = 200;
+const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(10);
+
+/// How often to see whether the directories are still there. Looking costs two calls of the kernel.
+const PERIOD: Duration = Duration::from_secs(10);
+
+/// Both directories, locked for as long as this value exists.
+#[derive(Debug)]
+pub struct Claim {
+    record: Record,
+    /// None where a directory cannot be made or opened: then there is nothing to share.
+    root: Option<Held>,
+    state: Option<Held>,
+}
+
+/// A directory, and a handle that holds its lock.
+#[derive(Debug)]
+struct Held {
+    option: &'static str,
+    path: PathBuf,
+    handle: File,
+}
+
+/// What a run says of itself.
+#[derive(Clone, Debug, Default)]
+pub struct Extra {
+    /// Where its images are, if not below its root directory.
+    pub images: Option<PathBuf>,
+    /// Whether its root directory is to go with it.
+    pub temporary: bool,
+}
+
+/// Why directories cannot be used, or not any more.
+#[derive(Debug, thiserror::Error)]
+pub enum ClaimError {
+    /// One directory cannot be both.
+    #[error("--root-dir and --state-dir must not be the same directory, {}", .0.display())]
+    Same(PathBuf),
+    /// Another process uses one of them.
+    #[error("{option}: another {holder} works with {}; each needs directories of its own", .path.display())]
+    Held {
+        /// The option that names the directory.
+        option: &'static str,
+        /// The other process.
+        holder: String,
+        /// The directory.
+        path: PathBuf,
+    },
+    /// They do not belong together.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// It is not known which boot this is.
+    #[error("the clock of this machine cannot be used")]
+    Clock(#[from] ClockError),
+    /// The kernel gives no random number.
+    #[error("no random number")]
+    NoRandomNumber(#[source] io::Error),
+    /// A directory was deleted, and cannot be made again.
+    #[error("{option}: {} was deleted", .path.display())]
+    Deleted {
+        /// The option that names the directory.
+        option: &'static str,
+        /// The directory.
+        path: PathBuf,
+        /// Why it cannot be made again.
+        source: io::Error,
+    },
+    /// A directory was moved.
+    #[error("{option}: {} was moved while in use; pods keep running", .path.display())]
+    Moved {
+        /// The option that names the directory.
+        option: &'static str,
+        /// Where it was.
+        path: PathBuf,
+    },
+    /// Another directory is in its place.
+    #[error("{option}: {} was replaced, or a file system was mounted over it; pods keep running", .path.display())]
+    Replaced {
+        /// The option that names the directory.
+        option: &'static str,
+        /// The directory.
+        path: PathBuf,
+    },
+}
+
+/// What became of a directory since it was locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    None,
+    Deleted,
+    MovedAway,
+    Replaced,
+}
+
+// === impl Claim ===
+
+impl Claim {
+    /// Locks both directories and checks that they belong together. Nothing else is done to them.
+    pub async fn take(paths: &Paths, holder: Holder, extra: Extra) -> Result<Self, ClaimError> {
+        let (root_dir, state_dir) = (real(&paths.root_dir), real(&paths.state_dir));
+        if root_dir == state_dir {
+            return Err(ClaimError::Same(root_dir));
+        }
+        let root = lock("--root-dir", &paths.root_dir).await?;
+        let state = lock("--state-dir", &paths.state_dir).await?;
+        let (root_dir, state_dir) = (real(&paths.root_dir), real(&paths.state_dir));
+        let boot_id = OsClock::new()?.now().boot_id.to_string();
+        let of_this_boot = |dir: &Path| read(dir).filter(|record| record.boot_id == boot_id);
+        let (root_record, state_record) = (of_this_boot(&root_dir), of_this_boot(&state_dir));
+        let found = Found {
+            root_dir: &root_dir,
+            state_dir: &state_dir,
+            root: root_record.as_ref(),
+            state: state_record.as_ref(),
+        };
+        let known = [&root_dir, &state_dir].iter().any(|dir| has_pods(dir));
+        judge(&found, |state| known || runs_in(&sandboxes(state)))?;
+        let (id, bridge) = match state_record.or(root_record) {
+            Some(record) => (record.id, record.bridge),
+            None => (new_id()?, own_bridge(&paths.root_dir)),
+        };
+        let Extra { images, temporary } = extra;
+        let pid = std::process::id();
+        let record = Record { id, holder, pid, boot_id, root_dir, state_dir, bridge, images, temporary };
+        let claim = Self { record, root, state };
+        claim.write_down();
+        Ok(claim)
+    }
+
+    /// The bridge that pods are connected to, if not the usual one.
+    pub fn bridge(&self) -> Option<&str> {
+        self.record.bridge.as_deref()
+    }
+
+    /// A disk that cannot be written may be so for a while only; the locks hold without it.
+    fn write_down(&self) {
+        for held in self.held() {
+            if let Err(error) = write(&held.path, &self.record) {
+                let option = held.option;
+                tracing::warn!(option, dir = %held.path.display(), %error, "cannot write owner.json; the lock holds without it");
+            }
+        }
+    }
+
+    fn held(&self) -> impl Iterator<Item = &Held> {
+        self.root.iter().chain(&self.state)
+    }
+
+    /// Resolves when a directory was deleted or emptied, and is there again. An error if another one is in its place, or if it was moved:
+    /// nothing that is found there then can be trusted, and whatever is written there may belong to others.
+    pub async fn made_again(&mut self) -> Result<(), ClaimError> {
+        loop {
+            tokio::time::sleep(PERIOD).await;
+            if self.check()? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Resolves when nothing in the directories can be trusted any more, with the reason.
+    pub async fn lost(&mut self) -> ClaimError {
+        loop {
+            if let Err(error) = self.made_again().await {
+                return error;
+            }
+        }
+    }
+
+    /// Whether a directory had to be made again, or filled again.
+    fn check(&mut self) -> Result<bool, ClaimError> {
+        let mut again = false;
+        for held in self.root.iter_mut().chain(&mut self.state) {
+            let (option, path) = (held.option, held.path.clone());
+            match held.change() {
+                Change::None => {}
+                Change::Deleted => {
+                    tracing::error!(option, dir = %path.display(), "directory deleted while in use: creating it again");
+                    held.make_again().map_err(|source| ClaimError::Deleted { option, path, source })?;
+                    again = true;
+                }
+                Change::MovedAway => return Err(ClaimError::Moved { option, path }),
+                Change::Replaced => return Err(ClaimError::Replaced { option, path }),
+            }
+        }
+        // What is mounted below a directory keeps it from being deleted, but not from being emptied.
+        again |= self.held().any(|held| matches!(held.path.join(FILE).try_exists(), Ok(false)));
+        if again {
+            self.write_down();
+        }
+        Ok(again)
+    }
+}
+
+// === impl Held ===
+
+impl Held {
+    fn change(&self) -> Change {
+        let Ok(ours) = self.handle.metadata() else { return Change::None };
+        match fs::metadata(&self.path) {
+            Ok(now) if (now.dev(), now.ino()) == (ours.dev(), ours.ino()) => Change::None,
+            _ if ours.nlink() == 0 => Change::Deleted,
+            Ok(_) => Change::Replaced,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Change::MovedAway,
+            // What cannot be asked just now has not changed.
+            Err(_) => Change::None,
+        }
+    }
+
+    fn make_again(&mut self) -> io::Result<()> {
+        fs::create_dir_all(&self.path)?;
+        let handle = File::open(&self.path)?;
+        flock(&handle, FlockOperation::NonBlockingLockExclusive)?;
+        self.handle = handle;
+        Ok(())
+    }
+}
+
+/// Locks a directory, which is made if it is not there. The directory itself is locked, not a file in it: that works on a disk
+/// that cannot be written too.
+async fn lock(option: &'static str, path: &Path) -> Result<Option<Held>, ClaimError> {
+    let made = fs::create_dir_all(path);
+    let handle = match made.and_then(|()| File::open(path)) {
+        Ok(handle) => handle,
+        Err(error) => {
+            tracing::warn!(option, dir = %path.display(), %error, "cannot open directory; continuing without it");
+            return Ok(None);
+        }
+    };
+    for _ in 0..ATTEMPTS_TO_LOCK {
+        match flock(&handle, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(Some(Held { option, path: path.to_owned(), handle })),
+            Err(Errno::WOULDBLOCK) => tokio::time::sleep(BETWEEN_ATTEMPTS).await,
+            Err(error) => {
+                tracing::warn!(option, dir = %path.display(), %error, "cannot lock directory; continuing without the lock");
+                return Ok(None);
+            }
+        }
+    }
+    let holder = match read(path) {
+        Some(record) => format!("{} (pid {})", record.holder, record.pid),
+        None => "keelet".to_owned(),
+    };
+    Err(ClaimError::Held { option, holder, path: path.to_owned() })
+}
+
+/// Whether a process has this directory.
+pub(crate) fn is_held(dir: &Path) -> bool {
+    let Ok(handle) = File::open(dir) else { return false };
+    matches!(flock(&handle, FlockOperation::NonBlockingLockShared), Err(Errno::WOULDBLOCK))
+}
+
+/// The record in a directory, if there is one that can be used.
+pub(crate) fn read(dir: &Path) -> Option<Record> {
+    serde_json::from_slice(&fs::read(dir.join(FILE)).ok()?).ok()
+}
+
+fn write(dir: &Path, record: &Record) -> io::Result<()> {
+    let (file, new) = (dir.join(FILE), dir.join("owner.json.new"));
+    fs::write(&new, serde_json::to_vec_pretty(record)?)?;
+    fs::rename(new, file)
+}
+
+fn new_id() -> Result<String, ClaimError> {
+    let id = fs::read_to_string("/proc/sys/kernel/random/uuid").map_err(ClaimError::NoRandomNumber)?;
+    Ok(id.trim().to_owned())
+}
+
+/// A node has one bridge, and every root directory but the default one has a bridge of its own, with addresses that no
+/// other bridge has. Its name follows from the directory, so that the next holder of that directory finds it again.
+pub(crate) fn own_bridge(root: &Path) -> Option<String> {
+    if root == Path::new(Paths::ROOT) {
+        return None;
+    }
+    let hash = root
+        .as_os_str()
+        .as_encoded_bytes()
+        .iter()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
+    Some(format!("keelet{hash:08x}"))
+}
+
+/// Where the sandboxes of a state directory are.
+pub(crate) fn sandboxes(state_dir: &Path) -> PathBuf {
+    state_dir.join("runtime").join(SANDBOXES)
+}
+
+/// Whether a ledger in there knows pods.
+fn has_pods(dir: &Path) -> bool {
+    fs::read_dir(dir.join("ledger/pods")).is_ok_and(|mut entries| entries.next().is_some())
+}
+
+/// The directory by the one name that it has however it is called.
+pub(crate) fn real(path: &Path) -> PathBuf {
+    fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::{Claim, Extra, Holder, is_held};
+    use crate::paths::Paths;
+
+    fn paths(dir: &std::path::Path) -> Paths {
+        Paths { root_dir: dir.join("root"), state_dir: dir.join("state") }
+    }
+
+    async fn take(paths: &Paths) -> Result<Claim, String> {
+        Claim::take(paths, Holder::Agent, Extra::default()).await.map_err(|error| error.to_string())
+    }
+
+    /// DIR-1: each directory has a lock of its own, whatever the other one is.
+    #[tokio::test]
+    async fn a_directory_has_one_holder() {
+        let dir = tempfile::tempdir().unwrap();
+        let pair = paths(dir.path());
+        let claim = take(&pair).await.unwrap();
+        let other = dir.path().join("other");
+        for (wrong, option) in [
+            (Paths { state_dir: other.clone(), ..pair.clone() }, "--root-dir"),
+            (Paths { root_dir: other.clone(), ..pair.clone() }, "--state-dir"),
+        ] {
+            let said = take(&wrong).await.unwrap_err();
+            let expected = format!("{option}: another keelet agent (pid {}) works with ", std::process::id());
+            assert!(said.starts_with(&expected), "{said}");
+        }
+        assert!(is_held(&pair.root_dir) && is_held(&pair.state_dir) && !is_held(&other));
+        drop(claim);
+        take(&pair).await.unwrap();
+        let same = Paths { state_dir: pair.root_dir.join("../root"), ..pair };
+        let said = take(&same).await.unwrap_err();
+        assert!(said.starts_with("--root-dir and --state-dir must not be the same directory"), "{said}");
+    }
+
+    /// DIR-3: the ledger in the root directory knows pods; they may run in a runtime that cannot be asked yet.
+    #[tokio::test]
+    async fn the_state_directory_of_pods_is_kept_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let pair = paths(dir.path());
+        drop(take(&pair).await.unwrap());
+        let wrong = Paths { state_dir: dir.path().join("other"), ..pair.clone() };
+        drop(take(&wrong).await.expect("no pods are known, so it may change"));
+        fs::create_dir_all(pair.root_dir.join("ledger/pods/uid")).unwrap();
+        let said = take(&pair).await.unwrap_err();
+        assert!(said.contains(&format!("start with --state-dir {}, or", wrong.state_dir.display())), "{said}");
+        // The same directory by another name.
+        std::os::unix::fs::symlink(&pair.root_dir, dir.path().join("link")).unwrap();
+        let linked = Paths { root_dir: dir.path().join("link"), ..wrong };
+        drop(take(&linked).await.unwrap());
+        // After a reboot nothing runs.
+        for file in [&pair.root_dir, &pair.state_dir].map(|dir| dir.join("owner.json")) {
+            let text = fs::read_to_string(&file).unwrap();
+            let boot = text.lines().find(|line| line.contains("bootId")).unwrap();
+            fs::write(&file, text.replace(boot, "  \"bootId\": \"an earlier one\",")).unwrap();
+        }
+        take(&pair).await.unwrap();
+    }
+
+    /// DIR-5, DIR-7: what is deleted is made again and locked again; what was moved or replaced is not used any more.
+    #[tokio::test]
+    async fn directories_are_watched() {
+        let dir = tempfile::tempdir().unwrap();
+        let pair = paths(dir.path());
+        let mut claim = take(&pair).await.unwrap();
+        assert!(!claim.check().unwrap(), "as they were");
+        fs::remove_file(pair.state_dir.join("owner.json")).unwrap();
+        assert!(claim.check().unwrap() && pair.state_dir.join("owner.json").exists(), "it was emptied");
+        fs::remove_dir_all(&pair.root_dir).unwrap();
+        fs::remove_dir_all(&pair.state_dir).unwrap();
+        assert!(claim.check().unwrap());
+        assert!(is_held(&pair.root_dir) && is_held(&pair.state_dir) && pair.root_dir.join("owner.json").exists());
+        let moved = dir.path().join("moved");
+        fs::rename(&pair.root_dir, &moved).unwrap();
+        assert!(claim.check().unwrap_err().to_string().contains("was moved while in use"));
+        fs::create_dir(&pair.root_dir).unwrap();
+        assert!(claim.check().unwrap_err().to_string().contains("was replaced"));
+        fs::remove_dir(&pair.root_dir).unwrap();
+        fs::rename(&moved, &pair.root_dir).unwrap();
+        assert!(!claim.check().unwrap());
+    }
+}

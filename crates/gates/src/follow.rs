@@ -1,0 +1,298 @@
+//! Following all objects of a kind: a list in pages, then a watch from there on, for ever.
+//!
+//! ```text
+//! list page by page -> complete -> watch -> its time is over, or it broke: watch again from the last version
+//!      ^                             '----> the version is too old (410), or what came cannot be read: list again
+//!      '---------------------------------------------------------------------------------------------'
+//! ```
+//!
+//! What is known stays known while a list is made again. A page is read and given on before the next is asked for, so that a list of
+//! 5,000 nodes takes no more memory than one page.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep, timeout},
+};
+use tracing::{debug, warn};
+
+use crate::{
+    api::{Api, ApiError, LONG},
+    metrics::Metrics,
+    node::{BadJson, Page, Version, WatchEvent},
+};
+
+/// What reads the objects of a kind.
+pub(crate) trait Objects: Send {
+    /// An object.
+    type Object: Send;
+    /// Its name in metrics and logs.
+    const RESOURCE: &'static str;
+
+    /// The path of all of them.
+    fn path(&self) -> &str;
+    /// Reads a page of a list.
+    fn page(&mut self, json: &[u8]) -> Result<Page<Self::Object>, BadJson>;
+    /// Reads a line of a watch.
+    fn event(&mut self, json: &[u8]) -> Result<WatchEvent<Self::Object>, BadJson>;
+    /// The version of an object.
+    fn version(object: &Self::Object) -> &Version;
+}
+
+/// What there is to know of the objects of a kind.
+#[derive(Debug)]
+pub(crate) enum News<T> {
+    /// A list begins.
+    ListBegins,
+    /// Objects of the list.
+    Listed(Vec<T>),
+    /// The list is complete.
+    ListEnds,
+    /// An object was created or changed.
+    Changed(T),
+    /// An object was deleted.
+    Deleted(T),
+    /// There is no such kind of object.
+    NoSuchKind,
+}
+
+/// Objects on a page. A node has some 10 to 30 KiB of JSON, so a page has a few MiB at most.
+const PAGE: usize = 100;
+
+/// How long a watch is asked to last. Proxies on the way cut connections after some minutes.
+const WATCH_SECONDS: u64 = 180;
+
+/// A watch that says nothing for so long is dead: the API server sends a bookmark every minute.
+const SILENCE: Duration = Duration::from_secs(90);
+
+/// After this long everything is listed again, for what a watch may have missed (CTRL-13).
+const RELIST: Duration = Duration::from_secs(3600);
+
+/// How often to look whether a kind of object exists now.
+const LOOK_FOR_KIND: Duration = Duration::from_secs(60);
+
+/// The shortest and the longest pause after a failure.
+const PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Follows all objects of a kind for as long as the news has a reader.
+pub(crate) async fn follow<O: Objects>(
+    api: Api,
+    mut objects: O,
+    news: mpsc::Sender<News<O::Object>>,
+    metrics: Arc<Metrics>,
+) {
+    let mut failures = 0_u32;
+    loop {
+        match list(&api, &mut objects, &news).await {
+            Ok(Some(version)) => {
+                failures = 0;
+                if watch(&api, &mut objects, &news, version, &metrics).await.is_none() {
+                    return;
+                }
+            }
+            Ok(None) => return,
+            Err(Trouble::Api(error)) if error.is_not_found() => {
+                debug!(resource = O::RESOURCE, "no such kind of object");
+                if news.send(News::NoSuchKind).await.is_err() {
+                    return;
+                }
+                sleep(LOOK_FOR_KIND).await;
+                continue;
+            }
+            // An outage of hours is no reason to fill the log.
+            Err(error) if failures.is_multiple_of(12) => warn!(resource = O::RESOURCE, %error, "cannot list objects"),
+            Err(error) => debug!(resource = O::RESOURCE, %error, "cannot list objects"),
+        }
+        sleep(pause(failures)).await;
+        failures = failures.saturating_add(1);
+    }
+}
+
+/// Lists everything. The version to watch from, or none if nothing reads the news any more.
+async fn list<O: Objects>(
+    api: &Api,
+    objects: &mut O,
+    news: &mpsc::Sender<News<O::Object>>,
+) -> Result<Option<Version>, Trouble> {
+    let mut next: Option<String> = None;
+    let mut begun = false;
+    loop {
+        let token = next.map(|token| format!("&continue={}", escaped(&token))).unwrap_or_default();
+        let path = format!("{}?limit={PAGE}{token}", objects.path());
+        let page = objects.page(&api.get(&path, LONG).await?)?;
+        if !begun && news.send(News::ListBegins).await.is_err() {
+            return Ok(None);
+        }
+        begun = true;
+        if news.send(News::Listed(page.items)).await.is_err() {
+            return Ok(None);
+        }
+        next = page.next;
+        if next.is_none() {
+            let open = news.send(News::ListEnds).await.is_ok();
+            return Ok(open.then_some(page.version));
+        }
+    }
+}
+
+/// Watches until everything has to be listed again; none if nothing reads the news any more.
+async fn watch<O: Objects>(
+    api: &Api,
+    objects: &mut O,
+    news: &mpsc::Sender<News<O::Object>>,
+    mut version: Version,
+    metrics: &Metrics,
+) -> Option<()> {
+    let began = Instant::now();
+    let mut failures = 0_u32;
+    while began.elapsed() < RELIST {
+        let before = version.clone();
+        let end = watch_once(api, objects, news, &mut version).await;
+        // A watch that brought something was no failure, however it ended.
+        failures = if version == before { failures } else { 0 };
+        metrics.watch_ended(O::RESOURCE, end.word());
+        match end {
+            End::NoReader => return None,
+            End::Over => {
+                failures = 0;
+                continue;
+            }
+            End::Expired => return Some(()),
+            End::Broken(error) => {
+                debug!(resource = O::RESOURCE, %error, "watch ended");
+                if matches!(error, Trouble::Json(_)) || failures > 10 {
+                    return Some(());
+                }
+            }
+        }
+        sleep(pause(failures)).await;
+        failures += 1;
+    }
+    Some(())
+}
+
+/// How a watch ended.
+enum End {
+    /// Its time was over.
+    Over,
+    /// Its version is too old.
+    Expired,
+    /// It broke, or something came that cannot be read.
+    Broken(Trouble),
+    /// Nothing reads the news any more.
+    NoReader,
+}
+
+/// What went wrong.
+#[derive(Debug, thiserror::Error)]
+enum Trouble {
+    #[error(transparent)]
+    Api(#[from] ApiError),
+    #[error(transparent)]
+    Json(#[from] BadJson),
+    #[error("nothing came for {} s", SILENCE.as_secs())]
+    Silence,
+}
+
+async fn watch_once<O: Objects>(
+    api: &Api,
+    objects: &mut O,
+    news: &mpsc::Sender<News<O::Object>>,
+    version: &mut Version,
+) -> End {
+    let path = format!(
+        "{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={}",
+        objects.path(),
+        escaped(version.as_str())
+    );
+    let mut lines = match api.watch(&path).await {
+        Ok(lines) => lines,
+        Err(error) if error.is_expired() => return End::Expired,
+        // The kind of object is gone: the list finds that out.
+        Err(error) if error.is_not_found() => return End::Expired,
+        Err(error) => return End::Broken(error.into()),
+    };
+    loop {
+        let line = match timeout(SILENCE, lines.next()).await {
+            Ok(Ok(Some(line))) => line,
+            Ok(Ok(None)) => return End::Over,
+            Ok(Err(error)) => return End::Broken(error.into()),
+            Err(_) => return End::Broken(Trouble::Silence),
+        };
+        let sent = match objects.event(&line) {
+            Ok(WatchEvent::Changed(object)) => {
+                version.clone_from(O::version(&object));
+                news.send(News::Changed(object)).await
+            }
+            Ok(WatchEvent::Deleted(object)) => {
+                version.clone_from(O::version(&object));
+                news.send(News::Deleted(object)).await
+            }
+            Ok(WatchEvent::Bookmark(seen)) => {
+                *version = seen;
+                continue;
+            }
+            Ok(WatchEvent::Failed(failure)) if failure.code == 410 => return End::Expired,
+            Ok(WatchEvent::Failed(failure)) => {
+                let (code, reason, message) = (failure.code, failure.reason, failure.message);
+                return End::Broken(ApiError::Refused { code, reason, message, retry_after: None }.into());
+            }
+            Err(error) => {
+                warn!(resource = O::RESOURCE, %error, "watch brought what cannot be read: listing again");
+                return End::Broken(error.into());
+            }
+        };
+        if sent.is_err() {
+            return End::NoReader;
+        }
+    }
+}
+
+fn pause(failures: u32) -> Duration {
+    (PAUSE * 2_u32.pow(failures.min(10))).min(LONGEST_PAUSE)
+}
+
+/// A text as part of a query.
+pub(crate) fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~') {
+            escaped.push(byte.into());
+        } else {
+            escaped.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    escaped
+}
+
+// === impl End ===
+
+impl End {
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Over => "over",
+            Self::Expired => "expired",
+            Self::Broken(_) => "broken",
+            Self::NoReader => "stopped",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queries_are_escaped() {
+        assert_eq!(escaped("aZ0-_.~"), "aZ0-_.~");
+        assert_eq!(escaped("a=b&c/d+e %"), "a%3Db%26c%2Fd%2Be%20%25");
+    }
+
+    #[test]
+    fn pauses_grow_and_end() {
+        let pauses = [0, 1, 2, 5, 6, 100].map(|failures| pause(failures).as_millis());
+        assert_eq!(pauses, [100, 200, 400, 3200, 5000, 5000]);
+    }
+}
