@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use k8s_openapi::api::core::v1::{Node, Pod, Secret};
-use keelet_cluster::{Cluster, Hollow, audit, gone, until};
+use keelet_control_plane::{Cluster, Hollow, audit, gone, until};
 use keelet_harness::eventually;
 use keelet_hollow::{
     Shape,

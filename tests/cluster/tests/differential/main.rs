@@ -11,7 +11,7 @@ mod requests;
 
 use http::Request;
 use http_body_util::BodyExt;
-use keelet_cluster::Cluster;
+use keelet_control_plane::Cluster;
 use keelet_sim_api::{Grant, Identity, Random, SimApi};
 use kube::{Client, client::Body};
 use serde_json::{Value, json};
