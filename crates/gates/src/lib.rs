@@ -15,18 +15,16 @@
 //!
 //! With the world:
 //!
-//! - [`api`]: requests through one `kube::Client`, each with a deadline. `follow`: list and watch. [`clock`]: the wall clock, a door.
+//! - [`api`]: requests through one `kube::Client`, each with a deadline; list and watch. [`clock`]: the wall clock, a door.
 //! - [`controller`]: all of it as one future, which a simulation can freeze between two steps. [`metrics`]: numbers.
 //!
 //! The state is owned by one place, the engine, inside of one task; a follower has the same state and decides nothing.
 
-pub mod api;
 pub mod clock;
 pub mod controller;
 pub mod decide;
 pub mod election;
 pub mod engine;
-mod follow;
 pub mod gate;
 pub mod metrics;
 pub mod node;
@@ -36,3 +34,5 @@ pub mod settings;
 #[cfg(test)]
 mod testing;
 pub mod words;
+
+pub use keelet_api as api;

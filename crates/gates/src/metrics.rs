@@ -31,6 +31,7 @@
 
 use std::time::Duration;
 
+use keelet_api::WatchObserver;
 use prometheus_client::{
     encoding::{EncodeLabelSet, text},
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
@@ -226,10 +227,6 @@ impl Metrics {
         self.patches.get_or_create(&OfOutcome { outcome }).inc();
     }
 
-    pub(crate) fn watch_ended(&self, resource: &'static str, end: &'static str) {
-        self.watches.get_or_create(&OfWatch { resource, end }).inc();
-    }
-
     pub(crate) fn event(&self, outcome: &'static str) {
         self.events.get_or_create(&OfOutcome { outcome }).inc();
     }
@@ -294,6 +291,12 @@ impl Metrics {
         }
         self.waiting.clear();
         self.rule_nodes.clear();
+    }
+}
+
+impl WatchObserver for Metrics {
+    fn watch_ended(&self, resource: &'static str, end: &'static str) {
+        self.watches.get_or_create(&OfWatch { resource, end }).inc();
     }
 }
 

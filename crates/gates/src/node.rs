@@ -12,10 +12,9 @@ use std::{fmt, sync::Arc};
 use jiff::Timestamp;
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
-pub use self::{
-    raw::{Failure, Page, WatchEvent},
-    reader::{BadJson, Detail, Interest, Reader},
-};
+pub use keelet_api::{BadJson, Failure, Page, Version, WatchEvent};
+
+pub use self::reader::{Detail, Interest, Reader};
 
 /// A word that is kept once, however many nodes have it.
 pub type Text = Arc<str>;
@@ -42,10 +41,6 @@ pub struct Node {
     /// All of its conditions.
     pub conditions: Vec<Condition>,
 }
-
-/// The `resourceVersion` of an object; empty of one that does not exist yet.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Version(Text);
 
 /// Labels or annotations, sorted by key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -130,27 +125,6 @@ impl Node {
             && self.annotations == other.annotations
             && self.labels == other.labels
             && self.boot_id == other.boot_id
-    }
-}
-
-// === impl Version ===
-
-impl Version {
-    /// A version as the API server wrote it.
-    pub fn new(text: &str) -> Self {
-        Self(text.into())
-    }
-
-    /// As the API server wrote it.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    /// Whether an object of this version is older than one of the other. Versions are numbers that grow; one that is not a number is
-    /// never older, so that what the API server said last wins.
-    pub fn is_older_than(&self, other: &Self) -> bool {
-        let (Ok(this), Ok(other)) = (self.0.parse::<u64>(), other.0.parse::<u64>()) else { return false };
-        this < other
     }
 }
 

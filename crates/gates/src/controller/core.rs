@@ -20,10 +20,9 @@ use super::{
     objects::{self, NODES, Nodes},
 };
 use crate::{
-    api::{Api, ApiError, SHORT},
+    api::{Api, ApiError, News, SHORT, escaped, follow},
     election::Role,
     engine::{Call, Engine, Mode, Now, Outcome, Request, RuleCall, RulePart, Said},
-    follow::{News, escaped, follow},
     metrics::Metrics,
     node::{Detail, Interest, Node, Reader},
     rule::{Rule, Rules},

@@ -13,9 +13,8 @@ use tracing::{debug, info, warn};
 
 use super::{LeaseOptions, Time};
 use crate::{
-    api::{Api, ApiError, Lines},
+    api::{Api, ApiError, Lines, escaped},
     election::{Action, Candidate, Lease, Role, Written},
-    follow::escaped,
     node::Version,
 };
 

@@ -2,12 +2,11 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{
-    follow::Objects,
-    node::{BadJson, Failure, Node, Page, Reader, Version, WatchEvent},
+    api::{Objects, read_event, read_page},
+    node::{BadJson, Node, Page, Reader, Version, WatchEvent},
     rule::{self, Rule},
 };
 
@@ -22,28 +21,6 @@ pub(super) struct Nodes(Arc<Mutex<Reader>>);
 #[derive(Debug)]
 pub(super) struct Rules {
     path: String,
-}
-
-#[derive(Debug, Deserialize)]
-struct RawList {
-    metadata: RawMeta,
-    #[serde(default)]
-    items: Vec<Value>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct RawMeta {
-    resource_version: String,
-    #[serde(rename = "continue")]
-    next: String,
-}
-
-#[derive(Debug, Deserialize)]
-struct RawEvent {
-    #[serde(rename = "type")]
-    kind: String,
-    object: Value,
 }
 
 // === impl Nodes ===
@@ -101,33 +78,16 @@ impl Objects for Rules {
     }
 
     fn page(&mut self, json: &[u8]) -> Result<Page<Rule>, BadJson> {
-        let list: RawList = parse("a list of rules", json)?;
-        let items = list.items.into_iter().map(read).collect::<Result<_, _>>()?;
-        let next = Some(list.metadata.next).filter(|next| !next.is_empty());
-        Ok(Page { items, version: Version::new(&list.metadata.resource_version), next })
+        read_page(json, read)
     }
 
     fn event(&mut self, json: &[u8]) -> Result<WatchEvent<Rule>, BadJson> {
-        let RawEvent { kind, object } = parse("a watch event", json)?;
-        Ok(match &*kind {
-            "ADDED" | "MODIFIED" => WatchEvent::Changed(read(object)?),
-            "DELETED" => WatchEvent::Deleted(read(object)?),
-            "BOOKMARK" => {
-                let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
-                WatchEvent::Bookmark(Version::new(version.unwrap_or_default()))
-            }
-            "ERROR" => WatchEvent::Failed(serde_json::from_value::<Failure>(object).unwrap_or_default()),
-            _ => return Err(BadJson::Event(kind)),
-        })
+        read_event(json, read)
     }
 
     fn version(rule: &Rule) -> &Version {
         &rule.version
     }
-}
-
-fn parse<'a, T: Deserialize<'a>>(what: &'static str, json: &'a [u8]) -> Result<T, BadJson> {
-    serde_json::from_slice(json).map_err(|error| BadJson::Malformed { what, error })
 }
 
 fn read(object: Value) -> Result<Rule, BadJson> {

@@ -12,42 +12,6 @@ use serde::{
 
 use super::More;
 
-/// An event of a watch.
-#[derive(Debug)]
-pub enum WatchEvent<T> {
-    /// The object was created or changed.
-    Changed(T),
-    /// The object was deleted: its last state.
-    Deleted(T),
-    /// The watch has seen everything up to this version.
-    Bookmark(super::Version),
-    /// The API server ended the watch.
-    Failed(Failure),
-}
-
-/// A page of a list.
-#[derive(Debug)]
-pub struct Page<T> {
-    /// The objects of this page.
-    pub items: Vec<T>,
-    /// The version of the list, from which a watch continues.
-    pub version: super::Version,
-    /// How to ask for the next page; none after the last.
-    pub next: Option<String>,
-}
-
-/// What the API server said when it refused.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct Failure {
-    /// The code of the HTTP answer.
-    pub code: u16,
-    /// `Expired`, `Conflict`, `Forbidden`, ...
-    pub reason: String,
-    /// A sentence for people.
-    pub message: String,
-}
-
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct RawEvent<'a> {

@@ -8,7 +8,7 @@ use std::{
 use jiff::Timestamp;
 
 use super::{
-    Condition, Effect, Failure, Node, Page, Pairs, Status, Taint, Text, Version, WatchEvent,
+    BadJson, Condition, Effect, Failure, Node, Page, Pairs, Status, Taint, Text, Version, WatchEvent,
     raw::{RawCondition, RawEvent, RawList, RawNode, RawPairs, RawTaint},
 };
 use crate::{gate::Prefixes, record};
@@ -39,25 +39,6 @@ pub enum Detail {
 pub struct Reader {
     interest: Interest,
     words: BTreeSet<Text>,
-}
-
-/// What came is not what the API server should send.
-#[derive(Debug, thiserror::Error)]
-pub enum BadJson {
-    /// It is no JSON, or has strings where there should be objects.
-    #[error("cannot read {what} of the API server: {error}")]
-    Malformed {
-        /// What should have come.
-        what: &'static str,
-        /// What is wrong with it.
-        error: serde_json::Error,
-    },
-    /// A node without a name or UID.
-    #[error("the API server sent a node without {0}")]
-    Nameless(&'static str),
-    /// An event of a type that the API does not have.
-    #[error("the API server sent a watch event of the unknown type {0:?}")]
-    Event(String),
 }
 
 /// How many words are kept for sharing. A cluster has some hundred types of conditions, reasons and taint keys; a node that invents
@@ -114,7 +95,7 @@ impl Reader {
         let meta = &raw.metadata;
         for (what, text) in [("a name", &meta.name), ("a UID", &meta.uid)] {
             if text.is_empty() {
-                return Err(BadJson::Nameless(what));
+                return Err(BadJson::Nameless("node", what));
             }
         }
         let status = &raw.status.0;
@@ -325,7 +306,7 @@ mod tests {
         assert!(matches!(read(line("ERROR", &status)), Ok(WatchEvent::Failed(found)) if found == failure));
         assert!(matches!(read(line("MELTED", &node())), Err(BadJson::Event(kind)) if kind == "MELTED"));
         assert!(matches!(read("{".to_owned()), Err(BadJson::Malformed { .. })));
-        assert!(matches!(read(line("ADDED", &json!({}))), Err(BadJson::Nameless("a name"))));
+        assert!(matches!(read(line("ADDED", &json!({}))), Err(BadJson::Nameless("node", "a name"))));
     }
 
     #[test]

@@ -18,13 +18,12 @@ use tokio::{
 use tracing::{debug, warn};
 
 use crate::{
-    api::{Api, ApiError, LONG},
-    metrics::Metrics,
-    node::{BadJson, Page, Version, WatchEvent},
+    Api, ApiError, LONG,
+    watch::{BadJson, Page, Version, WatchEvent},
 };
 
 /// What reads the objects of a kind.
-pub(crate) trait Objects: Send {
+pub trait Objects: Send {
     /// An object.
     type Object: Send;
     /// Its name in metrics and logs.
@@ -32,6 +31,10 @@ pub(crate) trait Objects: Send {
 
     /// The path of all of them.
     fn path(&self) -> &str;
+    /// What selects some of them, as a part of a query; empty for all.
+    fn selector(&self) -> &str {
+        ""
+    }
     /// Reads a page of a list.
     fn page(&mut self, json: &[u8]) -> Result<Page<Self::Object>, BadJson>;
     /// Reads a line of a watch.
@@ -42,7 +45,7 @@ pub(crate) trait Objects: Send {
 
 /// What there is to know of the objects of a kind.
 #[derive(Debug)]
-pub(crate) enum News<T> {
+pub enum News<T> {
     /// A list begins.
     ListBegins,
     /// Objects of the list.
@@ -76,19 +79,25 @@ const LOOK_FOR_KIND: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
+/// Counts the ends of watches.
+pub trait WatchObserver: Send + Sync {
+    /// A watch of that kind of object has ended: `over`, `expired`, `broken` or `stopped`.
+    fn watch_ended(&self, resource: &'static str, end: &'static str);
+}
+
 /// Follows all objects of a kind for as long as the news has a reader.
-pub(crate) async fn follow<O: Objects>(
+pub async fn follow<O: Objects>(
     api: Api,
     mut objects: O,
     news: mpsc::Sender<News<O::Object>>,
-    metrics: Arc<Metrics>,
+    watches: Arc<impl WatchObserver>,
 ) {
     let mut failures = 0_u32;
     loop {
         match list(&api, &mut objects, &news).await {
             Ok(Some(version)) => {
                 failures = 0;
-                if watch(&api, &mut objects, &news, version, &metrics).await.is_none() {
+                if watch(&api, &mut objects, &news, version, &*watches).await.is_none() {
                     return;
                 }
             }
@@ -120,7 +129,7 @@ async fn list<O: Objects>(
     let mut begun = false;
     loop {
         let token = next.map(|token| format!("&continue={}", escaped(&token))).unwrap_or_default();
-        let path = format!("{}?limit={PAGE}{token}", objects.path());
+        let path = format!("{}?{}limit={PAGE}{token}", objects.path(), selector(objects));
         let page = objects.page(&api.get(&path, LONG).await?)?;
         if !begun && news.send(News::ListBegins).await.is_err() {
             return Ok(None);
@@ -143,7 +152,7 @@ async fn watch<O: Objects>(
     objects: &mut O,
     news: &mpsc::Sender<News<O::Object>>,
     mut version: Version,
-    metrics: &Metrics,
+    watches: &impl WatchObserver,
 ) -> Option<()> {
     let began = Instant::now();
     let mut failures = 0_u32;
@@ -152,7 +161,7 @@ async fn watch<O: Objects>(
         let end = watch_once(api, objects, news, &mut version).await;
         // A watch that brought something was no failure, however it ended.
         failures = if version == before { failures } else { 0 };
-        metrics.watch_ended(O::RESOURCE, end.word());
+        watches.watch_ended(O::RESOURCE, end.word());
         match end {
             End::NoReader => return None,
             End::Over => {
@@ -203,8 +212,9 @@ async fn watch_once<O: Objects>(
     version: &mut Version,
 ) -> End {
     let path = format!(
-        "{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={}",
+        "{}?{}watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={}",
         objects.path(),
+        selector(objects),
         escaped(version.as_str())
     );
     let mut lines = match api.watch(&path).await {
@@ -250,12 +260,18 @@ async fn watch_once<O: Objects>(
     }
 }
 
+/// The selector as the beginning of a query.
+fn selector(objects: &impl Objects) -> String {
+    let selector = objects.selector();
+    if selector.is_empty() { String::new() } else { format!("{selector}&") }
+}
+
 fn pause(failures: u32) -> Duration {
     (PAUSE * 2_u32.pow(failures.min(10))).min(LONGEST_PAUSE)
 }
 
 /// A text as part of a query.
-pub(crate) fn escaped(text: &str) -> String {
+pub fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~') {

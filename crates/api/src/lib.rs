@@ -6,6 +6,8 @@
 mod access;
 mod body;
 mod connect;
+mod follow;
+mod watch;
 
 use std::time::Duration;
 
@@ -21,13 +23,15 @@ pub use self::{
     access::{Denied, Permission, check},
     body::Lines,
     connect::{ConnectError, connect, connect_in_cluster},
+    follow::{News, Objects, WatchObserver, escaped, follow},
+    watch::{BadJson, Failure, Page, Version, WatchEvent, read_event, read_page},
 };
 
 /// The longest time for a read or write of one object. An API server gives up after 60 s; a lease has to be renewed after 10.
-pub(crate) const SHORT: Duration = Duration::from_secs(5);
+pub const SHORT: Duration = Duration::from_secs(5);
 
 /// The longest time for a page of a list, or for the first answer of a watch.
-pub(crate) const LONG: Duration = Duration::from_secs(30);
+pub const LONG: Duration = Duration::from_secs(30);
 
 /// The API server.
 #[derive(Clone)]
@@ -73,6 +77,9 @@ struct Details {
 /// The content type of a JSON merge patch.
 const MERGE_PATCH: &str = "application/merge-patch+json";
 
+/// The content type of a strategic merge patch.
+const STRATEGIC_MERGE_PATCH: &str = "application/strategic-merge-patch+json";
+
 /// The longest text of an error that is kept: a proxy may answer with a page.
 const ERROR_TEXT: usize = 400;
 
@@ -97,6 +104,21 @@ impl Api {
     /// Sends a JSON merge patch.
     pub async fn patch(&self, path: &str, patch: Vec<u8>, deadline: Duration) -> Result<Bytes, ApiError> {
         self.ask(Method::PATCH, path, MERGE_PATCH, patch, deadline).await
+    }
+
+    /// Sends a strategic merge patch.
+    pub async fn patch_strategic(&self, path: &str, patch: Vec<u8>, deadline: Duration) -> Result<Bytes, ApiError> {
+        self.ask(Method::PATCH, path, STRATEGIC_MERGE_PATCH, patch, deadline).await
+    }
+
+    /// Replaces an object.
+    pub async fn replace(&self, path: &str, object: &Value, deadline: Duration) -> Result<Bytes, ApiError> {
+        self.ask(Method::PUT, path, "application/json", object.to_string().into_bytes(), deadline).await
+    }
+
+    /// Deletes an object, with these options.
+    pub async fn delete(&self, path: &str, options: &Value, deadline: Duration) -> Result<Bytes, ApiError> {
+        self.ask(Method::DELETE, path, "application/json", options.to_string().into_bytes(), deadline).await
     }
 
     /// Opens a watch: lines of JSON, each an event.
