@@ -8,7 +8,7 @@ use std::{
 
 use keelet_ledger::Recovered;
 use keelet_lifecycle::{Evidence, observed::Deletion};
-use keelet_pod::Pod;
+use keelet_pod::{InvalidCopy, Pod};
 use tokio::{
     sync::{Notify, oneshot},
     time::Instant,
@@ -219,9 +219,9 @@ impl Manager {
         for (uid, recovered) in std::mem::take(&mut self.recovered) {
             match copy_of(&self.shared, &recovered) {
                 Ok(pod) => self.start(Wanted::new(Arc::new(pod)), recovered.evidence, false),
-                Err(why) => {
+                Err(error) => {
                     // Its source may still have it; its evidence waits until then.
-                    tracing::warn!(%uid, error = %why, "cannot recover pod from the ledger; waiting for its source");
+                    tracing::warn!(%uid, %error, "cannot recover pod from the ledger; waiting for its source");
                     self.recovered.insert(uid, recovered);
                 }
             }
@@ -361,9 +361,18 @@ async fn forget(shared: &Shared, uid: &str) {
     }
 }
 
-fn copy_of(shared: &Shared, recovered: &Recovered) -> Result<Pod, String> {
-    let copy = recovered.copy.clone().ok_or("there is no copy of it")?;
-    Pod::from_json(copy, &shared.features).map_err(|error| error.to_string())
+/// Why the ledger alone does not make a pod again.
+#[derive(Debug, thiserror::Error)]
+enum CopyError {
+    #[error("the ledger has no copy of the pod")]
+    NoCopy,
+    #[error(transparent)]
+    Invalid(#[from] InvalidCopy),
+}
+
+fn copy_of(shared: &Shared, recovered: &Recovered) -> Result<Pod, CopyError> {
+    let copy = recovered.copy.clone().ok_or(CopyError::NoCopy)?;
+    Ok(Pod::from_json(copy, &shared.features)?)
 }
 
 #[cfg(test)]

@@ -332,15 +332,15 @@ pub(crate) fn real(path: &Path) -> PathBuf {
 mod tests {
     use std::fs;
 
-    use super::{Claim, Extra, Holder, is_held};
+    use super::{Claim, ClaimError, Extra, Holder, is_held};
     use crate::paths::Paths;
 
     fn paths(dir: &std::path::Path) -> Paths {
         Paths { root_dir: dir.join("root"), state_dir: dir.join("state") }
     }
 
-    async fn take(paths: &Paths) -> Result<Claim, String> {
-        Claim::take(paths, Holder::Agent, Extra::default()).await.map_err(|error| error.to_string())
+    async fn take(paths: &Paths) -> Result<Claim, ClaimError> {
+        Claim::take(paths, Holder::Agent, Extra::default()).await
     }
 
     /// DIR-1: each directory has a lock of its own, whatever the other one is.
@@ -354,7 +354,7 @@ mod tests {
             (Paths { state_dir: other.clone(), ..pair.clone() }, "--root-dir"),
             (Paths { root_dir: other.clone(), ..pair.clone() }, "--state-dir"),
         ] {
-            let said = take(&wrong).await.unwrap_err();
+            let said = take(&wrong).await.unwrap_err().to_string();
             let expected = format!("{option}: another keelet agent (pid {}) works with ", std::process::id());
             assert!(said.starts_with(&expected), "{said}");
         }
@@ -362,7 +362,7 @@ mod tests {
         drop(claim);
         take(&pair).await.unwrap();
         let same = Paths { state_dir: pair.root_dir.join("../root"), ..pair };
-        let said = take(&same).await.unwrap_err();
+        let said = take(&same).await.unwrap_err().to_string();
         assert!(said.starts_with("--root-dir and --state-dir must not be the same directory"), "{said}");
     }
 
@@ -375,7 +375,7 @@ mod tests {
         let wrong = Paths { state_dir: dir.path().join("other"), ..pair.clone() };
         drop(take(&wrong).await.expect("no pods are known, so it may change"));
         fs::create_dir_all(pair.root_dir.join("ledger/pods/uid")).unwrap();
-        let said = take(&pair).await.unwrap_err();
+        let said = take(&pair).await.unwrap_err().to_string();
         assert!(said.contains(&format!("start with --state-dir {}, or", wrong.state_dir.display())), "{said}");
         // The same directory by another name.
         std::os::unix::fs::symlink(&pair.root_dir, dir.path().join("link")).unwrap();

@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 use keelet_cri::Runtime;
 use keelet_image::{Image, Tally};
 use keelet_runtime::{Engine, OpenError, Pulling, Settings};
-use keelet_serve::{Archive, Images, api};
+use keelet_serve::{Archive, Images, ImportError, api};
 use tokio::net::unix::pipe;
 
 use crate::{claim, paths::Paths};
@@ -75,18 +75,18 @@ impl ChosenRuntime {
 // === impl Store ===
 
 impl Images for Store {
-    fn import<'a>(&'a self, mut archive: Archive<'a>) -> BoxFuture<'a, Result<Vec<String>, String>> {
+    fn import<'a>(&'a self, mut archive: Archive<'a>) -> BoxFuture<'a, Result<Vec<String>, ImportError>> {
         Box::pin(async move {
-            let (reader, writer) = io::pipe().map_err(|error| error.to_string())?;
+            let (reader, writer) = io::pipe().map_err(ImportError::Pipe)?;
             let store = self.0.images().clone();
             let reading = tokio::task::spawn_blocking(move || store.import(reader, None));
-            let mut writer = pipe::Sender::from_owned_fd(writer.into()).map_err(|error| error.to_string())?;
+            let mut writer = pipe::Sender::from_owned_fd(writer.into()).map_err(ImportError::Pipe)?;
             let sent = tokio::io::copy(&mut archive, &mut writer).await;
             drop(writer);
-            let imported = reading.await.map_err(|error| error.to_string())?;
+            let imported = reading.await.map_err(|error| ImportError::Store(error.into()))?;
             // What is wrong with the archive says more than the broken pipe that follows from it.
-            let images = imported.map_err(|error| error.to_string())?;
-            sent.map_err(|error| format!("the archive did not arrive: {error}"))?;
+            let images = imported.map_err(|error| ImportError::Store(error.into()))?;
+            sent.map_err(ImportError::Receive)?;
             Ok(images.iter().map(image_name).collect())
         })
     }

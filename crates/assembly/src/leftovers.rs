@@ -15,7 +15,7 @@ use std::{
 
 use futures::future::try_join_all;
 use keelet_cri::{Runtime, v1};
-use keelet_host::remove_directory;
+use keelet_host::{RemoveError, remove_directory};
 use keelet_runtime::{Engine, OpenError, OwnedBridge, end_without_records, has_records, pods_in, runs_in};
 use keelet_shim::running::{RunningShim, running_shims};
 
@@ -55,8 +55,8 @@ pub enum LeftoverError {
     #[error(transparent)]
     Pod(#[from] keelet_cri::Error),
     /// The directory cannot be removed.
-    #[error("{0}")]
-    Directory(String),
+    #[error(transparent)]
+    Directory(#[from] RemoveError),
 }
 
 /// What runs that were killed have left. The error is that of listing the machine's processes.
@@ -136,7 +136,7 @@ impl Leftover {
         remove_all(&engine.in_process()).await?;
         drop((engine, claim));
         if temporary {
-            remove_directory(&root_dir).map_err(LeftoverError::Directory)?;
+            remove_directory(&root_dir)?;
         }
         Ok(())
     }

@@ -18,7 +18,7 @@ use keelet_agent::{
 use keelet_host::Layout;
 use keelet_lifecycle::{evidence::RunningInstance, observed::Deletion};
 use keelet_pod::{Features, Pod};
-use keelet_serve::{BindError, DesiredPods, Listener, api::Pulling};
+use keelet_serve::{BindError, DeleteError, DesiredPods, Listener, api::Pulling};
 
 use self::place::OwnDirectory;
 pub(crate) use self::place::PREFIX;
@@ -212,7 +212,7 @@ impl DesiredPods for Desired {
         Some(wanted.values().map(|wanted| (wanted.pod.namespace.clone(), wanted.pod.name.clone())).collect())
     }
 
-    fn delete(&self, pod: &Published) -> Result<(), String> {
+    fn delete(&self, pod: &Published) -> Result<(), DeleteError> {
         self.change(|wanted| drop(wanted.remove(&pod.pod.uid)));
         Ok(())
     }

@@ -1,8 +1,8 @@
 //! Asking the agent that runs on this node: which socket, which pod, and what to say if there is none.
 
-use std::{collections::BTreeSet, fmt::Write, future::Future, io, path::PathBuf};
+use std::{collections::BTreeSet, future::Future, io, path::PathBuf};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use clap::Args;
 use keelet_agent::{clock::OsClock, doors::Clock};
 use keelet_lifecycle::Wall;
@@ -150,7 +150,7 @@ pub(crate) async fn pods(client: &Client, namespace: Option<&str>) -> Result<Vec
 pub(crate) async fn pod(client: &Client, namespace: Option<&str>, name: &str) -> Result<PodView> {
     let name = without_kind(name);
     let mut pods = pods(client, None).await?;
-    let chosen = pick(&pods, namespace, name).map_err(|why| anyhow!(why))?;
+    let chosen = pick(&pods, namespace, name)?;
     Ok(pods.swap_remove(chosen))
 }
 
@@ -164,35 +164,66 @@ pub(crate) fn path_of(pod: &PodView) -> String {
     format!("/v1/pods/{}/{}", escaped(&pod.namespace), escaped(&pod.name))
 }
 
+/// No pod, or more than one, has the name that was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum PodNotFound {
+    #[error("pod {name:?} exists in {} namespaces: use {}", namespaces.len(), in_each(namespaces))]
+    Ambiguous { name: String, namespaces: Vec<String> },
+    #[error("pod {name:?} not found{}; {}", within(namespace.as_deref()), hints.join("; "))]
+    None {
+        name: String,
+        namespace: Option<String>,
+        /// What the user may have meant, and what there is.
+        hints: Vec<String>,
+    },
+}
+
+fn in_each(namespaces: &[String]) -> String {
+    namespaces.iter().map(|namespace| format!("-n {namespace}")).collect::<Vec<_>>().join(" or ")
+}
+
+fn within(namespace: Option<&str>) -> String {
+    namespace.map(|namespace| format!(" in namespace {namespace:?}")).unwrap_or_default()
+}
+
+// === impl PodNotFound ===
+
+impl PodNotFound {
+    pub(crate) fn ambiguous<'a>(name: &str, namespaces: impl IntoIterator<Item = &'a str>) -> Self {
+        Self::Ambiguous { name: name.to_owned(), namespaces: namespaces.into_iter().map(str::to_owned).collect() }
+    }
+
+    pub(crate) fn none(name: &str, namespace: Option<&str>, hints: Vec<String>) -> Self {
+        Self::None { name: name.to_owned(), namespace: namespace.map(str::to_owned), hints }
+    }
+}
+
 /// Which of the pods is meant, or what there is instead.
-fn pick(pods: &[PodView], namespace: Option<&str>, name: &str) -> Result<usize, String> {
+fn pick(pods: &[PodView], namespace: Option<&str>, name: &str) -> Result<usize, PodNotFound> {
     let is_called =
         |pod: &PodView| (pod.name == name || pod.uid == name) && namespace.is_none_or(|wanted| wanted == pod.namespace);
     let matching: Vec<usize> = (0..pods.len()).filter(|index| is_called(&pods[*index])).collect();
     let namespaces: BTreeSet<&str> = matching.iter().map(|index| pods[*index].namespace.as_str()).collect();
     if namespaces.len() > 1 {
-        let choices: Vec<String> = namespaces.iter().map(|namespace| format!("-n {namespace}")).collect();
-        return Err(format!("pod {name:?} exists in {} namespaces: use {}", choices.len(), choices.join(" or ")));
+        return Err(PodNotFound::ambiguous(name, namespaces));
     }
     // The one that is on its way out may still be there beside the one that replaces it.
     let stays = matching.iter().find(|index| !pods[**index].leaving).or(matching.first());
-    stays.copied().ok_or_else(|| nobody(pods, namespace, name))
+    stays.copied().ok_or_else(|| not_found(pods, namespace, name))
 }
 
-fn nobody(pods: &[PodView], namespace: Option<&str>, name: &str) -> String {
-    let within = namespace.map(|namespace| format!(" in namespace {namespace:?}")).unwrap_or_default();
-    let mut text = format!("pod {name:?} not found{within}");
+fn not_found(pods: &[PodView], namespace: Option<&str>, name: &str) -> PodNotFound {
     if pods.is_empty() {
-        text.push_str(": no pods on this node");
-        return text;
+        return PodNotFound::none(name, namespace, vec!["no pods on this node".to_owned()]);
     }
+    let mut hints = Vec::new();
     let distance = |pod: &PodView| strsim::levenshtein(&pod.name, name);
     let near = pods.iter().filter(|pod| distance(pod) <= name.len().div_ceil(3));
     if let Some(pod) = near.min_by_key(|pod| distance(pod)) {
-        let _ = write!(text, "; did you mean {}?", called(pod));
+        hints.push(format!("did you mean {}?", called(pod)));
     }
-    let _ = write!(text, "; pods on this node: {}", listed(pods.iter().map(called).collect()));
-    text
+    hints.push(format!("pods on this node: {}", listed(pods.iter().map(called).collect())));
+    PodNotFound::none(name, namespace, hints)
 }
 
 /// The first names, and how many more there are.
@@ -233,12 +264,12 @@ mod tests {
         assert_eq!(pick(&pods, None, "u-db"), Ok(2));
         assert_eq!(pick(&pods, Some("shop"), "web"), Ok(1));
         assert_eq!(
-            pick(&pods, None, "web").unwrap_err(),
+            pick(&pods, None, "web").unwrap_err().to_string(),
             "pod \"web\" exists in 2 namespaces: use -n default or -n shop"
         );
-        let error = pick(&pods, None, "wep").unwrap_err();
+        let error = pick(&pods, None, "wep").unwrap_err().to_string();
         let expected = "pod \"wep\" not found; did you mean web?; pods on this node: web, web -n shop, db -n shop";
         assert_eq!(error, expected);
-        assert_eq!(pick(&[], None, "web").unwrap_err(), "pod \"web\" not found: no pods on this node");
+        assert_eq!(pick(&[], None, "web").unwrap_err().to_string(), "pod \"web\" not found; no pods on this node");
     }
 }

@@ -30,12 +30,17 @@ pub fn run(args: &Args) -> Result<ExitStatus> {
     ask::run(get::show_wanted(Kind::Events, &wanted, &args.how))
 }
 
+/// Text that does not name a pod.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid pod {0:?}: expected pod/NAME; only pods have events")]
+struct InvalidPod(String);
+
 /// The name of a pod, which is written with its kind as for kubectl, or alone.
-fn pod(text: &str) -> Result<String, String> {
+fn pod(text: &str) -> Result<String, InvalidPod> {
     match text.split_once('/') {
         None if !text.is_empty() => Ok(text.to_owned()),
         Some(("pod" | "pods" | "po", name)) if !name.is_empty() => Ok(name.to_owned()),
-        _ => Err(format!("invalid pod {text:?}: expected pod/NAME; only pods have events")),
+        _ => Err(InvalidPod(text.to_owned())),
     }
 }
 
@@ -47,7 +52,7 @@ mod tests {
     fn events_are_those_of_a_pod() {
         assert_eq!((pod("pod/web"), pod("web")), (Ok("web".to_owned()), Ok("web".to_owned())));
         for bad in ["", "pod/", "node/n1", "a/b/c"] {
-            assert!(pod(bad).unwrap_err().contains("expected pod/NAME"), "{bad:?}");
+            assert!(pod(bad).unwrap_err().to_string().contains("expected pod/NAME"), "{bad:?}");
         }
     }
 }

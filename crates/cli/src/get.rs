@@ -128,7 +128,7 @@ pub(crate) async fn show(kind: Kind, names: BTreeSet<String>, how: &How) -> Resu
 /// Shows images that the caller has found.
 pub(crate) fn show_images(images: &[Image], how: &How) -> Result<ExitStatus> {
     if let Err(why) = possible(Kind::Images, &Wanted::default(), how) {
-        output::error(&why);
+        output::error(&why.to_string());
         return Ok(ExitStatus::Usage);
     }
     if images.is_empty() && how.is_for_people() {
@@ -143,7 +143,7 @@ pub(crate) fn show_images(images: &[Image], how: &How) -> Result<ExitStatus> {
 /// Shows those things of a kind that are wanted.
 pub(crate) async fn show_wanted(kind: Kind, wanted: &Wanted, how: &How) -> Result<ExitStatus> {
     if let Err(why) = possible(kind, wanted, how) {
-        output::error(&why);
+        output::error(&why.to_string());
         return Ok(ExitStatus::Usage);
     }
     let client = how.listed.connection.client();
@@ -154,9 +154,9 @@ pub(crate) async fn show_wanted(kind: Kind, wanted: &Wanted, how: &How) -> Resul
     let (mut shown, mut missing) = (BTreeSet::new(), Vec::new());
     for name in &wanted.names {
         match meant(&things, name) {
-            Ok(found) if found.is_empty() => missing.push(nobody(kind, name, how)),
+            Ok(found) if found.is_empty() => missing.push(not_found(kind, name, how)),
             Ok(found) => shown.extend(found),
-            Err(why) => missing.push(why),
+            Err(error) => missing.push(error.to_string()),
         }
     }
     let status = if missing.is_empty() { ExitStatus::Success } else { ExitStatus::Failure };
@@ -185,21 +185,32 @@ pub(crate) async fn show_wanted(kind: Kind, wanted: &Wanted, how: &How) -> Resul
     Ok(status)
 }
 
+/// An option that things of that kind do not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+enum UnusableOption {
+    #[error("-w: {0} cannot be watched; pods and events can")]
+    Watch(&'static str),
+    #[error("-l: {0} have no labels to choose by; pods do")]
+    NoLabels(&'static str),
+    #[error("-l: either names or labels say what is wanted, not both")]
+    NamesAndLabels,
+}
+
 /// Whether things of that kind can be shown so; else why not.
-fn possible(kind: Kind, wanted: &Wanted, how: &How) -> Result<(), String> {
+fn possible(kind: Kind, wanted: &Wanted, how: &How) -> Result<(), UnusableOption> {
     if how.watch && !kind.tells_changes() {
-        return Err(format!("-w: a list of {} does not tell its changes; pods and events do", kind.all()));
+        return Err(UnusableOption::Watch(kind.all()));
     }
     if wanted.selector.is_some() && kind != Kind::Pods {
-        return Err(format!("-l: {} have no labels to choose by; pods do", kind.all()));
+        return Err(UnusableOption::NoLabels(kind.all()));
     }
     if wanted.selector.is_some() && !wanted.names.is_empty() {
-        return Err("-l: either names or labels say what is wanted, not both".to_owned());
+        return Err(UnusableOption::NamesAndLabels);
     }
     Ok(())
 }
 
-fn nobody(kind: Kind, name: &str, how: &How) -> String {
+fn not_found(kind: Kind, name: &str, how: &How) -> String {
     let within = how.listed.namespace().map(|namespace| format!(" in namespace {namespace:?}"));
     let within = within.filter(|_| kind.is_namespaced()).unwrap_or_default();
     format!("{} {name:?} not found{within}", kind.one())

@@ -15,7 +15,7 @@ use self::follow::{Instance, Log};
 use crate::{
     ask::{self, Connection, InNamespace},
     exit::ExitStatus,
-    number,
+    number::{self, InvalidNumber},
     output::{self, Reader},
     style::Style,
     view::pod::PodView,
@@ -193,15 +193,20 @@ async fn together(logs: Vec<Log>, args: &Args, pod: &PodView, containers: &[Stri
     Ok(())
 }
 
+/// Text that is not a time.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid time {0:?}: expected one such as 2026-11-16T08:30:00Z")]
+struct InvalidTime(String);
+
 /// A time as the Kubernetes API writes it.
-fn moment(text: &str) -> Result<Timestamp, String> {
-    text.parse().map_err(|_| format!("{text:?} is no time: expected one such as 2026-11-16T08:30:00Z"))
+fn moment(text: &str) -> Result<Timestamp, InvalidTime> {
+    text.parse().map_err(|_| InvalidTime(text.to_owned()))
 }
 
 // === impl Lines ===
 
 impl Lines {
-    fn parse(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, InvalidNumber<u64>> {
         // kubectl's word for all of them.
         if text == "-1" { Ok(Self::All) } else { number::parse(text).map(Self::Last) }
     }
@@ -299,7 +304,7 @@ mod tests {
         }
         assert_eq!(moment("2026-01-01T02:00:00+02:00"), moment("2026-01-01T00:00:00Z"));
         for bad in ["noon", "2026-01-01", "2026-01-01T00:00:00", ""] {
-            assert!(moment(bad).unwrap_err().contains("is no time: expected"), "{bad:?}");
+            assert!(moment(bad).unwrap_err().to_string().contains("invalid time"), "{bad:?}");
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeSet,
-    fmt::Write,
     fs,
     path::{Path, PathBuf},
 };
@@ -16,7 +15,7 @@ use keelet_lifecycle::Moment;
 use serde::Deserialize;
 
 use crate::{
-    ask::{Connection, listed},
+    ask::{Connection, PodNotFound, listed},
     output,
 };
 
@@ -91,7 +90,7 @@ impl Question {
                 false => bail!("cannot read the ledger in {place}:{losses}"),
             }
         }
-        let pod = picked.map_err(anyhow::Error::msg)?.clone();
+        let pod = picked?.clone();
         for loss in snapshot.losses.iter().filter(|loss| concerns(loss, &pod)) {
             output::warning(&loss.to_string());
         }
@@ -120,7 +119,7 @@ fn find_gone(settings: &Settings, namespace: Option<&str>, name: &str) -> anyhow
     if !pods.iter().any(|pod| is_called(pod, namespace, name)) {
         return Ok(None);
     }
-    let pod = pick(&pods, namespace, name).map_err(anyhow::Error::msg)?;
+    let pod = pick(&pods, namespace, name)?;
     Ok(gone.into_iter().rev().find(|gone| gone.pod == *pod))
 }
 
@@ -134,16 +133,15 @@ fn concerns(loss: &Loss, pod: &Recovered) -> bool {
 }
 
 /// The pod that is meant, or what there is instead.
-fn pick<'a>(pods: &'a [Recovered], namespace: Option<&str>, name: &str) -> Result<&'a Recovered, String> {
+fn pick<'a>(pods: &'a [Recovered], namespace: Option<&str>, name: &str) -> Result<&'a Recovered, PodNotFound> {
     let matching: Vec<&Recovered> = pods.iter().filter(|pod| is_called(pod, namespace, name)).collect();
     let namespaces: BTreeSet<&str> = matching.iter().map(|pod| namespace_of(pod)).collect();
     if namespaces.len() > 1 {
-        let choices: Vec<String> = namespaces.iter().map(|namespace| format!("-n {namespace}")).collect();
-        return Err(format!("pod {name:?} exists in {} namespaces: use {}", choices.len(), choices.join(" or ")));
+        return Err(PodNotFound::ambiguous(name, namespaces));
     }
     // A pod that was made anew may not yet have replaced the one before it; the younger one is meant.
     let age = |pod: &&Recovered| pod.evidence.durable.first_seen.map(|seen| seen.wall);
-    matching.into_iter().max_by_key(age).ok_or_else(|| nobody(pods, namespace, name))
+    matching.into_iter().max_by_key(age).ok_or_else(|| not_found(pods, namespace, name))
 }
 
 fn namespace_of(pod: &Recovered) -> &str {
@@ -151,25 +149,24 @@ fn namespace_of(pod: &Recovered) -> &str {
 }
 
 /// What to say if there is no such pod.
-fn nobody(pods: &[Recovered], namespace: Option<&str>, name: &str) -> String {
+fn not_found(pods: &[Recovered], namespace: Option<&str>, name: &str) -> PodNotFound {
     let known: BTreeSet<(&str, &str)> =
         pods.iter().filter_map(|pod| pod.pod.as_ref()).map(|pod| (pod.namespace.as_str(), pod.name.as_str())).collect();
-    let within = namespace.map(|namespace| format!(" in namespace {namespace:?}")).unwrap_or_default();
-    let mut text = format!("pod {name:?} not found{within}");
+    let mut hints = Vec::new();
     let distance = |known: &str| strsim::levenshtein(known, name);
     let near = known.iter().filter(|(_, known)| distance(known) <= name.len().div_ceil(3));
     if let Some((namespace, name)) = near.min_by_key(|(_, known)| distance(known)) {
-        let _ = write!(text, "; did you mean {name} -n {namespace}?");
+        hints.push(format!("did you mean {name} -n {namespace}?"));
     }
     // NAMESPACE/NAME is how pods are printed here.
     let first = name.split('/').next().unwrap_or_default();
     if known.iter().any(|(namespace, _)| *namespace == first) {
-        let _ = write!(text, "; {first:?} is a namespace: use the name of the pod and -n {first}");
+        hints.push(format!("{first:?} is a namespace: use the name of the pod and -n {first}"));
     }
     let nameless = pods.iter().filter(|pod| pod.pod.is_none()).map(|pod| format!("{} (its name is lost)", pod.uid));
     let all = known.iter().map(|(namespace, name)| format!("{name} -n {namespace}")).chain(nameless);
-    let _ = write!(text, "; pods on this node: {}", listed(all.collect()));
-    text
+    hints.push(format!("pods on this node: {}", listed(all.collect())));
+    PodNotFound::none(name, namespace, hints)
 }
 
 #[cfg(test)]

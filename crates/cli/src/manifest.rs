@@ -15,7 +15,22 @@ use keelet_pod::{MAX_MANIFEST_BYTES, Origin};
 #[derive(Debug)]
 pub(crate) struct ManifestFile {
     pub(crate) origin: Origin,
-    pub(crate) bytes: Result<Vec<u8>, String>,
+    pub(crate) bytes: Result<Vec<u8>, UnreadableManifest>,
+}
+
+/// Why a manifest could not be read, as the end of a sentence about it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum UnreadableManifest {
+    #[error("{}", describe(.0))]
+    Read(#[from] io::Error),
+    #[error("the directory has no *.yaml, *.yml or *.json file")]
+    EmptyDirectory,
+    #[error("is a FIFO, not a file; to read it, use `keelet validate - < {}`", .0.display())]
+    Fifo(PathBuf),
+    #[error("is a socket, not a file")]
+    Socket,
+    #[error("is a device, not a file; for standard input use -")]
+    Device,
 }
 
 /// What `kubectl -f` takes for a manifest in a directory.
@@ -24,13 +39,13 @@ const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
 /// Everything that an argument of the command line stands for.
 pub(crate) fn manifests(argument: &Path) -> Vec<ManifestFile> {
     if argument == Path::new("-") {
-        let bytes = read_limited(io::stdin().lock()).map_err(|error| error.to_string());
+        let bytes = read_limited(io::stdin().lock()).map_err(UnreadableManifest::Read);
         return vec![ManifestFile { origin: Origin::stdin(), bytes }];
     }
     match fs::metadata(argument) {
         Ok(metadata) if metadata.is_dir() => directory(argument),
         Ok(_) => vec![file(argument)],
-        Err(error) => vec![failed(argument, describe(&error))],
+        Err(error) => vec![failed(argument, error.into())],
     }
 }
 
@@ -38,13 +53,13 @@ pub(crate) fn manifests(argument: &Path) -> Vec<ManifestFile> {
 fn directory(path: &Path) -> Vec<ManifestFile> {
     let entries = match fs::read_dir(path).and_then(Iterator::collect::<io::Result<Vec<_>>>) {
         Ok(entries) => entries,
-        Err(error) => return vec![failed(path, describe(&error))],
+        Err(error) => return vec![failed(path, error.into())],
     };
     let mut files: Vec<PathBuf> =
         entries.iter().map(fs::DirEntry::path).filter(|path| is_manifest(path) && !path.is_dir()).collect();
     files.sort();
     if files.is_empty() {
-        return vec![failed(path, "the directory has no *.yaml, *.yml or *.json file".to_owned())];
+        return vec![failed(path, UnreadableManifest::EmptyDirectory)];
     }
     files.iter().map(|path| file(path)).collect()
 }
@@ -56,25 +71,24 @@ fn is_manifest(path: &Path) -> bool {
 fn file(path: &Path) -> ManifestFile {
     match read_file(path) {
         Ok(bytes) => ManifestFile { origin: Origin::file(path.display().to_string()), bytes: Ok(bytes) },
-        Err(message) => failed(path, message),
+        Err(error) => failed(path, error),
     }
 }
 
 /// Reads a regular file. The type is looked at first: opening a FIFO would wait for a writer, reading a device might
 /// never end.
-fn read_file(path: &Path) -> Result<Vec<u8>, String> {
-    let kind = fs::metadata(path).map_err(|error| describe(&error))?.file_type();
+fn read_file(path: &Path) -> Result<Vec<u8>, UnreadableManifest> {
+    let kind = fs::metadata(path)?.file_type();
     if kind.is_fifo() {
-        return Err(format!("is a FIFO, not a file; to read it, use `keelet validate - < {}`", path.display()));
+        return Err(UnreadableManifest::Fifo(path.to_owned()));
     }
     if kind.is_socket() {
-        return Err("is a socket, not a file".to_owned());
+        return Err(UnreadableManifest::Socket);
     }
     if kind.is_char_device() || kind.is_block_device() {
-        return Err("is a device, not a file; for standard input use -".to_owned());
+        return Err(UnreadableManifest::Device);
     }
-    let file = File::open(path).map_err(|error| describe(&error))?;
-    read_limited(file).map_err(|error| describe(&error))
+    Ok(read_limited(File::open(path)?)?)
 }
 
 /// One byte more than allowed, so that the limit is noticed and the rest never read.
@@ -84,8 +98,8 @@ fn read_limited(reader: impl Read) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn failed(path: &Path, message: String) -> ManifestFile {
-    ManifestFile { origin: Origin::file(path.display().to_string()), bytes: Err(message) }
+fn failed(path: &Path, error: UnreadableManifest) -> ManifestFile {
+    ManifestFile { origin: Origin::file(path.display().to_string()), bytes: Err(error) }
 }
 
 /// The usual failures in words, without the error number.

@@ -1,9 +1,13 @@
 //! Whole numbers, as options give them.
 
-use std::{fmt::Display, num::NonZeroUsize, str::FromStr};
+use std::{
+    fmt::{Debug, Display},
+    num::NonZeroUsize,
+    str::FromStr,
+};
 
 /// A whole number that an option takes.
-pub trait Whole: Clone + Display + FromStr + Send + Sync + 'static {
+pub trait Whole: Clone + Debug + Display + FromStr + Send + Sync + 'static {
     /// The range of it.
     const RANGE: (Self, Self);
 }
@@ -20,10 +24,19 @@ impl Whole for NonZeroUsize {
     const RANGE: (Self, Self) = (Self::MIN, Self::MAX);
 }
 
+/// Text that is not a number of the range.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid number {text:?}: expected a whole number from {least} to {most}")]
+pub struct InvalidNumber<N: Whole> {
+    text: String,
+    least: N,
+    most: N,
+}
+
 /// The number, or what would be one.
-pub fn parse<N: Whole>(text: &str) -> Result<N, String> {
+pub fn parse<N: Whole>(text: &str) -> Result<N, InvalidNumber<N>> {
     let (least, most) = N::RANGE;
-    text.parse().map_err(|_| format!("invalid number {text:?}: expected a whole number from {least} to {most}"))
+    text.parse().map_err(|_| InvalidNumber { text: text.to_owned(), least, most })
 }
 
 #[cfg(test)]
@@ -34,9 +47,9 @@ mod tests {
     fn what_is_no_number_of_that_kind_is_told_the_range() {
         assert_eq!((parse::<u64>("0"), parse::<NonZeroUsize>("7")), (Ok(0), Ok(NonZeroUsize::MIN.saturating_add(6))));
         for text in ["", "x", "-1", "1.5", "99999999999999999999"] {
-            let error = parse::<u64>(text).unwrap_err();
+            let error = parse::<u64>(text).unwrap_err().to_string();
             assert_eq!(error, format!("invalid number {text:?}: expected a whole number from 0 to {}", u64::MAX));
         }
-        assert!(parse::<NonZeroUsize>("0").unwrap_err().contains("from 1 to"));
+        assert!(parse::<NonZeroUsize>("0").unwrap_err().to_string().contains("from 1 to"));
     }
 }

@@ -63,6 +63,15 @@ enum Remote {
     Name(String),
 }
 
+/// Text that is not a port.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum InvalidPort {
+    #[error("{0:?} is not a port: 1 to 65535")]
+    Local(String),
+    #[error("{0:?} is not a port: 1 to 65535, or the name of a port of the pod")]
+    Remote(String),
+}
+
 /// The way into the pod, made anew when it broke.
 struct Tunnel {
     client: Client,
@@ -77,12 +86,12 @@ const PAUSE: Duration = Duration::from_millis(100);
 // === impl Ports ===
 
 impl Ports {
-    fn parse(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, InvalidPort> {
         match text.split_once(':') {
             None => Ok(Self { local: Local::Same, remote: Remote::parse(text)? }),
             Some(("", remote)) => Ok(Self { local: Local::Free, remote: Remote::parse(remote)? }),
             Some((local, remote)) => {
-                let number = number(local).ok_or_else(|| format!("{local:?} is not a port: 1 to 65535"))?;
+                let number = number(local).ok_or_else(|| InvalidPort::Local(local.to_owned()))?;
                 Ok(Self { local: Local::This(number), remote: Remote::parse(remote)? })
             }
         }
@@ -106,7 +115,7 @@ fn number(text: &str) -> Option<u16> {
 // === impl Remote ===
 
 impl Remote {
-    fn parse(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, InvalidPort> {
         if let Some(number) = number(text) {
             return Ok(Self::Number(number));
         }
@@ -115,7 +124,7 @@ impl Remote {
         let is_name = text.chars().all(fits) && text.chars().any(|letter| letter.is_ascii_lowercase());
         match is_name && text.len() <= 15 {
             true => Ok(Self::Name(text.to_owned())),
-            false => Err(format!("{text:?} is not a port: 1 to 65535, or the name of a port of the pod")),
+            false => Err(InvalidPort::Remote(text.to_owned())),
         }
     }
 

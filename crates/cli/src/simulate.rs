@@ -36,7 +36,9 @@ use self::{
     play::Played,
     scenario::{Requested, Scenario},
 };
-use crate::{feature_gates::FeatureGateArgs, manifest, number, output, text_style::TextStyleArgs};
+use crate::{
+    feature_gates::FeatureGateArgs, manifest, number, output, text_style::TextStyleArgs, validate::InvalidManifests,
+};
 
 /// Run a pod in simulated time, and show what its probes and restart rules lead to
 ///
@@ -137,12 +139,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let pod = match args.read(features)? {
         Ok(pod) => pod,
         Err(problems) => {
-            output::error(&problems);
+            output::error(&problems.to_string());
             return Ok(ExitCode::from(1));
         }
     };
     let (pod, remarks) = plain::plain(pod, features);
-    let scenario = Scenario::new(&pod, &args.requested()).map_err(anyhow::Error::msg)?;
+    let scenario = Scenario::new(&pod, &args.requested())?;
     let rules = Rules::of(features);
     let Played { record, violations } = play::play(&pod, &scenario, features, rules, args.seed);
     if !violations.is_empty() {
@@ -188,7 +190,7 @@ fn be_exact(timeline: &mut Timeline, scenario: &Scenario) {
 
 impl Args {
     /// The one pod of the manifest, or what is wrong with it, in the words of `keelet validate`.
-    fn read(&self, features: &Features) -> anyhow::Result<Result<Pod, String>> {
+    fn read(&self, features: &Features) -> anyhow::Result<Result<Pod, InvalidManifests>> {
         if self.file.is_dir() {
             bail!("{} is a directory: expected one manifest", self.file.display());
         }
@@ -203,7 +205,7 @@ impl Args {
             if report.omitted > 0 {
                 text.push_str(&format!("\n{} more problems not shown", report.omitted));
             }
-            return Ok(Err(text));
+            return Ok(Err(InvalidManifests(text)));
         }
         for problem in &report.warnings {
             output::warning(&problem.to_string());

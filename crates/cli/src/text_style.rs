@@ -23,9 +23,14 @@ const WIDTH: usize = 80;
 const NARROWEST: usize = 40;
 const WIDEST: usize = 1000;
 
-fn parse_width(text: &str) -> Result<usize, String> {
+/// Text that is not a width.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid width {0:?}: expected a number from {NARROWEST} to {WIDEST}")]
+struct InvalidWidth(String);
+
+fn parse_width(text: &str) -> Result<usize, InvalidWidth> {
     let width = text.parse().ok().filter(|width| (NARROWEST..=WIDEST).contains(width));
-    width.ok_or_else(|| format!("invalid width {text:?}: expected a number from {NARROWEST} to {WIDEST}"))
+    width.ok_or_else(|| InvalidWidth(text.to_owned()))
 }
 
 /// Whether text in this locale is plain. The first of its variables that is set decides, as in the C library.
@@ -58,7 +63,7 @@ mod tests {
     fn widths_are_drawable() {
         assert_eq!((parse_width("40"), parse_width("1000")), (Ok(40), Ok(1000)));
         for text in ["39", "1001", "-1", "wide", "", "99999999999999999999"] {
-            assert_eq!(parse_width(text), Err(format!("invalid width {text:?}: expected a number from 40 to 1000")));
+            assert_eq!(parse_width(text), Err(InvalidWidth(text.to_owned())));
         }
     }
 

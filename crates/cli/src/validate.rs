@@ -12,7 +12,7 @@ use keelet_pod::{Features, Pod, Report, Strictness, read_manifest};
 use crate::{
     exit::ExitStatus,
     feature_gates::FeatureGateArgs,
-    manifest::{self, ManifestFile},
+    manifest::{self, ManifestFile, UnreadableManifest},
     output,
     style::Style,
 };
@@ -51,8 +51,13 @@ enum Format {
 /// One manifest and what came of it.
 struct Outcome {
     file: String,
-    result: Result<Report, String>,
+    result: Result<Report, UnreadableManifest>,
 }
+
+/// Manifests that are not all valid: the report of `keelet validate` on them.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct InvalidManifests(pub(crate) String);
 
 /// Validates what the arguments name and prints the result.
 pub fn run(args: &Args) -> anyhow::Result<ExitStatus> {
@@ -73,11 +78,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitStatus> {
 
 /// The pods of these files with the file of each, and warnings about them; or everything that is wrong, as `keelet
 /// validate` says it.
-pub(crate) fn pods(files: &[PathBuf], features: &Features) -> Result<(Vec<(String, Pod)>, String), String> {
+pub(crate) fn pods(files: &[PathBuf], features: &Features) -> Result<(Vec<(String, Pod)>, String), InvalidManifests> {
     let manifests = files.iter().flat_map(|argument| manifest::manifests(argument));
     let outcomes: Vec<_> = manifests.map(|manifest| validate(manifest, Strictness::Strict, features)).collect();
     if outcomes.iter().any(|outcome| outcome.status() != ExitStatus::Success) {
-        return Err(text::render(&outcomes, Style::Plain));
+        return Err(InvalidManifests(text::render(&outcomes, Style::Plain)));
     }
     let warnings =
         outcomes.iter().filter_map(|outcome| outcome.result.as_ref().ok()).flat_map(|report| &report.warnings);

@@ -121,7 +121,7 @@ pub struct InstanceFiles {
     pub parts: BTreeMap<PathBuf, PathBuf>,
 }
 
-/// A directory or volume that could not be made.
+/// A directory or volume that could not be made: the reason and the message of the event and of the pod's status.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct HostError {
@@ -129,6 +129,15 @@ pub struct HostError {
     pub reason: &'static str,
     /// For people.
     pub message: String,
+}
+
+// === impl HostError ===
+
+impl HostError {
+    /// An error of this reason, in the words of another one.
+    pub(crate) fn new(reason: &'static str, error: impl fmt::Display) -> Self {
+        Self { reason, message: error.to_string() }
+    }
 }
 
 // === impl LogFile ===

@@ -33,6 +33,7 @@ mod volumes;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     fs::{self, DirBuilder, OpenOptions, Permissions},
     io::{self, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
@@ -50,8 +51,9 @@ use rustix::fs::OFlags;
 use self::{disk_permits::DiskPermits, filler::Filler};
 pub use self::{
     door::{Ended, Host, HostError, InstanceFiles, InstanceOf, LogFile, Space, Volumes},
-    objects::{LocalObjects, NoObjects, ObjectStore},
+    objects::{LocalObjects, NoObjects, ObjectError, ObjectName, ObjectStore},
     paths::{Layout, PodPaths},
+    removal::{EntryError, EntryProblem, RemoveError},
 };
 
 /// The reason of an error with a pod's own directories.
@@ -175,7 +177,7 @@ impl Host for OsHost {
             let mut objects = Objects::default();
             for Reference { kind, name, .. } in wanted {
                 let found = store.find(kind, &namespace, &name);
-                if let Some(data) = found.map_err(|message| HostError { reason: NO_OBJECT, message })? {
+                if let Some(data) = found.map_err(|error| HostError::new(NO_OBJECT, error))? {
                     objects.insert(kind, &name, Arc::new(data));
                 }
             }
@@ -316,7 +318,7 @@ impl Host for OsHost {
         let uid = uid.to_owned();
         self.permits.run(move || {
             let pod = layout.pod_dir(&uid)?;
-            sub_paths::release_pod(&pod).map_err(|message| HostError { reason: NOT_REMOVED, message })?;
+            sub_paths::release_pod(&pod).map_err(|error| HostError::new(NOT_REMOVED, error))?;
             let logs = names_in(layout.logs()).unwrap_or_default();
             let of_pod = logs.into_iter().filter(|name| paths::is_log_dir_of(name, &uid));
             // The pod's own goes last: as long as it is there, an agent will come back for the rest.
@@ -324,7 +326,7 @@ impl Host for OsHost {
             let failed: Vec<_> = directories.iter().flat_map(|directory| removal::remove(directory).err()).collect();
             match failed.as_slice() {
                 [] => Ok(()),
-                failed => Err(HostError { reason: NOT_REMOVED, message: failed.join("; ") }),
+                failed => Err(HostError::new(NOT_REMOVED, removal::listed(failed, "; "))),
             }
         })
     }
@@ -332,7 +334,7 @@ impl Host for OsHost {
 
 /// Removes a directory that pods had files in. What is mounted in it is unmounted and never emptied; what cannot be
 /// removed stays, and the error reports it.
-pub fn remove_directory(path: &Path) -> Result<(), String> {
+pub fn remove_directory(path: &Path) -> Result<(), RemoveError> {
     removal::remove(path)
 }
 
@@ -352,7 +354,7 @@ fn falls_back_to_log(pod: &Pod, container: &str) -> bool {
 /// Sees to it that parts of volumes are there, and returns where each is, by where it was asked for.
 fn make_parts(paths: &PodPaths, container: &str, parts: &[SubPath]) -> Result<BTreeMap<PathBuf, PathBuf>, HostError> {
     // What an earlier start was given, by this agent or by another one.
-    sub_paths::release_container(paths, container).map_err(|message| HostError { reason: NO_VOLUME, message })?;
+    sub_paths::release_container(paths, container).map_err(|error| HostError::new(NO_VOLUME, error))?;
     let made = parts.iter().enumerate().map(|(number, part)| {
         let place = paths.sub_path(&part.name, container, number);
         Ok((part.volume.join(&part.path), make_part(part, place)?))
@@ -363,17 +365,16 @@ fn make_parts(paths: &PodPaths, container: &str, parts: &[SubPath]) -> Result<BT
 /// Sees to it that a part of a volume is there, and returns where it is or what leads to it.
 fn make_part(part: &SubPath, place: PathBuf) -> Result<PathBuf, HostError> {
     let SubPath { volume, path, writer, .. } = part;
-    let made = match writer {
-        Writer::Pod => match sub_paths::find(volume, path).and_then(|found| sub_paths::bind(&found, &place)) {
-            Ok(()) => Ok(place),
-            Err(error) => Err(error.to_string()),
-        },
-        Writer::Agent => contents::resolve(volume, path),
+    let unusable = |error: &dyn fmt::Display| {
+        HostError::new(NO_VOLUME, format_args!("cannot use {} in {}: {error}", path.display(), volume.display()))
     };
-    made.map_err(|error| HostError {
-        reason: NO_VOLUME,
-        message: format!("cannot use {} in {}: {error}", path.display(), volume.display()),
-    })
+    match writer {
+        Writer::Pod => {
+            let bound = sub_paths::find(volume, path).and_then(|found| sub_paths::bind(&found, &place));
+            bound.map(|()| place).map_err(|error| unusable(&error))
+        }
+        Writer::Agent => contents::resolve(volume, path).map_err(|error| unusable(&error)),
+    }
 }
 
 fn make_container_dirs(paths: &PodPaths, container: &str) -> Result<(), HostError> {
@@ -403,11 +404,11 @@ fn names_in(directory: &Path) -> io::Result<Vec<String>> {
 }
 
 fn no_log(path: &Path, error: &io::Error) -> HostError {
-    HostError { reason: NO_LOG, message: format!("{}: {error}", path.display()) }
+    HostError::new(NO_LOG, format_args!("{}: {error}", path.display()))
 }
 
 fn no_directory(path: &Path, error: &io::Error) -> HostError {
-    HostError { reason: NO_DIRECTORIES, message: format!("cannot make {}: {error}", path.display()) }
+    HostError::new(NO_DIRECTORIES, format_args!("cannot make {}: {error}", path.display()))
 }
 
 #[cfg(test)]

@@ -146,7 +146,7 @@ fn check(what: &str, name: &str) -> Result<(), HostError> {
         _ if name.len() > LONGEST_NAME => "is longer than a file name can be (255 bytes)",
         _ => return Ok(()),
     };
-    Err(HostError { reason: NO_DIRECTORIES, message: format!("the {what} {problem}: {name:?}") })
+    Err(HostError::new(NO_DIRECTORIES, format_args!("the {what} {problem}: {name:?}")))
 }
 
 #[cfg(test)]

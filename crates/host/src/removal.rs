@@ -9,11 +9,9 @@
 //! - Depth costs nothing: a directory that is not empty is moved aside, to the top, and emptied there in its turn.
 
 use std::{
-    collections::BTreeSet,
     ffi::{CStr, CString},
-    io,
     os::fd::{AsFd, AsRawFd, OwnedFd},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use rustix::{
@@ -32,26 +30,73 @@ const BATCH: usize = 1024;
 const STACKED: usize = 16;
 
 /// Problems that the error reports; there may be as many as there are files.
-const TOLD: usize = 5;
+const REPORTED: usize = 5;
 
 /// Removes a directory with everything in it. It is no error if there is none. What cannot be removed stays, and the
 /// error reports it.
-pub(super) fn remove(path: &Path) -> Result<(), String> {
-    let told = |problem: &dyn std::fmt::Display| format!("cannot remove {}: {problem}", path.display());
+pub(super) fn remove(path: &Path) -> Result<(), RemoveError> {
+    let failed = |source: Errno| RemoveError::Directory { path: path.to_owned(), source };
     let top = match open(CWD, path) {
         Ok(top) => top,
         Err(Errno::NOENT) => return Ok(()),
-        Err(error) => return Err(told(&error)),
+        Err(error) => return Err(failed(error)),
     };
-    let mut removal = Removal::new(top).map_err(|error| told(&error))?;
+    let mut removal = Removal::new(top).map_err(failed)?;
     removal.run();
     if !removal.problems.is_empty() {
-        return Err(told(&removal.problems.into_iter().collect::<Vec<_>>().join(", ")));
+        let mut problems = removal.problems;
+        problems.sort_by_key(ToString::to_string);
+        return Err(RemoveError::Entries { path: path.to_owned(), problems });
     }
     match unlinkat(CWD, path, AtFlags::REMOVEDIR) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(error) => Err(told(&error)),
+        Err(error) => Err(failed(error)),
     }
+}
+
+/// A directory that could not be removed, or not all of it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RemoveError {
+    /// The directory itself cannot be opened, written to or removed.
+    #[error("cannot remove {}: {source}", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: Errno,
+    },
+    /// Something in the directory cannot be removed.
+    #[error("cannot remove {}: {}", path.display(), listed(problems, ", "))]
+    Entries {
+        /// The directory.
+        path: PathBuf,
+        /// The first problems, in the order of the names.
+        problems: Vec<EntryError>,
+    },
+}
+
+/// A file or directory that stays. It is named as it is in its own directory, which may be anywhere below the top.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {source}", name.to_string_lossy())]
+pub struct EntryError {
+    /// The name.
+    pub name: CString,
+    /// Why it stays.
+    pub source: EntryProblem,
+}
+
+/// Why a file or directory stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EntryProblem {
+    /// The kernel does not remove it.
+    #[error(transparent)]
+    Remove(#[from] Errno),
+    /// It is a mount point that the kernel does not unmount.
+    #[error("it is a mount point and cannot be unmounted: {0}")]
+    Unmount(#[source] Errno),
+    /// It was unmounted as often as is sensible, and is still a mount point.
+    #[error("more than {STACKED} mounts on top of each other")]
+    Stacked,
 }
 
 struct Removal {
@@ -59,7 +104,7 @@ struct Removal {
     aside: OwnedFd,
     /// How many directories were moved aside.
     moved: u64,
-    problems: BTreeSet<String>,
+    problems: Vec<EntryError>,
 }
 
 /// What became of an entry of a directory.
@@ -79,7 +124,7 @@ impl Removal {
             Err(error) => return Err(error),
         }
         let aside = open(&top, ASIDE)?;
-        Ok(Self { top, aside, moved: 0, problems: BTreeSet::new() })
+        Ok(Self { top, aside, moved: 0, problems: Vec::new() })
     }
 
     fn run(&mut self) {
@@ -146,13 +191,13 @@ impl Removal {
                 Ok(()) | Err(Errno::NOENT) => return Fate::Gone,
                 Err(Errno::BUSY) => {
                     if let Err(error) = unmount_at(directory, name) {
-                        return self.problem(name, format_args!("mounted, and not to be unmounted: {error}"));
+                        return self.problem(name, EntryProblem::Unmount(error));
                     }
                 }
                 Err(error) => return self.problem(name, error),
             }
         }
-        self.problem(name, format_args!("more than {STACKED} mounts on top of each other"))
+        self.problem(name, EntryProblem::Stacked)
     }
 
     fn move_aside(&mut self, directory: &OwnedFd, name: &CStr) -> Result<(), Errno> {
@@ -167,12 +212,18 @@ impl Removal {
         }
     }
 
-    fn problem(&mut self, name: &CStr, problem: impl std::fmt::Display) -> Fate {
-        if self.problems.len() < TOLD {
-            self.problems.insert(format!("{}: {problem}", name.to_string_lossy()));
+    fn problem(&mut self, name: &CStr, problem: impl Into<EntryProblem>) -> Fate {
+        let problem = EntryError { name: name.to_owned(), source: problem.into() };
+        if self.problems.len() < REPORTED && !self.problems.contains(&problem) {
+            self.problems.push(problem);
         }
         Fate::Stays
     }
+}
+
+/// Errors in one line.
+pub(super) fn listed<E: ToString>(errors: &[E], separator: &str) -> String {
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join(separator)
 }
 
 /// Opens a directory, and neither a link nor anything else.
@@ -193,10 +244,10 @@ fn names_in(directory: &OwnedFd) -> Result<Vec<CString>, Errno> {
 
 /// Unmounts what is mounted in a directory under that name. The path leads through the open directory, so it means
 /// this one, whatever has become of its name.
-fn unmount_at(directory: &OwnedFd, name: &CStr) -> io::Result<()> {
+fn unmount_at(directory: &OwnedFd, name: &CStr) -> Result<(), Errno> {
     let mut path = format!("/proc/self/fd/{}/", directory.as_raw_fd()).into_bytes();
     path.extend_from_slice(name.to_bytes());
-    Ok(unmount(path, UnmountFlags::NOFOLLOW)?)
+    unmount(path, UnmountFlags::NOFOLLOW)
 }
 
 #[cfg(test)]

@@ -28,7 +28,10 @@ use rustix::{
     mount::{MountPropagationFlags, UnmountFlags, mount_bind, mount_change, unmount},
 };
 
-use super::{PodPaths, make_dirs, names_in, removal};
+use super::{
+    PodPaths, make_dirs, names_in,
+    removal::{self, RemoveError},
+};
 
 /// What the kubelet gives to directories that it makes on the way to a part.
 const MODE: Mode = Mode::from_raw_mode(0o750);
@@ -41,21 +44,54 @@ const LOOKUPS: usize = 64;
 const STACKED: usize = 16;
 
 /// Finds a part of a volume. Directories that lead to it, and the part itself, are made unless they are there.
-pub(super) fn find(volume: &Path, part: &Path) -> io::Result<OwnedFd> {
-    let top = openat(CWD, volume, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    let (mut place, mut so_far) = (top.try_clone()?, PathBuf::new());
+pub(super) fn find(volume: &Path, part: &Path) -> Result<OwnedFd, PartError> {
+    let top = openat(CWD, volume, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    let top = top.map_err(|error| PartError::OpenVolume(error.into()))?;
+    let mut place = top.try_clone().map_err(PartError::OpenVolume)?;
+    let mut so_far = PathBuf::new();
     for component in part.components() {
-        let Component::Normal(name) = component else {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it leads out of the volume"));
-        };
+        let Component::Normal(name) = component else { return Err(PartError::PathLeavesVolume) };
         so_far.push(name);
-        place = step(&top, &place, &so_far, Path::new(name)).map_err(|error| named(&so_far, error))?;
+        place = step(&top, &place, &so_far, Path::new(name)).map_err(|source| match source {
+            Errno::XDEV => PartError::LinkLeavesVolume(so_far.clone()),
+            source => PartError::LookUp { path: so_far.clone(), source },
+        })?;
     }
     Ok(place)
 }
 
+/// A part of a volume that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PartError {
+    #[error("cannot open the volume: {0}")]
+    OpenVolume(#[source] io::Error),
+    #[error("it leads out of the volume")]
+    PathLeavesVolume,
+    #[error("{} is a symbolic link that leads out of the volume", .0.display())]
+    LinkLeavesVolume(PathBuf),
+    #[error("{}: {source}", path.display())]
+    LookUp { path: PathBuf, source: Errno },
+    #[error("cannot mount it on {}: {source}", place.display())]
+    Bind { place: PathBuf, source: io::Error },
+}
+
+/// Places that cannot be removed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ReleaseError {
+    #[error("cannot list {}: {source}", directory.display())]
+    List { directory: PathBuf, source: io::Error },
+    #[error("cannot unmount {}: {source}", place.display())]
+    Unmount { place: PathBuf, source: Errno },
+    #[error(transparent)]
+    Remove(#[from] RemoveError),
+}
+
 /// Has a place lead to a part. There must be nothing yet.
-pub(super) fn bind(part: &OwnedFd, place: &Path) -> io::Result<()> {
+pub(super) fn bind(part: &OwnedFd, place: &Path) -> Result<(), PartError> {
+    mount_on(part, place).map_err(|source| PartError::Bind { place: place.to_owned(), source })
+}
+
+fn mount_on(part: &OwnedFd, place: &Path) -> io::Result<()> {
     make_dirs(place.parent().unwrap_or(place), 0o750)?;
     // A directory can be mounted on a directory only, and anything else on anything else.
     match FileType::from_raw_mode(fstat(part)?.st_mode) {
@@ -67,20 +103,18 @@ pub(super) fn bind(part: &OwnedFd, place: &Path) -> io::Result<()> {
 }
 
 /// Removes all places of a container. It has its own mounts of what they lead to.
-pub(super) fn release_container(paths: &PodPaths, container: &str) -> Result<(), String> {
+pub(super) fn release_container(paths: &PodPaths, container: &str) -> Result<(), ReleaseError> {
     each_in(&paths.sub_paths(), |volume| release(&volume.join(container)))
 }
 
 /// Removes all places of a pod's containers.
-pub(super) fn release_pod(pod: &Path) -> Result<(), String> {
+pub(super) fn release_pod(pod: &Path) -> Result<(), ReleaseError> {
     each_in(&PodPaths::sub_paths_in(pod), |volume| each_in(&volume, |container| release(&container)))
 }
 
-fn release(places: &Path) -> Result<(), String> {
-    each_in(places, |place| {
-        unmount_all(&place).map_err(|error| format!("cannot unmount {}: {error}", place.display()))
-    })?;
-    removal::remove(places)
+fn release(places: &Path) -> Result<(), ReleaseError> {
+    each_in(places, |place| unmount_all(&place).map_err(|source| ReleaseError::Unmount { place, source }))?;
+    Ok(removal::remove(places)?)
 }
 
 fn unmount_all(place: &Path) -> Result<(), Errno> {
@@ -97,10 +131,10 @@ fn unmount_all(place: &Path) -> Result<(), Errno> {
     Ok(())
 }
 
-fn each_in(directory: &Path, mut work: impl FnMut(PathBuf) -> Result<(), String>) -> Result<(), String> {
+fn each_in(directory: &Path, mut work: impl FnMut(PathBuf) -> Result<(), ReleaseError>) -> Result<(), ReleaseError> {
     let names = match names_in(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        names => names.map_err(|error| format!("{}: {error}", directory.display()))?,
+        names => names.map_err(|source| ReleaseError::List { directory: directory.to_owned(), source })?,
     };
     names.into_iter().try_for_each(|name| work(directory.join(name)))
 }
@@ -121,14 +155,6 @@ fn beneath(top: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     let lookup = || openat2(top, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve);
     (1..LOOKUPS).map(|_| lookup()).find(|found| !matches!(found, Err(Errno::AGAIN))).unwrap_or_else(lookup)
-}
-
-fn named(path: &Path, error: Errno) -> io::Error {
-    let message = match error {
-        Errno::XDEV => format!("{} is a symbolic link that leads out of the volume", path.display()),
-        error => format!("{}: {error}", path.display()),
-    };
-    io::Error::new(io::Error::from(error).kind(), message)
 }
 
 #[cfg(test)]

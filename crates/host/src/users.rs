@@ -11,7 +11,7 @@ use std::{
     collections::BTreeSet,
     fs::{self, File},
     io::{self, Write},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use keelet_launch::IdRange;
@@ -60,20 +60,48 @@ struct Mapping {
 
 /// The range of the pod with that directory: the one it has, or else the first that no pod has. One caller at a time.
 pub(super) fn range(pods: &Path, dir: &Path, etc: &Path) -> Result<IdRange, HostError> {
-    let fail = |message: String| HostError { reason: NO_USERS, message: format!("hostUsers: false: {message}") };
-    let read = |dir: &Path| read(&dir.join(FILE)).map_err(fail);
-    if let Some(range) = read(dir)? {
+    find_or_reserve(pods, dir, etc).map_err(|error| HostError::new(NO_USERS, format_args!("hostUsers: false: {error}")))
+}
+
+/// Why a pod gets no IDs.
+#[derive(Debug, thiserror::Error)]
+enum RangeError {
+    #[error("cannot read {}: {source}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("cannot write {}: {source}", path.display())]
+    Write { path: PathBuf, source: io::Error },
+    #[error("cannot parse {}: {source}", path.display())]
+    Parse { path: PathBuf, source: serde_json::Error },
+    #[error("{}: it has to have one range for users and the same for groups, from 0 in the pod", .0.display())]
+    Mappings(PathBuf),
+    #[error("all {0} ranges of user IDs are taken by pods")]
+    AllTaken(u32),
+    #[error("{}: {NAME:?} has more than one range", .0.display())]
+    SeveralRanges(PathBuf),
+    #[error("{}: {line:?} is not a range", path.display())]
+    NoRange { path: PathBuf, line: String },
+    #[error("/etc/subuid and /etc/subgid do not set aside the same IDs for {NAME:?}")]
+    UsersAndGroupsDiffer,
+    #[error(
+        "/etc/subuid: the IDs of {NAME:?} are {first}:{length}, they have to be from a multiple of {PER_POD}, and not \
+         from 0, and a multiple of {PER_POD} of them"
+    )]
+    NotAligned { first: u32, length: u32 },
+}
+
+fn find_or_reserve(pods: &Path, dir: &Path, etc: &Path) -> Result<IdRange, RangeError> {
+    if let Some(range) = read(&dir.join(FILE))? {
         return Ok(range);
     }
     let mut taken = BTreeSet::new();
-    for name in names_in(pods).map_err(|error| fail(format!("{}: {error}", pods.display())))? {
-        taken.extend(read(&pods.join(name))?.map(|range| (range.first, range.length)));
+    for name in names_in(pods).map_err(|source| RangeError::Read { path: pods.to_owned(), source })? {
+        taken.extend(read(&pods.join(name).join(FILE))?.map(|range| (range.first, range.length)));
     }
-    let pool = Pool::of(etc).map_err(fail)?;
+    let pool = Pool::of(etc)?;
     let free = pool.ranges().find(|range| !taken.iter().any(|(first, length)| overlap(*range, *first, *length)));
-    let range = free.ok_or_else(|| fail(format!("all {} ranges of user IDs are taken by pods", pool.pods)))?;
+    let range = free.ok_or(RangeError::AllTaken(pool.pods))?;
     let path = dir.join(FILE);
-    write(&path, range).map_err(|error| fail(format!("{}: {error}", path.display())))?;
+    write(&path, range).map_err(|source| RangeError::Write { path, source })?;
     Ok(range)
 }
 
@@ -83,20 +111,20 @@ fn overlap(range: IdRange, first: u32, length: u32) -> bool {
 
 /// The range that the file records; none if there is no file. What cannot be parsed may be any pod's range, so none is
 /// made up.
-fn read(path: &Path) -> Result<Option<IdRange>, String> {
+fn read(path: &Path) -> Result<Option<IdRange>, RangeError> {
     let text = match fs::read(path) {
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             return Ok(None);
         }
-        text => text.map_err(|error| format!("{}: {error}", path.display()))?,
+        text => text.map_err(|source| RangeError::Read { path: path.to_owned(), source })?,
     };
-    let wrong = |why: String| format!("{}: {why}", path.display());
-    let note: Note = serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))?;
+    let note: Note =
+        serde_json::from_slice(&text).map_err(|source| RangeError::Parse { path: path.to_owned(), source })?;
     match (note.uid_mappings.as_slice(), note.gid_mappings.as_slice()) {
         ([uids], [gids]) if uids == gids && uids.container_id == 0 && uids.length > 0 && uids.host_id > 0 => {
             Ok(Some(IdRange { first: uids.host_id, length: uids.length }))
         }
-        _ => Err(wrong("it has to have one range for users and the same for groups, from 0 in the pod".to_owned())),
+        _ => Err(RangeError::Mappings(path.to_owned())),
     }
 }
 
@@ -114,18 +142,17 @@ fn write(path: &Path, range: IdRange) -> io::Result<()> {
 // === impl Pool ===
 
 impl Pool {
-    fn of(etc: &Path) -> Result<Self, String> {
+    fn of(etc: &Path) -> Result<Self, RangeError> {
         let (uids, gids) = (set_aside(&etc.join("subuid"))?, set_aside(&etc.join("subgid"))?);
         let (first, length) = match (uids, gids) {
             (None, None) => return Ok(Self { first: PER_POD, pods: USUAL_PODS }),
             (Some(uids), Some(gids)) if uids == gids => uids,
-            _ => return Err(format!("/etc/subuid and /etc/subgid do not set aside the same IDs for {NAME:?}")),
+            _ => return Err(RangeError::UsersAndGroupsDiffer),
         };
         let whole = |number: u32| number.is_multiple_of(PER_POD);
         if first < PER_POD || !whole(first) || length < PER_POD || !whole(length) || first.checked_add(length).is_none()
         {
-            let wanted = format!("from a multiple of {PER_POD}, and not from 0, and a multiple of {PER_POD} of them");
-            return Err(format!("/etc/subuid: the IDs of {NAME:?} are {first}:{length}, they have to be {wanted}"));
+            return Err(RangeError::NotAligned { first, length });
         }
         Ok(Self { first, pods: length / PER_POD })
     }
@@ -136,19 +163,20 @@ impl Pool {
 }
 
 /// What a file such as `/etc/subuid` has for the kubelet: lines of a name, the first ID, and how many.
-fn set_aside(path: &Path) -> Result<Option<(u32, u32)>, String> {
+fn set_aside(path: &Path) -> Result<Option<(u32, u32)>, RangeError> {
     let text = match fs::read_to_string(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        text => text.map_err(|error| format!("{}: {error}", path.display()))?,
+        text => text.map_err(|source| RangeError::Read { path: path.to_owned(), source })?,
     };
     let mut lines = text.lines().filter_map(|line| line.strip_prefix(NAME)?.strip_prefix(':'));
     let Some(line) = lines.next() else { return Ok(None) };
     if lines.next().is_some() {
-        return Err(format!("{}: {NAME:?} has more than one range", path.display()));
+        return Err(RangeError::SeveralRanges(path.to_owned()));
     }
     let numbers =
         line.split_once(':').and_then(|(first, count)| Some((first.parse().ok()?, count.trim().parse().ok()?)));
-    numbers.map(Some).ok_or_else(|| format!("{}: \"{NAME}:{line}\" is not a range", path.display()))
+    let no_range = || RangeError::NoRange { path: path.to_owned(), line: format!("{NAME}:{line}") };
+    numbers.map(Some).ok_or_else(no_range)
 }
 
 #[cfg(test)]
@@ -168,7 +196,7 @@ mod tests {
             place
         }
 
-        fn pods(&self) -> std::path::PathBuf {
+        fn pods(&self) -> PathBuf {
             self.0.path().join("pods")
         }
 

@@ -15,7 +15,7 @@ use rustix::mount::{MountFlags, mount};
 
 use super::{
     NO_VOLUME, PodPaths,
-    contents::{self, Content, ContentSources, Medium},
+    contents::{self, Content, ContentError, ContentSources, Medium},
     make_dirs,
 };
 use crate::HostError;
@@ -38,16 +38,52 @@ pub(super) struct Ground<'a> {
 pub(super) fn make(volume: &v1::Volume, paths: &PodPaths, ground: &Ground<'_>) -> Result<PathBuf, HostError> {
     let made = match (&volume.empty_dir, &volume.host_path, Content::of(volume), volume_types(volume).first()) {
         (Some(source), ..) => empty_dir(source, &volume.name, paths, ground),
-        (None, Some(source), ..) => host_path(source),
+        (None, Some(source), ..) => host_path(source).map_err(VolumeError::from),
         (None, None, Some(content), _) => contents::make(content, &volume.name, paths, ground),
         // A volume that says nothing is an emptyDir, as the API defines it.
         (None, None, None, None) => empty_dir(&v1::EmptyDirVolumeSource::default(), &volume.name, paths, ground),
-        (None, None, None, Some(kind)) => Err(format!(
-            "volumes of type {kind} are not supported by this agent; supported are configMap, downwardAPI, emptyDir, \
-             hostPath, projected and secret"
-        )),
+        (None, None, None, Some(kind)) => Err(VolumeError::UnsupportedType((*kind).to_owned())),
     };
     made.map_err(|error| not_made(volume, &error))
+}
+
+/// A volume that cannot be made or filled.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum VolumeError {
+    #[error(
+        "volumes of type {0} are not supported by this agent; supported are configMap, downwardAPI, emptyDir, hostPath, \
+         projected and secret"
+    )]
+    UnsupportedType(String),
+    #[error("medium {0:?} is not supported by this agent; supported are \"\" and \"Memory\"")]
+    UnsupportedMedium(String),
+    #[error("cannot make {}: {source}", path.display())]
+    Directory { path: PathBuf, source: io::Error },
+    #[error("cannot mount a tmpfs on {}: {source}", path.display())]
+    Tmpfs { path: PathBuf, source: io::Error },
+    #[error("cannot write to {}: {source}", path.display())]
+    Write { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    HostPath(#[from] HostPathError),
+    #[error(transparent)]
+    Content(#[from] ContentError),
+}
+
+/// A place of the node that is not what the pod expects.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum HostPathError {
+    #[error("hostPath {0} is not an absolute path")]
+    Relative(String),
+    #[error("{0} is an invalid volume type")]
+    UnknownType(String),
+    #[error("cannot make hostPath {path}: {source}")]
+    Make { path: String, source: io::Error },
+    #[error("hostPath type check failed: {0} does not exist")]
+    Missing(String),
+    #[error("hostPath type check failed: {path}: {source}")]
+    Look { path: String, source: io::Error },
+    #[error("hostPath type check failed: {path} is not a {expected}, it is a {found}")]
+    OtherType { path: String, expected: &'static str, found: &'static str },
 }
 
 /// Fills a volume anew, if it is one that the agent fills.
@@ -56,9 +92,8 @@ pub(super) fn refresh(volume: &v1::Volume, paths: &PodPaths, ground: &Ground<'_>
     contents::refresh(content, &volume.name, paths, ground).map_err(|error| not_made(volume, &error))
 }
 
-fn not_made(volume: &v1::Volume, error: &str) -> HostError {
-    let message = format!("MountVolume.SetUp failed for volume {:?} : {error}", volume.name);
-    HostError { reason: NO_VOLUME, message }
+fn not_made(volume: &v1::Volume, error: &VolumeError) -> HostError {
+    HostError::new(NO_VOLUME, format_args!("MountVolume.SetUp failed for volume {:?} : {error}", volume.name))
 }
 
 fn empty_dir(
@@ -66,7 +101,7 @@ fn empty_dir(
     name: &str,
     paths: &PodPaths,
     ground: &Ground<'_>,
-) -> Result<PathBuf, String> {
+) -> Result<PathBuf, VolumeError> {
     let path = paths.empty_dir(name);
     // As in the kubelet, no more than the pod may use at all: what is in the volume counts as memory of the pod. No limit, or
     // one of nothing: the kernel's own, half the memory of the node.
@@ -79,9 +114,7 @@ fn empty_dir(
             let options = limit.map(|limit| format!(",size={limit}")).unwrap_or_default();
             ground.make_tmpfs(&path, &[&options])?;
         }
-        medium => {
-            return Err(format!("medium {medium:?} is not supported by this agent; supported are \"\" and \"Memory\""));
-        }
+        medium => return Err(VolumeError::UnsupportedMedium(medium.to_owned())),
     }
     Ok(path)
 }
@@ -90,7 +123,7 @@ fn empty_dir(
 
 impl Ground<'_> {
     /// Makes a directory for everybody in the pod, unless it is there.
-    pub(super) fn make_room(&self, path: &Path, medium: Medium) -> Result<(), String> {
+    pub(super) fn make_room(&self, path: &Path, medium: Medium) -> Result<(), VolumeError> {
         match medium {
             Medium::Disk => self.make_dir(path),
             // Nothing of it is to reach a swap device. Kernels before 6.3 do not know the option.
@@ -98,17 +131,17 @@ impl Ground<'_> {
         }
     }
 
-    fn make_dir(&self, path: &Path) -> Result<(), String> {
+    fn make_dir(&self, path: &Path) -> Result<(), VolumeError> {
         let above = path.parent().unwrap_or(path);
         make_dirs(above, 0o750)
             .and_then(|()| make_open_dir(path, self.mode(), self.group))
-            .map_err(|error| cannot_make(path, &error))
+            .map_err(|source| VolumeError::Directory { path: path.to_owned(), source })
     }
 
     /// The same in memory, with the first of these options that the kernel takes.
-    fn make_tmpfs(&self, path: &Path, options: &[&str]) -> Result<(), String> {
+    fn make_tmpfs(&self, path: &Path, options: &[&str]) -> Result<(), VolumeError> {
         self.make_dir(path)?;
-        if is_mounted(path).map_err(|error| cannot_make(path, &error))? {
+        if is_mounted(path).map_err(|source| VolumeError::Directory { path: path.to_owned(), source })? {
             return Ok(());
         }
         let mut tried = Ok(());
@@ -119,16 +152,12 @@ impl Ground<'_> {
                 break;
             }
         }
-        tried.map_err(|error| format!("cannot mount a tmpfs on {}: {error}", path.display()))
+        tried.map_err(|source| VolumeError::Tmpfs { path: path.to_owned(), source })
     }
 
     fn mode(&self) -> u32 {
         if self.group.is_some() { ROOM_MODE | GROUPS_OWN } else { ROOM_MODE }
     }
-}
-
-fn cannot_make(path: &Path, error: &io::Error) -> String {
-    format!("cannot make {}: {error}", path.display())
 }
 
 /// A directory for everybody. It gets its mode before it gets its name, so one that is in place is complete, and keeps
@@ -166,12 +195,12 @@ fn mount_tmpfs(path: &Path, options: String) -> io::Result<()> {
 
 /// Checks that there is what the pod expects. Without a type nothing is checked, and the runtime makes a directory if
 /// there is nothing.
-fn host_path(source: &v1::HostPathVolumeSource) -> Result<PathBuf, String> {
-    let path = PathBuf::from(&source.path);
+fn host_path(source: &v1::HostPathVolumeSource) -> Result<PathBuf, HostPathError> {
+    let (path, text) = (PathBuf::from(&source.path), || source.path.clone());
     if !path.is_absolute() {
-        return Err(format!("hostPath {} is not an absolute path", source.path));
+        return Err(HostPathError::Relative(text()));
     }
-    let failed = |error: io::Error| format!("cannot make hostPath {}: {error}", source.path);
+    let failed = |error: io::Error| HostPathError::Make { path: text(), source: error };
     let missing = || fs::metadata(&path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
     let kind = source.type_.as_deref().unwrap_or_default();
     match kind {
@@ -188,17 +217,16 @@ fn host_path(source: &v1::HostPathVolumeSource) -> Result<PathBuf, String> {
         "Socket" => (FileType::is_socket, "socket file"),
         "CharDevice" => (FileType::is_char_device, "character device"),
         "BlockDevice" => (FileType::is_block_device, "block device"),
-        other => return Err(format!("{other} is an invalid volume type")),
+        other => return Err(HostPathError::UnknownType(other.to_owned())),
     };
     let found = fs::metadata(&path).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => format!("hostPath type check failed: {} does not exist", source.path),
-        _ => format!("hostPath type check failed: {}: {error}", source.path),
+        io::ErrorKind::NotFound => HostPathError::Missing(text()),
+        _ => HostPathError::Look { path: text(), source: error },
     })?;
     if is_it(&found.file_type()) {
         Ok(path)
     } else {
-        let is = describe(found.file_type());
-        Err(format!("hostPath type check failed: {} is not a {expected}, it is a {is}", source.path))
+        Err(HostPathError::OtherType { path: text(), expected, found: describe(found.file_type()) })
     }
 }
 

@@ -16,12 +16,17 @@ pub(crate) struct Args {
     shell: Shell,
 }
 
-fn shell(text: &str) -> Result<Shell, String> {
+/// A shell without a script.
+#[derive(Debug, thiserror::Error)]
+#[error("unknown shell {0:?}: expected bash, zsh or fish")]
+struct UnknownShell(String);
+
+fn shell(text: &str) -> Result<Shell, UnknownShell> {
     match text {
         "bash" => Ok(Shell::Bash),
         "zsh" => Ok(Shell::Zsh),
         "fish" => Ok(Shell::Fish),
-        _ => Err(format!("{text:?} is not known: expected bash, zsh or fish")),
+        _ => Err(UnknownShell(text.to_owned())),
     }
 }
 

@@ -116,11 +116,14 @@ fn settings(paths: &Paths, bridge: Option<&str>, options: &Options) -> Result<Se
     Ok(settings)
 }
 
-fn pids_limit(text: &str) -> Result<i32, String> {
+/// Text that is not a number of processes.
+#[derive(Debug, thiserror::Error)]
+#[error("must be between 1 and {MOST_PIDS}, or {NO_PIDS_LIMIT} for as many as the node can have")]
+struct InvalidPidsLimit;
+
+fn pids_limit(text: &str) -> Result<i32, InvalidPidsLimit> {
     let limit = text.parse().ok().filter(|limit| *limit == NO_PIDS_LIMIT || (1..=MOST_PIDS).contains(limit));
-    limit.ok_or_else(|| {
-        format!("must be between 1 and {MOST_PIDS}, or {NO_PIDS_LIMIT} for as many as the node can have")
-    })
+    limit.ok_or(InvalidPidsLimit)
 }
 
 // === impl Options ===

@@ -105,7 +105,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             pods
         }
         Err(wrong) => {
-            output::text_to_stderr(&wrong);
+            output::text_to_stderr(&wrong.to_string());
             return Ok(Ending::WrongUsage.into());
         }
     };

@@ -12,11 +12,34 @@ use super::{
     container,
 };
 
-/// Why there is no value, as the end of a sentence about the variable.
-type Fault = String;
+/// Why there is no value, as the end of a sentence about the variable or the file.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DownwardError {
+    /// No container of the pod has the name.
+    #[error("refers to container {0:?}, which the pod does not have")]
+    NoContainer(String),
+    /// The API has no such field, or none that is available at this point.
+    #[error("refers to field {0:?}, which is not available")]
+    NoField(String),
+    /// The API has the field in variables only.
+    #[error("refers to field {0:?}, which is not available in a volume")]
+    NoFieldInVolume(String),
+    /// The field is not a map.
+    #[error("refers to field {0:?}, which has no keys")]
+    NoKeys(String),
+    /// The field is the node's address.
+    #[error("refers to {0}: the node's address is not known")]
+    NoNodeAddress(String),
+    /// The API has no such resource.
+    #[error("refers to resource {0:?}, which is not available")]
+    NoResource(String),
+    /// A divisor of zero or less.
+    #[error("has a divisor that is not more than zero")]
+    Divisor,
+}
 
 /// What a file in a volume contains of the pod.
-pub fn file(pod: &Pod, node: &NodeFacts, item: &v1::DownwardAPIVolumeFile) -> Result<String, Fault> {
+pub fn file(pod: &Pod, node: &NodeFacts, item: &v1::DownwardAPIVolumeFile) -> Result<String, DownwardError> {
     let (volumes, parts, objects) = (BTreeMap::new(), BTreeMap::new(), Objects::default());
     let placement = Placement {
         pod,
@@ -35,7 +58,7 @@ pub fn file(pod: &Pod, node: &NodeFacts, item: &v1::DownwardAPIVolumeFile) -> Re
     if let Some(reference) = &item.resource_field_ref {
         let name = reference.container_name.as_deref().unwrap_or_default();
         let own = container::in_api_form(&placement, name);
-        let own = own.ok_or_else(|| format!("refers to container {name:?}, which the pod does not have"))?;
+        let own = own.ok_or_else(|| DownwardError::NoContainer(name.to_owned()))?;
         return resource(&placement, &own, reference);
     }
     let path = item.field_ref.as_ref().map_or("", |reference| reference.field_path.as_str());
@@ -43,7 +66,7 @@ pub fn file(pod: &Pod, node: &NodeFacts, item: &v1::DownwardAPIVolumeFile) -> Re
         "metadata.labels" => Ok(listing(pod.source.metadata.labels.as_ref())),
         "metadata.annotations" => Ok(listing(pod.source.metadata.annotations.as_ref())),
         path if path.starts_with("metadata.") => field(&placement, path),
-        path => Err(format!("refers to field {path:?}, which is not available in a volume")),
+        path => Err(DownwardError::NoFieldInVolume(path.to_owned())),
     }
 }
 
@@ -78,14 +101,14 @@ fn quoted(text: &str) -> String {
 }
 
 /// The value of a field of the pod.
-pub(super) fn field(placement: &Placement<'_>, path: &str) -> Result<String, Fault> {
+pub(super) fn field(placement: &Placement<'_>, path: &str) -> Result<String, DownwardError> {
     let (pod, spec) = (placement.pod, placement.spec());
     let text = |text: Option<&String>| text.cloned().unwrap_or_default();
     if let Some((map, key)) = path.strip_suffix("']").and_then(|path| path.split_once("['")) {
         return match map {
             "metadata.labels" => Ok(entry(pod.source.metadata.labels.as_ref(), key)),
             "metadata.annotations" => Ok(entry(pod.source.metadata.annotations.as_ref(), key)),
-            _ => Err(format!("refers to field {path:?}, which has no keys")),
+            _ => Err(DownwardError::NoKeys(path.to_owned())),
         };
     }
     Ok(match path {
@@ -99,9 +122,9 @@ pub(super) fn field(placement: &Placement<'_>, path: &str) -> Result<String, Fau
         "status.podIPs" => pod_ips(placement).join(","),
         "status.hostIP" | "status.hostIPs" => match &placement.node.address {
             Some(address) => address.clone(),
-            None => return Err(format!("refers to {path}: the node's address is not known")),
+            None => return Err(DownwardError::NoNodeAddress(path.to_owned())),
         },
-        _ => return Err(format!("refers to field {path:?}, which is not available")),
+        _ => return Err(DownwardError::NoField(path.to_owned())),
     })
 }
 
@@ -123,8 +146,8 @@ pub(super) fn resource(
     placement: &Placement<'_>,
     own: &v1::Container,
     reference: &v1::ResourceFieldSelector,
-) -> Result<String, Fault> {
-    let unknown = || format!("refers to resource {:?}, which is not available", reference.resource);
+) -> Result<String, DownwardError> {
+    let unknown = || DownwardError::NoResource(reference.resource.clone());
     let (side, resource) = reference.resource.split_once('.').ok_or_else(unknown)?;
     let side = match side {
         "limits" => Side::Limits,
@@ -138,7 +161,7 @@ pub(super) fn resource(
         None => amount(placement, own, side, resource),
         Some(name) => {
             let other = container::in_api_form(placement, name);
-            let other = other.ok_or_else(|| format!("refers to container {name:?}, which the pod does not have"))?;
+            let other = other.ok_or_else(|| DownwardError::NoContainer(name.to_owned()))?;
             amount(placement, &other, side, resource)
         }
     };
@@ -150,7 +173,7 @@ pub(super) fn resource(
         _ => (amount.units(), divisor.units()),
     };
     if divisor <= 0 {
-        return Err("has a divisor that is not more than zero".to_owned());
+        return Err(DownwardError::Divisor);
     }
     Ok((amount / divisor + i64::from(amount % divisor > 0)).to_string())
 }

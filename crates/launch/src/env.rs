@@ -1,5 +1,7 @@
 //! The environment of a container: variables in the order of the manifest, references resolved.
 
+use std::fmt;
+
 use k8s_openapi::api::core::v1;
 use keelet_pod::{Container, Pod};
 
@@ -129,18 +131,18 @@ fn from_source(
     variable: &str,
     source: &v1::EnvVarSource,
 ) -> Result<Option<String>, ConfigError> {
-    let refuse = |why: String| {
+    let refuse = |why: &dyn fmt::Display| {
         ConfigError::container(format!("environment variable {variable:?} of container {:?} {why}", raw.name))
     };
     if let Some(reference) = &source.field_ref {
-        return downward::field(placement, &reference.field_path).map(Some).map_err(refuse);
+        return downward::field(placement, &reference.field_path).map(Some).map_err(|why| refuse(&why));
     }
     if let Some(reference) = &source.resource_field_ref {
-        return downward::resource(placement, raw, reference).map(Some).map_err(refuse);
+        return downward::resource(placement, raw, reference).map(Some).map_err(|why| refuse(&why));
     }
     if let Some(reference) = &source.file_key_ref {
         let what = format!("key {:?} of file {:?}", reference.key, reference.path);
-        return Err(refuse(format!("needs {what}: values from files are not available on this node yet")));
+        return Err(refuse(&format_args!("needs {what}: values from files are not available on this node yet")));
     }
     let Some(Key { kind, name, key, optional }) = key_of_object(source) else { return Ok(Some(String::new())) };
     let Some(data) = placement.objects.get(kind, name) else {

@@ -47,7 +47,7 @@ use keelet_pod::Pod;
 
 pub use self::{
     container::container_config,
-    downward::file as downward_file,
+    downward::{DownwardError, file as downward_file},
     env::references,
     mounts::{SubPath, Writer, has_contents, sub_paths, wants_recursive_read_only},
     objects::{Data, ObjectKind, Objects, Reference},

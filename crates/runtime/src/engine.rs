@@ -28,7 +28,7 @@ use crate::{
     records, recover,
     remains::runs_in,
     sandbox::Sandbox,
-    settings::Settings,
+    settings::{OciRuntimeError, Settings},
     shim::Launcher,
     stats::Counted,
     streams,
@@ -78,7 +78,7 @@ pub enum OpenError {
     NotRoot,
     /// The program that is to make containers cannot be used.
     #[error("the OCI runtime cannot be used: {0}")]
-    OciRuntime(String),
+    OciRuntime(#[from] OciRuntimeError),
     /// A directory or file cannot be used.
     #[error("{what}: {error}")]
     Io {
@@ -137,7 +137,7 @@ impl Engine {
             cgroups: Mounts::find().map_err(io("cgroups".to_owned()))?,
             launcher: Launcher::new(settings.executable.as_deref(), &settings.shim)
                 .map_err(io("the runtime's own executable".to_owned()))?,
-            oci_runtime: settings.oci_runtime.program().map_err(OpenError::OciRuntime)?,
+            oci_runtime: settings.oci_runtime.program()?,
             events: Events::new(),
             counted: Counted::default(),
             streams: streams::Server::default(),

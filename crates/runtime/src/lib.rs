@@ -52,5 +52,5 @@ pub use self::{
     engine::{Engine, OpenError},
     pulls::Pulling,
     remains::{end_without_records, has_records, owned_bridges, pods_in, remove_idle_bridge, runs_in},
-    settings::{OciRuntime, PidsLimit, RootfsImages, Settings},
+    settings::{OciRuntime, OciRuntimeError, PidsLimit, RootfsImages, Settings},
 };

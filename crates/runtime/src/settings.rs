@@ -81,34 +81,50 @@ fn usual(node: Option<u32>) -> u32 {
     node.map_or(USUAL_PIDS, |node| (node / PART_OF_NODE).clamp(FEWEST_PIDS, USUAL_PIDS))
 }
 
+/// Where runc is looked for.
+const PLACES: [&str; 6] = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+
+/// An OCI runtime that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OciRuntimeError {
+    /// Neither a known name nor a path.
+    #[error("{0:?} is not \"libcontainer\", \"runc\" or the path of a program")]
+    Unknown(String),
+    /// There is no runc on this node.
+    #[error("runc is not in any of {}", PLACES.join(", "))]
+    NoRunc,
+    /// The path does not lead to a program.
+    #[error("{} is not a program that can be run", .0.display())]
+    NotExecutable(PathBuf),
+}
+
 // === impl OciRuntime ===
 
 impl std::str::FromStr for OciRuntime {
-    type Err = String;
+    type Err = OciRuntimeError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, OciRuntimeError> {
         match text {
             "libcontainer" => Ok(Self::Libcontainer),
             "runc" => Ok(Self::Runc),
             path if path.starts_with('/') => Ok(Self::Program(path.into())),
-            other => Err(format!("{other:?} is not \"libcontainer\", \"runc\" or the path of a program")),
+            other => Err(OciRuntimeError::Unknown(other.to_owned())),
         }
     }
 }
 
 impl OciRuntime {
     /// The program; none for what is built in, an error if it is not there.
-    pub(crate) fn program(&self) -> Result<Option<PathBuf>, String> {
-        const PLACES: [&str; 6] = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+    pub(crate) fn program(&self) -> Result<Option<PathBuf>, OciRuntimeError> {
         let runs = |path: &PathBuf| path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok();
         match self {
             Self::Libcontainer => Ok(None),
             Self::Runc => match PLACES.iter().map(|place| Path::new(place).join("runc")).find(runs) {
                 Some(path) => Ok(Some(path)),
-                None => Err(format!("runc is not in any of {}", PLACES.join(", "))),
+                None => Err(OciRuntimeError::NoRunc),
             },
             Self::Program(path) if runs(path) => Ok(Some(path.clone())),
-            Self::Program(path) => Err(format!("{} is not a program that can be run", path.display())),
+            Self::Program(path) => Err(OciRuntimeError::NotExecutable(path.clone())),
         }
     }
 }
@@ -177,7 +193,7 @@ impl Settings {
 mod tests {
     use keelet_linux::cgroup::Mounts;
 
-    use super::{OciRuntime, PidsLimit, usual};
+    use super::{OciRuntime, OciRuntimeError, PidsLimit, usual};
 
     #[test]
     fn a_pod_has_a_part_of_the_processes_that_a_node_can_have() {
@@ -195,12 +211,12 @@ mod tests {
     }
 
     #[test]
-    fn who_makes_containers_is_named_precisely() {
+    fn the_oci_runtime_is_named_precisely() {
         assert_eq!("runc".parse(), Ok(OciRuntime::Runc));
         assert_eq!("/opt/crun".parse(), Ok(OciRuntime::Program("/opt/crun".into())));
-        assert!("crun".parse::<OciRuntime>().expect_err("not a path").contains("\"crun\""));
+        assert!("crun".parse::<OciRuntime>().expect_err("not a path").to_string().contains("\"crun\""));
         let missing = OciRuntime::Program("/no/such/runc".into()).program();
-        assert_eq!(missing, Err("/no/such/runc is not a program that can be run".to_owned()));
+        assert_eq!(missing, Err(OciRuntimeError::NotExecutable("/no/such/runc".into())));
         assert_eq!(OciRuntime::Libcontainer.program(), Ok(None));
     }
 }

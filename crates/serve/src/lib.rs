@@ -17,5 +17,7 @@ mod server;
 
 pub use self::{
     client::{Client, ClientError, escaped},
-    server::{Archive, BindError, DesiredPods, Images, Listener, Local, log_state, serve_loopback},
+    server::{
+        Archive, BindError, DeleteError, DesiredPods, Images, ImportError, Listener, Local, log_state, serve_loopback,
+    },
 };

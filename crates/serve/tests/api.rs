@@ -17,7 +17,7 @@ use keelet_host::{Layout, OsHost};
 use keelet_launch::NodeFacts;
 use keelet_pod::{Features, Pod, parse_one};
 use keelet_serve::{
-    Archive, BindError, Client, ClientError, Images, Listener, Local,
+    Archive, BindError, Client, ClientError, Images, ImportError, Listener, Local,
     api::{Change, ChangeKind, Container, Image, Imported, List, LogFiles, Pull, PullLine, Pulled, Pulling},
 };
 use serde_json::Value;
@@ -41,11 +41,15 @@ struct Names;
 
 impl Images for Names {
     /// An archive here is a list of names.
-    fn import<'a>(&'a self, mut archive: Archive<'a>) -> BoxFuture<'a, Result<Vec<String>, String>> {
+    fn import<'a>(&'a self, mut archive: Archive<'a>) -> BoxFuture<'a, Result<Vec<String>, ImportError>> {
         Box::pin(async move {
             let mut text = String::new();
-            archive.read_to_string(&mut text).await.map_err(|error| error.to_string())?;
-            if text.is_empty() { Err("the archive is empty".to_owned()) } else { Ok(vec![text.len().to_string()]) }
+            archive.read_to_string(&mut text).await.map_err(ImportError::Receive)?;
+            if text.is_empty() {
+                Err(ImportError::Store("the archive is empty".into()))
+            } else {
+                Ok(vec![text.len().to_string()])
+            }
         })
     }
 

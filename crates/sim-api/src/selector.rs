@@ -41,22 +41,48 @@ struct Reader<'a> {
     rest: &'a str,
 }
 
+/// Text that is not a selector, in the words of the real server.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum SelectorError {
+    #[error("unable to parse requirement: {0}")]
+    Requirement(#[source] RequirementError),
+    #[error("found '{0}', expected: ',' or 'end of string'")]
+    NoEnd(char),
+    #[error("invalid selector: '{text}'; can't understand '{term}'")]
+    Term { text: String, term: String },
+}
+
+/// What is wrong with one requirement on labels.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum RequirementError {
+    #[error("found '{0}', expected: identifier")]
+    NoKey(String),
+    #[error("found '{0}', expected: in, notin, =, ==, !=, gt, lt")]
+    Operator(String),
+    #[error("for 'Gt', 'Lt' operators, the value must be an integer")]
+    Bound,
+    #[error("expected: '('")]
+    NoList,
+    #[error("expected: ',' or ')'")]
+    OpenList,
+}
+
 // === impl LabelSelector ===
 
 impl LabelSelector {
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, SelectorError> {
         let mut reader = Reader { rest: text };
         let mut requirements = Vec::new();
         if reader.peek().is_none() {
             return Ok(Self::default());
         }
         loop {
-            let requirement = reader.requirement().map_err(|why| format!("unable to parse requirement: {why}"))?;
+            let requirement = reader.requirement().map_err(SelectorError::Requirement)?;
             requirements.push(requirement);
             match reader.peek() {
                 None => return Ok(Self(requirements)),
                 Some(',') => reader.skip(),
-                Some(other) => return Err(format!("found '{other}', expected: ',' or 'end of string'")),
+                Some(other) => return Err(SelectorError::NoEnd(other)),
             }
         }
     }
@@ -105,14 +131,14 @@ impl Reader<'_> {
         word.to_owned()
     }
 
-    fn requirement(&mut self) -> Result<LabelRequirement, String> {
+    fn requirement(&mut self) -> Result<LabelRequirement, RequirementError> {
         let missing = self.peek() == Some('!');
         if missing {
             self.skip();
         }
         let key = self.word();
         if key.is_empty() {
-            return Err(format!("found '{}', expected: identifier", self.peek().map_or(String::new(), String::from)));
+            return Err(RequirementError::NoKey(self.peek().map_or(String::new(), String::from)));
         }
         if missing {
             return Ok(LabelRequirement { key, operator: Operator::Missing });
@@ -129,29 +155,28 @@ impl Reader<'_> {
             Some('!') => {
                 self.skip();
                 if !self.rest.starts_with('=') {
-                    return Err("found '!', expected: in, notin, =, ==, !=, gt, lt".to_owned());
+                    return Err(RequirementError::Operator("!".to_owned()));
                 }
                 self.skip();
                 Operator::NotIn(BTreeSet::from([self.word()]))
             }
             Some(sign @ ('<' | '>')) => {
                 self.skip();
-                let bound: i64 =
-                    self.word().parse().map_err(|_| "for 'Gt', 'Lt' operators, the value must be an integer")?;
+                let bound: i64 = self.word().parse().map_err(|_| RequirementError::Bound)?;
                 if sign == '>' { Operator::Above(bound) } else { Operator::Below(bound) }
             }
             Some(_) => match self.word().as_str() {
                 "in" => Operator::In(self.values()?),
                 "notin" => Operator::NotIn(self.values()?),
-                word => return Err(format!("found '{word}', expected: in, notin, =, ==, !=, gt, lt")),
+                word => return Err(RequirementError::Operator(word.to_owned())),
             },
         };
         Ok(LabelRequirement { key, operator })
     }
 
-    fn values(&mut self) -> Result<BTreeSet<String>, String> {
+    fn values(&mut self) -> Result<BTreeSet<String>, RequirementError> {
         if self.peek() != Some('(') {
-            return Err("expected: '('".to_owned());
+            return Err(RequirementError::NoList);
         }
         let mut values = BTreeSet::new();
         loop {
@@ -163,7 +188,7 @@ impl Reader<'_> {
                     self.skip();
                     return Ok(values);
                 }
-                _ => return Err("expected: ',' or ')'".to_owned()),
+                _ => return Err(RequirementError::OpenList),
             }
         }
     }
@@ -172,7 +197,7 @@ impl Reader<'_> {
 // === impl FieldSelector ===
 
 impl FieldSelector {
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, SelectorError> {
         let mut terms = vec![String::new()];
         let mut escaped = false;
         for c in text.chars() {
@@ -185,7 +210,7 @@ impl FieldSelector {
         }
         let mut requirements = Vec::new();
         for term in terms.iter().filter(|term| !term.is_empty()) {
-            let invalid = || format!("invalid selector: '{text}'; can't understand '{term}'");
+            let invalid = || SelectorError::Term { text: text.to_owned(), term: term.clone() };
             let at = term.find(['=', '!']).ok_or_else(invalid)?;
             let (field, rest) = term.split_at(at);
             let (equal, value) = if let Some(value) = rest.strip_prefix("!=") {

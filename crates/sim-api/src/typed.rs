@@ -27,19 +27,30 @@ const MAPS: [&str; 14] = [
     "selector",
 ];
 
-/// Decodes into the kind's struct and encodes again. An error is the decoder's message.
-pub(crate) fn round_trip<T: DeserializeOwned + Serialize>(mut value: Value) -> Result<Value, String> {
+/// An object that is not of its kind.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DecodeError {
+    #[error(transparent)]
+    Struct(#[from] serde_json::Error),
+    #[error("parsing time {0:?} as \"2006-01-02T15:04:05.000000Z07:00\"")]
+    MicroTime(String),
+    #[error("it is not an object")]
+    NotAnObject,
+}
+
+/// Decodes into the kind's struct and encodes again. The error is the decoder's.
+pub(crate) fn round_trip<T: DeserializeOwned + Serialize>(mut value: Value) -> Result<Value, DecodeError> {
     strip(&mut value);
-    let typed: T = serde_json::from_value(value).map_err(|error| error.to_string())?;
-    serde_json::to_value(typed).map_err(|error| error.to_string())
+    let typed: T = serde_json::from_value(value)?;
+    Ok(serde_json::to_value(typed)?)
 }
 
 /// Times with microseconds have exactly six digits for them; other forms are errors of the decoder.
-pub(crate) fn check_micro_times(object: &Value, paths: &[&[&str]]) -> Result<(), String> {
+pub(crate) fn check_micro_times(object: &Value, paths: &[&[&str]]) -> Result<(), DecodeError> {
     for time in paths.iter().filter_map(|path| at(object, path)).filter_map(Value::as_str) {
         let digits = time.split_once('.').map_or(0, |(_, rest)| rest.bytes().take_while(u8::is_ascii_digit).count());
         if digits != 6 {
-            return Err(format!("parsing time {time:?} as \"2006-01-02T15:04:05.000000Z07:00\""));
+            return Err(DecodeError::MicroTime(time.to_owned()));
         }
     }
     Ok(())
@@ -111,14 +122,14 @@ mod tests {
             "spec": { "taints": [{ "key": "k", "effect": "NoSchedule" }] },
             "status": { "conditions": [{ "type": "Ready", "status": "", "lastHeartbeatTime": "2026-01-01T00:00:00Z" }] },
         });
-        assert_eq!(round_trip::<Node>(given), Ok(expected));
+        assert_eq!(round_trip::<Node>(given).unwrap(), expected);
     }
 
     #[test]
     fn wrong_types_are_errors_and_values_of_maps_are_kept() {
         assert!(round_trip::<ConfigMap>(json!({ "data": { "a": 1 } })).is_err());
         assert!(round_trip::<Node>(json!({ "spec": { "taints": "x" } })).is_err());
-        let kept = round_trip::<ConfigMap>(json!({ "data": { "a": "", "b": "x" } }));
-        assert_eq!(kept.map(|value| value["data"].clone()), Ok(json!({ "a": "", "b": "x" })));
+        let kept = round_trip::<ConfigMap>(json!({ "data": { "a": "", "b": "x" } })).unwrap();
+        assert_eq!(kept["data"], json!({ "a": "", "b": "x" }));
     }
 }

@@ -33,10 +33,10 @@ impl Work {
             Err(error) => return misfit(error),
         };
         if ground.users.is_some()
-            && let Err(message) = self.runtime_has_users().await
+            && let Err(error) = self.runtime_has_users().await
         {
             self.shared.metrics.pod_start_failed();
-            return failed("CreatePodSandboxError", message);
+            return failed("CreatePodSandboxError", error.to_string());
         }
         if self.is_cancelled() {
             return OpResult::Cancelled;
@@ -58,7 +58,7 @@ impl Work {
         let Some(container) = self.pod.container(name) else { return OpResult::Cancelled };
         let ground = match self.ground_for(container, attempt).await {
             Ok(ground) => ground,
-            Err(message) => return failed("CreateContainerConfigError", message),
+            Err(error) => return failed("CreateContainerConfigError", error.to_string()),
         };
         let runtime = &self.shared.runtime;
         let image = match runtime.image_status(&container.image).await {
@@ -109,13 +109,13 @@ impl Work {
     }
 
     /// A runtime that knows nothing of users would give the pod the node's, root included.
-    async fn runtime_has_users(&self) -> Result<(), String> {
-        let found = self.shared.runtime.handler_features(self.handler()).await.map_err(|error| error.to_string())?;
+    async fn runtime_has_users(&self) -> Result<(), UsersError> {
+        let found = self.shared.runtime.handler_features(self.handler()).await?;
         if found.user_namespaces {
             return Ok(());
         }
         let runtime = self.shared.scheme().await.unwrap_or("container");
-        Err(format!("hostUsers: false: the {runtime} runtime on this node offers no user namespaces"))
+        Err(UsersError::NotOffered { runtime: runtime.to_owned() })
     }
 
     /// Which of the runtime's handlers the pod asks for; the usual one has no name. There are no RuntimeClass objects to look it
@@ -133,20 +133,20 @@ impl Work {
         Ok(Ground { volumes, logs: self.shared.host.log_dir(&self.pod)?, users, ..Ground::default() })
     }
 
-    async fn ground_for(&self, container: &Container, attempt: u32) -> Result<Ground, String> {
-        let mut ground = self.ground().await.map_err(|error| error.message)?;
+    async fn ground_for(&self, container: &Container, attempt: u32) -> Result<Ground, GroundError> {
+        let mut ground = self.ground().await?;
         let wanted = launch::references(&self.pod, container);
         if !wanted.is_empty() {
-            ground.objects = self.shared.host.objects(&self.pod, &wanted).await.map_err(|error| error.message)?;
+            ground.objects = self.shared.host.objects(&self.pod, &wanted).await?;
         }
         if launch::wants_recursive_read_only(&self.pod, container) {
             let features = self.shared.runtime.handler_features(self.handler()).await;
-            ground.recursive_read_only = features.map_err(|error| error.to_string())?.recursive_read_only_mounts;
+            ground.recursive_read_only = features?.recursive_read_only_mounts;
         }
-        let parts = launch::sub_paths(&self.placement(&ground), container).map_err(|error| error.message)?;
+        let parts = launch::sub_paths(&self.placement(&ground), container)?;
         let (pod, addresses) = (&self.pod, &self.addresses);
         let instance = InstanceOf { pod, container: &container.name, attempt, addresses, sub_paths: &parts };
-        let files = self.shared.host.prepare_instance(instance).await.map_err(|error| error.message)?;
+        let files = self.shared.host.prepare_instance(instance).await?;
         Ok(Ground { files, ..ground })
     }
 
@@ -166,6 +166,26 @@ impl Work {
             node: self.shared.facts(),
         }
     }
+}
+
+/// Why a pod with users of its own is not started.
+#[derive(Debug, thiserror::Error)]
+enum UsersError {
+    #[error(transparent)]
+    Runtime(#[from] keelet_cri::Error),
+    #[error("hostUsers: false: the {runtime} runtime on this node offers no user namespaces")]
+    NotOffered { runtime: String },
+}
+
+/// Why a container does not get what it needs before it is created.
+#[derive(Debug, thiserror::Error)]
+enum GroundError {
+    #[error(transparent)]
+    Host(#[from] HostError),
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Runtime(#[from] keelet_cri::Error),
 }
 
 fn misfit(error: ConfigError) -> OpResult {

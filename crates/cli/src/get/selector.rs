@@ -19,14 +19,33 @@ enum Demand {
     NoneOf(String, Vec<String>),
 }
 
+/// Text that is not a selector.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid selector {text:?}: {source}; expected such as app=web,tier!=test or 'app in (web, db),!old'")]
+pub(crate) struct InvalidSelector {
+    text: String,
+    source: InvalidDemand,
+}
+
+/// What is wrong with one part of a selector.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum InvalidDemand {
+    #[error("invalid label {0:?}")]
+    Label(String),
+    #[error("invalid label value {0:?}")]
+    Value(String),
+    #[error("expected in or notin, found {0:?}")]
+    Operator(String),
+    #[error("{0:?} is no list in brackets")]
+    List(String),
+}
+
 // === impl Selector ===
 
 impl Selector {
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let demands: Result<Vec<Demand>, String> = parts(text).into_iter().map(Demand::parse).collect();
-        demands.map(Self).map_err(|why| {
-            format!("invalid selector {text:?}: {why}; expected such as app=web,tier!=test or 'app in (web, db),!old'")
-        })
+    pub(crate) fn parse(text: &str) -> Result<Self, InvalidSelector> {
+        let demands: Result<Vec<Demand>, InvalidDemand> = parts(text).into_iter().map(Demand::parse).collect();
+        demands.map(Self).map_err(|source| InvalidSelector { text: text.to_owned(), source })
     }
 
     /// Whether an object of the Kubernetes API has such labels.
@@ -58,7 +77,7 @@ fn parts(text: &str) -> Vec<&str> {
 // === impl Demand ===
 
 impl Demand {
-    fn parse(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, InvalidDemand> {
         let text = text.trim();
         if let Some(key) = text.strip_prefix('!') {
             return Ok(Self::NotThere(label(key)?));
@@ -75,31 +94,31 @@ impl Demand {
         let (is, rest) = match (rest.strip_prefix("in"), rest.strip_prefix("notin")) {
             (_, Some(rest)) => (false, rest),
             (Some(rest), None) => (true, rest),
-            (None, None) => return Err(format!("expected in or notin, found {rest:?}")),
+            (None, None) => return Err(InvalidDemand::Operator(rest.to_owned())),
         };
         let list = rest.trim().strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
-        let list = list.ok_or_else(|| format!("{:?} is no list in brackets", rest.trim()))?;
+        let list = list.ok_or_else(|| InvalidDemand::List(rest.trim().to_owned()))?;
         let (key, values) = (label(key)?, list.split(',').map(value_of).collect::<Result<_, _>>()?);
         Ok(if is { Self::OneOf(key, values) } else { Self::NoneOf(key, values) })
     }
 }
 
-fn label(text: &str) -> Result<String, String> {
+fn label(text: &str) -> Result<String, InvalidDemand> {
     let text = text.trim();
     let fits = |letter: char| letter.is_ascii_alphanumeric() || "-_./".contains(letter);
     match !text.is_empty() && text.chars().all(fits) {
         true => Ok(text.to_owned()),
-        false => Err(format!("invalid label {text:?}")),
+        false => Err(InvalidDemand::Label(text.to_owned())),
     }
 }
 
 /// An empty one is one.
-fn value_of(text: &str) -> Result<String, String> {
+fn value_of(text: &str) -> Result<String, InvalidDemand> {
     let text = text.trim();
     let fits = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
     match text.chars().all(fits) {
         true => Ok(text.to_owned()),
-        false => Err(format!("invalid label value {text:?}")),
+        false => Err(InvalidDemand::Value(text.to_owned())),
     }
 }
 
@@ -148,7 +167,7 @@ mod tests {
             ("a b!", "found \"b!\""),
             ("!", "invalid label \"\""),
         ] {
-            let error = Selector::parse(text).unwrap_err();
+            let error = Selector::parse(text).unwrap_err().to_string();
             assert!(error.contains(why) && error.contains("invalid selector"), "{text}: {error}");
         }
     }

@@ -23,8 +23,16 @@ pub(super) enum Called {
 /// As many digits of an ID as the runtime takes for one too; fewer are more likely a name.
 const FEWEST_DIGITS: usize = 12;
 
+/// The beginning of an ID that several images share.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{asked:?} is the beginning of the IDs of {images} images")]
+pub(super) struct AmbiguousId {
+    asked: String,
+    images: usize,
+}
+
 /// The indices of the things that are meant by a name. The error says why that is not known.
-pub(super) fn meant(things: &[Thing], asked: &str) -> Result<Vec<usize>, String> {
+pub(super) fn meant(things: &[Thing], asked: &str) -> Result<Vec<usize>, AmbiguousId> {
     let full = full_name(asked);
     let is_called = |thing: &Thing| match &thing.called {
         Called::Name(name) => name == asked,
@@ -45,7 +53,7 @@ pub(super) fn meant(things: &[Thing], asked: &str) -> Result<Vec<usize>, String>
     let beginning: Vec<usize> = (0..things.len()).filter(|index| begins(&things[*index])).collect();
     match beginning.len() {
         0 | 1 => Ok(beginning),
-        several => Err(format!("{asked:?} is the beginning of the IDs of {several} images")),
+        several => Err(AmbiguousId { asked: asked.to_owned(), images: several }),
     }
 }
 
@@ -93,7 +101,7 @@ mod tests {
         ] {
             assert_eq!(meant(&things, asked).unwrap(), expected, "{asked}");
         }
-        let error = meant(&things, "0123456789ab").unwrap_err();
+        let error = meant(&things, "0123456789ab").unwrap_err().to_string();
         assert_eq!(error, "\"0123456789ab\" is the beginning of the IDs of 2 images");
     }
 

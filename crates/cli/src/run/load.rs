@@ -7,14 +7,14 @@ use std::{
 
 use keelet_pod::{Features, Pod};
 
-use crate::validate;
+use crate::validate::{self, InvalidManifests};
 
 /// The pods in the order of the files, and warnings; or what is wrong.
-pub fn pods(files: &[PathBuf], features: &Features) -> Result<(Vec<Pod>, String), String> {
+pub fn pods(files: &[PathBuf], features: &Features) -> Result<(Vec<Pod>, String), InvalidManifests> {
     let (pods, warnings) = validate::pods(files, features)?;
     let wrong: String = twice(&pods).iter().map(|message| format!("error: {message}\n")).collect();
     if !wrong.is_empty() {
-        return Err(wrong);
+        return Err(InvalidManifests(wrong));
     }
     Ok((pods.into_iter().map(|(_, pod)| pod).collect(), warnings))
 }
@@ -54,12 +54,12 @@ mod tests {
         fs::write(path("bad.yaml"), POD.replace("image", "imag")).unwrap();
         let (loaded, _) = pods(&[path("a.yaml")], &Features::default()).unwrap();
         assert_eq!(loaded.iter().map(|pod| pod.name.as_str()).collect::<Vec<_>>(), ["web", "db"]);
-        let wrong = pods(&[path("a.yaml"), path("b.yaml")], &Features::default()).unwrap_err();
+        let wrong = pods(&[path("a.yaml"), path("b.yaml")], &Features::default()).unwrap_err().to_string();
         assert!(
             wrong.contains("b.yaml: pod default/web is also in ") && wrong.ends_with("a name is for one pod\n"),
             "{wrong}"
         );
-        let wrong = pods(&[path("bad.yaml")], &Features::default()).unwrap_err();
+        let wrong = pods(&[path("bad.yaml")], &Features::default()).unwrap_err().to_string();
         assert!(wrong.contains("Unknown field: did you mean \"image\"?"), "{wrong}");
     }
 }

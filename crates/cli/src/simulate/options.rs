@@ -2,7 +2,10 @@
 
 use std::{fmt, str::FromStr, time::Duration};
 
-use keelet_pod::{ProbeKind, duration};
+use keelet_pod::{
+    ProbeKind,
+    duration::{self, InvalidDuration},
+};
 
 /// `--exit main=88@10s*3`: how instances of a container exit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,33 +52,46 @@ pub(crate) struct While {
 /// The largest number of instances: more than a day of the shortest backoff.
 const MOST_INSTANCES: u32 = 10_000;
 
+/// Why the value of an option cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum OptionError {
+    #[error("expected CONTAINER=CODE@DURATION, such as main=1@10s")]
+    ExitForm,
+    #[error("invalid number of instances {0:?}: expected 1 to {MOST_INSTANCES}, or * alone for all")]
+    Instances(String),
+    #[error("invalid exit code {0:?}: expected 0 to 255")]
+    ExitCode(String),
+    #[error("expected DURATION or CONTAINER=DURATION, such as main=45s")]
+    SlowStartForm,
+    #[error("expected [CONTAINER/]PROBE@DURATION[+DURATION], such as main/liveness@30s+20s")]
+    ProbeForm,
+    #[error("unknown probe {0:?}: expected startup, readiness or liveness")]
+    Probe(String),
+    #[error(transparent)]
+    Duration(#[from] InvalidDuration),
+}
+
 // === impl Exit ===
 
 impl FromStr for Exit {
-    type Err = String;
+    type Err = OptionError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (container, rest) = text
-            .split_once('=')
-            .filter(|(container, _)| !container.is_empty())
-            .ok_or("expected CONTAINER=CODE@DURATION, such as main=1@10s")?;
+    fn from_str(text: &str) -> Result<Self, OptionError> {
+        let (container, rest) =
+            text.split_once('=').filter(|(container, _)| !container.is_empty()).ok_or(OptionError::ExitForm)?;
         let (rest, instances) = match rest.split_once('*') {
             None => (rest, Instances::Next(1)),
             Some((rest, "")) => (rest, Instances::Every),
             Some((rest, times)) => match times.parse() {
                 Ok(times @ 1..=MOST_INSTANCES) => (rest, Instances::Next(times)),
-                _ => {
-                    return Err(format!(
-                        "invalid number of instances {times:?}: expected 1 to {MOST_INSTANCES}, or * alone for all"
-                    ));
-                }
+                _ => return Err(OptionError::Instances(times.to_owned())),
             },
         };
         let (code, after) = match rest.split_once('@') {
             None => (rest, Duration::ZERO),
             Some((code, after)) => (code, duration::parse_day(after)?),
         };
-        let code = code.parse().map_err(|_| format!("invalid exit code {code:?}: expected 0 to 255"))?;
+        let code = code.parse().map_err(|_| OptionError::ExitCode(code.to_owned()))?;
         Ok(Self { container: container.to_owned(), code, after, instances })
     }
 }
@@ -83,12 +99,12 @@ impl FromStr for Exit {
 // === impl SlowStart ===
 
 impl FromStr for SlowStart {
-    type Err = String;
+    type Err = OptionError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, OptionError> {
         let (container, takes) = match text.split_once('=') {
             None => (None, text),
-            Some(("", _)) => return Err("expected DURATION or CONTAINER=DURATION, such as main=45s".to_owned()),
+            Some(("", _)) => return Err(OptionError::SlowStartForm),
             Some((container, takes)) => (Some(container.to_owned()), takes),
         };
         Ok(Self { container, takes: duration::parse_day(takes)? })
@@ -98,18 +114,17 @@ impl FromStr for SlowStart {
 // === impl ProbeTrouble ===
 
 impl FromStr for ProbeTrouble {
-    type Err = String;
+    type Err = OptionError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let form = "expected [CONTAINER/]PROBE@DURATION[+DURATION], such as main/liveness@30s+20s";
-        let (which, when) = text.split_once('@').ok_or(form)?;
+    fn from_str(text: &str) -> Result<Self, OptionError> {
+        let (which, when) = text.split_once('@').ok_or(OptionError::ProbeForm)?;
         let (container, probe) = match which.split_once('/') {
             None => (None, which),
-            Some(("", _)) => return Err(form.to_owned()),
+            Some(("", _)) => return Err(OptionError::ProbeForm),
             Some((container, probe)) => (Some(container.to_owned()), probe),
         };
         let named = ProbeKind::ALL.into_iter().find(|kind| kind.as_str() == probe);
-        let probe = named.ok_or_else(|| format!("unknown probe {probe:?}: expected startup, readiness or liveness"))?;
+        let probe = named.ok_or_else(|| OptionError::Probe(probe.to_owned()))?;
         Ok(Self { container, probe, when: when.parse()? })
     }
 }
@@ -117,9 +132,9 @@ impl FromStr for ProbeTrouble {
 // === impl While ===
 
 impl FromStr for While {
-    type Err = String;
+    type Err = OptionError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, OptionError> {
         let text = text.strip_prefix('@').unwrap_or(text);
         match text.split_once('+') {
             None => Ok(Self { from: duration::parse_day(text)?, lasts: None }),
@@ -169,7 +184,7 @@ mod tests {
             ("main=1@5s*0", r#"invalid number of instances "0""#),
             ("main=1@5s*many", r#"invalid number of instances "many""#),
         ] {
-            let error = text.parse::<Exit>().unwrap_err();
+            let error = text.parse::<Exit>().unwrap_err().to_string();
             assert!(error.contains(part), "{text}: {error}");
         }
     }
@@ -178,8 +193,10 @@ mod tests {
     fn slow_starts_are_of_one_container_or_of_all() {
         assert_eq!("45s".parse(), Ok(SlowStart { container: None, takes: secs(45) }));
         assert_eq!("a=1m".parse(), Ok(SlowStart { container: Some("a".to_owned()), takes: secs(60) }));
-        assert!("=1m".parse::<SlowStart>().unwrap_err().contains("expected DURATION or CONTAINER=DURATION"));
-        assert!("a=soon".parse::<SlowStart>().unwrap_err().contains(r#"invalid duration "soon""#));
+        assert!(
+            "=1m".parse::<SlowStart>().unwrap_err().to_string().contains("expected DURATION or CONTAINER=DURATION")
+        );
+        assert!("a=soon".parse::<SlowStart>().unwrap_err().to_string().contains(r#"invalid duration "soon""#));
     }
 
     #[test]
@@ -196,7 +213,7 @@ mod tests {
             ("ready@1s", r#"unknown probe "ready": expected startup, readiness or liveness"#),
             ("readiness@1s+", r#"invalid duration """#),
         ] {
-            let error = text.parse::<ProbeTrouble>().unwrap_err();
+            let error = text.parse::<ProbeTrouble>().unwrap_err().to_string();
             assert!(error.contains(part), "{text}: {error}");
         }
         assert_eq!("@60s+90s".parse(), Ok(when(60, Some(90))));

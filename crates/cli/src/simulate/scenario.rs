@@ -1,4 +1,4 @@
-//! What happens to a pod: the requested of the options, fitted to the containers and probes that it has.
+//! What happens to a pod: what the options ask for, fitted to the containers and probes that it has.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -7,7 +7,7 @@ use keelet_pod::{Container, Handler, Pod, ProbeKind, Role, duration::words};
 
 use super::options::{Exit, Instances, ProbeTrouble, SlowStart, While};
 
-/// Everything the options wish for.
+/// Everything the options ask for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Requested {
     pub(crate) exits: Vec<Exit>,
@@ -58,6 +58,39 @@ pub(crate) enum Wrong {
     Hangs,
 }
 
+/// Options that cannot all be true.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ScenarioError {
+    #[error("{option}: {problem}")]
+    Option { option: String, problem: Unfit },
+    #[error(
+        "{option} @{}: there is no agent then anyway, because of {other} @{}, until {}",
+        written(*from), written(*other_from), words(*until)
+    )]
+    Overlap { option: &'static str, from: Duration, other: &'static str, other_from: Duration, until: Duration },
+    #[error("{option} {what}@{}: the simulation is over after {}; see --for", written(*from), words(*span))]
+    AfterEnd { option: &'static str, what: &'static str, from: Duration, span: Duration },
+    #[error("--for: nothing happens in no time")]
+    NoTime,
+}
+
+/// Why an option does not fit the pod.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Unfit {
+    #[error("container {name:?} not found in the pod; containers: {}", containers.join(", "))]
+    NoContainer { name: String, containers: Vec<String> },
+    #[error("an --exit before it applies to all instances already")]
+    AfterEvery,
+    #[error("container {0:?} has no probes, so nothing could notice a slow start")]
+    ContainerWithoutProbes(String),
+    #[error("the pod has no probes, so nothing could notice a slow start")]
+    PodWithoutProbes,
+    #[error("container {container:?} has no {kind} probe; it has {}", listed(has))]
+    ContainerWithoutProbe { container: String, kind: ProbeKind, has: Vec<ProbeKind> },
+    #[error("no container of the pod has a {0} probe")]
+    PodWithoutProbe(ProbeKind),
+}
+
 /// An init container is done after this long, unless an option says otherwise.
 pub(crate) const INIT_TAKES: Duration = Duration::from_secs(1);
 
@@ -70,26 +103,26 @@ const NODE_BACK_AFTER: Duration = Duration::from_secs(20);
 // === impl Scenario ===
 
 impl Scenario {
-    /// Fits requested to a pod, or says which of them cannot come true.
-    pub(crate) fn new(pod: &Pod, requested: &Requested) -> Result<Self, String> {
+    /// Fits the options to a pod, or says which of them cannot come true.
+    pub(crate) fn new(pod: &Pod, requested: &Requested) -> Result<Self, ScenarioError> {
         let mut scenario = Self { pull: requested.pull, ..Self::default() };
         for exit in &requested.exits {
-            let named = |error| format!("--exit {}=...: {error}", exit.container);
-            container(pod, &exit.container).map_err(named)?;
+            let option = || format!("--exit {}=...", exit.container);
+            container(pod, &exit.container).map_err(|problem| ScenarioError::Option { option: option(), problem })?;
             let exits = scenario.exits.entry(exit.container.clone()).or_default();
             if exits.iter().any(|earlier| earlier.instances == Instances::Every) {
-                return Err(named("an --exit before it applies to all instances already".to_owned()));
+                return Err(ScenarioError::Option { option: option(), problem: Unfit::AfterEvery });
             }
             exits.push(exit.clone());
         }
         for slow in &requested.slow_starts {
-            scenario.slow_start(pod, slow).map_err(|error| format!("--slow-start: {error}"))?;
+            let option = "--slow-start".to_owned();
+            scenario.slow_start(pod, slow).map_err(|problem| ScenarioError::Option { option, problem })?;
         }
-        for (option, how, troubles) in
-            [("--probe-fails", Wrong::Fails, &requested.failing), ("--probe-hangs", Wrong::Hangs, &requested.hanging)]
-        {
+        for (how, troubles) in [(Wrong::Fails, &requested.failing), (Wrong::Hangs, &requested.hanging)] {
             for trouble in troubles {
-                scenario.trouble(pod, trouble, how).map_err(|error| format!("{option}: {error}"))?;
+                let option = how.option().to_owned();
+                scenario.trouble(pod, trouble, how).map_err(|problem| ScenarioError::Option { option, problem })?;
             }
         }
         let absence =
@@ -103,76 +136,73 @@ impl Scenario {
         Ok(scenario)
     }
 
-    fn slow_start(&mut self, pod: &Pod, wish: &SlowStart) -> Result<(), String> {
+    fn slow_start(&mut self, pod: &Pod, asked: &SlowStart) -> Result<(), Unfit> {
         let has_probes = |container: &&Container| ProbeKind::ALL.iter().any(|kind| container.probe(*kind).is_some());
-        let slow: Vec<&Container> = match &wish.container {
+        let slow: Vec<&Container> = match &asked.container {
             Some(name) => vec![container(pod, name)?],
             None => pod.all_containers().collect(),
         };
         let slow: Vec<&Container> = slow.into_iter().filter(has_probes).collect();
         if slow.is_empty() {
-            let whose = wish.container.as_ref().map_or("the pod".to_owned(), |name| format!("container {name:?}"));
-            return Err(format!("{whose} has no probes, so nothing could notice a slow start"));
+            return Err(match &asked.container {
+                Some(container) => Unfit::ContainerWithoutProbes(container.clone()),
+                None => Unfit::PodWithoutProbes,
+            });
         }
         for container in slow {
             // One by name outdoes one for all, whatever their order.
-            if wish.container.is_some() || !self.slow.contains_key(&container.name) {
-                self.slow.insert(container.name.clone(), wish.takes);
+            if asked.container.is_some() || !self.slow.contains_key(&container.name) {
+                self.slow.insert(container.name.clone(), asked.takes);
             }
         }
         Ok(())
     }
 
-    fn trouble(&mut self, pod: &Pod, wish: &ProbeTrouble, how: Wrong) -> Result<(), String> {
-        let kind = wish.probe;
-        let asked: Vec<&Container> = match &wish.container {
+    fn trouble(&mut self, pod: &Pod, asked: &ProbeTrouble, how: Wrong) -> Result<(), Unfit> {
+        let kind = asked.probe;
+        let probed: Vec<&Container> = match &asked.container {
             None => pod.all_containers().filter(|container| container.probe(kind).is_some()).collect(),
             Some(name) => Some(container(pod, name)?).into_iter().filter(|found| found.probe(kind).is_some()).collect(),
         };
-        if asked.is_empty() {
-            return Err(no_probe(pod, wish));
+        if probed.is_empty() {
+            return Err(no_probe(pod, asked));
         }
-        for container in asked {
+        for container in probed {
             let probes =
                 ProbeKind::ALL.into_iter().filter(|other| *other == kind || ask_alike(container, kind, *other));
             self.troubles.push(Trouble {
                 container: container.name.clone(),
                 probes: probes.collect(),
                 how,
-                from: wish.when.from,
-                to: wish.when.lasts.map(|lasts| wish.when.from + lasts),
+                from: asked.when.from,
+                to: asked.when.lasts.map(|lasts| asked.when.from + lasts),
             });
         }
         Ok(())
     }
 
-    fn check_absences(&self) -> Result<(), String> {
+    fn check_absences(&self) -> Result<(), ScenarioError> {
         for pair in self.absences.windows(2) {
             let [before, next] = pair else { continue };
             if next.from <= before.from + before.lasts {
-                return Err(format!(
-                    "{} @{}: there is no agent then anyway, because of {} @{}, until {}",
-                    option(next.cause),
-                    written(next.from),
-                    option(before.cause),
-                    written(before.from),
-                    words(before.from + before.lasts)
-                ));
+                return Err(ScenarioError::Overlap {
+                    option: option(next.cause),
+                    from: next.from,
+                    other: option(before.cause),
+                    other_from: before.from,
+                    until: before.from + before.lasts,
+                });
             }
         }
         Ok(())
     }
 
-    fn check_end(&self) -> Result<(), String> {
+    fn check_end(&self) -> Result<(), ScenarioError> {
         let absences = self.absences.iter().map(|absence| (option(absence.cause), "", absence.from));
         let troubles = self.troubles.iter().map(|trouble| (trouble.how.option(), "...", trouble.from));
         match absences.chain(troubles).find(|(_, _, from)| *from >= self.span) {
-            Some((option, what, from)) => Err(format!(
-                "{option} {what}@{}: the simulation is over after {}; see --for",
-                written(from),
-                words(self.span)
-            )),
-            None if self.span.is_zero() => Err("--for: nothing happens in no time".to_owned()),
+            Some((option, what, from)) => Err(ScenarioError::AfterEnd { option, what, from, span: self.span }),
+            None if self.span.is_zero() => Err(ScenarioError::NoTime),
             None => Ok(()),
         }
     }
@@ -214,26 +244,27 @@ impl Scenario {
 }
 
 /// A container of the pod, or which ones it has.
-fn container<'p>(pod: &'p Pod, name: &str) -> Result<&'p Container, String> {
-    pod.container(name).ok_or_else(|| {
-        let names: Vec<&str> = pod.all_containers().map(|container| container.name.as_str()).collect();
-        format!("container {name:?} not found in the pod; containers: {}", names.join(", "))
+fn container<'p>(pod: &'p Pod, name: &str) -> Result<&'p Container, Unfit> {
+    pod.container(name).ok_or_else(|| Unfit::NoContainer {
+        name: name.to_owned(),
+        containers: pod.all_containers().map(|container| container.name.clone()).collect(),
     })
 }
 
-fn no_probe(pod: &Pod, wish: &ProbeTrouble) -> String {
-    let kind = wish.probe;
-    let Some(name) = &wish.container else {
-        return format!("no container of the pod has a {kind} probe");
-    };
-    let probes = |container: &Container| -> Vec<&str> {
-        ProbeKind::ALL.iter().filter(|kind| container.probe(**kind).is_some()).map(|kind| kind.as_str()).collect()
-    };
-    let has = match pod.container(name).map(probes).unwrap_or_default() {
-        probes if probes.is_empty() => "no probes".to_owned(),
-        probes => probes.join(" and "),
-    };
-    format!("container {name:?} has no {kind} probe; it has {has}")
+fn no_probe(pod: &Pod, asked: &ProbeTrouble) -> Unfit {
+    let kind = asked.probe;
+    let Some(name) = &asked.container else { return Unfit::PodWithoutProbe(kind) };
+    let probes =
+        |container: &Container| ProbeKind::ALL.into_iter().filter(|kind| container.probe(*kind).is_some()).collect();
+    let has = pod.container(name).map(probes).unwrap_or_default();
+    Unfit::ContainerWithoutProbe { container: name.clone(), kind, has }
+}
+
+fn listed(probes: &[ProbeKind]) -> String {
+    match probes {
+        [] => "no probes".to_owned(),
+        probes => probes.iter().map(|kind| kind.as_str()).collect::<Vec<_>>().join(" and "),
+    }
 }
 
 /// Whether two probes of a container ask the same thing, so that one cannot fail without the other.
@@ -300,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn wishes_that_cannot_come_true_are_errors() {
+    fn options_that_do_not_fit_the_pod_are_errors() {
         let usual = Requested::default;
         let cases = [
             (
@@ -346,7 +377,7 @@ mod tests {
             (Requested { span: Some(secs(0)), ..usual() }, "--for: nothing happens in no time"),
         ];
         for (requested, expected) in cases {
-            assert_eq!(Scenario::new(&pod(), &requested).unwrap_err(), expected);
+            assert_eq!(Scenario::new(&pod(), &requested).unwrap_err().to_string(), expected);
         }
     }
 

@@ -37,7 +37,7 @@ struct Document<'a> {
 #[derive(Serialize)]
 struct FileResult<'a> {
     file: &'a str,
-    unreadable: Option<&'a str>,
+    unreadable: Option<String>,
     pods: Vec<PodSummary<'a>>,
     errors: &'a [Problem],
     warnings: &'a [Problem],
@@ -95,9 +95,9 @@ impl<'a> From<&'a Outcome> for FileResult<'a> {
                 warnings: &report.warnings,
                 omitted: report.omitted,
             },
-            Err(message) => Self {
+            Err(error) => Self {
                 file: &outcome.file,
-                unreadable: Some(message),
+                unreadable: Some(error.to_string()),
                 pods: Vec::new(),
                 errors: &[],
                 warnings: &[],

@@ -8,14 +8,17 @@ mod atomic;
 mod payload;
 
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
 };
 
 use k8s_openapi::api::core::v1;
 
-pub(super) use self::payload::ContentSources;
-use super::{PodPaths, volumes::Ground};
+pub(super) use self::payload::{ContentError, ContentSources};
+use super::{
+    PodPaths,
+    volumes::{Ground, VolumeError},
+};
 
 /// The link in a volume to what is in it.
 const DATA: &str = "..data";
@@ -30,7 +33,12 @@ pub(super) enum Content<'a> {
 }
 
 /// Makes a volume and fills it. One that was filled before keeps what it has if it cannot be filled now.
-pub(super) fn make(content: Content<'_>, name: &str, paths: &PodPaths, ground: &Ground<'_>) -> Result<PathBuf, String> {
+pub(super) fn make(
+    content: Content<'_>,
+    name: &str,
+    paths: &PodPaths,
+    ground: &Ground<'_>,
+) -> Result<PathBuf, VolumeError> {
     let path = place(content, name, paths);
     let payload = match payload::payload(content, &ground.sources) {
         Ok(payload) => payload,
@@ -38,7 +46,7 @@ pub(super) fn make(content: Content<'_>, name: &str, paths: &PodPaths, ground: &
             tracing::warn!(volume = %path.display(), %error, "cannot update volume; it keeps its old content");
             return Ok(path);
         }
-        Err(error) => return Err(error),
+        Err(error) => return Err(error.into()),
     };
     ground.make_room(&path, content.medium())?;
     write(&path, &payload, ground)?;
@@ -46,7 +54,12 @@ pub(super) fn make(content: Content<'_>, name: &str, paths: &PodPaths, ground: &
 }
 
 /// Fills a volume with what should be in it by now. One that was never filled is left alone.
-pub(super) fn refresh(content: Content<'_>, name: &str, paths: &PodPaths, ground: &Ground<'_>) -> Result<(), String> {
+pub(super) fn refresh(
+    content: Content<'_>,
+    name: &str,
+    paths: &PodPaths,
+    ground: &Ground<'_>,
+) -> Result<(), VolumeError> {
     let path = place(content, name, paths);
     if !is_filled(&path) {
         return Ok(());
@@ -54,9 +67,9 @@ pub(super) fn refresh(content: Content<'_>, name: &str, paths: &PodPaths, ground
     write(&path, &payload::payload(content, &ground.sources)?, ground)
 }
 
-fn write(path: &Path, payload: &payload::Payload, ground: &Ground<'_>) -> Result<(), String> {
+fn write(path: &Path, payload: &payload::Payload, ground: &Ground<'_>) -> Result<(), VolumeError> {
     let changed = atomic::write(path, payload, ground.group)
-        .map_err(|error| format!("cannot write to {}: {error}", path.display()))?;
+        .map_err(|source| VolumeError::Write { path: path.to_owned(), source })?;
     if changed == atomic::Changed::Yes {
         tracing::debug!(volume = %path.display(), files = payload.len(), "volume content written");
     }
@@ -72,10 +85,20 @@ fn is_filled(path: &Path) -> bool {
 }
 
 /// Where a part of such a volume is right now. What is mounted from there does not change with the volume.
-pub(super) fn resolve(volume: &Path, part: &Path) -> Result<PathBuf, String> {
-    let real = |path: &Path| fs::canonicalize(path).map_err(|error| format!("{}: {error}", path.display()));
+pub(super) fn resolve(volume: &Path, part: &Path) -> Result<PathBuf, ResolveError> {
+    let real =
+        |path: &Path| fs::canonicalize(path).map_err(|source| ResolveError::LookUp { path: path.to_owned(), source });
     let (top, found) = (real(volume)?, real(&volume.join(part))?);
-    if found.starts_with(&top) { Ok(found) } else { Err(format!("{} leads out of the volume", part.display())) }
+    if found.starts_with(&top) { Ok(found) } else { Err(ResolveError::LeavesVolume(part.to_owned())) }
+}
+
+/// A part of a volume that is not found in it.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ResolveError {
+    #[error("{}: {source}", path.display())]
+    LookUp { path: PathBuf, source: io::Error },
+    #[error("{} leads out of the volume", .0.display())]
+    LeavesVolume(PathBuf),
 }
 
 // === impl Content ===

@@ -6,11 +6,11 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1;
-use keelet_launch::{Data, NodeFacts, ObjectKind, downward_file};
+use keelet_launch::{Data, DownwardError, NodeFacts, ObjectKind, downward_file};
 use keelet_pod::Pod;
 
 use super::Content;
-use crate::objects::ObjectStore;
+use crate::objects::{ObjectError, ObjectStore};
 
 /// The mode of files of which nothing is said.
 const MODE: i32 = 0o644;
@@ -42,8 +42,40 @@ struct Part<'a> {
     optional: bool,
 }
 
+/// Why it is unknown what belongs into a volume. In the words of the kubelet, where it has words for it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ContentError {
+    #[error(transparent)]
+    Object(#[from] ObjectError),
+    #[error("{kind} {name:?} not found")]
+    NotFound { kind: &'static str, name: String },
+    #[error("configmap references non-existent config key: {0}")]
+    NoConfigKey(String),
+    #[error("references non-existent secret key: {0}")]
+    NoSecretKey(String),
+    #[error("projected source {0}: it needs an API server, and this node has none")]
+    NeedsApiServer(ApiSource),
+    #[error("file {path:?} {source}")]
+    Downward { path: String, source: DownwardError },
+    #[error("{} is no path of a file in the volume", .0.display())]
+    BadPath(PathBuf),
+    #[error("{} cannot be a file, {} is below it", file.display(), below.display())]
+    FileAndDirectory { file: PathBuf, below: PathBuf },
+}
+
+/// A source of a projected volume that comes from an API server.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ApiSource {
+    #[error("serviceAccountToken (path {0:?})")]
+    ServiceAccountToken(String),
+    #[error("clusterTrustBundle (path {0:?})")]
+    ClusterTrustBundle(String),
+    #[error("podCertificate")]
+    PodCertificate,
+}
+
 /// What belongs into a volume, or why that is unknown.
-pub(super) fn payload(content: Content<'_>, sources: &ContentSources<'_>) -> Result<Payload, String> {
+pub(super) fn payload(content: Content<'_>, sources: &ContentSources<'_>) -> Result<Payload, ContentError> {
     let mut payload = Payload::new();
     match content {
         Content::ConfigMap(source) => {
@@ -86,7 +118,7 @@ fn projection(
     mode: i32,
     payload: &mut Payload,
     sources: &ContentSources<'_>,
-) -> Result<(), String> {
+) -> Result<(), ContentError> {
     if let Some(source) = &source.config_map {
         let optional = source.optional == Some(true);
         let items = source.items.as_deref();
@@ -102,17 +134,16 @@ fn projection(
     if let Some(source) = &source.downward_api {
         downward(source.items.as_deref(), mode, payload, sources)?;
     }
-    let missing = "it needs an API server, and this node has none";
     if let Some(source) = &source.service_account_token {
-        return Err(format!("projected source serviceAccountToken (path {:?}): {missing}", source.path));
+        return Err(ContentError::NeedsApiServer(ApiSource::ServiceAccountToken(source.path.clone())));
     }
     if let Some(source) = &source.cluster_trust_bundle
         && source.optional != Some(true)
     {
-        return Err(format!("projected source clusterTrustBundle (path {:?}): {missing}", source.path));
+        return Err(ContentError::NeedsApiServer(ApiSource::ClusterTrustBundle(source.path.clone())));
     }
     if source.pod_certificate.is_some() {
-        return Err(format!("projected source podCertificate: {missing}"));
+        return Err(ContentError::NeedsApiServer(ApiSource::PodCertificate));
     }
     Ok(())
 }
@@ -122,25 +153,25 @@ fn downward(
     mode: i32,
     payload: &mut Payload,
     sources: &ContentSources<'_>,
-) -> Result<(), String> {
+) -> Result<(), ContentError> {
     for item in items.into_iter().flatten() {
-        let text =
-            downward_file(sources.pod, sources.node, item).map_err(|why| format!("file {:?} {why}", item.path))?;
+        let text = downward_file(sources.pod, sources.node, item)
+            .map_err(|source| ContentError::Downward { path: item.path.clone(), source })?;
         payload.insert(item.path.clone().into(), File::new(text.into_bytes(), item.mode.unwrap_or(mode)));
     }
     Ok(())
 }
 
 /// A path cannot be both a file and a directory. Neither may lead out of the volume, whatever validation has seen.
-fn check_paths(payload: &Payload) -> Result<(), String> {
+fn check_paths(payload: &Payload) -> Result<(), ContentError> {
     for path in payload.keys() {
         let plain = path.components().all(|part| matches!(part, std::path::Component::Normal(_)));
         if !plain || path.as_os_str().is_empty() || path.to_string_lossy().starts_with("..") {
-            return Err(format!("{} is no path of a file in the volume", path.display()));
+            return Err(ContentError::BadPath(path.clone()));
         }
         let above = path.ancestors().skip(1).filter(|above| *above != Path::new(""));
         if let Some(file) = above.into_iter().find(|above| payload.contains_key(*above)) {
-            return Err(format!("{} cannot be a file, {} is below it", file.display(), path.display()));
+            return Err(ContentError::FileAndDirectory { file: file.to_owned(), below: path.clone() });
         }
     }
     Ok(())
@@ -149,10 +180,10 @@ fn check_paths(payload: &Payload) -> Result<(), String> {
 // === impl Part ===
 
 impl Part<'_> {
-    fn add(&self, payload: &mut Payload, sources: &ContentSources<'_>) -> Result<(), String> {
+    fn add(&self, payload: &mut Payload, sources: &ContentSources<'_>) -> Result<(), ContentError> {
         let Some(data) = sources.objects.find(self.kind, &sources.pod.namespace, self.name)? else {
-            let missing = format!("{} {:?} not found", self.kind.resource(), self.name);
-            return if self.optional { Ok(()) } else { Err(missing) };
+            let (kind, name) = (self.kind.resource(), self.name.to_owned());
+            return if self.optional { Ok(()) } else { Err(ContentError::NotFound { kind, name }) };
         };
         match self.items.filter(|items| !items.is_empty()) {
             None => {
@@ -164,7 +195,7 @@ impl Part<'_> {
         }
     }
 
-    fn add_item(&self, item: &v1::KeyToPath, data: &Data, payload: &mut Payload) -> Result<(), String> {
+    fn add_item(&self, item: &v1::KeyToPath, data: &Data, payload: &mut Payload) -> Result<(), ContentError> {
         match data.get(&item.key) {
             Some(bytes) => {
                 let file = File::new(bytes.clone(), item.mode.unwrap_or(self.mode));
@@ -173,8 +204,8 @@ impl Part<'_> {
             }
             None if self.optional => Ok(()),
             None => Err(match self.kind {
-                ObjectKind::ConfigMap => format!("configmap references non-existent config key: {}", item.key),
-                ObjectKind::Secret => format!("references non-existent secret key: {}", item.key),
+                ObjectKind::ConfigMap => ContentError::NoConfigKey(item.key.clone()),
+                ObjectKind::Secret => ContentError::NoSecretKey(item.key.clone()),
             }),
         }
     }
@@ -199,20 +230,20 @@ mod tests {
     struct Store;
 
     impl ObjectStore for Store {
-        fn find(&self, kind: ObjectKind, namespace: &str, name: &str) -> Result<Option<Data>, String> {
+        fn find(&self, kind: ObjectKind, namespace: &str, name: &str) -> Result<Option<Data>, ObjectError> {
             let data = |pairs: &[(&str, &str)]| {
                 pairs.iter().map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec())).collect()
             };
             Ok(match (kind, namespace, name) {
                 (ObjectKind::ConfigMap, "shop", "conf") => Some(data(&[("a", "1"), ("b", "2")])),
                 (ObjectKind::Secret, "shop", "keys") => Some(data(&[("token", "t")])),
-                (_, _, "broken") => return Err("file x: broken".to_owned()),
+                (_, _, "broken") => return Err(ObjectError::Manifest(vec!["file x: broken".to_owned()])),
                 _ => None,
             })
         }
     }
 
-    fn of(volume: &str) -> Result<Vec<String>, String> {
+    fn of(volume: &str) -> Result<Vec<String>, ContentError> {
         let manifest = format!(
             "apiVersion: v1\nkind: Pod\nmetadata: {{name: web, namespace: shop, uid: u, labels: {{b: z, a: x}}, annotations: {{n: 'q\"'}}}}\nspec:\n  \
              containers: [{{name: main, image: x, resources: {{limits: {{cpu: 2}}}}}}]\n  volumes: [{{name: v, {volume}}}]\n"
@@ -289,7 +320,7 @@ mod tests {
                 "file \"cpu\" refers to container \"nobody\", which the pod does not have",
             ),
         ] {
-            assert_eq!(of(volume).unwrap_err(), words, "{volume}");
+            assert_eq!(of(volume).unwrap_err().to_string(), words, "{volume}");
         }
     }
 }

@@ -14,7 +14,7 @@ use keelet_pod::{Object, Origin, TypeMeta, read_object};
 use rustix::fs::OFlags;
 use serde::de::DeserializeOwned;
 
-use super::ObjectStore;
+use super::{ObjectError, ObjectName, ObjectStore};
 
 /// The largest object: the API server's own limit.
 const MAX_BYTES: u64 = 1 << 20;
@@ -46,7 +46,7 @@ impl LocalObjects {
         Self { directory: directory.into() }
     }
 
-    fn place(&self, kind: ObjectKind, namespace: &str, name: &str) -> Result<Option<Place>, String> {
+    fn place(&self, kind: ObjectKind, namespace: &str, name: &str) -> Result<Option<Place>, ObjectError> {
         let folder = match kind {
             ObjectKind::ConfigMap => "configmaps",
             ObjectKind::Secret => "secrets",
@@ -67,25 +67,25 @@ impl LocalObjects {
                 }
                 Ok(_) => {}
                 Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
-                Err(error) => return Err(format!("{}: {error}", path.display())),
+                Err(source) => return Err(ObjectError::Read { path, source }),
             }
         }
         match found.len() {
             0 | 1 => Ok(found.pop()),
             _ => {
-                let paths: Vec<_> = found.iter().map(|place| place.path().display().to_string()).collect();
-                Err(format!("{} {namespace}/{name} is there more than once: {}", kind.resource(), paths.join(", ")))
+                let paths = found.iter().map(|place| place.path().to_owned()).collect();
+                Err(ObjectError::Ambiguous { object: object(kind, namespace, name), paths })
             }
         }
     }
 }
 
 impl ObjectStore for LocalObjects {
-    fn find(&self, kind: ObjectKind, namespace: &str, name: &str) -> Result<Option<Data>, String> {
+    fn find(&self, kind: ObjectKind, namespace: &str, name: &str) -> Result<Option<Data>, ObjectError> {
         for part in [namespace, name] {
             // The name is untrusted input, and becomes a path here.
             if part.is_empty() || part.starts_with('.') || part.contains(['/', '\0']) {
-                return Err(format!("{} {namespace}/{name}: {part:?} is no name", kind.resource()));
+                return Err(ObjectError::Name { object: object(kind, namespace, name), part: part.to_owned() });
             }
         }
         let data = match self.place(kind, namespace, name)? {
@@ -96,10 +96,10 @@ impl ObjectStore for LocalObjects {
                 ObjectKind::Secret => secret(&path, namespace, name)?,
             },
         };
-        let bytes: usize = data.iter().map(|(key, value)| key.len() + value.len()).sum();
-        if bytes as u64 > MAX_BYTES {
-            let what = kind.resource();
-            return Err(format!("{what} {namespace}/{name} has {bytes} bytes; {MAX_BYTES} are allowed"));
+        let bytes = data.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>() as u64;
+        if bytes > MAX_BYTES {
+            let object = object(kind, namespace, name);
+            return Err(ObjectError::TooLarge { object, bytes, allowed: MAX_BYTES });
         }
         Ok(Some(data))
     }
@@ -116,25 +116,29 @@ impl Place {
 }
 
 /// A file for each key.
-fn from_directory(directory: &Path) -> Result<Data, String> {
-    let failed = |path: &Path, error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+fn from_directory(directory: &Path) -> Result<Data, ObjectError> {
     let mut data = Data::new();
-    for entry in fs::read_dir(directory).map_err(|error| failed(directory, &error))? {
-        let path = entry.map_err(|error| failed(directory, &error))?.path();
+    for entry in fs::read_dir(directory).map_err(unreadable(directory))? {
+        let path = entry.map_err(unreadable(directory))?.path();
         let Some(name) = path.file_name().filter(|name| !is_ignored(name)) else { continue };
-        let metadata = fs::metadata(&path).map_err(|error| failed(&path, &error))?;
+        let metadata = fs::metadata(&path).map_err(unreadable(&path))?;
         if metadata.is_dir() {
             continue;
         }
-        let key = name.to_str().filter(|key| is_key(key)).ok_or_else(|| failed(&path, &KEYS))?;
-        let bytes = read(&path, MAX_BYTES).map_err(|error| failed(&path, &error))?;
+        let key = name.to_str().filter(|key| is_key(key)).ok_or_else(|| ObjectError::FileName(path.clone()))?;
+        let bytes = read(&path, MAX_BYTES).map_err(unreadable(&path))?;
         data.insert(key.to_owned(), bytes);
     }
     Ok(data)
 }
 
-const KEYS: &str = "is no key: keys are made of letters, digits, '-', '_' and '.', at most 253 of them, and do not start \
-                    with '..'";
+fn unreadable(path: &Path) -> impl Fn(io::Error) -> ObjectError {
+    move |source| ObjectError::Read { path: path.to_owned(), source }
+}
+
+fn object(kind: ObjectKind, namespace: &str, name: &str) -> ObjectName {
+    ObjectName { kind, namespace: namespace.to_owned(), name: name.to_owned() }
+}
 
 /// What the API takes as a key.
 fn is_key(key: &str) -> bool {
@@ -167,7 +171,7 @@ fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn config_map(path: &Path, namespace: &str, name: &str) -> Result<Data, String> {
+fn config_map(path: &Path, namespace: &str, name: &str) -> Result<Data, ObjectError> {
     let v1::ConfigMap { metadata, data, binary_data, .. } = manifest(path, ObjectKind::ConfigMap)?;
     check_name(path, metadata.namespace.as_deref(), metadata.name.as_deref(), namespace, name)?;
     let text = data.into_iter().flatten().map(|(key, value)| (key, value.into_bytes()));
@@ -175,7 +179,7 @@ fn config_map(path: &Path, namespace: &str, name: &str) -> Result<Data, String> 
     collect(path, text.chain(bytes))
 }
 
-fn secret(path: &Path, namespace: &str, name: &str) -> Result<Data, String> {
+fn secret(path: &Path, namespace: &str, name: &str) -> Result<Data, ObjectError> {
     let v1::Secret { metadata, data, string_data, .. } = manifest(path, ObjectKind::Secret)?;
     check_name(path, metadata.namespace.as_deref(), metadata.name.as_deref(), namespace, name)?;
     let bytes = data.into_iter().flatten().map(|(key, ByteString(value))| (key, value));
@@ -184,22 +188,22 @@ fn secret(path: &Path, namespace: &str, name: &str) -> Result<Data, String> {
     collect(path, bytes.chain(text))
 }
 
-fn collect(path: &Path, values: impl Iterator<Item = (String, Vec<u8>)>) -> Result<Data, String> {
+fn collect(path: &Path, values: impl Iterator<Item = (String, Vec<u8>)>) -> Result<Data, ObjectError> {
     let data: Data = values.collect();
     match data.keys().find(|key| !is_key(key)) {
-        Some(key) => Err(format!("{}: {key:?} {KEYS}", path.display())),
+        Some(key) => Err(ObjectError::Key { path: path.to_owned(), key: key.clone() }),
         None => Ok(data),
     }
 }
 
-fn manifest<T: DeserializeOwned + Default>(path: &Path, kind: ObjectKind) -> Result<T, String> {
-    let bytes = read(path, MAX_MANIFEST_BYTES).map_err(|error| format!("{}: {error}", path.display()))?;
+fn manifest<T: DeserializeOwned + Default>(path: &Path, kind: ObjectKind) -> Result<T, ObjectError> {
+    let bytes = read(path, MAX_MANIFEST_BYTES).map_err(unreadable(path))?;
     let expected = TypeMeta { api_version: "v1", kind: kind.name() };
     let origin = Origin::file(path.display().to_string());
     let Object { value, errors, warnings, .. } = read_object(&bytes, &origin, expected);
     // A misspelt `stringdata` would be an empty object.
     let problems: Vec<_> = errors.iter().chain(&warnings).map(ToString::to_string).collect();
-    if problems.is_empty() { Ok(value) } else { Err(problems.join("; ")) }
+    if problems.is_empty() { Ok(value) } else { Err(ObjectError::Manifest(problems)) }
 }
 
 /// A manifest that says another name is in the wrong place.
@@ -209,10 +213,11 @@ fn check_name(
     said_name: Option<&str>,
     namespace: &str,
     name: &str,
-) -> Result<(), String> {
+) -> Result<(), ObjectError> {
     for (field, said, place) in [("namespace", said_namespace, namespace), ("name", said_name, name)] {
         if let Some(said) = said.filter(|said| *said != place) {
-            return Err(format!("{}: metadata.{field} is {said:?}, the file's place says {place:?}", path.display()));
+            let (path, said, place) = (path.to_owned(), said.to_owned(), place.to_owned());
+            return Err(ObjectError::Misplaced { path, field, said, place });
         }
     }
     Ok(())
@@ -292,7 +297,7 @@ mod tests {
             ("../shop/twice", "is no name".to_owned()),
             ("", "is no name".to_owned()),
         ] {
-            let error = store.find(ObjectKind::ConfigMap, "shop", name).unwrap_err();
+            let error = store.find(ObjectKind::ConfigMap, "shop", name).unwrap_err().to_string();
             assert!(error.contains(&words), "{name}: {error}");
         }
     }

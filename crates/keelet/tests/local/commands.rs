@@ -74,7 +74,7 @@ fn an_agent_is_asked_about_its_pods() {
     assert_eq!(node.keelet(&["get", "services"]).0, 2);
     for arguments in [&["get", "images", "-w"][..], &["image", "ls", "-w"]] {
         let (code, _, err) = node.keelet(arguments);
-        let why = "error: -w: a list of images does not tell its changes; pods and events do\n";
+        let why = "error: -w: images cannot be watched; pods and events can\n";
         assert_eq!((code, err.as_str()), (2, why), "{arguments:?}");
     }
     let (_, images, _) = node.keelet(&["image", "ls"]);

@@ -196,7 +196,7 @@ async fn all_places(world: &mut World, shape: Shape, users: Users) -> Shown {
                 wrong.push(format!("{}: it started and should have been refused", place.path))
             }
             Err(why) if starts(place, shape) => wrong.push(format!("{}: it did not start: {why}", place.path)),
-            Err(why) if !why.contains(place.path) => {
+            Err(why) if !why.to_string().contains(place.path) => {
                 wrong.push(format!("{}: the refusal does not name it: {why}", place.path));
             }
             _ => {}
@@ -207,10 +207,10 @@ async fn all_places(world: &mut World, shape: Shape, users: Users) -> Shown {
 }
 
 /// Starts a container, runs a command in it and removes it. An error is the runtime's refusal.
-async fn attempt(world: &World, pod: &Pod, config: v1::ContainerConfig, what: &str) -> Result<(), String> {
+async fn attempt(world: &World, pod: &Pod, config: v1::ContainerConfig, what: &str) -> Result<(), keelet_cri::Error> {
     let name = config.metadata.clone().unwrap().name;
-    let id = patient("creating", what, world.create(pod, config)).await.map_err(|error| error.to_string())?;
-    let started = patient("starting", what, world.cri().start_container(&id)).await.map_err(|error| error.to_string());
+    let id = patient("creating", what, world.create(pod, config)).await?;
+    let started = patient("starting", what, world.cri().start_container(&id)).await;
     if started.is_ok() {
         until(&format!("the container with {what} ran"), async || world.said(pod, &name).contains("ran").then_some(()))
             .await;
@@ -415,7 +415,7 @@ async fn volumes_change_nothing_where_a_link_leads_to_a_mount_of_the_runtime(wor
                 wrong.push(format!("{path} -> {target}: {}", changes(&before, &after)));
             }
             if let Err(why) = began
-                && !why.contains(path)
+                && !why.to_string().contains(path)
             {
                 wrong.push(format!("{path} -> {target}: the refusal does not name it: {why}"));
             }
@@ -527,7 +527,7 @@ async fn race(
         config.metadata.as_mut().unwrap().name = format!("{}-{round}", stand.name);
         config.log_path = format!("{}-{round}.log", stand.name);
         if let Err(why) = attempt(world, pod, config, place.path).await
-            && !why.contains(place.path)
+            && !why.to_string().contains(place.path)
         {
             wrong.push(format!("{}: the refusal does not name it: {why}", place.path));
         }

@@ -24,7 +24,7 @@ mod pull;
 mod runtime;
 mod session;
 
-use std::{collections::BTreeMap, fmt, pin::Pin, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt, io, pin::Pin, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -68,16 +68,65 @@ pub struct Local {
 /// The pods that should exist on this node.
 pub trait DesiredPods: Send + Sync + fmt::Debug {
     /// Deletes a pod. The error says why that is not for the API to do, and what to do instead.
-    fn delete(&self, pod: &Published) -> Result<(), String>;
+    fn delete(&self, pod: &Published) -> Result<(), DeleteError>;
 
     /// Namespaces and names of all of them; none if that is not known yet.
     fn wanted(&self) -> Option<Vec<(String, String)>>;
 }
 
+/// Why a pod is not deleted over the API.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DeleteError {
+    /// Its manifest is gone, and the pod is on its way out.
+    #[error("pod {pod} is on its way out already: its manifest is gone")]
+    Leaving {
+        /// Namespace and name.
+        pod: String,
+    },
+    /// No source has named the pod yet.
+    #[error("pod {pod} was left by an earlier agent; it goes once its manifest can be read or is taken away")]
+    LeftByEarlierAgent {
+        /// Namespace and name.
+        pod: String,
+    },
+    /// A manifest has the pod, and the agent would start it again.
+    #[error("{}", remove_from(pod, file, *others))]
+    FromManifest {
+        /// Namespace and name.
+        pod: String,
+        /// The manifest.
+        file: String,
+        /// How many other pods it has.
+        others: usize,
+    },
+}
+
+fn remove_from(pod: &str, file: &str, others: usize) -> String {
+    match others {
+        0 => format!("pod {pod} comes from {file}: remove that file to delete the pod"),
+        1 => format!("pod {pod} comes from {file}, and another pod too: take it out of that file to delete it"),
+        _ => format!("pod {pod} comes from {file}, with {others} others: take it out of that file to delete it"),
+    }
+}
+
+/// An archive that could not be imported.
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    /// The pipe to the image store cannot be made.
+    #[error("cannot make a pipe for the archive: {0}")]
+    Pipe(#[source] io::Error),
+    /// The client sent less than the archive.
+    #[error("the archive did not arrive: {0}")]
+    Receive(#[source] io::Error),
+    /// The image store does not take it.
+    #[error(transparent)]
+    Store(Box<dyn std::error::Error + Send + Sync>),
+}
+
 /// Images of a runtime, beyond what CRI has words for.
 pub trait Images: Send + Sync + fmt::Debug {
     /// Reads an archive (an OCI layout or what `docker save` writes) to its end. Names of the images, or what is wrong.
-    fn import<'a>(&'a self, archive: Archive<'a>) -> BoxFuture<'a, Result<Vec<String>, String>>;
+    fn import<'a>(&'a self, archive: Archive<'a>) -> BoxFuture<'a, Result<Vec<String>, ImportError>>;
 
     /// The images that are being pulled, and how far each has come.
     fn pulling(&self) -> Vec<Pulling>;
@@ -220,22 +269,16 @@ impl DesiredPods for watch::Receiver<Arc<Listing>> {
         looked.then(|| listing.pods.values().map(|pod| (pod.namespace.clone(), pod.name.clone())).collect())
     }
 
-    fn delete(&self, pod: &Published) -> Result<(), String> {
+    fn delete(&self, pod: &Published) -> Result<(), DeleteError> {
         let listing = self.borrow();
         let name = format!("{}/{}", pod.pod.namespace, pod.pod.name);
         let Some(file) = listing.files.get(&pod.pod.uid) else {
             return Err(match pod.leaving {
-                Some(_) => format!("pod {name} is on its way out already: its manifest is gone"),
-                None => format!(
-                    "pod {name} was left by an earlier agent; it goes once its manifest can be read or is taken away"
-                ),
+                Some(_) => DeleteError::Leaving { pod: name },
+                None => DeleteError::LeftByEarlierAgent { pod: name },
             });
         };
         let others = listing.files.iter().filter(|(uid, other)| *other == file && **uid != pod.pod.uid).count();
-        Err(match others {
-            0 => format!("pod {name} comes from {file}: remove that file to delete the pod"),
-            1 => format!("pod {name} comes from {file}, and another pod too: take it out of that file to delete it"),
-            _ => format!("pod {name} comes from {file}, with {others} others: take it out of that file to delete it"),
-        })
+        Err(DeleteError::FromManifest { pod: name, file: file.clone(), others })
     }
 }

@@ -103,7 +103,7 @@ pub(super) async fn delete(
 ) -> Result<Json<Value>, Refusal> {
     no_query(&uri)?;
     let published = local.pod(&namespace, &name)?;
-    local.desired.delete(&published).map_err(|why| Refusal::new(409, "Conflict", why))?;
+    local.desired.delete(&published).map_err(|error| Refusal::new(409, "Conflict", error.to_string()))?;
     tracing::info!(pod = %format!("{namespace}/{name}"), "pod deletion requested over the local API");
     Ok(Json(object(&published, &local)?))
 }

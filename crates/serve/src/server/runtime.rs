@@ -132,6 +132,7 @@ pub(super) async fn import(State(local): State<Arc<Local>>, uri: Uri, body: Body
         return Err(Refusal::new(501, "NotImplemented", message));
     };
     let archive = StreamReader::new(body.into_data_stream().map_err(io::Error::other));
-    let images = store.import(Box::pin(archive)).await.map_err(|why| Refusal::new(422, "Invalid", why))?;
+    let images =
+        store.import(Box::pin(archive)).await.map_err(|error| Refusal::new(422, "Invalid", error.to_string()))?;
     Ok(Json(Imported { images }))
 }

@@ -10,7 +10,7 @@ use crate::{
     json::{default, object as object_at, text},
     names,
     patch::{PLAIN, Schema},
-    typed::round_trip,
+    typed::{DecodeError, round_trip},
 };
 
 /// The kind `ConfigMap`.
@@ -27,7 +27,7 @@ const MOST: usize = 1024 * 1024;
 const SEALED: &str = "field is immutable when `immutable` is set";
 
 impl Kind for ConfigMaps {
-    fn decode(&self, object: Value) -> Result<Value, String> {
+    fn decode(&self, object: Value) -> Result<Value, DecodeError> {
         Ok(untyped(round_trip::<ConfigMap>(object)?))
     }
 
@@ -60,7 +60,7 @@ impl Kind for ConfigMaps {
 }
 
 impl Kind for Secrets {
-    fn decode(&self, object: Value) -> Result<Value, String> {
+    fn decode(&self, object: Value) -> Result<Value, DecodeError> {
         let mut secret = untyped(round_trip::<Secret>(object)?);
         // Written as text, read as data.
         let texts = secret.as_object_mut().and_then(|map| map.remove("stringData"));

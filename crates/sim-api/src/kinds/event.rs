@@ -11,7 +11,7 @@ use crate::{
     json::{at, default, object as object_at, text},
     names,
     patch::{PLAIN, Schema},
-    typed::{check_micro_times, drop_zero, round_trip},
+    typed::{DecodeError, check_micro_times, drop_zero, round_trip},
 };
 
 /// The kind `Event` of the core group.
@@ -37,7 +37,7 @@ const NAMES: [(&str, &str); 7] = [
 const TIMES: [&[&str]; 2] = [&["eventTime"], &["series", "lastObservedTime"]];
 
 impl Kind for CoreEvents {
-    fn decode(&self, object: Value) -> Result<Value, String> {
+    fn decode(&self, object: Value) -> Result<Value, DecodeError> {
         check_micro_times(&object, &TIMES)?;
         let mut event = untyped(round_trip::<CoreEvent>(object)?);
         drop_zero(&mut event, &["count"]);
@@ -107,7 +107,7 @@ impl Kind for CoreEvents {
 }
 
 impl Kind for Events {
-    fn decode(&self, object: Value) -> Result<Value, String> {
+    fn decode(&self, object: Value) -> Result<Value, DecodeError> {
         check_micro_times(&object, &TIMES)?;
         CoreEvents.decode(to_core(&untyped(round_trip::<Event>(object)?)))
     }

@@ -8,7 +8,7 @@ use crate::{
     field::FieldError,
     json::{number, object as object_at},
     patch::{PLAIN, Schema},
-    typed::{check_micro_times, round_trip},
+    typed::{DecodeError, check_micro_times, round_trip},
 };
 
 /// The kind `Lease`.
@@ -16,7 +16,7 @@ use crate::{
 pub(crate) struct Leases;
 
 impl Kind for Leases {
-    fn decode(&self, object: Value) -> Result<Value, String> {
+    fn decode(&self, object: Value) -> Result<Value, DecodeError> {
         check_micro_times(&object, &[&["spec", "renewTime"], &["spec", "acquireTime"]])?;
         let mut lease = untyped(round_trip::<Lease>(object)?);
         object_at(&mut lease, "spec");

@@ -30,7 +30,7 @@ pub(crate) use self::{
     service::Services,
     service_account::ServiceAccounts,
 };
-use crate::{field::FieldError, names, patch::Schema};
+use crate::{field::FieldError, names, patch::Schema, typed::DecodeError};
 
 /// The endpoint of an object that a request writes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub(crate) struct Updates {
 /// A kind of objects.
 pub(crate) trait Kind: Send + Sync + fmt::Debug {
     /// Decodes an object, fills in defaults, and gives it the form in which it is printed. An error is the decoder's.
-    fn decode(&self, object: Value) -> Result<Value, String>;
+    fn decode(&self, object: Value) -> Result<Value, DecodeError>;
 
     /// A stored object in the form of this kind's group.
     fn print(&self, object: &Value) -> Value {

@@ -8,7 +8,7 @@ use crate::{
     json::{default, object as object_at, text},
     names,
     patch::{NAMESPACE, Schema},
-    typed::round_trip,
+    typed::{DecodeError, round_trip},
 };
 
 /// The kind `Namespace`.
@@ -16,7 +16,7 @@ use crate::{
 pub(crate) struct Namespaces;
 
 impl Kind for Namespaces {
-    fn decode(&self, object: Value) -> Result<Value, String> {
+    fn decode(&self, object: Value) -> Result<Value, DecodeError> {
         let mut namespace = untyped(round_trip::<Namespace>(object)?);
         let name = text(&namespace, &["metadata", "name"]).to_owned();
         if !name.is_empty() {

@@ -11,7 +11,7 @@ use crate::{
     json::{at, default, list, object as object_at, text},
     names,
     patch::{NODE, Schema},
-    typed::{drop_zero, round_trip},
+    typed::{DecodeError, drop_zero, round_trip},
 };
 
 /// The kind `Node`.
@@ -21,7 +21,7 @@ pub(crate) struct Nodes;
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
 impl Kind for Nodes {
-    fn decode(&self, object: Value) -> Result<Value, String> {
+    fn decode(&self, object: Value) -> Result<Value, DecodeError> {
         let mut node = untyped(round_trip::<Node>(object)?);
         let spec = object_at(&mut node, "spec");
         if let (None, Some(first)) = (spec.get("podCIDRs"), spec.get("podCIDR").cloned()) {

@@ -11,7 +11,7 @@ use crate::{
     json::{at, copy, list, number, object as object_at, text},
     names,
     patch::{POD, Schema},
-    typed::round_trip,
+    typed::{DecodeError, round_trip},
 };
 
 /// The kind `Pod`.
@@ -22,7 +22,7 @@ pub(crate) struct Pods;
 const MUTABLE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
 impl Kind for Pods {
-    fn decode(&self, object: Value) -> Result<Value, String> {
+    fn decode(&self, object: Value) -> Result<Value, DecodeError> {
         let mut pod = untyped(round_trip::<Pod>(object)?);
         pod_defaults::fill(&mut pod);
         pod_status::fill(&mut pod);

@@ -9,7 +9,7 @@ use crate::{
     json::{at, copy, default, list, object as object_at, text},
     names,
     patch::{SERVICE, Schema},
-    typed::round_trip,
+    typed::{DecodeError, round_trip},
 };
 
 /// The kind `Service`.
@@ -17,7 +17,7 @@ use crate::{
 pub(crate) struct Services;
 
 impl Kind for Services {
-    fn decode(&self, object: Value) -> Result<Value, String> {
+    fn decode(&self, object: Value) -> Result<Value, DecodeError> {
         let mut service = untyped(round_trip::<Service>(object)?);
         let spec = object_at(&mut service, "spec");
         default(spec, "sessionAffinity", "None");

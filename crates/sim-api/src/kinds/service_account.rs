@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::{Kind, Part, untyped};
 use crate::{
     patch::{SERVICE_ACCOUNT, Schema},
-    typed::round_trip,
+    typed::{DecodeError, round_trip},
 };
 
 /// The kind `ServiceAccount`.
@@ -14,7 +14,7 @@ use crate::{
 pub(crate) struct ServiceAccounts;
 
 impl Kind for ServiceAccounts {
-    fn decode(&self, object: Value) -> Result<Value, String> {
+    fn decode(&self, object: Value) -> Result<Value, DecodeError> {
         Ok(untyped(round_trip::<ServiceAccount>(object)?))
     }
 

@@ -49,7 +49,8 @@ impl Selection {
     pub(super) fn parse(target: &Target, query: &Query, resource: &Resource) -> Result<Self> {
         let labels = LabelSelector::parse(query.get("labelSelector").unwrap_or(""))
             .map_err(|why| Refusal::bad_request(format!("unable to parse requirement: {why}")))?;
-        let fields = FieldSelector::parse(query.get("fieldSelector").unwrap_or("")).map_err(Refusal::bad_request)?;
+        let fields = FieldSelector::parse(query.get("fieldSelector").unwrap_or(""))
+            .map_err(|error| Refusal::bad_request(error.to_string()))?;
         let of_meta: &[&str] = match resource.plural.as_str() {
             "nodes" | "namespaces" => &["metadata.name"],
             _ => &["metadata.name", "metadata.namespace"],

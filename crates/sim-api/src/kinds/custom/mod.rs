@@ -13,7 +13,7 @@ use crate::{
     field::FieldError,
     json::{copy, number, text},
     resources::Resource,
-    typed::{drop_zero, round_trip},
+    typed::{DecodeError, drop_zero, round_trip},
 };
 
 /// A kind that a CustomResourceDefinition defines.
@@ -41,9 +41,9 @@ pub(crate) fn define(definition: &Value) -> Result<Resource, &'static str> {
 }
 
 impl Kind for Custom {
-    fn decode(&self, mut object: Value) -> Result<Value, String> {
+    fn decode(&self, mut object: Value) -> Result<Value, DecodeError> {
         if !object.is_object() {
-            return Err("it is not an object".to_owned());
+            return Err(DecodeError::NotAnObject);
         }
         let meta = object.get("metadata").cloned().unwrap_or_else(|| Value::Object(serde_json::Map::new()));
         let mut meta = round_trip::<ObjectMeta>(meta)?;
