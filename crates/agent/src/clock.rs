@@ -24,7 +24,7 @@ pub enum ClockError {
     #[error("cannot read the boot ID from {BOOT_ID}: {0}")]
     Unreadable(#[source] io::Error),
     /// There is something else in it.
-    #[error("{BOOT_ID} holds no boot ID: {0}")]
+    #[error("{BOOT_ID} has no valid boot ID: {0}")]
     Bad(#[from] BadBootId),
 }
 

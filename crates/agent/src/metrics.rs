@@ -109,13 +109,9 @@ impl Metrics {
             pods_started: add(r, "kubelet_started_pods", "Pods started"),
             pods_failed: add(r, "kubelet_started_pods_errors", "Errors when starting pods"),
             pods_restarted: add(r, "kubelet_restarted_pods", "Pods replaced by one of the same name"),
-            running_containers: add(r, "kubelet_running_containers", "Containers that there are"),
+            running_containers: add(r, "kubelet_running_containers", "Containers in the runtime, by state"),
             running_pods: add(r, "kubelet_running_pods", "Pods with a running sandbox"),
-            overdue_probes: add(
-                r,
-                "keelet_overdue_probes",
-                "Probes that this node has not managed to ask for too long",
-            ),
+            overdue_probes: add(r, "keelet_overdue_probes", "Probes without an attempt for too long"),
             disk_pressure: add(r, "keelet_disk_pressure", "Whether a disk of the node is nearly full"),
             pod_start: histogram(
                 r,
@@ -126,7 +122,7 @@ impl Metrics {
             status_sync: histogram(
                 r,
                 "kubelet_pod_status_sync_duration_seconds",
-                "From a status until others can see it",
+                "From a status until it is published",
                 &[0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 20.0, 30.0, 45.0, 60.0],
             ),
             worker_start: histogram(
@@ -143,7 +139,7 @@ impl Metrics {
             sleeps_cut_short: add(
                 r,
                 "kubelet_sleep_action_terminated_early",
-                "Sleep hooks that the end of their container cut short",
+                "Sleep hooks that ended early because their container exited",
             ),
             restarts_of_all: add(r, "keelet_restart_all_containers", "Restarts of all containers of a pod"),
             restart_of_all: histogram(

@@ -59,10 +59,10 @@ pub struct Servers {
 #[derive(Debug, thiserror::Error)]
 pub enum AssemblyError {
     /// It is not known what time it is.
-    #[error("the clock of this machine cannot be used")]
+    #[error("cannot read the clock of this machine")]
     Clock(#[from] ClockError),
     /// The ledger needs a thread.
-    #[error("no thread for the ledger")]
+    #[error("cannot start the thread of the ledger")]
     Thread(#[source] io::Error),
     /// The agent does not start.
     #[error(transparent)]

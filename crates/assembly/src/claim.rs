@@ -71,7 +71,7 @@ pub enum ClaimError {
     #[error("--root-dir and --state-dir must not be the same directory, {}", .0.display())]
     Same(PathBuf),
     /// Another process uses one of them.
-    #[error("{option}: another {holder} works with {}; each needs directories of its own", .path.display())]
+    #[error("{option}: another {holder} uses {}; each needs directories of its own", .path.display())]
     Held {
         /// The option that names the directory.
         option: &'static str,
@@ -84,10 +84,10 @@ pub enum ClaimError {
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// It is not known which boot this is.
-    #[error("the clock of this machine cannot be used")]
+    #[error("cannot read the clock of this machine")]
     Clock(#[from] ClockError),
     /// The kernel gives no random number.
-    #[error("no random number")]
+    #[error("cannot get a random number")]
     NoRandomNumber(#[source] io::Error),
     /// A directory was deleted, and cannot be made again.
     #[error("{option}: {} was deleted", .path.display())]
@@ -355,7 +355,7 @@ mod tests {
             (Paths { root_dir: other.clone(), ..pair.clone() }, "--state-dir"),
         ] {
             let said = take(&wrong).await.unwrap_err().to_string();
-            let expected = format!("{option}: another keelet agent (pid {}) works with ", std::process::id());
+            let expected = format!("{option}: another keelet agent (pid {}) uses ", std::process::id());
             assert!(said.starts_with(&expected), "{said}");
         }
         assert!(is_held(&pair.root_dir) && is_held(&pair.state_dir) && !is_held(&other));

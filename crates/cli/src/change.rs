@@ -219,7 +219,7 @@ mod tests {
             || async { until_gone(&Client::new(&socket), BTreeSet::from(["a".to_owned()]), Duration::ZERO).await };
         until_gone().await.expect("it took its socket away, and its directory was to stay");
         drop(UnixListener::bind(&socket).unwrap());
-        let error = until_gone().await.expect_err("nobody knows what became of its pods").to_string();
+        let error = until_gone().await.expect_err("it is unknown what became of its pods").to_string();
         assert!(error.contains("stopped before the pod was deleted"), "{error}");
     }
 }

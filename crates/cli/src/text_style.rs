@@ -72,7 +72,7 @@ mod tests {
         let plain = |set: &[(&str, &str)]| {
             is_plain(|name| set.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
         };
-        assert!(!plain(&[]), "nobody says so");
+        assert!(!plain(&[]), "no variable says so");
         assert!(plain(&[("LANG", "C")]) && plain(&[("LC_ALL", "POSIX"), ("LANG", "en_GB.UTF-8")]));
         assert!(!plain(&[("LC_ALL", "C.UTF-8"), ("LANG", "C")]) && !plain(&[("LC_CTYPE", "de_DE.utf8")]));
     }

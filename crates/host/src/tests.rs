@@ -382,7 +382,7 @@ async fn a_failure_without_words_is_quoted_from_its_log_where_that_is_asked_for(
     fs::write(log, "2026-01-01T00:00:00Z stderr F oops\n").unwrap();
     assert_eq!(said(&host, &asks, 0, 1).await, "oops\n");
     assert_eq!(said(&host, &asks, 0, 0).await, "", "it succeeded");
-    assert_eq!(said(&host, &does_not, 0, 1).await, "", "nobody asked");
+    assert_eq!(said(&host, &does_not, 0, 1).await, "", "the pod does not ask for it");
     fs::write(message, "x".repeat(5000)).unwrap();
     assert_eq!(said(&host, &asks, 0, 1).await.len(), 12 * 1024 / 4);
 }

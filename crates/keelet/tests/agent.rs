@@ -37,7 +37,7 @@ impl Node {
             "apiVersion: v1\nkind: Pod\nmetadata: {{name: web, uid: u1}}\nspec: {{containers: [{{name: main, image: {image}}}]}}\n"
         );
         let path = self.directory.path().join("manifests");
-        // In one step, so that nobody sees half of it.
+        // In one step, so that the agent never sees half of it.
         fs::write(path.join(".web.yaml"), pod).unwrap();
         fs::rename(path.join(".web.yaml"), path.join("web.yaml")).unwrap();
     }
@@ -85,7 +85,7 @@ fn two_agents_do_not_share_a_ledger() {
     let (code, err) = run(&mut node.command());
     let pid = agent.process.id();
     assert_eq!(code, 2);
-    assert!(err.contains(&format!("another keelet agent (pid {pid}) works with ")), "{err}");
+    assert!(err.contains(&format!("another keelet agent (pid {pid}) uses ")), "{err}");
     assert_eq!(agent.stop("TERM"), 0);
 }
 
@@ -147,11 +147,11 @@ fn a_living_pod_stays_as_it_is_over_a_restart_of_the_agent() {
     let agent = node.start();
     agent.says("cannot get pod state from the container runtime");
     node.want("second");
-    let line = agent.says("pod default/web is not taken: its metadata.uid is \"u1\"");
+    let line = agent.says("pod default/web rejected: its metadata.uid \"u1\"");
     assert!(line.contains("/manifests/web.yaml: "), "{line}");
     assert_eq!((agent.stop("TERM"), node.kept()), (0, "first".to_owned()));
     node.want("third");
     let agent = node.start();
-    agent.says("pod default/web is not taken: its metadata.uid is \"u1\"");
+    agent.says("pod default/web rejected: its metadata.uid \"u1\"");
     assert_eq!((agent.stop("TERM"), node.kept()), (0, "first".to_owned()));
 }

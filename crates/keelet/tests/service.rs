@@ -72,7 +72,7 @@ fn the_service_manager_is_told_what_the_agent_does() {
             assert_eq!(said, "WATCHDOG=1\n", "while waiting for {what}");
         }
     };
-    // Not so often that a socket which nobody reads for a moment is full.
+    // Not so often that a socket without a reader is full in a moment.
     let agent = Agent::start(node.command().env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "2000000"));
     assert!(hears("READY=1\n").contains("STATUS=keelet "));
     hears("WATCHDOG=1\n");

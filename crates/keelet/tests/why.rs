@@ -134,7 +134,7 @@ fn run_with(arguments: &[&str], environment: &[(&str, &str)]) -> (i32, String, S
     (status.code().expect("no signal"), text(stdout), text(stderr))
 }
 
-/// PROBE-22, KEEP-20: from the ledger alone, with nobody running.
+/// PROBE-22, KEEP-20: from the ledger alone, while no agent runs.
 #[test]
 fn why_follows_a_status_to_its_probe_attempts() {
     let node = Node::new();

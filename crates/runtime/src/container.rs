@@ -266,7 +266,8 @@ impl Container {
                     None if record.given_up_at.is_some() => {
                         status.exit_code = NOT_KNOWN;
                         status.reason = "ContainerStatusUnknown".to_owned();
-                        status.message = "nobody saw how the container ended".to_owned();
+                        status.message =
+                            "exit status unknown: neither the shim nor the agent saw the container exit".to_owned();
                     }
                     None => {}
                 }

@@ -282,13 +282,13 @@ impl Engine {
     /// A sandbox by its ID, or by as much of its start as only one has.
     pub(crate) fn sandbox(&self, id: &str) -> Result<Arc<Sandbox>, Status> {
         let tables = self.tables();
-        one(&tables.sandboxes, id).cloned().ok_or_else(|| Status::not_found(format!("there is no sandbox {id:?}")))
+        one(&tables.sandboxes, id).cloned().ok_or_else(|| Status::not_found(format!("sandbox {id:?} not found")))
     }
 
     /// A container, likewise.
     pub(crate) fn container(&self, id: &str) -> Result<Arc<Container>, Status> {
         let tables = self.tables();
-        one(&tables.containers, id).cloned().ok_or_else(|| Status::not_found(format!("there is no container {id:?}")))
+        one(&tables.containers, id).cloned().ok_or_else(|| Status::not_found(format!("container {id:?} not found")))
     }
 
     pub(crate) fn sandboxes(&self) -> Vec<Arc<Sandbox>> {
@@ -391,7 +391,7 @@ fn subdirectories(dir: &Path) -> Result<Vec<PathBuf>, OpenError> {
 }
 
 /// The time in nanoseconds since 1970, as CRI writes it.
-#[expect(clippy::disallowed_methods, reason = "a runtime is behind the door: it tells when things happened")]
+#[expect(clippy::disallowed_methods, reason = "the runtime is behind a door: it reports when things happened")]
 pub(crate) fn now() -> i64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
@@ -408,13 +408,13 @@ async fn outcome<T>(task: JoinHandle<T>) -> T {
     }
 }
 
-/// A new ID: 64 hexadecimal digits, as everybody's tools expect.
+/// A new ID: 64 hexadecimal digits, as crictl and other tools expect.
 pub(crate) fn new_id() -> Result<String, Status> {
     let mut bytes = [0_u8; 32];
     let mut filled = 0;
     while filled < bytes.len() {
         let random = rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty());
-        filled += random.map_err(|error| Status::internal(format!("no random numbers: {error}")))?;
+        filled += random.map_err(|error| Status::internal(format!("cannot get random numbers: {error}")))?;
     }
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }

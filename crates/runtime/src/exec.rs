@@ -59,7 +59,7 @@ impl Running {
                 self.ended = true;
                 Ok(exit.code.unwrap_or_default())
             }
-            other => Err(Status::internal(format!("the shim answered {other:?}"))),
+            other => Err(Status::internal(format!("unexpected answer of the shim: {other:?}"))),
         }
     }
 
@@ -98,10 +98,10 @@ impl Engine {
     ) -> Result<Running, Status> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         if command.is_empty() {
-            return Err(Status::invalid_argument("no command is given"));
+            return Err(Status::invalid_argument("no command specified"));
         }
         if !container.is_running() {
-            return Err(Status::failed_precondition(format!("the container {} does not run", container.id)));
+            return Err(Status::failed_precondition(format!("container {} is not running", container.id)));
         }
         // Another server may have used the same count; the server's PID keeps the names of their commands distinct.
         let part = format!("exec-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -127,7 +127,7 @@ impl Engine {
         let mut running = Running { engine: self.clone(), connection, cgroup: container.cgroup(), part, ended: false };
         match running.connection.answer().await {
             Ok(Answer::Running { .. }) => Ok(running),
-            Ok(other) => Err(Status::internal(format!("the shim answered {other:?}"))),
+            Ok(other) => Err(Status::internal(format!("unexpected answer of the shim: {other:?}"))),
             Err(error) => Err(failed(&error)),
         }
     }

@@ -184,7 +184,7 @@ impl Engine {
             config.metadata.clone().ok_or_else(|| Status::invalid_argument("the sandbox has no metadata"))?;
         if !handler.is_empty() && handler != "keelet" {
             return Err(Status::invalid_argument(format!(
-                "no runtime for {handler:?} is configured; there is \"keelet\""
+                "no runtime for {handler:?} is configured; handlers: \"keelet\""
             )));
         }
         check(&config)?;
@@ -192,7 +192,7 @@ impl Engine {
         let same = |other: &Sandbox| other.config.metadata.as_ref() == Some(&metadata);
         if let Some(other) = self.sandboxes().into_iter().find(|other| same(other)) {
             return Err(Status::already_exists(format!(
-                "the sandbox {} is attempt {} of pod {}/{} already",
+                "sandbox {} is already attempt {} of pod {}/{}",
                 other.id, metadata.attempt, metadata.namespace, metadata.name
             )));
         }
@@ -217,7 +217,9 @@ impl Engine {
     pub(crate) fn no_users(&self) -> Option<String> {
         match &self.parts.oci_runtime {
             None => userns::unsupported(),
-            Some(program) => Some(format!("no user namespaces where {} makes the containers", program.display())),
+            Some(program) => {
+                Some(format!("user namespaces are not supported with the OCI runtime {}", program.display()))
+            }
         }
     }
 
@@ -225,7 +227,7 @@ impl Engine {
     pub(crate) fn users(&self, config: &v1::PodSandboxConfig) -> Result<Option<Users>, Status> {
         let users = users::of(config)?;
         match users.and_then(|_| self.no_users()) {
-            Some(why) => Err(Status::unimplemented(format!("users of its own (hostUsers: false): {why}"))),
+            Some(why) => Err(Status::unimplemented(format!("hostUsers: false: {why}"))),
             None => Ok(users),
         }
     }
@@ -261,7 +263,8 @@ impl Engine {
         };
         if namespaces(&config).network != NamespaceMode::Node as i32 {
             let attached = self.parts.network.attach(&pod_network(id, pid, &config)?).await;
-            let attached = attached.map_err(|error| Status::internal(format!("the pod's network: {error}")))?;
+            let attached =
+                attached.map_err(|error| Status::internal(format!("cannot attach the pod to its network: {error}")))?;
             record.ips = attached.ips.iter().map(ToString::to_string).collect();
         }
         let resources = config.linux.as_ref().and_then(|linux| linux.resources.clone()).unwrap_or_default();
@@ -352,7 +355,7 @@ impl Engine {
             let netns =
                 sandbox.pause.as_ref().filter(|pause| !pidfd::has_exited(pause)).map(|_| netns(record.pause.pid));
             let detached = self.parts.network.detach(&sandbox.id, netns.as_deref()).await;
-            detached.map_err(|error| Status::internal(format!("the pod's network: {error}")))?;
+            detached.map_err(|error| Status::internal(format!("cannot remove the pod's network: {error}")))?;
         }
         if let Some(pause) = &sandbox.pause {
             // It may have ended.

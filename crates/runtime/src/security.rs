@@ -32,7 +32,7 @@ pub(crate) fn of(config: &v1::ContainerConfig, image: &Image, rootfs: &Path) -> 
     if let Some(device) = config.cdi_devices.first() {
         let name = &device.name;
         return Err(Status::unimplemented(format!(
-            "the device {name:?} cannot be had: the embedded runtime has no CDI"
+            "CDI device {name:?} is not supported: the embedded runtime has no CDI"
         )));
     }
     let (user, home) = user(&context, &image.config.user, rootfs)?;
@@ -68,11 +68,11 @@ fn refuse_labels(context: &v1::LinuxContainerSecurityContext, selinux: bool) -> 
         app_armor(context).filter(|asked| asked.profile_type == ProfileType::Localhost as i32)
     {
         return Err(Status::unimplemented(format!(
-            "the AppArmor profile {localhost_ref:?} cannot be had: the embedded runtime sets no profiles"
+            "AppArmor profile {localhost_ref:?} is not supported: the embedded runtime sets no profiles"
         )));
     }
     if selinux && context.selinux_options.is_some() {
-        return Err(Status::unimplemented("SELinux options cannot be had: the embedded runtime sets no labels"));
+        return Err(Status::unimplemented("SELinux options are not supported: the embedded runtime sets no labels"));
     }
     Ok(())
 }
@@ -135,19 +135,19 @@ fn profile(
         Ok(ProfileType::Unconfined) => Ok(None),
         Ok(ProfileType::RuntimeDefault) => {
             let machine = Architecture::native()
-                .ok_or_else(|| Status::unimplemented("no seccomp filters can be made for this kind of machine"))?;
+                .ok_or_else(|| Status::unimplemented("seccomp filters are not supported on this architecture"))?;
             Ok(Some(seccomp::default_profile(granted, machine)))
         }
         Ok(ProfileType::Localhost) => {
             let path = &asked.localhost_ref;
             let wrong = |error: &dyn std::fmt::Display| {
-                Status::invalid_argument(format!("the seccomp profile {path:?} cannot be used: {error}"))
+                Status::invalid_argument(format!("invalid seccomp profile {path:?}: {error}"))
             };
             let text = fs::read(path.trim_start_matches("localhost/")).map_err(|error| wrong(&error))?;
             let circumstances = seccomp::Circumstances::here(granted.clone()).map_err(|error| wrong(&error))?;
             seccomp::read_profile(&text, &circumstances).map(Some).map_err(|error| wrong(&error))
         }
-        Err(_) => Err(Status::invalid_argument(format!("{} is not a kind of seccomp profile", asked.profile_type))),
+        Err(_) => Err(Status::invalid_argument(format!("invalid type of seccomp profile: {}", asked.profile_type))),
     }
 }
 

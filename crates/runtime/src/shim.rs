@@ -248,6 +248,6 @@ pub(crate) enum ShimError {
 
 impl ShimError {
     fn unexpected(answer: Answer) -> Self {
-        Self::Refused(format!("the shim answered {answer:?}"))
+        Self::Refused(format!("unexpected answer of the shim: {answer:?}"))
     }
 }

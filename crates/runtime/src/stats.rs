@@ -251,7 +251,7 @@ mod tests {
         assert_eq!((get("a"), get("b")), (Some(1), Some(2)));
         seconds.set(10);
         assert_eq!((get("a"), get("a")), (Some(3), Some(3)));
-        assert_eq!(counted.0.lock().expect("whole").len(), 1, "what nobody asks for is forgotten");
+        assert_eq!(counted.0.lock().expect("whole").len(), 1, "a container without readers is forgotten");
     }
 
     #[test]

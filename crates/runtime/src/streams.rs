@@ -50,7 +50,7 @@ impl Engine {
         let v1::ExecRequest { container_id, cmd, tty, stdin, stdout, stderr } = request;
         let container = self.container(&container_id)?;
         if !container.is_running() {
-            return Err(Status::failed_precondition(format!("the container {} does not run", container.id)));
+            return Err(Status::failed_precondition(format!("container {} is not running", container.id)));
         }
         let streams = Streams { stdin, stdout, stderr, tty };
         prepared(self.sessions().await?.exec(Exec { container: container.id.clone(), cmd, streams }))
@@ -60,7 +60,7 @@ impl Engine {
         let v1::AttachRequest { container_id, tty, stdin, stdout, stderr } = request;
         let container = self.container(&container_id)?;
         if !container.is_running() {
-            return Err(Status::failed_precondition(format!("the container {} does not run", container.id)));
+            return Err(Status::failed_precondition(format!("container {} is not running", container.id)));
         }
         let streams = Streams { stdin, stdout, stderr, tty };
         prepared(self.sessions().await?.attach(Attach { container: container.id.clone(), streams }))
@@ -69,12 +69,12 @@ impl Engine {
     pub(crate) async fn port_forward_url(&self, request: v1::PortForwardRequest) -> Result<String, Status> {
         let sandbox = self.sandbox(&request.pod_sandbox_id)?;
         if !sandbox.is_ready() {
-            return Err(Status::failed_precondition(format!("the sandbox {} is not ready", sandbox.id)));
+            return Err(Status::failed_precondition(format!("sandbox {} is not ready", sandbox.id)));
         }
         let ports = request.port.iter().map(|port| u16::try_from(*port).ok().filter(|port| *port > 0));
-        let ports = ports
-            .collect::<Option<Vec<_>>>()
-            .ok_or_else(|| Status::invalid_argument(format!("{:?}: ports are 1 to 65535", request.port)))?;
+        let ports = ports.collect::<Option<Vec<_>>>().ok_or_else(|| {
+            Status::invalid_argument(format!("invalid ports {:?}: expected 1 to 65535", request.port))
+        })?;
         prepared(self.sessions().await?.port_forward(PortForward { sandbox: sandbox.id.clone(), ports }))
     }
 
@@ -176,7 +176,7 @@ impl Engine {
     async fn forward(&self, sandbox: &str, port: u16, mut stream: Box<dyn Duplex>) -> Result<(), Failure> {
         let sandbox = self.sandbox(sandbox).map_err(told)?;
         if !sandbox.is_ready() {
-            return Err(format!("the sandbox {} is not ready", sandbox.id).into());
+            return Err(format!("sandbox {} is not ready", sandbox.id).into());
         }
         // On the node's own network this is the node's.
         let netns = format!("/proc/{}/ns/net", sandbox.pause_pid());
@@ -190,7 +190,7 @@ impl Engine {
 
 impl Worker {
     fn engine(&self) -> Result<Engine, Failure> {
-        let parts = self.0.upgrade().ok_or("the runtime is being closed")?;
+        let parts = self.0.upgrade().ok_or("the runtime is stopping")?;
         Ok(Engine { parts })
     }
 }

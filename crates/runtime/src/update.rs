@@ -165,7 +165,7 @@ impl Engine {
     pub(crate) async fn update_resources(&self, id: &str, asked: v1::LinuxContainerResources) -> Result<(), Status> {
         let container = self.container(id)?;
         if !container.is_running() {
-            return Err(Status::failed_precondition(format!("the container {} does not run", container.id)));
+            return Err(Status::failed_precondition(format!("container {} is not running", container.id)));
         }
         let cgroup = container.cgroup();
         let written = self.blocking(move |parts| {

@@ -18,12 +18,12 @@ pub(crate) fn of(config: &v1::PodSandboxConfig) -> Result<Option<Users>, Status>
     match NamespaceMode::try_from(asked.mode) {
         Ok(NamespaceMode::Node) => return Ok(None),
         Ok(NamespaceMode::Pod) => {}
-        _ => return Err(wrong(format!("userns_options.mode {} is neither POD nor NODE", asked.mode))),
+        _ => return Err(wrong(format!("invalid userns_options.mode {}: expected POD or NODE", asked.mode))),
     }
     let node = NamespaceMode::Node as i32;
     for (name, mode) in [("network", options.network), ("pid", options.pid), ("ipc", options.ipc)] {
         if mode == node {
-            return Err(wrong(format!("a pod with users of its own cannot have the node's namespace {name:?}")));
+            return Err(wrong(format!("a pod with a user namespace cannot have the node's {name} namespace")));
         }
     }
     Ok(Some(Users { uids: range("uids", &asked.uids)?, gids: range("gids", &asked.gids)? }))
@@ -52,14 +52,16 @@ fn range(what: &str, mappings: &[v1::IdMapping]) -> Result<IdRange, Status> {
 pub(crate) fn check(users: Option<Users>, config: &v1::ContainerConfig) -> Result<(), Status> {
     let options = config.linux.as_ref().and_then(|linux| linux.security_context.as_ref()?.namespace_options.as_ref());
     if users.is_some() && options.is_some_and(|options| options.pid == NamespaceMode::Node as i32) {
-        return Err(wrong("a container in a pod with users of its own cannot have the node's processes".to_owned()));
+        return Err(wrong(
+            "a container in a pod with a user namespace cannot have the node's PID namespace".to_owned(),
+        ));
     }
     for mount in &config.mounts {
         let refuse = |why: &str| Err(wrong(format!("mount {:?}: {why}", mount.container_path)));
         let asked = (mount.uid_mappings.as_slice(), mount.gid_mappings.as_slice());
         match (users, asked) {
             (_, ([], [])) => {}
-            (None, _) => return refuse("it has ID mappings, and its pod has the node's users"),
+            (None, _) => return refuse("it has ID mappings, and its pod has no user namespace"),
             (Some(users), (uids, gids)) => {
                 if (range("uids", uids)?, range("gids", gids)?) != (users.uids, users.gids) {
                     return refuse("its ID mappings are not those of its pod");
@@ -67,7 +69,7 @@ pub(crate) fn check(users: Option<Users>, config: &v1::ContainerConfig) -> Resul
             }
         }
         if users.is_some() && mount.propagation == MountPropagation::PropagationBidirectional as i32 {
-            return refuse("mounts of a pod with users of its own cannot reach the node (Bidirectional)");
+            return refuse("Bidirectional propagation is not possible in a pod with a user namespace");
         }
     }
     Ok(())
@@ -80,7 +82,7 @@ pub(crate) fn check_ids(users: Option<Users>, user: &User) -> Result<(), Status>
     for (what, id, range) in groups.chain([("user", user.uid, users.uids)]) {
         if !range.has(id) {
             let last = range.length.saturating_sub(1);
-            return Err(wrong(format!("there is no {what} {id} in this pod, which has users of its own: 0 to {last}")));
+            return Err(wrong(format!("{what} ID {id} is not mapped in the user namespace of this pod: 0 to {last}")));
         }
     }
     Ok(())
@@ -92,7 +94,7 @@ pub(crate) fn namespace(sandbox: &Sandbox) -> Result<OwnedFd, Status> {
     let open = File::open(&path);
     // Had the process ended meanwhile, its PID might have been reused.
     if !sandbox.is_ready() {
-        return Err(Status::failed_precondition(format!("the sandbox {} is not ready", sandbox.id)));
+        return Err(Status::failed_precondition(format!("sandbox {} is not ready", sandbox.id)));
     }
     open.map(OwnedFd::from).map_err(|error| Status::internal(format!("{path}: {error}")))
 }

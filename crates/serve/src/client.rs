@@ -40,13 +40,13 @@ pub enum ClientError {
     #[error("{}", .0.message)]
     Refused(Box<Failure>),
     /// The connection broke.
-    #[error("the connection to the agent broke: {0}")]
+    #[error("connection to the agent lost: {0}")]
     Broken(#[from] hyper::Error),
     /// The request cannot be sent.
-    #[error("the request cannot be sent: {0}")]
+    #[error("cannot send the request to the agent: {0}")]
     Request(#[from] http::Error),
     /// What came is no answer.
-    #[error("the agent's answer cannot be understood: {0}")]
+    #[error("cannot parse the agent's answer: {0}")]
     Answer(#[from] serde_json::Error),
 }
 

@@ -352,8 +352,8 @@ async fn logs_are_streamed_and_followed_until_the_pod_is_gone() {
     for (query, expected) in [
         ("container=x", "pod \"web\" has no container \"x\"; it has: main"),
         ("previous=true", "previous terminated container \"main\" in pod \"web\" not found"),
-        ("tailLines=-1", "cannot be understood"),
-        ("sinceTime=noon", "cannot be understood"),
+        ("tailLines=-1", "invalid query"),
+        ("sinceTime=noon", "invalid query"),
         ("lines=1", "unknown field `lines`"),
     ] {
         let other = Node::start(None).await;

@@ -97,7 +97,7 @@ impl Connection {
         self.shared.lock().client(&self.name).skew = skew;
     }
 
-    /// Changes the client's faults. Whoever waits for a partition to end looks again.
+    /// Changes the client's faults. Requests that wait for a partition to end check again.
     pub fn faults(&self, change: impl FnOnce(&mut Faults)) {
         change(&mut self.shared.lock().client(&self.name).faults);
         self.shared.changed.send_modify(|count| *count += 1);

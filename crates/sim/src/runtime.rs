@@ -120,7 +120,7 @@ where
     }
     if process.is_over() && !call.kind.is_effect() {
         // The agent that asked is dead, and nothing would change.
-        return Err(Status::cancelled("nobody is waiting"));
+        return Err(Status::cancelled("the client is gone"));
     }
     let fate = if permit == Permit::Last { Fate::Applied } else { sim.lock().fate_at_arrival(process, fate) };
     sim.lock().note_call(call, fate);

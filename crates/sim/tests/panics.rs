@@ -82,7 +82,10 @@ async fn a_panic_in_one_attempt_ends_that_attempt_only_and_is_reported() {
     let statuses = agent.board().statuses();
     let status = &statuses.values().next().expect("a status").status;
     assert!(status.is_true(&ConditionType::Ready), "{status:?}");
-    assert_eq!(status.container_statuses[0].restart_count, 0, "liveness that could not be asked kills nobody");
+    assert_eq!(
+        status.container_statuses[0].restart_count, 0,
+        "a liveness probe that could not be run kills no container"
+    );
     let told = agent.board().events();
     let reported =
         told.iter().any(|told| told.event.reason == "Unhealthy" && told.event.message.contains("defect of keelet"));

@@ -159,7 +159,7 @@ fn an_agent_that_stops_leaves_its_pods_running() {
     assert_eq!(world.starts("main"), 1);
 }
 
-/// Whoever writes a wrong count where only the API server's copy is left makes the agent go on from there.
+/// A client that writes a wrong count where only the API server's copy is left makes the agent go on from there.
 #[test]
 #[should_panic(expected = "[counts] main has a restart count of 7 after 1 starts")]
 fn a_broken_promise_comes_up_as_a_panic_with_the_timeline() {

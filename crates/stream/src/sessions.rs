@@ -201,9 +201,9 @@ mod tests {
         assert_eq!(exec("c", &["true"], false, false, false), "stdin, stdout, stderr");
     }
 
-    struct Nobody;
+    struct NoBackend;
 
-    impl Backend for Nobody {
+    impl Backend for NoBackend {
         fn exec(&self, _: Exec, _: crate::Io) -> crate::BoxFuture<'_, Result<crate::ExitStatus, crate::Failure>> {
             unreachable!("nothing is upgraded")
         }
@@ -228,7 +228,7 @@ mod tests {
             let sessions = Sessions::new(base);
             let status = |uri: &str| {
                 let request = http::Request::builder().uri(uri).body(()).unwrap();
-                sessions.respond(request, Arc::new(Nobody), &Config::default()).status()
+                sessions.respond(request, Arc::new(NoBackend), &Config::default()).status()
             };
             let url = sessions.port_forward(forward()).unwrap();
             assert_eq!(status(&url), StatusCode::BAD_REQUEST, "{url} exists, but the request is not an upgrade");

@@ -236,7 +236,7 @@ impl Checker<'_> {
             let (Some(Fate::Only(allowed)), Some(value)) = (fate(field), value) else { continue };
             if !value.is_empty() && !allowed.contains(&value.as_str()) {
                 let allowed: Vec<_> = allowed.iter().map(|word| format!("{word:?}")).collect();
-                let message = format!("keelet does not do this; allowed is {}", allowed.join(", "));
+                let message = format!("not supported by keelet; supported: {}", allowed.join(", "));
                 self.object.refuse(at, &format!("{value:?}"), message);
             }
         }

@@ -82,11 +82,11 @@ fn what_cannot_be_meant_is_told_with_file_line_and_field() {
         ("maxPods: 5\nhealthzPort: x", "4:14: healthzPort: Invalid type: x: must be an integer, is a string"),
         (
             "cpuManagerPolicy: static",
-            "cpuManagerPolicy: Invalid value: \"static\": keelet does not do this; allowed is \"none\"",
+            "cpuManagerPolicy: Invalid value: \"static\": not supported by keelet; supported: \"none\"",
         ),
         (
             "memoryManagerPolicy: Static",
-            "memoryManagerPolicy: Invalid value: \"Static\": keelet does not do this; allowed is \"None\"",
+            "memoryManagerPolicy: Invalid value: \"Static\": not supported by keelet; supported: \"None\"",
         ),
         ("topologyManagerPolicy: restricted", "topologyManagerPolicy: Invalid value: \"restricted\""),
         ("memorySwap: {swapBehavior: LimitedSwap}", "memorySwap.swapBehavior: Invalid value: \"LimitedSwap\""),

@@ -52,11 +52,15 @@ impl Probes {
         Self {
             total: add(registry, "prober_probe", "Probe attempts by result"),
             duration: register(registry, "prober_probe_duration_seconds", "Duration of probe attempts", durations),
-            late: add(registry, "keelet_late_probes", "Probe attempts that our own queue held up too long to count"),
+            late: add(
+                registry,
+                "keelet_late_probes",
+                "Probe attempts that the queue of the agent delayed for too long to count",
+            ),
             queueing: histogram(
                 registry,
                 "keelet_probe_queueing_seconds",
-                "How long probe attempts waited for their turn",
+                "How long probe attempts waited for a permit",
                 &SHORT,
             ),
             series: Mutex::default(),

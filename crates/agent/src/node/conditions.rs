@@ -49,7 +49,7 @@ struct Found {
 }
 
 /// The conditions that follow from a look at the node. `before` is what was said last, by this agent or by the one before it: a
-/// condition whose status is the same keeps its transition time, whoever looks.
+/// condition whose status is the same keeps its transition time, for every reader.
 pub fn conditions(before: &[Condition], health: &Health, now: Wall) -> Vec<Condition> {
     let mut found = vec![disk_pressure(health), probe_pressure(health)];
     let (of_runtime, ready) = runtime(&health.runtime);

@@ -141,7 +141,7 @@ fn next(old: &DiskPressure, short: &[Shortage], last_short: Option<Moment>, now:
     let message = match (short.is_empty(), holds) {
         (false, _) => short.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
         (true, true) => format!("there was less than five minutes ago: {}", old.message.trim_start_matches(BEFORE)),
-        (true, false) => "the disks of the node have room".to_owned(),
+        (true, false) => "the disks of the node have enough free space".to_owned(),
     };
     let since = if holds == old.holds { old.since.or(Some(now)) } else { Some(now) };
     DiskPressure { holds, since, message }

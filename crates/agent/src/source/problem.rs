@@ -84,23 +84,23 @@ impl fmt::Display for SourceProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let file = &self.file;
         match &self.trouble {
-            Trouble::NoDirectory(why) => write!(f, "{file}: cannot be listed: {why}")?,
-            Trouble::Unreadable(why) => write!(f, "{file}: cannot be read: {why}")?,
-            Trouble::NotAFile(what) => write!(f, "{file}: ignored, it is {what} and no regular file")?,
+            Trouble::NoDirectory(why) => write!(f, "{file}: cannot list: {why}")?,
+            Trouble::Unreadable(why) => write!(f, "{file}: cannot read: {why}")?,
+            Trouble::NotAFile(what) => write!(f, "{file}: ignored: {what}, not a regular file")?,
             // Names the file itself.
             Trouble::Manifest(problem) => write!(f, "{problem}")?,
             Trouble::Omitted(count) => write!(f, "{file}: and {count} more problems")?,
             Trouble::SameName { pod, first } => {
-                write!(f, "{file}: pod {pod} is left out: {first} has a pod of that name already")?;
+                write!(f, "{file}: pod {pod} ignored: {first} already has a pod of that name")?;
             }
             Trouble::SameUid { pod, uid, first } => {
-                write!(f, "{file}: pod {pod} is left out: {first} has a pod with the UID {uid} already")?;
+                write!(f, "{file}: pod {pod} ignored: {first} already has a pod with the UID {uid}")?;
             }
             Trouble::Changed { pod, uid } => write!(
                 f,
-                "{file}: pod {pod} is not taken: its metadata.uid is {uid:?}, that of a pod that runs with another \
-                 content, and a pod does not change while it exists. Give it another metadata.uid, or none, and keelet \
-                 makes one from the content; or take it out of the directory until the running pod is gone"
+                "{file}: pod {pod} rejected: its metadata.uid {uid:?} is that of a running pod with another spec, and the \
+                 spec of a pod cannot change. Set another metadata.uid, or none, and keelet makes one from the content; or \
+                 remove the file until the running pod is deleted"
             )?,
         }
         match self.kept.as_slice() {

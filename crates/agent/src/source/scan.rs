@@ -72,7 +72,7 @@ pub(super) fn scan(directory: &Path, before: &Stamps, air: Air) -> io::Result<Sc
             // Removed since the directory was read.
             Err(error) if error.kind() == io::ErrorKind::NotFound && entry.metadata().is_err() => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                scan.files.push((name, Content::Unreadable("it is a link that leads nowhere".to_owned())));
+                scan.files.push((name, Content::Unreadable("dangling symbolic link".to_owned())));
             }
             Err(error) => scan.files.push((name, Content::Unreadable(error.to_string()))),
         }

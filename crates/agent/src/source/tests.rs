@@ -173,7 +173,10 @@ async fn two_files_with_the_same_pod_are_both_named() {
     let listing = source.until("a problem", |listing| !listing.problems.is_empty()).await;
     assert_eq!(pods(&listing), ["web=b"], "the file that runs a pod keeps it");
     let [problem] = problems(&listing).try_into().unwrap();
-    assert!(problem.contains("a.yaml: pod default/web is left out: ") && problem.contains("b.yaml has"), "{problem}");
+    assert!(
+        problem.contains("a.yaml: pod default/web ignored: ") && problem.contains("b.yaml already has"),
+        "{problem}"
+    );
     fs::remove_file(directory.join("a.yaml")).unwrap();
     let listing = source.until("no problem", |listing| listing.problems.is_empty()).await;
     assert!(listing.pods.keys().eq(first.pods.keys()), "{:?}", pods(&listing));
@@ -203,9 +206,9 @@ async fn what_is_no_manifest_is_left_alone() {
     let listing = source.until_pods(&["linked=1"]).await;
     let path = directory.display();
     let expected = [
-        format!("{path}/device: ignored, it is a device and no regular file"),
-        format!("{path}/pipe: ignored, it is a pipe and no regular file"),
-        format!("{path}/sub: ignored, it is a directory and no regular file"),
+        format!("{path}/device: ignored: a device, not a regular file"),
+        format!("{path}/pipe: ignored: a pipe, not a regular file"),
+        format!("{path}/sub: ignored: a directory, not a regular file"),
     ];
     assert_eq!(problems(&listing), expected);
 }
@@ -219,8 +222,8 @@ async fn what_cannot_be_read_is_named() {
     let listing = source.until("two problems", |listing| listing.problems.len() == 2).await;
     let path = directory.display();
     let expected = [
-        format!("{path}/large.yaml: cannot be read: it is larger than 3 MiB, the limit for a manifest"),
-        format!("{path}/link.yaml: cannot be read: it is a link that leads nowhere"),
+        format!("{path}/large.yaml: cannot read: it is larger than 3 MiB, the limit for a manifest"),
+        format!("{path}/link.yaml: cannot read: dangling symbolic link"),
     ];
     assert_eq!(problems(&listing), expected);
     // No earlier agent left a pod that came from one of them.
@@ -233,7 +236,7 @@ async fn a_directory_may_come_later_and_go_and_come_back() {
     fs::remove_dir(&directory).unwrap();
     let mut source = Source::start(&directory);
     let listing = source.until("no directory", |listing| !listing.problems.is_empty()).await;
-    assert_eq!(problems(&listing), [format!("{}: cannot be listed: it does not exist", directory.display())]);
+    assert_eq!(problems(&listing), [format!("{}: cannot list: it does not exist", directory.display())]);
     assert!(!listing.complete);
     fs::create_dir(&directory).unwrap();
     fs::write(directory.join("a.yaml"), manifest("a", "1")).unwrap();
@@ -272,7 +275,7 @@ async fn a_path_that_is_no_directory_is_named() {
     fs::write(&directory, manifest("a", "1")).unwrap();
     let mut source = Source::start(&directory);
     let listing = source.until("a problem", |listing| !listing.problems.is_empty()).await;
-    assert!(problems(&listing)[0].contains("cannot be listed: Not a directory"), "{:?}", problems(&listing));
+    assert!(problems(&listing)[0].contains("cannot list: Not a directory"), "{:?}", problems(&listing));
 }
 
 /// The target of a link is elsewhere, in a directory without a watch.

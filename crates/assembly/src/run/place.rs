@@ -31,13 +31,13 @@ pub(super) struct OwnDirectory(PathBuf);
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
     /// It is the directory of the node's agent.
-    #[error("--root-dir: {} is that of the node's agent; a run needs one of its own", .0.display())]
+    #[error("--root-dir: {} is the directory of the node's agent; use another one", .0.display())]
     OfTheNode(PathBuf),
     /// An agent has pods in it.
-    #[error("--root-dir: {} has pods of an agent in it; a run needs a directory of its own", .0.display())]
+    #[error("--root-dir: {} has pods of an agent; use another one", .0.display())]
     HasPods(PathBuf),
     /// It cannot be made.
-    #[error("--root-dir: {} cannot be made", .path.display())]
+    #[error("--root-dir: cannot create {}", .path.display())]
     NotMade {
         /// The directory.
         path: PathBuf,
@@ -45,10 +45,10 @@ pub enum PlaceError {
         source: io::Error,
     },
     /// There is no room for a temporary one.
-    #[error("no temporary directory for the pods")]
+    #[error("cannot create a temporary directory for the pods")]
     NoTemporary(#[source] io::Error),
     /// It is not known which boot this is.
-    #[error("the clock of this machine cannot be used")]
+    #[error("cannot read the clock of this machine")]
     Clock(#[from] ClockError),
 }
 

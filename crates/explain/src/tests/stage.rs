@@ -1,4 +1,4 @@
-//! A pod on a stage: a runtime that does what plans ask for, a clock that stands still until told, and somebody who
+//! A pod on a stage: a runtime that does what plans ask for, a clock that stands still until told, and a user who
 //! writes down what a ledger would. After every plan, every chain is checked.
 
 use std::{borrow::Cow, collections::BTreeMap, time::Duration};

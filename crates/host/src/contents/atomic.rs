@@ -75,7 +75,10 @@ fn make_directory(volume: &Path) -> io::Result<OsString> {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "a name nobody had yet, for people to read; nothing is decided by it")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a name that was not used yet, for people to read; nothing is decided by it"
+)]
 fn stamp() -> String {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let now = jiff::Timestamp::new(now.as_secs().cast_signed(), now.subsec_nanos().cast_signed()).unwrap_or_default();

@@ -171,7 +171,7 @@ fn logs_are_those_of_the_container_that_is_meant() {
     assert_eq!((code, err.as_str()), (1, "error: container \"x\" not found in pod shop/web; containers: main, side\n"));
     assert_eq!(node.keelet(&["logs", "web", "-f", "-p"]).0, 2);
     assert_eq!(node.keelet(&["logs", "web", "--since", "noon"]).0, 2);
-    // Whoever has read enough ends it, without a word.
+    // A reader that has read enough ends it, without a message.
     assert_eq!(node.shell("set -o pipefail; timeout 60 keelet logs -f web -c main | head -1; echo $?"), "one\n0\n");
 }
 
@@ -192,7 +192,7 @@ fn pods_are_restarted_in_place_and_deleted_by_their_file() {
         )
     );
     assert!(second.starts_with("error: pod \"none\" not found"), "{second}");
-    // Whoever watches before it is gone sees it go.
+    // A client that watches before it is gone sees it go.
     let pods = node.begin(&["get", "pods", "-A", "-w"]);
     node.until(|_| pods.out().lines().count() >= 3);
     fs::remove_file(file).unwrap();
@@ -229,7 +229,7 @@ fn who_watches_goes_on_with_the_next_agent() {
     }
     let before = pods.out();
     assert_eq!(before.lines().count(), 3, "nothing changed:\n{before}");
-    // What changes while nobody is there is told by the next one, and nothing else is.
+    // The next agent reports what changed while no agent ran, and nothing else.
     node.kill();
     let only_web = PODS.split("---").next().unwrap();
     fs::write(node.path("manifests/all.yaml"), only_web).unwrap();

@@ -1,4 +1,4 @@
-//! A node with a simulated runtime, and commands that somebody gives there.
+//! A node with a simulated runtime, and commands that a user gives there.
 
 use std::{
     fs,
@@ -33,7 +33,7 @@ metadata: {name: db}
 spec: {terminationGracePeriodSeconds: 1, containers: [{name: main, image: 'db:3'}]}
 ";
 
-/// The same, but `db` takes its time to end, so that whoever watches sees it end.
+/// The same, but `db` takes its time to end, so that a client that watches sees it end.
 pub(crate) fn pods_that_linger() -> String {
     let lingers = "terminationGracePeriodSeconds: 60, containers: [{name: main, image: 'db:3', \
                    lifecycle: {preStop: {sleep: {seconds: 10}}}}]";
@@ -138,7 +138,7 @@ impl Node {
         assert_eq!((self.sandboxes(), self.directories_of_runs()), (0, Vec::new()));
     }
 
-    /// The pods that the runtime has, whoever made them.
+    /// The pods that the runtime has, of every origin.
     pub(crate) fn sandboxes(&self) -> usize {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let listed = runtime.block_on(async {
@@ -154,7 +154,7 @@ impl Node {
     }
 
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
-        // Whoever runs the tests may have been told to ignore that its terminal is closed, and that is inherited.
+        // The parent of the tests may have been told to ignore that its terminal is closed, and that is inherited.
         let mut command = Command::new("env");
         command.args(["--default-signal=HUP", env!("CARGO_BIN_EXE_keelet")]);
         command.current_dir(self.directory.path()).env("KEELET_SOCKET", self.path("run/keelet.sock")).args(arguments);

@@ -122,7 +122,7 @@ async fn ready_pods_keep_their_status(node: &mut Node, shape: Shape) {
         let asked = node.times(&format!("startup {}.main", pod.name));
         assert_eq!(asked, usize::from(pod.probes.contains(&"startup")), "{}", pod.name);
     }
-    // All of it was as it should be, so nobody was worried. (At its end a pod may be: a command that asks for readiness dies
+    // All of it was as it should be, so there was no warning. (At its end a pod may be: a command that asks for readiness dies
     // with its container.)
     let log = node.log();
     let worries: Vec<_> = log.lines().filter(|line| line.contains(" WARN ") || line.contains(" ERROR ")).collect();
@@ -231,7 +231,7 @@ fn init_containers_are_not_run_again() {
         node.start();
         let now = node.pod_when("web", "at work", |seen| seen.runs("second")).await;
         assert_eq!((now.pid("second"), &now.status), (before.pid("second"), &before.status));
-        // The last one ends while nobody looks.
+        // The last one ends while no agent runs.
         node.kill().await;
         node.touch("go");
         node.written("end web.second", 1).await;
@@ -395,7 +395,7 @@ fn a_long_absence_makes_readiness_doubtful() {
     });
 }
 
-/// A file that cannot be used keeps the pods that came from it, and nobody else's: what is taken out of the directory while no
+/// A file that cannot be used keeps the pods that came from it, and no others: what is taken out of the directory while no
 /// agent runs goes, whatever else is there.
 #[test]
 fn what_was_taken_away_without_an_agent_goes_beside_a_file_that_is_no_manifest() {
@@ -409,7 +409,7 @@ fn what_was_taken_away_without_an_agent_goes_beside_a_file_that_is_no_manifest()
         node.kill().await;
         node.want_no_more("goes");
         node.put("manifests/README", "What is here runs.\n");
-        // Somebody was interrupted.
+        // A user was interrupted.
         node.put("manifests/stays.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {");
         node.start();
         node.gone("goes").await;

@@ -185,12 +185,12 @@ fn a_run_leaves_nothing_whenever_it_is_interrupted() {
     });
 }
 
-/// Who closes the terminal wants the run to end, and nobody is there to clean up after it.
+/// A user who closes the terminal wants the run to end, and no process is left to clean up after it.
 #[test]
 fn a_run_leaves_nothing_when_its_terminal_is_closed() {
     on_a_node(async |node: &mut Node| {
         let run = a_run_of(node, "sleep '99'");
-        // Whoever runs the tests may have been told to ignore that its terminal is closed, and that is inherited.
+        // The parent of the tests may have been told to ignore that its terminal is closed, and that is inherited.
         let line = format!(
             "exec env --default-signal=HUP {} {}",
             run.as_std().get_program().display(),
@@ -256,7 +256,7 @@ fn a_run_takes_the_place_of_one_that_was_killed() {
     });
 }
 
-/// Nobody is left waiting for the agent of a run that is over.
+/// No command is left waiting for the agent of a run that is over.
 #[test]
 fn who_watches_a_run_ends_with_it() {
     on_a_node(async |node: &mut Node| {

@@ -79,7 +79,7 @@ async fn mount_over(dir: &Path) {
 fn a_wrong_directory_is_refused_and_pods_run_on() {
     on_a_node(async |node| {
         let before = a_pod(node).await;
-        let agent = format!("another keelet agent (pid {}) works with ", node.agent().expect("an agent"));
+        let agent = format!("another keelet agent (pid {}) uses ", node.agent().expect("an agent"));
         assert_refused(node, &before, "root", "other-state", &agent).await;
         assert_refused(node, &before, "other-root", "state", &agent).await;
         node.kill().await;

@@ -38,7 +38,7 @@ async fn a_slow_starter_is_not_killed(node: &Node) {
     assert_eq!(early.bits("server"), (false, false));
     let late = node.pod_until("slow-starter", "Ready", Seen::is_ready).await;
     assert_eq!(late.bits("server"), (true, true));
-    // Whoever is asked by an unforgiving probe later may be too slow on a busy machine, but that was later.
+    // A container with an unforgiving probe may be too slow later on a busy machine, but that was later.
     let started = late.place_of("startup", |what| matches!(what, What::Started { value: true, .. }));
     let killed = |what: &What| matches!(what, What::Killing { .. } | What::Exited { .. });
     assert!(!late.journal[..started].iter().any(killed), "{:#?}", late.journal);

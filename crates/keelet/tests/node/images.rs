@@ -25,7 +25,7 @@ use tokio::{
 
 use super::on_a_node;
 
-/// Where the image comes from, if one believes its name. Nobody is there.
+/// Where the image comes from, if one believes its name. No registry is there.
 const IMAGE: &str = "registry.invalid/app:1";
 
 /// A registry with one image, whose layer comes in two halves.
@@ -138,7 +138,7 @@ impl Registry {
         if !is_layer {
             return connection.write_all(body).await;
         }
-        *self.layers_asked.lock().expect("nobody panics") += 1;
+        *self.layers_asked.lock().expect("not poisoned") += 1;
         let (first, second) = body.split_at(body.len() / 2);
         connection.write_all(first).await?;
         connection.flush().await?;
@@ -147,7 +147,7 @@ impl Registry {
     }
 
     fn layers_asked(&self) -> usize {
-        *self.layers_asked.lock().expect("nobody panics")
+        *self.layers_asked.lock().expect("not poisoned")
     }
 }
 
@@ -242,7 +242,7 @@ fn an_agent_and_runs_share_one_store() {
         assert_eq!(now.running(), web.running());
         assert_eq!(fs::read_dir(store.join("roots")).expect("a directory").count(), 2);
         let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).expect("JSON");
-        assert_eq!(listed["items"][0]["pinned"], true, "the agent knows that somebody else uses it: {listed}");
+        assert_eq!(listed["items"][0]["pinned"], true, "the agent knows that another process uses it: {listed}");
         let told = Command::new("kill").args(["-TERM", &run.id().expect("it runs").to_string()]).status().await;
         assert!(told.expect("kill").success() && run.wait().await.expect("it ends").code() == Some(143));
         node.leaves_nothing().await;
@@ -285,7 +285,7 @@ fn images_are_managed_without_an_agent() {
     });
 }
 
-/// An image that a container stands on stays, whoever runs it and whoever asks.
+/// An image that a container stands on stays, for every owner of the container and every caller.
 #[test]
 fn an_image_in_use_is_not_removed_behind_its_container() {
     on_a_node(async |node| {

@@ -96,7 +96,7 @@ fn the_delay_ends_at_300_seconds() {
     });
 }
 
-/// SCN-P4, SCN-P27: nobody is restarted whose probes pass, for four minutes and with many who are asked every second.
+/// SCN-P4, SCN-P27: no container is restarted whose probes pass, for four minutes and with many that are probed every second.
 #[test]
 #[ignore = "takes minutes; make soak"]
 fn probes_that_pass_restart_nobody() {
@@ -111,7 +111,7 @@ fn probes_that_pass_restart_nobody() {
                 2 => (Actor::new("main").serves_grpc(), "grpc: {port: 5000}"),
                 _ => (Actor::new("main"), "exec: {command: [cat, /ctl/stays]}"),
             };
-            // So that nobody is asked before it listens. Threads of a small machine may wait a second for their turn.
+            // So that no container is probed before it listens. Threads of a small machine may wait a second for their turn.
             let startup = format!("startupProbe: {{{handler}, periodSeconds: 1, failureThreshold: 120}}");
             let liveness = format!("livenessProbe: {{{handler}, periodSeconds: 1, timeoutSeconds: 5}}");
             let actor = actor.with(&startup).with(&liveness);

@@ -26,7 +26,7 @@ fn a_copied_and_renamed_manifest_keeps_its_containers() {
         let directory = node.path("manifests");
         let file = |name: &str| directory.join(name).display().to_string();
         fs::copy(file("web.yaml"), file("a.yaml")).expect("a copy");
-        until_logged(node, "a.yaml: pod default/web is left out").await;
+        until_logged(node, "a.yaml: pod default/web ignored").await;
         fs::rename(file("web.yaml"), file("z.yaml")).expect("renamed");
         until_logged(node, "manifest renamed: keeping pod").await;
         fs::remove_file(file("a.yaml")).expect("removed");

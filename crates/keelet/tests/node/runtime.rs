@@ -5,7 +5,7 @@ use keelet_lifecycle::status::{ConditionType, Phase};
 
 use super::on_a_node;
 
-/// The exit code that stands in where nobody knows the real one.
+/// The exit code that stands in where the real one is unknown.
 const UNKNOWN: (i32, &str) = (137, "ContainerStatusUnknown");
 
 fn pod(name: &str, fields: &str, containers: &[Actor]) -> String {
@@ -27,7 +27,7 @@ async fn another_shim(node: &Node, seen: &Seen, old: u32) -> u32 {
 #[test]
 fn a_shim_is_killed_and_nothing_changes() {
     on_a_node(async |node| {
-        // While there is no shim nobody can be asked, and a busy machine may take a while to start the next one.
+        // While there is no shim nothing answers, and a busy machine may take a while to start the next one.
         let probe = "readinessProbe: {exec: {command: [sh, -c, echo asked >>/ctl/diary]}, periodSeconds: 1, timeoutSeconds: 20, failureThreshold: 60}";
         let speaker = Actor::new("speaker").does("echo before; await speak; echo after; say spoken").with(probe);
         node.want("web", &pod("web", "", &[Actor::new("main"), speaker]));
@@ -76,7 +76,7 @@ fn a_shim_is_killed_without_an_agent() {
         node.kill().await;
         node.kill_shim(&later);
         node.kill_shim(&before);
-        // Nobody is there who could learn its exit code: neither shim nor agent.
+        // Neither a shim nor an agent runs that could learn its exit code.
         node.exit("before", "main", 7);
         node.written("end before.main", 1).await;
         node.buried(&before, "main").await;
@@ -289,7 +289,7 @@ fn a_pod_starts_however_often_its_shims_die() {
 }
 
 /// Everything that belongs to a pod is killed at once, with the agent: shim, holder and containers. The pod is made anew, and
-/// nobody claims to know how its containers ended.
+/// the exit status of its containers is unknown.
 #[test]
 fn a_pod_of_which_nothing_runs_is_created_again() {
     on_a_node(async |node| {

@@ -1,4 +1,4 @@
-//! Pods with users of their own (`hostUsers: false`): root inside, nobody on the node.
+//! Pods with users of their own (`hostUsers: false`): root inside, an unprivileged user on the node.
 
 use std::{
     fs,
@@ -84,7 +84,7 @@ fn a_pods_users_are_its_own_and_stay_the_same() {
         let seen = node.pod_when("web", "started over", over).await;
         assert_eq!((first_id(node, &seen).await, user_of(&seen, "main")), (first, first));
         assert_eq!(seen.last("source").message.trim(), "bye");
-        // Nobody is there for a while.
+        // No agent runs for a while.
         node.kill().await;
         node.start();
         let seen = node.pod_when("web", "as it was", |seen| seen.is_ready()).await;

@@ -72,7 +72,7 @@ async fn parts_follow_restarts(node: &mut Node, fields: &str) {
     node.exit("web", "main", 0);
     eventually("the pod to wait", async || match node.log() {
         log if log.contains("a is a symbolic link that leads out of the volume") => Ok(()),
-        _ => Err("nobody says so".to_owned()),
+        _ => Err("no event says so".to_owned()),
     })
     .await;
     assert!(!node.path("ctl/b").exists(), "nothing was made behind it");

@@ -106,7 +106,7 @@ fn a_sidecar_is_not_killed_before_those_it_serves() {
     }
     let init = "initContainers: [{name: setup, image: a, resources: {requests: {memory: 400M}}}]";
     let place = Place::with("", init, "resources: {requests: {memory: 1G}}");
-    assert_eq!(place.resources("setup").oom_score_adj, 950, "an ordinary init container serves nobody");
+    assert_eq!(place.resources("setup").oom_score_adj, 950, "an ordinary init container serves no requests");
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn a_sandbox_is_told_what_its_containers_need_at_the_most_demanding_moment() {
     let overhead = linux.overhead.expect("overhead");
     assert_eq!((overhead.cpu_shares, overhead.cpu_quota, overhead.memory_limit_in_bytes), (102, 10_000, 2_000_000));
 
-    assert_eq!(resources.memory_swap_limit_in_bytes, 0, "nobody could limit it");
+    assert_eq!(resources.memory_swap_limit_in_bytes, 0, "nothing could limit it");
     let mut place = Place::with("", &spec, "resources: {limits: {cpu: 500m, memory: 7M}}");
     place.node.swap_limits = true;
     let swap = place.sandbox().linux.and_then(|linux| Some(linux.resources?.memory_swap_limit_in_bytes));

@@ -104,7 +104,7 @@ impl World {
         self
     }
 
-    /// Somebody sets the wall clock.
+    /// A user sets the wall clock.
     pub(crate) fn shift_wall_clock(&mut self, millis: i64) -> &mut Self {
         self.now.wall = Wall::from_millis(self.now.wall.as_millis() + millis);
         self

@@ -329,7 +329,7 @@ fn a_pull_backoff_belongs_to_an_image_and_is_forgotten() {
     assert_eq!(pulls(&world), [0, 10, 30, 31], "another image is tried at once");
     world.seconds(10);
     assert_eq!(pulls(&world), [0, 10, 30, 31, 41], "from the first delay");
-    // Nobody tries for more than ten minutes: the next failure starts from the first delay.
+    // No attempt for more than ten minutes: the next failure starts from the first delay.
     world.hold(|operation| matches!(operation, Operation::EnsureImage { .. }));
     world.seconds(700).release();
     let begun = pulls(&world).len();

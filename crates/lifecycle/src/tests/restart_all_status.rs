@@ -302,7 +302,7 @@ fn no_count_rises_twice() {
         }));
         world.hold(|operation| matches!(operation, Operation::Stop { .. } | Operation::Remove { .. }));
         world.exit("source", 42);
-        // Somebody else removes some of them first, and the agent looks in between.
+        // Another process removes some of them first, and the agent observes in between.
         for name in &gone {
             world.lose(name).settle();
         }

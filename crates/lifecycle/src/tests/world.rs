@@ -250,13 +250,13 @@ impl World {
         self.restart_agent_only()
     }
 
-    /// Somebody deletes the pod.
+    /// A user deletes the pod.
     pub(crate) fn delete(&mut self, grace: u64) -> &mut Self {
         self.observed.deletion = Some(Deletion { grace: Duration::from_secs(grace) });
         self.settle()
     }
 
-    /// Somebody asks for all containers to be restarted.
+    /// A user asks for all containers to be restarted.
     pub(crate) fn request_restart(&mut self, id: &str) -> &mut Self {
         self.observed.restart_request = Some(RestartRequest { id: id.to_owned(), by: "tester".to_owned() });
         self.settle()

@@ -31,14 +31,14 @@ impl Engine {
         // A caller that has left may remove the sandbox: that has to find this container, or this the sandbox stopped.
         let _turn = sandbox.turn.lock().await;
         if !sandbox.is_ready() {
-            return Err(Status::failed_precondition(format!("the sandbox {} is not ready", sandbox.id)));
+            return Err(Status::failed_precondition(format!("sandbox {} is not ready", sandbox.id)));
         }
         let metadata =
             config.metadata.clone().ok_or_else(|| Status::invalid_argument("the container has no metadata"))?;
         let same = |other: &Container| other.config.metadata.as_ref() == Some(&metadata);
         if let Some(other) = self.containers_of(&sandbox.id).into_iter().find(|other| same(other)) {
             return Err(Status::already_exists(format!(
-                "the container {} is attempt {} of {:?} already",
+                "container {} is already attempt {} of {:?}",
                 other.id, metadata.attempt, metadata.name
             )));
         }
@@ -92,7 +92,7 @@ impl Engine {
         let images = &self.parts.images;
         let wanted = config.image.as_ref().map(|image| image.image.as_str()).unwrap_or_default();
         let image = self.parts.find_image(wanted)?;
-        let image = image.ok_or_else(|| Status::not_found(format!("the image {wanted:?} is not on this node")))?;
+        let image = image.ok_or_else(|| Status::not_found(format!("image {wanted:?} not found on this node")))?;
         fs::create_dir_all(&dir).map_err(|error| internal("the container's directory", &error))?;
         let users = users::of(&sandbox.config)?;
         let namespace = users.map(|_| users::namespace(sandbox)).transpose()?;
@@ -163,7 +163,7 @@ impl Engine {
             let Some(wanted) = &mount.image else { continue };
             let found = self.parts.find_image(&wanted.image)?;
             let image = found.ok_or_else(|| {
-                Status::not_found(format!("the image {:?} to be mounted is not on this node", wanted.image))
+                Status::not_found(format!("image {:?} of an image volume not found on this node", wanted.image))
             })?;
             let (key, place) = (image_mount(id, number), dir.join(format!("image-{number}")));
             fs::create_dir_all(&place).map_err(|error| internal("image volume", &error))?;
@@ -181,23 +181,23 @@ impl Engine {
         let container = self.container(id)?;
         let _turn = container.turn.lock().await;
         let sandbox = self.sandbox(&container.sandbox)?;
-        let is = |what: &str| Err(Status::failed_precondition(format!("the container {} {what}", container.id)));
-        // Asked before the phase is: everybody else has the record first, and the phase stays locked for the whole match.
+        let is = |what: &str| Err(Status::failed_precondition(format!("container {} {what}", container.id)));
+        // Read before the phase: all other code locks the record first, and the phase stays locked for the whole match.
         let failed_before = container.record().failed.is_some();
         match &*container.phase() {
-            _ if failed_before => return is("could not be started and cannot be again"),
+            _ if failed_before => return is("failed to start and cannot be started again"),
             Phase::Created => {}
-            Phase::Running(_) => return is("runs already"),
-            Phase::Ended { .. } => return is("has ended and cannot be started again"),
+            Phase::Running(_) => return is("is already running"),
+            Phase::Ended { .. } => return is("has exited and cannot be started again"),
         }
         if !sandbox.is_ready() {
             return is("is in a sandbox that is not ready");
         }
-        // Its configuration knows that process by the number alone, which may be another's by now, and that one the node's.
+        // The configuration has the target's PID alone, which may have been reused since, even by a process of the node.
         let target = container.record().target.map(pidfd::open).transpose();
-        let target = target.map_err(|error| internal("the container whose processes are asked for", &error))?;
+        let target = target.map_err(|error| internal("cannot open a pidfd of the target container", &error))?;
         if target.is_some_and(|handle| handle.is_none_or(pidfd::has_exited)) {
-            return is("asks for the processes of one that has ended");
+            return is("shares the PID namespace of a container that has exited");
         }
         let started = sandbox.shim().run(&Request::Start { id: container.id.clone() }).await;
         match started {
@@ -247,17 +247,17 @@ fn check(config: &v1::ContainerConfig) -> Result<(), Status> {
     use std::path::Component;
     let wrong = |what: String| Err(Status::invalid_argument(what));
     if !Path::new(&config.log_path).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
-        return wrong(format!("log_path {:?} leads out of the pod's directory of logs", config.log_path));
+        return wrong(format!("log_path {:?} leads out of the pod's log directory", config.log_path));
     }
     if let Some(word) = config.command.iter().chain(&config.args).find(|word| word.contains('\0')) {
-        return wrong(format!("the argument {word:?} contains a zero byte"));
+        return wrong(format!("argument {word:?} contains a NUL byte"));
     }
     for v1::KeyValue { key, value } in &config.envs {
         if key.is_empty() || key.contains(['\0', '=']) {
-            return wrong(format!("{key:?} is not the name of a variable"));
+            return wrong(format!("{key:?} is not a valid name of an environment variable"));
         }
         if value.contains(&0) {
-            return wrong(format!("the variable {key} contains a zero byte"));
+            return wrong(format!("environment variable {key} contains a NUL byte"));
         }
     }
     Ok(())

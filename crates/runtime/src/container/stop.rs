@@ -69,7 +69,7 @@ impl Engine {
         if container.is_running() {
             container.signal(libc::SIGKILL);
             tokio::time::timeout(KILLED, container.wait()).await.map_err(|_| {
-                Status::deadline_exceeded(format!("the container {} was killed and has not ended yet", container.id))
+                Status::deadline_exceeded(format!("container {} was killed and has not exited yet", container.id))
             })?;
         }
         settle(container);
@@ -101,7 +101,7 @@ impl Engine {
     pub(crate) async fn reopen_log(&self, id: &str) -> Result<(), Status> {
         let container = self.container(id)?;
         if !container.is_running() {
-            return Err(Status::failed_precondition(format!("the container {} does not run", container.id)));
+            return Err(Status::failed_precondition(format!("container {} is not running", container.id)));
         }
         let sandbox = self.sandbox(&container.sandbox)?;
         let request = Request::ReopenLog { id: container.id.clone() };
@@ -129,7 +129,7 @@ mod tests {
     fn what_a_shim_still_writes_does_not_keep_a_directory() {
         use ErrorKind::{DirectoryNotEmpty, NotFound, PermissionDenied};
         assert_eq!(removed(&[None]), (Ok(()), 0));
-        assert_eq!(removed(&[Some(NotFound)]), (Ok(()), 0), "by somebody else");
+        assert_eq!(removed(&[Some(NotFound)]), (Ok(()), 0), "by another process");
         assert_eq!(removed(&[Some(DirectoryNotEmpty), None]), (Ok(()), 0));
         assert_eq!(removed(&[Some(DirectoryNotEmpty), Some(DirectoryNotEmpty), Some(NotFound)]), (Ok(()), 0));
         assert_eq!(removed(&[Some(DirectoryNotEmpty); 4]), (Err(DirectoryNotEmpty), 1), "not for ever");

@@ -145,9 +145,9 @@ fn namespaces(given: &Given<'_>) -> Result<Vec<LinuxNamespace>, SpecError> {
         }
         NamespaceMode::Pod => namespaces.push(of(LinuxNamespaceType::Pid, given.pause, "pid")?),
         NamespaceMode::Target => {
-            let target = given.target.ok_or_else(|| {
-                SpecError(format!("the container {:?}, whose processes are asked for, does not run", options.target_id))
-            })?;
+            let target = given
+                .target
+                .ok_or_else(|| SpecError(format!("target container {:?} is not running", options.target_id)))?;
             namespaces.push(of(LinuxNamespaceType::Pid, target, "pid")?);
         }
     }
@@ -160,7 +160,7 @@ fn namespaces(given: &Given<'_>) -> Result<Vec<LinuxNamespace>, SpecError> {
 
 /// Builders fail only where something is missing that we always give.
 fn builder(error: impl std::fmt::Display) -> SpecError {
-    SpecError(format!("the configuration cannot be made: {error}"))
+    SpecError(format!("cannot build the OCI configuration: {error}"))
 }
 
 #[cfg(test)]

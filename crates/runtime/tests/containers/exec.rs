@@ -56,7 +56,7 @@ async fn what_cannot_be_run_says_why(world: &mut World) -> Shown {
     world.cri().exec_sync(&id, &zero, Duration::from_secs(9)).await.expect_err("a zero byte");
     world.cri().stop_container(&id, Duration::ZERO).await.expect("stopped");
     let error = world.try_exec(&id, "true", 9).await.expect_err("it has ended");
-    assert!(error.message.contains("does not run"), "{error}");
+    assert!(error.message.contains("is not running"), "{error}");
     Shown::Yes
 }
 

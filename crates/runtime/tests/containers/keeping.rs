@@ -178,7 +178,7 @@ async fn an_end_that_cannot_be_read_is_not_made_up(world: &mut World) -> Shown {
     send(shim.id(), rustix::process::Signal::CONT);
     let ran = async || world.try_exec(&main, "true", 60).await.ok();
     assert_eq!(until("the shim knows what runs", ran).await.exit_code, 0);
-    assert_eq!(world.state(&unread).await, ContainerState::ContainerRunning, "nobody knows yet");
+    assert_eq!(world.state(&unread).await, ContainerState::ContainerRunning, "the exit is not known yet");
     protocol::write(&path, &State { exit: Some(exit), ..state }).unwrap();
     let status = world.ended(&unread).await;
     assert_eq!((status.state(), status.exit_code), (ContainerState::ContainerExited, 7));

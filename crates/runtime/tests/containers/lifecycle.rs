@@ -33,7 +33,7 @@ async fn a_container_goes_through_its_states(world: &mut World) -> Shown {
     assert_eq!(status.state(), v1::ContainerState::ContainerRunning);
     assert!(status.started_at >= status.created_at && status.finished_at == 0, "{status:?}");
     let again = world.cri().start_container(&id).await.expect_err("runs already");
-    assert!(again.message.contains("runs already"), "{again}");
+    assert!(again.message.contains("is already running"), "{again}");
     world.cri().stop_container(&id, Duration::ZERO).await.expect("killed");
     let status = world.status(&id).await;
     assert_eq!((status.state(), status.exit_code), (v1::ContainerState::ContainerExited, 137));

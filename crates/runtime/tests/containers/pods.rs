@@ -101,7 +101,7 @@ async fn shared_processes_are_reaped_and_lead_nowhere(world: &mut World) -> Show
     assert_eq!(world.exec(&a, "cat /proc/1/comm").await, "pause\n");
     // Orphans are reaped by the first process.
     world.exec(&a, "for i in 1 2 3 4 5; do (setsid sh -c 'sleep 0.1 &' &); done; sleep 1").await;
-    until("nobody is left to be reaped", async || {
+    until("no process is left to be reaped", async || {
         let zombies = world.exec(&a, "grep -l '^State:.*Z' /proc/[0-9]*/status 2>/dev/null | wc -l").await;
         (zombies == "0\n").then_some(())
     })
@@ -167,7 +167,7 @@ async fn a_number_that_came_again_is_not_the_container_that_had_it(world: &mut W
     })
     .await;
     let error = world.cri().start_container(&b).await.expect_err("it would be among the node's processes");
-    assert!(error.message.contains("one that has ended"), "{error}");
+    assert!(error.message.contains("a container that has exited"), "{error}");
     other.kill().and_then(|()| other.wait()).unwrap();
     Shown::Yes
 }

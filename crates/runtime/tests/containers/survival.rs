@@ -326,7 +326,7 @@ async fn a_command_dies_with_the_server_that_asked(world: &mut World) -> Shown {
     let call = tokio::spawn(async move { cri.exec_sync(&id, &command, Duration::from_secs(100)).await });
     until("it runs", async || (sleepers() >= 2).then_some(())).await;
     server.kill();
-    until("nobody waits for it, so it ends", async || (sleepers() == 0).then_some(())).await;
+    until("no client waits for it, so it ends", async || (sleepers() == 0).then_some(())).await;
     let _ = call.await;
     Shown::Yes
 }
@@ -453,7 +453,7 @@ async fn a_start_that_is_asked_for_twice_is_one(world: &mut World) -> Shown {
     let (started, ()) = tokio::join!(world.cri().start_container(&id), go_on);
     // It may have been too quick for us; then the new server knows.
     if let Err(error) = started {
-        assert!(error.message.contains("runs already (FailedPrecondition)"), "{error}");
+        assert!(error.message.contains("is already running (FailedPrecondition)"), "{error}");
     }
     until("it says something", async || (!world.said(&pod, "main").is_empty()).then_some(())).await;
     // Time for a second instance, or for the first one to be taken for a failure.

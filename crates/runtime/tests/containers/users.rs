@@ -341,8 +341,8 @@ async fn what_has_no_place_among_a_pods_users_is_refused(world: &mut World) -> S
     let pod = pod(world, "places", 0).await;
     let mut config = container(world, "user", "true");
     security(&mut config).run_as_user = Some(v1::Int64Value { value: 70_000 });
-    let error = world.create(&pod, config).await.expect_err("nobody");
-    assert!(error.message.contains("no user 70000"), "{error}");
+    let error = world.create(&pod, config).await.expect_err("no such user");
+    assert!(error.message.contains("user ID 70000 is not mapped"), "{error}");
     // A file system that cannot translate.
     let dir = world.dir.join("ramfs");
     fs::create_dir_all(&dir).unwrap();

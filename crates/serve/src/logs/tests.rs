@@ -116,7 +116,7 @@ fn files(files: &[(&str, &str)]) -> (tempfile::TempDir, LogRequest) {
 async fn the_last_lines_are_the_end_of_all_lines() {
     let long_tag = format!("t stdout P:{} x\n", "y".repeat(200));
     let cases: [(&str, Vec<(&str, &str)>); 6] = [
-        ("words of somebody else", vec![("0.log.1-1.gz", "a\nb\nt stdout F c\nd\n"), ("0.log", "t stdout F e\n")]),
+        ("lines of another program", vec![("0.log.1-1.gz", "a\nb\nt stdout F c\nd\n"), ("0.log", "t stdout F e\n")]),
         ("empty lines", vec![("0.log", "\nt stdout F a\n\n\nb\n")]),
         ("a line over two parts", vec![("0.log.1-1", "t stdout F a\nt stdout P b\n"), ("0.log", "t stdout F c\n")]),
         (

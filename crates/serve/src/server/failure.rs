@@ -58,6 +58,6 @@ impl From<keelet_cri::Error> for Refusal {
 
 impl From<serde_json::Error> for Refusal {
     fn from(error: serde_json::Error) -> Self {
-        Self::new(500, "InternalError", format!("the answer cannot be written: {error}"))
+        Self::new(500, "InternalError", format!("cannot encode the answer: {error}"))
     }
 }

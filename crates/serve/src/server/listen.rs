@@ -64,10 +64,10 @@ pub enum BindError {
         pid: Option<i32>,
     },
     /// Something else is in its place.
-    #[error("{} is there and is no socket; remove it, or name another place", .0.display())]
+    #[error("{} exists and is not a socket; remove it, or use another path", .0.display())]
     NotASocket(PathBuf),
     /// It cannot be made.
-    #[error("the socket {} cannot be made: {source}", .path.display())]
+    #[error("cannot create the socket {}: {source}", .path.display())]
     Failed {
         /// The socket.
         path: PathBuf,
@@ -141,8 +141,10 @@ impl Drop for Listener {
 /// Whether a socket may be made there.
 async fn check_place(path: &Path) -> Result<(), BindError> {
     if path.as_os_str().len() > LONGEST_PATH {
-        let source =
-            io::Error::new(io::ErrorKind::InvalidInput, format!("a path of a socket has at most {LONGEST_PATH} bytes"));
+        let source = io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("the path of a socket has at most {LONGEST_PATH} bytes"),
+        );
         return Err(BindError::Failed { path: path.to_owned(), source });
     }
     match fs::symlink_metadata(path) {
@@ -166,7 +168,7 @@ fn make(path: &Path) -> io::Result<(UnixListener, u64)> {
     // Under another name until it has its mode: no client can connect in between. A rename replaces in one step.
     let aside = path.with_extension(format!("{}", std::process::id()));
     if aside.as_os_str().len() > LONGEST_PATH {
-        let message = format!("a path of a socket has at most {LONGEST_PATH} bytes, with some more for its making");
+        let message = format!("the path of a socket has at most {LONGEST_PATH} bytes, including a temporary suffix");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
     }
     let _ = fs::remove_file(&aside);

@@ -63,7 +63,7 @@ pub(super) async fn log(
         match exists {
             Ok(true) => {}
             Ok(false) => return Err(nothing(&published, &container, asked.previous)),
-            Err(error) => return Err(Refusal::new(500, "InternalError", format!("the log cannot be read: {error}"))),
+            Err(error) => return Err(Refusal::new(500, "InternalError", format!("cannot read the log: {error}"))),
         }
     }
     let (board, uid) = (Arc::clone(local.board()), published.pod.uid.clone());

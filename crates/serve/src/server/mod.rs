@@ -78,13 +78,15 @@ pub trait DesiredPods: Send + Sync + fmt::Debug {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeleteError {
     /// Its manifest is gone, and the pod is on its way out.
-    #[error("pod {pod} is on its way out already: its manifest is gone")]
+    #[error("pod {pod} is already terminating: its manifest was removed")]
     Leaving {
         /// Namespace and name.
         pod: String,
     },
     /// No source has named the pod yet.
-    #[error("pod {pod} was left by an earlier agent; it goes once its manifest can be read or is taken away")]
+    #[error(
+        "pod {pod} is from an earlier agent; it is deleted once its manifest is removed, or replaced once it can be read"
+    )]
     LeftByEarlierAgent {
         /// Namespace and name.
         pod: String,

@@ -39,7 +39,7 @@ impl<S> Patient<S> {
         }
         let stuck = self.stuck.get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + PATIENCE)));
         ready!(stuck.as_mut().poll(cx));
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the other side reads nothing")))
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not read")))
     }
 }
 
@@ -86,7 +86,7 @@ mod tests {
             std::future::pending::<()>().await;
         });
         near.write_all(&[0; 12]).await.expect("slow is fine");
-        let error = near.write_all(&[0; 12]).await.expect_err("nobody reads");
+        let error = near.write_all(&[0; 12]).await.expect_err("the peer does not read");
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         slow.abort();
     }

@@ -52,7 +52,7 @@ pub(super) fn query<T: serde::de::DeserializeOwned>(uri: &Uri) -> Result<T, Refu
     let parsed = axum::extract::Query::try_from_uri(uri);
     parsed.map(|axum::extract::Query(query)| query).map_err(|error| {
         let why = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
-        bad_request(format!("the query {:?} cannot be understood: {why}", uri.query().unwrap_or_default()))
+        bad_request(format!("invalid query {:?}: {why}", uri.query().unwrap_or_default()))
     })
 }
 
@@ -118,11 +118,13 @@ pub(super) async fn restart(
     no_query(&uri)?;
     let published = local.pod(&namespace, &name)?;
     if published.leaving.is_some() {
-        return Err(Refusal::new(409, "Conflict", format!("pod {namespace}/{name} is on its way out")));
+        return Err(Refusal::new(409, "Conflict", format!("pod {namespace}/{name} is terminating")));
     }
     if published.status.phase.is_terminal() {
-        let message =
-            format!("pod {namespace}/{name} has ended ({:?}); what has ended is not restarted", published.status.phase);
+        let message = format!(
+            "pod {namespace}/{name} has ended ({:?}); a pod that has ended is not restarted",
+            published.status.phase
+        );
         return Err(Refusal::new(409, "Conflict", message));
     }
     let number = COUNT.fetch_add(1, Ordering::Relaxed);

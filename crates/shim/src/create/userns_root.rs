@@ -141,7 +141,7 @@ fn enter(dir: &Path, entries: &[NamedMount]) -> Result<(), StepError> {
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
 /// Mounts device nodes of the container's own over those of the node. Root of a user namespace cannot create device nodes, so the
-/// creator binds those that it finds here. All users may write to these devices, and whoever may write may set their times and lock
+/// creator binds those that it finds here. All users may write to these devices, and a process that may write may set their times and lock
 /// them: the user namespace prevents only changes of mode and owner.
 fn replace_devices() -> io::Result<()> {
     let (place, of_node) = (Path::new("devices"), Path::new("dev"));

@@ -208,7 +208,7 @@ impl RuntimeService for SimRuntime {
             }
             if state.gives_up_start(&process) {
                 state.give_up_start(&id);
-                return Err(Status::cancelled("nobody is waiting"));
+                return Err(Status::cancelled("the client is gone"));
             }
             state.start(&id);
             Ok(v1::StartContainerResponse {})

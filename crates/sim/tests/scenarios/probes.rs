@@ -93,7 +93,7 @@ fn assert_restarted(world: &World, kind: ProbeKind, place: Place) {
     assert!(restarts(world) >= 1, "{place:?}: not restarted\n{text}");
     let noun = if place == Place::Sidecar { "Init container" } else { "Container" };
     let message = format!("{noun} main failed {} probe", kind.as_str());
-    assert!(world.saw_event("Killing", &message), "{place:?}: nobody says {message:?}\n{text}");
+    assert!(world.saw_event("Killing", &message), "{place:?}: no event says {message:?}\n{text}");
     assert!(world.saw_event("Unhealthy", "probe failed"), "{place:?}: no Unhealthy\n{text}");
     assert!(!world.container("main").last_state.is_none(), "{place:?}: no last state\n{text}");
 }

@@ -46,7 +46,7 @@ fn a_rotation_that_died_half_way_is_finished_by_the_next_agent() {
     assert_eq!(times(&world, "rotate main"), 2);
 }
 
-/// Volumes that the agent fills are looked at every minute, and when somebody asks for it.
+/// Volumes that the agent fills are checked every minute, and on request.
 #[test]
 fn volumes_are_looked_at_while_their_pod_runs() {
     let pod = "  volumes: [{name: conf, configMap: {name: conf}}]\n  containers:\n  - {name: main, image: app}\n";

@@ -66,7 +66,7 @@ fn a_manifest_copied_beside_itself_changes_nothing() {
     for copy in ["a.yaml", "z.yaml"] {
         let listing = scan(&mut m, [("m.yaml", text()), (copy, text())]);
         assert_eq!(owners(&listing), owners(&first), "{copy} beside m.yaml");
-        let expected = format!("/m/{copy}: pod default/web is left out: /m/m.yaml has a pod of that name already");
+        let expected = format!("/m/{copy}: pod default/web ignored: /m/m.yaml already has a pod of that name");
         assert_eq!(problems(&listing), [expected]);
         // Edited, it is still the copy: the file that runs the pod keeps it.
         let listing = scan(&mut m, [("m.yaml", text()), (copy, bytes(manifest("web", "2")))]);
@@ -214,10 +214,9 @@ fn numbered(name: &str, image: &str) -> String {
 
 fn changed(file: &str, pod: &str, runs: &str) -> String {
     format!(
-        "{file}: pod {pod} is not taken: its metadata.uid is \"7\", that of a pod that runs with another content, \
-         and a pod does not change while it exists. Give it another metadata.uid, or none, and keelet makes one from \
-         the content; or take it out of the directory until the running pod is gone (still running by an older \
-         version: {runs})"
+        "{file}: pod {pod} rejected: its metadata.uid \"7\" is that of a running pod with another spec, and the spec \
+         of a pod cannot change. Set another metadata.uid, or none, and keelet makes one from the content; or remove the \
+         file until the running pod is deleted (still running by an older version: {runs})"
     )
 }
 
@@ -345,7 +344,7 @@ fn another_file_does_not_take_the_place_of_one_that_is_broken() {
         for _ in 0..2 {
             let listing = scan(&mut m, scans());
             assert_eq!((pods(&listing), listing.complete), (vec!["web=1".to_owned()], true), "{broken}");
-            let left_out = format!("/m/{other}: pod default/web is left out: ");
+            let left_out = format!("/m/{other}: pod default/web ignored: ");
             assert!(problems(&listing).iter().any(|problem| problem.starts_with(&left_out)), "{listing:?}");
         }
     }
@@ -408,7 +407,7 @@ fn what_cannot_be_read_now_keeps_its_pod() {
     scan(&mut m, [("a.yaml", bytes(manifest("a", "1")))]);
     let listing = scan(&mut m, [("a.yaml", Content::Unreadable("permission denied".to_owned()))]);
     assert_eq!(pods(&listing), ["a=1"]);
-    let expected = "/m/a.yaml: cannot be read: permission denied (still running by an older version: default/a)";
+    let expected = "/m/a.yaml: cannot read: permission denied (still running by an older version: default/a)";
     assert_eq!(problems(&listing), [expected]);
     let listing = scan(&mut m, [("a.yaml", Content::Busy)]);
     assert_eq!(pods(&listing), ["a=1"]);
@@ -417,7 +416,7 @@ fn what_cannot_be_read_now_keeps_its_pod() {
     assert_eq!((pods(&listing), problems(&listing)), (vec!["a=1".to_owned()], vec![]));
     let listing = scan(&mut m, [("a.yaml", Content::NotAFile("a directory"))]);
     assert!(listing.pods.is_empty() && listing.complete, "no file asks for it any more");
-    assert_eq!(problems(&listing), ["/m/a.yaml: ignored, it is a directory and no regular file"]);
+    assert_eq!(problems(&listing), ["/m/a.yaml: ignored: a directory, not a regular file"]);
 }
 
 /// Of two that come at once; one that runs a pod already keeps it.
@@ -427,7 +426,7 @@ fn of_two_pods_of_one_name_the_first_file_wins() {
     let files = || [("b.yaml", bytes(manifest("web", "b"))), ("a.yaml", bytes(manifest("web", "a")))];
     let listing = scan(&mut m, files());
     assert_eq!(pods(&listing), ["web=a"]);
-    let expected = "/m/b.yaml: pod default/web is left out: /m/a.yaml has a pod of that name already";
+    let expected = "/m/b.yaml: pod default/web ignored: /m/a.yaml already has a pod of that name";
     assert_eq!(problems(&listing), [expected]);
     assert!(listing.complete);
     assert_eq!(pods(&scan(&mut m, files().into_iter().take(1))), ["web=b"], "the first one went");
@@ -449,7 +448,7 @@ fn of_two_pods_of_one_uid_the_first_file_wins() {
     let with_uid = |name| bytes(manifest(name, "1").replace("metadata: {", "metadata: { uid: same,"));
     let listing = scan(&mut manifests(), [("a.yaml", with_uid("a")), ("b.yaml", with_uid("b"))]);
     assert_eq!(pods(&listing), ["a=1"]);
-    let expected = "/m/b.yaml: pod default/b is left out: /m/a.yaml has a pod with the UID same already";
+    let expected = "/m/b.yaml: pod default/b ignored: /m/a.yaml already has a pod with the UID same";
     assert_eq!(problems(&listing), [expected]);
 }
 
@@ -461,7 +460,7 @@ fn a_directory_that_vanishes_stops_nothing() {
     let listing = m.listing();
     assert_eq!(pods(&listing), ["a=1"]);
     assert!(!listing.complete);
-    let expected = "/m: cannot be listed: it does not exist (still running by an older version: default/a)";
+    let expected = "/m: cannot list: it does not exist (still running by an older version: default/a)";
     assert_eq!(problems(&listing), [expected]);
     assert!(scan(&mut m, []).pods.is_empty(), "it is back, and empty");
 }

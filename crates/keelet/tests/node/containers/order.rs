@@ -74,7 +74,7 @@ async fn a_volume_that_is_not_there_holds_up_the_pod(node: &Node, with_init: boo
     }
     keelet_harness::eventually("the reason to be told", async || {
         let told = |line: &str| line.contains("FailedMount") && line.contains(&format!("pod=\"default/{name}\""));
-        if node.log().lines().any(told) { Ok(()) } else { Err("nobody says why") }
+        if node.log().lines().any(told) { Ok(()) } else { Err("no log line says why") }
     })
     .await;
     assert_eq!((seen.sandboxes.len(), node.starts(name, ["init", "main"])), (0, [0, 0]), "{name}");

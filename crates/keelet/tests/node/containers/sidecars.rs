@@ -1,4 +1,4 @@
-//! Sidecars: restarted whatever the policy, and in nobody's way.
+//! Sidecars: restarted whatever the policy, and in the way of no other container.
 
 use keelet_harness::{Actor, Node, Seen};
 use keelet_lifecycle::status::Phase;

@@ -142,7 +142,7 @@ async fn sidecars_stop_in_reverse_order(node: &Node) {
     assert_eq!(node.times("hook s14"), 3);
 }
 
-/// SCN-T5: killed by somebody, in a pod that never restarts.
+/// SCN-T5: killed by another process, in a pod that never restarts.
 async fn a_killed_container_shows_137_and_error(node: &Node) {
     node.want("t5", &pod("t5", "restartPolicy: Never", &[], &[Actor::new("main")]));
     let seen = node.ready("t5").await;
@@ -196,7 +196,7 @@ async fn during_a_hook(node: &Node, name: &str) {
     assert_eq!(node.times(&format!("term {name}.main")), 0, "{name}");
     node.remove(&format!("{name}.readiness.ill"));
     if name == "killed" {
-        // Nobody asks now, and the next instance is well from its beginning.
+        // No probe runs now, and the next instance is well from its beginning.
         node.remove(&format!("{name}.liveness.ill"));
     }
     node.touch(&format!("{name}.bye"));

@@ -13,7 +13,7 @@ fn page(path: &str) -> String {
     )
 }
 
-/// A startup probe, so that nobody is asked before it listens.
+/// A startup probe, so that no container is probed before it listens.
 const LISTENS: &str =
     "startupProbe: {tcpSocket: {port: 8080}, periodSeconds: 1, timeoutSeconds: 20, failureThreshold: 60}";
 

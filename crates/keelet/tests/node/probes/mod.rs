@@ -70,7 +70,7 @@ fn kills(seen: &Seen, kind: ProbeKind) -> usize {
 async fn restarted(node: &Node, pod: &str, kind: ProbeKind) -> Seen {
     let again = |seen: &Seen| seen.runs("main") && seen.restarts("main").unwrap_or_default() >= 1;
     let seen = node.pod_until(pod, "restarted", again).await;
-    assert!(kills(&seen, kind) >= 1, "{pod}: nobody was killed for it: {:#?}", seen.journal);
+    assert!(kills(&seen, kind) >= 1, "{pod}: no container was killed for it: {:#?}", seen.journal);
     node.written(&format!("start {pod}.main"), 2).await;
     assert!(!seen.container("main").last_state.is_none(), "{pod}");
     seen
@@ -98,7 +98,7 @@ async fn says(node: &Node, pod: &str, what: &str) {
     keelet_harness::eventually(&format!("{what:?} about {pod}"), async || {
         let log = node.log();
         let about = |line: &&str| line.contains(&format!("default/{pod}\"")) && line.contains(what);
-        log.lines().find(about).map(|_| ()).ok_or("nobody says so")
+        log.lines().find(about).map(|_| ()).ok_or("no log line says so")
     })
     .await;
 }

@@ -30,7 +30,7 @@ fn readiness_is_shown_by_a_probe() {
     });
 }
 
-/// SCN-P1: nobody asks before the delay is over, and the first answer makes ready.
+/// SCN-P1: no probe runs before the delay is over, and the first answer makes ready.
 async fn a_container_is_not_ready_before_its_initial_delay(node: &Node, stands: Stands) {
     let pod = &named("p1", stands);
     let asked = format!("{pod}.asked");
@@ -72,7 +72,7 @@ async fn a_command_that_takes_too_long_never_makes_ready(node: &Node, stands: St
     let seen = untouched(node, pod, &format!("readiness {pod}"), 4).await;
     assert!(!seen.readiness("main").contains(&true) && !seen.is_ready(), "{pod}: {:#?}", seen.journal);
     says(node, pod, "Readiness probe failed").await;
-    // Nobody waits for what was given up.
+    // No task waits for an attempt that was given up.
     eventually("commands that were given up to be gone", async || match node.processes("sleep 600") {
         0 | 1 => Ok(()),
         left => Err(format!("{left} are left")),

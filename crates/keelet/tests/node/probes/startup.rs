@@ -38,7 +38,7 @@ async fn a_failing_startup_probe_restarts(node: &Node, stands: Stands) {
     let seen = restarted(node, pod, Startup).await;
     assert_eq!(kills(&seen, Liveness), 0, "{pod}");
     node.ready(pod).await;
-    // Three attempts in the first instance, and nobody asked about liveness in it.
+    // Three attempts in the first instance, and no liveness probe in it.
     let diary = node.diary();
     let end = node.first(&format!("term {pod}.main"));
     let asked = |kind: &str| diary[..end].iter().filter(|line| **line == format!("{kind} {pod}")).count();

@@ -6,7 +6,7 @@ use keelet_lifecycle::status::{ConditionType, Phase};
 use super::{FOUR, RULE, SIDECAR_RULE, assert_one_restart, assert_same_pod, up};
 use crate::on_a_node;
 
-/// SCN-A2, SCN-A3, SCN-A4, SCN-A5, SCN-A11, DEF-16, RALL-26, RALL-27: whoever triggers.
+/// SCN-A2, SCN-A3, SCN-A4, SCN-A5, SCN-A11, DEF-16, RALL-26, RALL-27: whichever container triggers.
 #[test]
 fn whoever_triggers_each_container_is_restarted_once() {
     on_a_node(async |node| {
@@ -42,7 +42,7 @@ async fn a_sidecar_triggers(node: &Node) {
 /// SCN-A2, DEF-16: the main container may not restart, and ends right after the sidecar.
 async fn a_sidecar_triggers_and_main_ends_too(node: &Node) {
     let side = Actor::new("side").with(SIDECAR_RULE).does("echo $BASHPID >d16.new; mv d16.new d16.pid");
-    // Gone from the table of processes: the sidecar's end is known to whoever is its parent.
+    // Gone from the table of processes: the sidecar's end is known to its parent, whichever process that is.
     let gone = "await d16.pid; read -r pid <d16.pid; while [ -e /proc/$pid ]; do nap 0.01; done";
     let main = Actor::new("main").does(&format!("[ $run != 1 ] || {{ {gone}; exit 1; }}"));
     let pod =

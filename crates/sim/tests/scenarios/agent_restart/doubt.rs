@@ -90,7 +90,7 @@ fn a_foreign_write_is_noticed_when_the_api_server_is_reached_late() {
     }
 }
 
-/// SCN-K27, KEEP-15: a node on its own has nobody to mark its pods, so its agent compares its own absence with the
+/// SCN-K27, KEEP-15: a node on its own has no controller that marks its pods, so its agent compares its own absence with the
 /// node monitor grace. A shorter one is nothing; a longer one makes readiness doubtful, and started never.
 #[test]
 fn a_long_absence_of_a_lonely_agent_makes_readiness_doubtful() {
@@ -120,7 +120,7 @@ fn a_long_absence_of_a_lonely_agent_makes_readiness_doubtful() {
     }
 }
 
-/// KEEP-15, SCN-K27: in a cluster the agent does not measure its absence: nobody marked the pod, so nothing changes.
+/// KEEP-15, SCN-K27: in a cluster the agent does not measure its absence: no controller marked the pod, so nothing changes.
 #[test]
 fn an_absence_that_nobody_minded_changes_nothing() {
     for way in [Way::KilledInCluster, Way::LedgerLost] {

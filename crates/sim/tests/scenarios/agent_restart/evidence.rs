@@ -15,7 +15,7 @@ const SLOW: &str = "  containers:
 ";
 
 /// SCN-K25, DEF-1, KEEP-8, CON-10: agent restarts in the middle of startup: started stays false, nothing but the
-/// startup probe is asked, nobody is killed; startup completes later, and only then come the others.
+/// startup probe is asked, no container is killed; startup completes later, and only then come the others.
 #[test]
 fn startup_goes_on_over_agent_restarts() {
     for way in Way::ALL {
@@ -123,7 +123,7 @@ fn a_container_that_is_unwell_afterwards_is_unready_at_its_threshold() {
     }
 }
 
-/// KEEP-21, SCN-K28: nobody is killed on evidence from before an absence: two of three liveness failures, then the
+/// KEEP-21, SCN-K28: no container is killed on evidence from before an absence: two of three liveness failures, then the
 /// agent is away for long, and it takes three more.
 #[test]
 fn nobody_is_killed_on_old_evidence() {

@@ -1,4 +1,4 @@
-//! After an agent start nobody stays unasked for long.
+//! After an agent start no container stays unprobed for long.
 
 use std::time::Duration;
 

@@ -8,7 +8,7 @@ use keelet_sim::{Reply, World, millis, secs};
 
 use super::{BOTH, NONE, READINESS, STARTUP, Way, bits, history, one, several, sidecar, since};
 
-/// Absences that nobody else notices: shorter than the node monitor grace.
+/// Absences that no other component notices: shorter than the node monitor grace.
 const DOWN: [Duration; 3] = [millis(300), millis(2_345), secs(20)];
 
 /// A ready pod, restarted over and over: no version of its status differs, nothing is started, nothing stopped.

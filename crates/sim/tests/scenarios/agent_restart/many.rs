@@ -127,7 +127,7 @@ fn essence(status: &PodStatus) -> (Phase, Vec<ContainerStatus>, Vec<Condition>) 
     (status.phase, status.all_containers().cloned().collect(), conditions)
 }
 
-/// Kills the agent at a moment that nobody chose: after some time, or at one of its effects on the world. Mostly it is
+/// Kills the agent at a random moment: after some time, or at one of its effects on the world. Mostly it is
 /// back soon.
 fn kill(world: &mut World, random: &mut Random) {
     if random.chance(500) {
@@ -163,7 +163,7 @@ fn statuses(world: &World, pods: u64) -> BTreeMap<String, Arc<PodStatus>> {
 }
 
 /// SCN-K1..SCN-K18, SCN-K25, KEEP-23, KEEP-25: a hundred restarts over fifty pods of all kinds, ready or not, at moments
-/// that nobody chose, with probes that answer steadily: no version of any status differs from the one before, in
+/// drawn at random, with probes that answer steadily: no version of any status differs from the one before, in
 /// started, ready, counts, IDs, states, conditions or the times of their transitions.
 #[test]
 fn a_hundred_restarts_over_fifty_pods_change_nothing() {

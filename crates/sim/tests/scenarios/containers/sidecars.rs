@@ -1,4 +1,4 @@
-//! Sidecars: restarted whatever the policy, and in nobody's way.
+//! Sidecars: restarted whatever the policy, and in the way of no other container.
 
 use keelet_lifecycle::status::{ConditionType, Phase};
 use keelet_pod::ProbeKind;
@@ -98,7 +98,7 @@ fn a_pod_is_ready_only_while_its_sidecars_are() {
     );
     world.script("side").answers(ProbeKind::Readiness, Reply::Fail);
     world.run(secs(10));
-    // Readiness of a sidecar holds up nobody.
+    // Readiness of a sidecar holds up no other container.
     assert!(world.running("main").is_some() && world.container("main").ready);
     assert_eq!(world.status().phase, Phase::Running);
     for kind in [ConditionType::ContainersReady, ConditionType::Ready] {

@@ -44,7 +44,7 @@ fn many_pods_asked_every_second_are_all_asked_and_none_is_restarted() {
 }
 
 /// SCN-P27. The node can make five attempts a second, and thirty are due: those that wait too long are not held against
-/// anybody, and nobody is forgotten.
+/// another one, and none is forgotten.
 #[test]
 fn an_agent_that_cannot_keep_up_blames_no_container() {
     let mut world = crowd(World::new(27)).settings(|settings| settings.probe_limit = 2).build();

@@ -29,7 +29,7 @@ fn a_container_asked_for_grpc_health_on_a_wrong_port_is_restarted() {
     }
 }
 
-/// SCN-P22: the sides that need no TLS server. Plaintext against TLS, TLS against plaintext, and TLS where nobody listens
+/// SCN-P22: the sides that need no TLS server. Plaintext against TLS, TLS against plaintext, and TLS where no server listens
 /// are failures; NOT_SERVING is one in any mode.
 #[test]
 fn grpc_that_is_not_understood_or_not_served_restarts() {

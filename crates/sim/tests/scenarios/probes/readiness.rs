@@ -61,7 +61,7 @@ fn a_terminating_container_whose_readiness_fails_turns_unready_during_its_grace(
         world.run(secs(20));
         assert!(ready(&world), "{place:?}");
         world.delete_within("web", secs(30)).run(secs(5));
-        // Nobody forces it: it is ready for as long as its probe passes.
+        // Nothing forces it: it is ready for as long as its probe passes.
         assert!(ready(&world), "{place:?}");
         world.answer("main", ProbeKind::Readiness, Reply::Fail).run(secs(3));
         assert!(world.running("main").is_some(), "{place:?}");

@@ -136,7 +136,7 @@ fn a_trigger_that_exits_without_an_agent_is_noticed() {
     }
 }
 
-/// RALL-37, DEF-13: the trigger's instance is removed by somebody else while no agent is there, and the restart that had
+/// RALL-37, DEF-13: the trigger's instance is removed by another process while no agent runs, and the restart that had
 /// begun is not forgotten.
 #[test]
 fn a_restart_is_not_forgotten_when_the_trigger_is_removed_by_others() {
@@ -266,7 +266,7 @@ fn the_node_reboots_at_any_moment() {
             world.reboot(remains).run(secs(2)).start_agent();
             let label = format!("{after:?} {remains:?}");
             if !noticed && remains == Remains::Nothing {
-                // Nobody saw the exit, and nothing tells of it.
+                // No agent saw the exit, and no event reports it.
                 continue;
             }
             up_again(&mut world);

@@ -131,7 +131,7 @@ fn a_failure_to_start_from_before_the_trigger_is_forgotten() {
     world.settle();
 }
 
-/// SCN-A22, RALL-13: the volumes stay where they are and nobody clears them; the containers are new ones.
+/// SCN-A22, RALL-13: the volumes stay where they are and are not cleared; the containers are new ones.
 #[test]
 fn volumes_stay_and_containers_are_new() {
     let spec = format!(
