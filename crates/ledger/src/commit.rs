@@ -79,7 +79,7 @@ impl<D: Disk> Ledger<D> {
     /// Writes deferred changes that are due, and retries failed writes. To be called on a slow timer if pods may stay
     /// without a commit for long; commits do the same for their own pod.
     pub fn flush(&mut self, now: Moment) -> Vec<WriteError> {
-        self.flush_if(now, |page, interval| match page.volatile_verdict(interval, now) {
+        self.flush_if(now, |page, interval| match page.volatile_write(interval, now) {
             WriteDecision::Now(extent) => Some(extent),
             WriteDecision::Nothing | WriteDecision::Later(_) => None,
         })
@@ -87,7 +87,7 @@ impl<D: Disk> Ledger<D> {
 
     /// Writes all deferred changes.
     pub(crate) fn flush_all(&mut self, now: Moment) -> Vec<WriteError> {
-        self.flush_if(now, |page, interval| match page.volatile_verdict(interval, now) {
+        self.flush_if(now, |page, interval| match page.volatile_write(interval, now) {
             WriteDecision::Now(_) | WriteDecision::Later(_) => Some(Extent::All),
             WriteDecision::Nothing => None,
         })
@@ -156,9 +156,8 @@ impl<D: Disk> Ledger<D> {
         let mut jobs: Vec<Job> = Vec::with_capacity(uids.len());
         let mut made_directory = false;
         for uid in uids {
-            let verdict =
-                self.pages.get(uid).map_or(WriteDecision::Nothing, |page| page.durable_verdict(interval, now));
-            jobs.push(match verdict {
+            let decision = self.pages.get(uid).map_or(WriteDecision::Nothing, |page| page.durable_write(interval, now));
+            jobs.push(match decision {
                 WriteDecision::Nothing => Job::Settled(Outcome::Unchanged),
                 WriteDecision::Later(until) => Job::Settled(Outcome::Deferred { until }),
                 WriteDecision::Now(_) => match self.begin_durable(uid, &mut made_directory) {

@@ -225,11 +225,11 @@ impl Page {
             volatile.explanation = Some(Explanation { status_version, why: why.to_vec() });
             volatile.explanation_unwritten = true;
         }
-        if decisive { WriteDecision::Now(Extent::All) } else { self.volatile_verdict(interval, now) }
+        if decisive { WriteDecision::Now(Extent::All) } else { self.volatile_write(interval, now) }
     }
 
     /// Whether the volatile files are outdated, and whether a write is due.
-    pub(crate) fn volatile_verdict(&self, interval: Duration, now: Moment) -> WriteDecision {
+    pub(crate) fn volatile_write(&self, interval: Duration, now: Moment) -> WriteDecision {
         let volatile = &self.volatile;
         let change = match &volatile.written {
             Some((written, durable)) if *durable == self.durable.generation => {
@@ -259,7 +259,7 @@ impl Page {
     }
 
     /// Whether the durable file is outdated, and whether a write is due.
-    pub(crate) fn durable_verdict(&self, interval: Duration, now: Moment) -> WriteDecision {
+    pub(crate) fn durable_write(&self, interval: Duration, now: Moment) -> WriteDecision {
         if self.durable.on_disk == self.durable.generation {
             return WriteDecision::Nothing;
         }

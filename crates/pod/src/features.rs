@@ -61,12 +61,12 @@ pub struct Resolution {
     /// The features.
     pub features: Features,
     /// Gates that have no effect, or another effect than the user asked for.
-    pub warnings: Vec<GateWarning>,
+    pub warnings: Vec<FeatureGateWarning>,
 }
 
 /// Why feature gates cannot be resolved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum GateError {
+pub enum FeatureGateError {
     /// An entry of the flag is neither `Name=true` nor `Name=false`.
     #[error("feature gate {entry:?}: must be Name=true or Name=false")]
     Malformed {
@@ -96,7 +96,7 @@ pub enum GateError {
 
 /// A warning about a feature gate that was set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum GateWarning {
+pub enum FeatureGateWarning {
     /// keelet does not know the gate.
     #[error("unknown feature gate {gate}: ignored{}{advice}", if advice.is_empty() { "" } else { "; " })]
     Unknown {
@@ -170,7 +170,7 @@ const GATES: [(&str, Stage); 18] = [
 
 impl Features {
     /// Resolves the config file's map and the flag's text, `A=true,B=false`. The flag wins.
-    pub fn resolve(flag: &str, config: &BTreeMap<String, bool>) -> Result<Resolution, Vec<GateError>> {
+    pub fn resolve(flag: &str, config: &BTreeMap<String, bool>) -> Result<Resolution, Vec<FeatureGateError>> {
         let mut errors = Vec::new();
         let mut set = config.clone();
         for entry in flag.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
@@ -178,24 +178,24 @@ impl Features {
                 Some((gate, Some(value))) if !gate.is_empty() => {
                     set.insert(gate.to_owned(), value);
                 }
-                _ => errors.push(GateError::Malformed { entry: entry.to_owned() }),
+                _ => errors.push(FeatureGateError::Malformed { entry: entry.to_owned() }),
             }
         }
         if let (Some(&canonical), Some(&alias)) = (set.get(RESET_STATUS), set.get(RESET_STATUS_ALIAS))
             && canonical != alias
         {
-            errors.push(GateError::Contradiction { canonical, alias });
+            errors.push(FeatureGateError::Contradiction { canonical, alias });
         }
         let rules_off = set.get(RESTART_RULES) == Some(&false);
         if rules_off && set.get(RESTART_ALL) == Some(&true) {
-            errors.push(GateError::Unmet { gate: RESTART_ALL, needs: RESTART_RULES });
+            errors.push(FeatureGateError::Unmet { gate: RESTART_ALL, needs: RESTART_RULES });
         }
         if !errors.is_empty() {
             return Err(errors);
         }
         let mut warnings: Vec<_> = set.iter().filter_map(|(gate, value)| remark(gate, *value)).collect();
         if rules_off && !set.contains_key(RESTART_ALL) {
-            warnings.push(GateWarning::Follows { gate: RESTART_ALL, needs: RESTART_RULES });
+            warnings.push(FeatureGateWarning::Follows { gate: RESTART_ALL, needs: RESTART_RULES });
             set.insert(RESTART_ALL.to_owned(), false);
         }
         Ok(Resolution { features: Self::from_set(&set), warnings })
@@ -238,15 +238,15 @@ impl Switch {
 }
 
 /// The warning about a gate that was set, if there is one.
-fn remark(gate: &str, value: bool) -> Option<GateWarning> {
+fn remark(gate: &str, value: bool) -> Option<FeatureGateWarning> {
     let Some((gate, stage)) = GATES.into_iter().find(|(name, _)| *name == gate) else {
         let names = GATES.map(|(name, _)| name);
-        return Some(GateWarning::Unknown { gate: gate.to_owned(), advice: suggestion(gate, &names) });
+        return Some(FeatureGateWarning::Unknown { gate: gate.to_owned(), advice: suggestion(gate, &names) });
     };
     match (stage, value) {
-        (Stage::Locked, false) => Some(GateWarning::Locked { gate }),
-        (Stage::Missing, true) => Some(GateWarning::Missing { gate }),
-        _ if gate == RESET_STATUS_ALIAS => Some(GateWarning::Alias),
+        (Stage::Locked, false) => Some(FeatureGateWarning::Locked { gate }),
+        (Stage::Missing, true) => Some(FeatureGateWarning::Missing { gate }),
+        _ if gate == RESET_STATUS_ALIAS => Some(FeatureGateWarning::Alias),
         _ => None,
     }
 }

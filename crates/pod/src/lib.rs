@@ -37,7 +37,7 @@ mod tree;
 mod validate;
 
 pub use self::{
-    features::{AgentRestart, Features, GateError, GateWarning, Resolution, Switch},
+    features::{AgentRestart, FeatureGateError, FeatureGateWarning, Features, Resolution, Switch},
     from_api::{InvalidCopy, TRUST, review_api_pod},
     model::*,
     object::{Object, TypeMeta, read_object},

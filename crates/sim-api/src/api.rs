@@ -16,7 +16,7 @@ use crate::{
     faults::{Faults, Partition},
     kinds::define,
     life::Life,
-    log::{Entry, Happening, Log, Write},
+    log::{Happening, Log, LogEntry, Write},
     random::Random,
     request::Query,
     server::{Body, Call, Server},
@@ -33,7 +33,7 @@ pub struct SimApi {
 pub(crate) struct Shared {
     state: Mutex<State>,
     pub(crate) clock: Clock,
-    /// Counts changes of what is stored and of faults, to wake up whoever waits for one.
+    /// Counts changes of what is stored and of faults, to wake up the requests that wait for one.
     pub(crate) changed: watch::Sender<u64>,
     /// Counts how often the faults ended.
     calm: watch::Sender<u64>,
@@ -134,7 +134,7 @@ impl SimApi {
         self.act_as("admin", &Identity::admin(), method, path, content_type, body)
     }
 
-    /// Carries out a request of somebody at once, without any faults.
+    /// Carries out a request of any user at once, without faults.
     pub fn act_as(
         &self,
         client: &str,
@@ -213,7 +213,7 @@ impl SimApi {
     }
 
     /// Calls a checker after every stored change. It must not call the server.
-    pub fn observe(&self, observer: impl FnMut(&Entry, &Write) + Send + 'static) {
+    pub fn observe(&self, observer: impl FnMut(&LogEntry, &Write) + Send + 'static) {
         self.shared.lock().server.observers.push(Box::new(observer));
     }
 
@@ -255,7 +255,7 @@ impl Shared {
     }
 
     pub(crate) fn note(&self, client: &Arc<str>, what: Happening) {
-        let entry = Entry { at: self.clock.elapsed(), client: Arc::clone(client), what };
+        let entry = LogEntry { at: self.clock.elapsed(), client: Arc::clone(client), what };
         self.lock().server.log.push(entry);
     }
 

@@ -73,7 +73,7 @@ pub use self::{
     connection::{AnswerBody, Connection, ConnectionError},
     faults::{Fate, Faults, Odds, Partition, WatchOdds},
     life::{Death, InFlight, Life, Mortal},
-    log::{Entry, Happening, Log, Request, Write},
+    log::{Happening, Log, LogEntry, Request, Write},
     random::Random,
     request::Verb,
     store::Key,

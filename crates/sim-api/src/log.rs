@@ -8,7 +8,7 @@ use crate::{request::Verb, store::Key};
 
 /// Something that happened.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct LogEntry {
     /// Since the beginning.
     pub at: Duration,
     /// The client, by the name under which it was made.
@@ -74,23 +74,23 @@ pub struct Write {
 /// All that happened.
 #[derive(Clone, Debug, Default)]
 pub struct Log {
-    entries: Vec<Entry>,
+    entries: Vec<LogEntry>,
 }
 
 // === impl Log ===
 
 impl Log {
-    pub(crate) fn push(&mut self, entry: Entry) {
+    pub(crate) fn push(&mut self, entry: LogEntry) {
         self.entries.push(entry);
     }
 
     /// Puts an entry before those that are there from a place on.
-    pub(crate) fn insert(&mut self, place: usize, entry: Entry) {
+    pub(crate) fn insert(&mut self, place: usize, entry: LogEntry) {
         self.entries.insert(place, entry);
     }
 
     /// Everything.
-    pub fn entries(&self) -> &[Entry] {
+    pub fn entries(&self) -> &[LogEntry] {
         &self.entries
     }
 
@@ -118,9 +118,9 @@ impl fmt::Display for Log {
     }
 }
 
-// === impl Entry ===
+// === impl LogEntry ===
 
-impl fmt::Display for Entry {
+impl fmt::Display for LogEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:>10.3}s {}: ", self.at.as_secs_f64(), self.client)?;
         match &self.what {

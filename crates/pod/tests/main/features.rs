@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use keelet_pod::{AgentRestart, Features, GateError, GateWarning, Switch};
+use keelet_pod::{AgentRestart, FeatureGateError, FeatureGateWarning, Features, Switch};
 
 fn resolve(flag: &str) -> (Features, Vec<String>) {
     let resolution = Features::resolve(flag, &BTreeMap::new()).expect("gates");
@@ -93,8 +93,8 @@ fn the_two_names_of_one_gate_have_to_agree() {
     };
     assert_eq!(both(true, true), Ok(AgentRestart::ResetStatus));
     assert_eq!(both(false, false), Ok(AgentRestart::KeepStatus));
-    assert_eq!(both(true, false), Err(vec![GateError::Contradiction { canonical: true, alias: false }]));
-    assert_eq!(both(false, true), Err(vec![GateError::Contradiction { canonical: false, alias: true }]));
+    assert_eq!(both(true, false), Err(vec![FeatureGateError::Contradiction { canonical: true, alias: false }]));
+    assert_eq!(both(false, true), Err(vec![FeatureGateError::Contradiction { canonical: false, alias: true }]));
     let config = BTreeMap::from([("PodUnreadyOnKubeletRestart".to_owned(), true)]);
     let error = Features::resolve("ChangeContainerStatusOnKubeletRestart=false", &config).unwrap_err();
     assert_eq!(
@@ -151,7 +151,7 @@ fn unknown_gates_are_named() {
     );
     let config = BTreeMap::from([("FromConfig".to_owned(), true)]);
     let resolution = Features::resolve("", &config).unwrap();
-    let expected = GateWarning::Unknown { gate: "FromConfig".to_owned(), advice: String::new() };
+    let expected = FeatureGateWarning::Unknown { gate: "FromConfig".to_owned(), advice: String::new() };
     assert_eq!(resolution.warnings, [expected]);
 }
 

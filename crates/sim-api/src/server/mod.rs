@@ -17,7 +17,7 @@ use serde_json::Value;
 pub(crate) use self::watch::Watch;
 use crate::{
     access::{Access, Attributes, Identity},
-    log::{Entry, Happening, Log, Write},
+    log::{Happening, Log, LogEntry, Write},
     random::Random,
     refusal::Refusal,
     request::{Path, Query, Target, Verb},
@@ -64,7 +64,7 @@ pub(crate) enum Body {
 }
 
 /// Called after every stored change, with what is stored by then.
-pub(crate) type Observer = Box<dyn FnMut(&Entry, &Write) + Send>;
+pub(crate) type Observer = Box<dyn FnMut(&LogEntry, &Write) + Send>;
 
 /// Everything there is on the server.
 pub(crate) struct Server {
@@ -161,7 +161,7 @@ impl Server {
     /// Writes a request into the log, before the changes that it made.
     pub(crate) fn note_request(&mut self, place: usize, call: &Call<'_>, request: crate::log::Request) {
         let what = Happening::Request(request);
-        self.log.insert(place, Entry { at: call.at, client: Arc::clone(&call.client), what });
+        self.log.insert(place, LogEntry { at: call.at, client: Arc::clone(&call.client), what });
     }
 
     /// Stores an object, or deletes it, and lets everyone know.
@@ -176,7 +176,7 @@ impl Server {
             after: change.after.clone(),
         };
         let stored = change.after.or(change.before).unwrap_or_default();
-        let entry = Entry { at: call.at, client: Arc::clone(&call.client), what: Happening::Write(write.clone()) };
+        let entry = LogEntry { at: call.at, client: Arc::clone(&call.client), what: Happening::Write(write.clone()) };
         for observer in &mut self.observers {
             observer(&entry, &write);
         }
