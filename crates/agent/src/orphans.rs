@@ -8,10 +8,10 @@ use std::{
 
 use futures::future::join_all;
 use keelet_cri::v1;
+use keelet_launch::labels::{POD_TERMINATION_GRACE, POD_UID};
 
-use crate::{manager::Mailbox, pod_task::POD_UID, shared::Shared};
+use crate::{manager::Mailbox, shared::Shared};
 
-const GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
 /// The API's default, for containers that do not say.
 const DEFAULT_GRACE: Duration = Duration::from_secs(30);
 
@@ -95,6 +95,6 @@ pub(crate) async fn clear(shared: &Shared, uid: &str, remains: &Remains) {
 }
 
 fn grace(container: &v1::Container) -> Duration {
-    let seconds = container.annotations.get(GRACE).and_then(|seconds| seconds.parse().ok());
+    let seconds = container.annotations.get(POD_TERMINATION_GRACE).and_then(|seconds| seconds.parse().ok());
     seconds.map_or(DEFAULT_GRACE, Duration::from_secs)
 }

@@ -16,6 +16,7 @@ use std::{
 use futures::future::try_join_all;
 use keelet_cri::{Runtime, v1};
 use keelet_host::{RemoveError, remove_directory};
+use keelet_launch::labels::POD_TERMINATION_GRACE;
 use keelet_runtime::{Engine, OpenError, OwnedBridge, end_without_records, has_records, pods_in, runs_in};
 use keelet_shim::running::{RunningShim, running_shims};
 
@@ -26,8 +27,7 @@ use crate::{
     run::PREFIX,
 };
 
-/// How long a container may take to stop, as its agent wrote it down; and the API's default.
-const GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
+/// How long a container may take to stop if it has no annotation: the API's default.
 const DEFAULT_GRACE: Duration = Duration::from_secs(30);
 
 /// What one run has left.
@@ -146,7 +146,8 @@ impl Leftover {
 async fn remove_all(runtime: &Runtime) -> Result<(), keelet_cri::Error> {
     let containers = runtime.list_containers(None).await?;
     let running = containers.iter().filter(|one| one.state == v1::ContainerState::ContainerRunning as i32);
-    let grace = |one: &v1::Container| one.annotations.get(GRACE).and_then(|seconds| seconds.parse().ok());
+    let grace =
+        |one: &v1::Container| one.annotations.get(POD_TERMINATION_GRACE).and_then(|seconds| seconds.parse().ok());
     let stops =
         running.map(|one| runtime.stop_container(&one.id, grace(one).map_or(DEFAULT_GRACE, Duration::from_secs)));
     try_join_all(stops).await?;

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
-use oci_client::Reference;
+use oci_spec::distribution::Reference;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{At, Error};

@@ -2,7 +2,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use oci_client::Reference;
+use oci_spec::distribution::Reference;
 
 use crate::digest::{Digest, is_hex};
 use crate::error::Error;

@@ -12,7 +12,7 @@
 //!
 //! | what | where |
 //! | --- | --- |
-//! | labels and annotations | `marks` |
+//! | labels and annotations | [`labels`], `marks` |
 //! | name, resolver, ports, namespaces of a sandbox | `sandbox`, `dns`, `hostname` |
 //! | variables and `$(NAME)` in commands | `env`, `downward`, `expand` |
 //! | volumes, `/etc/hosts`, the termination message | `mounts` |
@@ -26,6 +26,7 @@ mod downward;
 mod env;
 mod expand;
 mod hostname;
+pub mod labels;
 mod marks;
 mod mounts;
 mod objects;

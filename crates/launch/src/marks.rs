@@ -5,18 +5,11 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1;
 use keelet_pod::{Container, Pod};
 
-const POD_NAME: &str = "io.kubernetes.pod.name";
-const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
-const POD_UID: &str = "io.kubernetes.pod.uid";
-const POD_DELETION_GRACE: &str = "io.kubernetes.pod.deletionGracePeriod";
-const POD_TERMINATION_GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
-const CONTAINER_NAME: &str = "io.kubernetes.container.name";
-const CONTAINER_HASH: &str = "io.kubernetes.container.hash";
-const CONTAINER_RESTART_COUNT: &str = "io.kubernetes.container.restartCount";
-const CONTAINER_MESSAGE_PATH: &str = "io.kubernetes.container.terminationMessagePath";
-const CONTAINER_MESSAGE_POLICY: &str = "io.kubernetes.container.terminationMessagePolicy";
-const CONTAINER_PRE_STOP: &str = "io.kubernetes.container.preStopHandler";
-const CONTAINER_PORTS: &str = "io.kubernetes.container.ports";
+use super::labels::{
+    CONTAINER_HASH, CONTAINER_MESSAGE_PATH, CONTAINER_MESSAGE_POLICY, CONTAINER_NAME, CONTAINER_PORTS,
+    CONTAINER_PRE_STOP, CONTAINER_RESTART_COUNT, POD_DELETION_GRACE, POD_NAME, POD_NAMESPACE, POD_TERMINATION_GRACE,
+    POD_UID,
+};
 
 /// A sandbox has the pod's labels, and those it is found by.
 pub(super) fn sandbox_labels(pod: &Pod) -> BTreeMap<String, String> {

@@ -197,9 +197,9 @@ mod tests {
         check_ids(USERS, &user(65_535, 0, 65_535)).expect("all in it");
         check_ids(None, &user(70_000, 70_000, 70_000)).expect("the node's");
         for (user, what) in [
-            (user(65_536, 0, 0), "user 65536"),
-            (user(0, 65_536, 0), "group 65536"),
-            (user(0, 0, 70_000), "group 70000"),
+            (user(65_536, 0, 0), "user ID 65536"),
+            (user(0, 65_536, 0), "group ID 65536"),
+            (user(0, 0, 70_000), "group ID 70000"),
         ] {
             assert!(check_ids(USERS, &user).expect_err(what).message().contains(what));
         }

@@ -8,12 +8,11 @@ use std::{
 
 use futures::Stream;
 use keelet_cri::v1::{self, image_service_server::ImageService, runtime_service_server::RuntimeService};
+use keelet_launch::labels::POD_UID;
 use keelet_pod::Pod;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status};
-
-use crate::pod_task::POD_UID;
 
 type Answered<T> = Result<Response<T>, Status>;
 type EventStream = Pin<Box<dyn Stream<Item = Result<v1::ContainerEventResponse, Status>> + Send>>;

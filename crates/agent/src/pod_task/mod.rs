@@ -30,7 +30,7 @@ use keelet_lifecycle::{
 use keelet_pod::Pod;
 use tokio::{sync::oneshot, time::Instant};
 
-pub(crate) use self::observe::{Observation, POD_UID};
+pub(crate) use self::observe::Observation;
 use self::{audit::Audit, observe::observe};
 use crate::{
     board::OverdueProbe,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use keelet_cri::{ErrorKind, v1};
 use keelet_host::Ended;
+use keelet_launch::labels;
 use keelet_lifecycle::{
     Wall,
     observed::{Instance, InstanceState, Sandbox},
@@ -26,12 +27,6 @@ pub(crate) struct Observation {
     /// Processes of containers that were not running in the observation before, with the container's ID.
     pub(crate) new_processes: Vec<u32>,
 }
-
-/// Labels that every container and sandbox of a pod carries.
-pub(crate) const POD_UID: &str = "io.kubernetes.pod.uid";
-pub(crate) const CONTAINER_NAME: &str = "io.kubernetes.container.name";
-const HASH: &str = "io.kubernetes.container.hash";
-const RESTART_COUNT: &str = "io.kubernetes.container.restartCount";
 
 // === impl Observation ===
 
@@ -60,7 +55,7 @@ pub(crate) async fn observe(
     began: u64,
 ) -> Result<Observation, keelet_cri::Error> {
     let scheme = shared.scheme().await?;
-    let labels = [(POD_UID.to_owned(), pod.uid.clone())];
+    let labels = [(labels::POD_UID.to_owned(), pod.uid.clone())];
     let filter = v1::PodSandboxFilter { label_selector: labels.clone().into(), ..Default::default() };
     let sandboxes = shared.runtime.list_pod_sandbox(Some(filter)).await?;
     let filter = v1::ContainerFilter { label_selector: labels.into(), ..Default::default() };
@@ -136,8 +131,8 @@ async fn see_container(
     };
     new_processes.extend(info.get("info").and_then(|json| process(json)));
     let metadata = status.metadata.unwrap_or_default();
-    let name = status.labels.get(CONTAINER_NAME).cloned().unwrap_or(metadata.name);
-    let attempt = status.annotations.get(RESTART_COUNT).and_then(|count| count.parse().ok());
+    let name = status.labels.get(labels::CONTAINER_NAME).cloned().unwrap_or(metadata.name);
+    let attempt = status.annotations.get(labels::CONTAINER_RESTART_COUNT).and_then(|count| count.parse().ok());
     let attempt = attempt.unwrap_or(metadata.attempt);
     let state = match v1::ContainerState::try_from(status.state) {
         Ok(v1::ContainerState::ContainerCreated) => InstanceState::Created,
@@ -161,7 +156,7 @@ async fn see_container(
         name,
         sandbox: listed.pod_sandbox_id.clone(),
         attempt,
-        hash: status.annotations.get(HASH).and_then(|hash| u32::from_str_radix(hash, 16).ok()),
+        hash: status.annotations.get(labels::CONTAINER_HASH).and_then(|hash| u32::from_str_radix(hash, 16).ok()),
         image: status.image.map(|image| image.image).unwrap_or_default(),
         image_id: status.image_ref,
         created_at: wall(status.created_at),

@@ -1,21 +1,20 @@
 //! HTTP requests to a registry: authentication, and a size limit for each kind of response.
 //!
-//! `oci_client` speaks this protocol too, but keeps every response in memory: an endless response of a registry, or of
-//! an attacker in between, would fill it. Its error types are used here.
+//! The clients of other crates keep every response in memory: an endless response of a registry, or of an attacker in
+//! between, would fill it.
 
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http_auth::parser::ChallengeParser;
-use oci_client::Reference;
-use oci_client::errors::{OciDistributionError, OciEnvelope};
+use oci_spec::distribution::Reference;
 use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderValue, RANGE, WWW_AUTHENTICATE};
 use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
 use serde::Deserialize;
 use tokio::sync::Mutex;
 
 use super::PullOptions;
+use super::answer::{Envelope, RequestError};
 use super::credentials::Auth;
 use super::guard::Guard;
 use super::pulse::Pulse;
@@ -74,7 +73,7 @@ const LONGEST_MESSAGE: usize = 1024;
 /// The time limit of a response that is kept in memory. The largest, 4 MiB, arrives within it over a line of 35 kB/s.
 const WHOLE_ANSWER: Duration = Duration::from_secs(120);
 
-type Asked<T> = Result<T, OciDistributionError>;
+type Asked<T> = Result<T, RequestError>;
 
 /// A client for one registry or mirror, and for the hosts to which it redirects.
 pub(super) fn client(options: &PullOptions, guard: &Guard) -> reqwest::Result<Client> {
@@ -96,7 +95,7 @@ async fn whole(mut response: Response, most: u64, pulse: &Pulse) -> Asked<Vec<u8
         while let Some(chunk) = response.chunk().await? {
             pulse.beat();
             if content.len() as u64 + chunk.len() as u64 > most {
-                return Err(OciDistributionError::SpecViolationError(format!("url {url}: larger than {most} bytes")));
+                return Err(RequestError::TooLarge { url: url.clone(), most });
             }
             content.extend_from_slice(&chunk);
         }
@@ -106,18 +105,18 @@ async fn whole(mut response: Response, most: u64, pulse: &Pulse) -> Asked<Vec<u8
 }
 
 /// The error response of a registry, as far as it is readable.
-async fn refusal(mut response: Response) -> OciDistributionError {
+async fn refusal(mut response: Response) -> RequestError {
     let (status, url) = (response.status(), response.url().to_string());
     if status == StatusCode::UNAUTHORIZED {
-        return OciDistributionError::UnauthorizedError { url };
+        return RequestError::Unauthorised { url };
     }
     let body = words(&mut response).await;
     if status.is_client_error()
-        && let Ok(envelope) = serde_json::from_slice::<OciEnvelope>(&body)
+        && let Ok(envelope) = serde_json::from_slice::<Envelope>(&body)
     {
-        return OciDistributionError::RegistryError { envelope, url };
+        return RequestError::Refused { envelope, url };
     }
-    OciDistributionError::ServerError { code: status.as_u16(), url, message: shortened(&body) }
+    RequestError::Status { code: status.as_u16(), url, message: shortened(&body) }
 }
 
 /// The beginning of an error response; an incomplete one is shorter.
@@ -143,10 +142,7 @@ fn shortened(words: &[u8]) -> String {
 
 async fn in_time<T>(asking: impl Future<Output = Asked<T>>) -> Asked<T> {
     let answer = tokio::time::timeout(WHOLE_ANSWER, asking).await;
-    answer.unwrap_or_else(|_| {
-        let what = format!("no complete response within {} seconds", WHOLE_ANSWER.as_secs());
-        Err(io::Error::new(io::ErrorKind::TimedOut, what).into())
-    })
+    answer.unwrap_or(Err(RequestError::Timeout(WHOLE_ANSWER)))
 }
 
 /// The authentication that a response asks for. A token is preferred to a password.
@@ -171,7 +167,7 @@ fn is_of_same_host(asked: &str, answered: &Url) -> bool {
 /// A header value that is never printed.
 fn secret(text: &str) -> Asked<HeaderValue> {
     let mut value = HeaderValue::from_str(text)
-        .map_err(|_| OciDistributionError::AuthenticationFailure("the token is not a valid header value".to_owned()))?;
+        .map_err(|_| RequestError::Authentication("the token is not a valid header value".to_owned()))?;
     value.set_sensitive(true);
     Ok(value)
 }
@@ -281,9 +277,8 @@ impl Repository {
     }
 
     async fn token(&self, realm: &str, service: Option<&str>, asker: Asker) -> Asked<String> {
-        let refused = |reason: &dyn std::fmt::Display| {
-            OciDistributionError::AuthenticationFailure(format!("token realm {realm:?}: {reason}"))
-        };
+        let refused =
+            |reason: &dyn std::fmt::Display| RequestError::Authentication(format!("token realm {realm:?}: {reason}"));
         let url = Url::parse(realm).map_err(|error| refused(&error))?;
         self.guard.check(&url).map_err(|error| refused(&error))?;
         let scope = format!("repository:{}:pull", self.reference.repository());
@@ -292,15 +287,15 @@ impl Repository {
         if let (Auth::Basic { username, password }, Asker::Registry) = (&self.auth, asker) {
             if self.scheme == "https" && !realm.starts_with("https://") {
                 let why = format!("refusing to send the password to {realm}, because the connection is not encrypted");
-                return Err(OciDistributionError::AuthenticationFailure(why));
+                return Err(RequestError::Authentication(why));
             }
             request = request.basic_auth(username, Some(password));
         }
         let mut response = request.send().await?;
         if response.status() != StatusCode::OK {
-            return Err(OciDistributionError::AuthenticationFailure(shortened(&words(&mut response).await)));
+            return Err(RequestError::Authentication(shortened(&words(&mut response).await)));
         }
-        let undecoded = |reason: String| OciDistributionError::RegistryTokenDecodeError(reason);
+        let undecoded = |reason: String| RequestError::Token(reason);
         let token = whole(response, LARGEST_TOKEN, &self.pulse).await?;
         let token: Token = serde_json::from_slice(&token).map_err(|error| undecoded(error.to_string()))?;
         token.token.or(token.access_token).ok_or_else(|| undecoded("there is none".to_owned()))
@@ -347,7 +342,7 @@ mod tests {
     }
 
     /// Requests from a registry at this address, under a host name of its own.
-    async fn ask(registry: SocketAddr) -> OciDistributionError {
+    async fn ask(registry: SocketAddr) -> RequestError {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let host = format!("registry.test:{}", registry.port());
         let mut options = PullOptions::default();

@@ -5,6 +5,7 @@
 //! have arrived are unpacked from the lowest up. Dropping the future at any point leaves nothing behind but a working
 //! directory that is removed in the background, or at the next start.
 
+mod answer;
 mod blob;
 mod credentials;
 mod guard;
@@ -21,7 +22,7 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::future::{Either, select};
-use oci_client::Reference;
+use oci_spec::distribution::Reference;
 use tokio::sync::mpsc;
 
 use crate::assemble::{Assembly, Position};

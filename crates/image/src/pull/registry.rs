@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use futures::stream::BoxStream;
 use futures::{StreamExt as _, TryStreamExt as _};
-use oci_client::Reference;
-use oci_client::errors::{OciDistributionError, OciErrorCode};
+use oci_spec::distribution::Reference;
 use reqwest::{Client, StatusCode};
 
 use super::PullOptions;
+use super::answer::{ErrorCode, RequestError};
 use super::credentials::{Auth, docker_auth};
 use super::guard::Guard;
 use super::http::{self, Repository};
@@ -91,35 +91,32 @@ fn unresolved(chain: &str) -> Option<&str> {
     Some(said.filter(|said| !said.is_empty()).unwrap_or("no DNS"))
 }
 
-fn problem_of(error: &OciDistributionError) -> RegistryProblem {
+fn problem_of(error: &RequestError) -> RegistryProblem {
     match error {
-        OciDistributionError::AuthenticationFailure(_) | OciDistributionError::UnauthorizedError { .. } => {
-            RegistryProblem::Unauthorised
-        }
-        OciDistributionError::RegistryError { envelope, .. } => {
+        RequestError::Authentication(_) | RequestError::Unauthorised { .. } => RegistryProblem::Unauthorised,
+        RequestError::Refused { envelope, .. } => {
             let first = envelope.errors.first().map(|error| &error.code);
             match first {
-                Some(OciErrorCode::Unauthorized | OciErrorCode::Denied) => RegistryProblem::Unauthorised,
-                Some(OciErrorCode::Toomanyrequests) => RegistryProblem::TooManyRequests,
+                Some(ErrorCode::Unauthorized | ErrorCode::Denied) => RegistryProblem::Unauthorised,
+                Some(ErrorCode::TooManyRequests) => RegistryProblem::TooManyRequests,
                 Some(
-                    OciErrorCode::ManifestUnknown
-                    | OciErrorCode::NameUnknown
-                    | OciErrorCode::NotFound
-                    | OciErrorCode::BlobUnknown
-                    | OciErrorCode::ManifestBlobUnknown,
+                    ErrorCode::ManifestUnknown
+                    | ErrorCode::NameUnknown
+                    | ErrorCode::NotFound
+                    | ErrorCode::BlobUnknown
+                    | ErrorCode::ManifestBlobUnknown,
                 ) => RegistryProblem::NotFound,
                 _ => RegistryProblem::BadAnswer,
             }
         }
-        OciDistributionError::ServerError { code, .. } => problem_of_status(*code),
-        OciDistributionError::ImageManifestNotFoundError(_) => RegistryProblem::NotFound,
-        OciDistributionError::RequestError(error) => match error.status() {
+        RequestError::Status { code, .. } => problem_of_status(*code),
+        RequestError::Transport(error) => match error.status() {
             Some(status) => problem_of_status(status.as_u16()),
             None if error.is_redirect() => RegistryProblem::BadAnswer,
             None => RegistryProblem::Unreachable,
         },
-        OciDistributionError::IoError(_) => RegistryProblem::Unreachable,
-        _ => RegistryProblem::BadAnswer,
+        RequestError::Timeout(_) => RegistryProblem::Unreachable,
+        RequestError::Token(_) | RequestError::TooLarge { .. } => RegistryProblem::BadAnswer,
     }
 }
 
@@ -161,7 +158,7 @@ impl Endpoint {
         self.failed(RegistryProblem::Unreachable, detail)
     }
 
-    fn explain(&self, error: &OciDistributionError) -> Error {
+    fn explain(&self, error: &RequestError) -> Error {
         let chain = with_causes(error);
         let Some(why) = unresolved(&chain) else { return self.failed(problem_of(error), chain) };
         let detail = format!("cannot resolve {}: {why}", self.host());

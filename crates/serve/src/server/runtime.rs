@@ -11,6 +11,7 @@ use axum::{
 use futures::TryStreamExt;
 use jiff::Timestamp;
 use keelet_cri::v1::{self, ContainerState};
+use keelet_launch::labels;
 use serde::Deserialize;
 use tokio_util::io::StreamReader;
 
@@ -22,9 +23,9 @@ use super::{
 use crate::api::{Container, Image, Imported, List};
 
 /// Namespace, name and UID of the pod that something was made for.
-pub(super) fn identity(labels: &BTreeMap<String, String>) -> (String, String, String) {
-    let label = |name: &str| labels.get(name).cloned().unwrap_or_default();
-    (label("io.kubernetes.pod.namespace"), label("io.kubernetes.pod.name"), label("io.kubernetes.pod.uid"))
+pub(super) fn identity(given: &BTreeMap<String, String>) -> (String, String, String) {
+    let label = |name: &str| given.get(name).cloned().unwrap_or_default();
+    (label(labels::POD_NAMESPACE), label(labels::POD_NAME), label(labels::POD_UID))
 }
 
 pub(super) async fn containers(State(local): State<Arc<Local>>, uri: Uri) -> Result<Json<List<Container>>, Refusal> {

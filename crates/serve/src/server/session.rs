@@ -10,6 +10,7 @@ use axum::{
 };
 use keelet_agent::board::Published;
 use keelet_cri::v1;
+use keelet_launch::labels::{CONTAINER_NAME, POD_UID};
 use keelet_lifecycle::status::ContainerState;
 
 use super::{
@@ -60,7 +61,7 @@ pub(super) async fn port_forward(
 ) -> Result<Json<Session>, Refusal> {
     no_query(&uri)?;
     let published = local.pod(&namespace, &name)?;
-    let labels = [("io.kubernetes.pod.uid".to_owned(), published.pod.uid.clone())];
+    let labels = [(POD_UID.to_owned(), published.pod.uid.clone())];
     let state = v1::PodSandboxStateValue { state: v1::PodSandboxState::SandboxReady.into() };
     let filter =
         v1::PodSandboxFilter { label_selector: labels.into(), state: Some(state), ..v1::PodSandboxFilter::default() };
@@ -83,10 +84,7 @@ fn usual_container(published: &Published) -> String {
 
 /// The ID of the container's present instance.
 async fn running(local: &Local, published: &Published, container: &str) -> Result<String, Refusal> {
-    let labels = [
-        ("io.kubernetes.pod.uid".to_owned(), published.pod.uid.clone()),
-        ("io.kubernetes.container.name".to_owned(), container.to_owned()),
-    ];
+    let labels = [(POD_UID.to_owned(), published.pod.uid.clone()), (CONTAINER_NAME.to_owned(), container.to_owned())];
     let state = v1::ContainerStateValue { state: v1::ContainerState::ContainerRunning.into() };
     let filter =
         v1::ContainerFilter { label_selector: labels.into(), state: Some(state), ..v1::ContainerFilter::default() };
