@@ -281,7 +281,7 @@ fn print(kind: Kind, items: &[Value], single: bool, how: &How) -> Result<String>
     };
     Ok(match how.output {
         Some(Format::Json) => format!("{}\n", serde_json::to_string_pretty(&whole())?),
-        Some(Format::Yaml) => yaml::document(&whole()),
+        Some(Format::Yaml) => yaml::document(&whole())?,
         Some(Format::Name) => items.iter().map(|item| format!("{}\n", rows::reference(kind, item))).collect(),
         None | Some(Format::Wide) => {
             let columns = how.columns();

@@ -165,7 +165,7 @@ impl<'a> Printer<'a> {
         for change in &changes {
             match self.how.output {
                 Some(Format::Json) => text.push_str(&format!("{}\n", serde_json::to_string_pretty(&change.object)?)),
-                Some(Format::Yaml) => text.push_str(&format!("---\n{}", yaml::document(&change.object))),
+                Some(Format::Yaml) => text.push_str(&format!("---\n{}", yaml::document(&change.object)?)),
                 Some(Format::Name) => text.push_str(&format!("{}\n", rows::reference(kind, &change.object))),
                 None | Some(Format::Wide) => {
                     self.table.row(rows::row(kind, &change.object, self.how.columns(), now)?);
