@@ -308,7 +308,7 @@ async fn the_files_of_a_log_are_told_with_whether_there_will_be_more() {
 }
 
 #[tokio::test]
-async fn archives_go_to_whoever_takes_them_and_nowhere_else() {
+async fn archives_go_to_the_runtime_that_imports_them_and_nowhere_else() {
     let pieces = |count: usize| futures::stream::iter((0..count).map(|_| Ok(Bytes::from(vec![b'x'; 64 << 10]))));
     let node = Node::start(Some(Arc::new(Names))).await;
     // More than any other request may have.

@@ -331,7 +331,7 @@ mod tests {
 
     /// Else every scan would cause the next one.
     #[test]
-    fn that_somebody_reads_is_no_news() {
+    fn reading_a_file_is_no_change() {
         for (kind, news) in [
             (EventKind::Access(AccessKind::Open(AccessMode::Any)), false),
             (EventKind::Access(AccessKind::Close(AccessMode::Read)), false),

@@ -32,7 +32,7 @@ fn what_cannot_be_run_is_said_before_anything_starts() {
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a test waits for the process it tests")]
-fn pods_run_until_somebody_wants_an_end() {
+fn pods_run_until_a_signal_ends_the_run() {
     let node = Node::with_runtime();
     fs::write(node.path("pod.yaml"), PODS).unwrap();
     let mut run = node
@@ -187,7 +187,7 @@ fn a_run_without_a_socket_says_so() {
     // More than fits into the address of a socket.
     let mut run = node.begin_run(&["--root-dir", &"a".repeat(120)]);
     let err = run.err();
-    assert!(err.starts_with("warning: other commands cannot reach these pods: the socket "), "{err}");
+    assert!(err.starts_with("warning: other commands cannot reach these pods: cannot create the socket "), "{err}");
     assert!(!run.out().contains("--socket"), "{}", run.out());
     assert_eq!(run.ends_by("INT"), Some(130));
 }

@@ -8,7 +8,7 @@ use crate::on_a_node;
 
 /// SCN-A2, SCN-A3, SCN-A4, SCN-A5, SCN-A11, DEF-16, RALL-26, RALL-27: whichever container triggers.
 #[test]
-fn whoever_triggers_each_container_is_restarted_once() {
+fn each_container_is_restarted_once_whichever_triggers() {
     on_a_node(async |node| {
         node.start();
         let node = &*node;

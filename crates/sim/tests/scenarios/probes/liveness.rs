@@ -140,7 +140,7 @@ fn a_container_is_restarted_when_its_liveness_page_leads_to_a_failing_page_of_it
 
 /// SCN-P13, SCN-P26, EVT-2.
 #[test]
-fn a_container_is_not_restarted_when_its_liveness_page_leads_elsewhere_but_somebody_is_warned() {
+fn a_container_is_not_restarted_when_its_liveness_page_leads_elsewhere_but_an_event_warns() {
     for place in PLACES {
         let mut world = place
             .world(&["livenessProbe: {httpGet: {path: /redirect, port: 8080}, periodSeconds: 5, failureThreshold: 1}"]);
