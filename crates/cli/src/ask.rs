@@ -64,7 +64,7 @@ impl Connection {
 
     /// The socket of the node's agent, if neither the option nor the environment names one and no agent answers on it.
     /// An agent that answers, or may not be asked, is there.
-    pub(crate) async fn usual_but_nobody(&self) -> Option<&'static str> {
+    pub(crate) async fn usual_without_agent(&self) -> Option<&'static str> {
         if self.named().is_some() {
             return None;
         }

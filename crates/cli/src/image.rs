@@ -186,7 +186,9 @@ impl Place {
             }
             return Direct::open(&absolute("--image-store", store)?).map(Keeper::Store);
         }
-        let Some(socket) = connection.usual_but_nobody().await else { return Ok(Keeper::Agent(connection.client())) };
+        let Some(socket) = connection.usual_without_agent().await else {
+            return Ok(Keeper::Agent(connection.client()));
+        };
         let place = direct::of_this_node();
         let store = Direct::open(&place).with_context(|| format!("no agent answers on {socket}"))?;
         output::note(&format!("no agent answers on {socket}; using the image store {} itself", place.display()));
@@ -249,7 +251,7 @@ async fn open(path: &Path) -> Result<(Box<dyn AsyncRead + Send + Unpin>, Option<
     if path == Path::new("-") {
         return Ok((Box::new(tokio::io::stdin()), None));
     }
-    let unreadable = || format!("{} cannot be read", path.display());
+    let unreadable = || format!("cannot read {}", path.display());
     let file = tokio::fs::File::open(path).await.with_context(unreadable)?;
     let metadata = file.metadata().await.with_context(unreadable)?;
     Ok((Box::new(file), metadata.is_file().then_some(metadata.len())))

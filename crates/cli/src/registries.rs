@@ -54,7 +54,7 @@ impl Registries {
     pub fn apply(&self, options: &mut PullOptions) -> Result<()> {
         if let Some(path) = &self.docker_config {
             // Read again for each pull; a missing file would look like one without credentials.
-            std::fs::metadata(path).with_context(|| format!("--docker-config: {} cannot be read", path.display()))?;
+            std::fs::metadata(path).with_context(|| format!("--docker-config: cannot read {}", path.display()))?;
             options.docker_config = Some(absolute("--docker-config", path)?);
         }
         for Mirror { registry, host, plain_http } in &self.registry_mirror {

@@ -18,7 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::log::{self, LogOptions};
 
-const NOT_USABLE: &str = "the embedded runtime cannot be used";
+const NOT_USABLE: &str = "cannot start the embedded runtime";
 
 /// The embedded container runtime
 #[derive(Debug, ClapArgs)]

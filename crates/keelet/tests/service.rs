@@ -128,7 +128,7 @@ fn a_file_that_cannot_be_meant_keeps_the_agent_from_starting() {
     assert!(!node.directory.path().join("lib").exists());
     fs::remove_file(&file).unwrap();
     let (code, err) = run(&mut node.command());
-    assert!(code == 2 && err.contains("--config: config.yaml cannot be read"), "{err}");
+    assert!(code == 2 && err.contains("--config: cannot read config.yaml"), "{err}");
     fs::write(node.directory.path().join("config.yaml"), HEADER).unwrap();
     let (code, err) = run(&mut node.command());
     assert_eq!(code, 2);

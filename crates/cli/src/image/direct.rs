@@ -46,7 +46,7 @@ impl Direct {
         if !rustix::process::geteuid().is_root() {
             bail!("the image store {place} is for root: try again with sudo");
         }
-        let unusable = || format!("the image store {place} cannot be used");
+        let unusable = || format!("cannot open the image store {place}");
         if !directory.exists() {
             // As the runtime makes it: what is above is for others too, and what is in there is not.
             fs::create_dir_all(directory).with_context(unusable)?;
@@ -105,7 +105,7 @@ impl Direct {
     /// Brings in what is in an archive; the names of the images.
     pub(super) async fn import(&self, path: &Path) -> Result<Vec<String>> {
         let mut meter = Meter::begin(format!("importing {}", path.display()));
-        let unreadable = || format!("{} cannot be read", path.display());
+        let unreadable = || format!("cannot read {}", path.display());
         let (archive, all): (Box<dyn Read + Send>, _) = match path == Path::new("-") {
             true => (Box::new(io::stdin()), None),
             false => {

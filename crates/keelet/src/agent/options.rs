@@ -83,7 +83,7 @@ impl Options {
                 true => None,
                 false => {
                     let text = fs::read_to_string(path);
-                    Some(text.with_context(|| format!("resolvConf: {} cannot be read", path.display()))?)
+                    Some(text.with_context(|| format!("resolvConf: cannot read {}", path.display()))?)
                 }
             };
         }
@@ -111,7 +111,7 @@ impl Options {
 /// Reads the configuration file, if there is to be one. What has to be said about it goes to the log.
 pub(crate) fn read_config(path: Option<&Path>) -> Result<NodeConfig> {
     let Some(path) = path else { return Ok(NodeConfig::default()) };
-    let bytes = fs::read(path).with_context(|| format!("--config: {} cannot be read", path.display()))?;
+    let bytes = fs::read(path).with_context(|| format!("--config: cannot read {}", path.display()))?;
     let path = absolute("--config", path)?;
     match config::read(&bytes, &path) {
         Ok(ReadConfig { config, warnings, remarks }) => {

@@ -11,7 +11,7 @@ pub(super) async fn clear(all: bool) -> Result<bool> {
     let found = match leftovers::find(&bridges) {
         Ok(found) => found,
         // Without root nothing can be found, and nothing could have been left.
-        Err(error) if all => return Err(error).context("the processes of this machine cannot be listed"),
+        Err(error) if all => return Err(error).context("cannot list the processes of this machine"),
         Err(_) => return Ok(true),
     };
     let mut left = 0;

@@ -317,7 +317,7 @@ fn registries_are_for_the_embedded_runtime() {
         let (code, _, err) = keelet(&[&["--registry-mirror", "*=http://127.0.0.1:5000"], &other[..]].concat());
         assert!(code == 2 && err.contains("--registry-mirror is for the embedded runtime; unix:///none.sock"), "{err}");
         let (code, _, err) = keelet(&["--docker-config", "none.json"]);
-        assert!(code == 2 && err.contains("--docker-config: none.json cannot be read"), "{err}");
+        assert!(code == 2 && err.contains("--docker-config: cannot read none.json"), "{err}");
     }
     let (code, _, err) = node.keelet(&["run", "pod.yaml", "--image-store", "pod.yaml"]);
     assert_eq!((code, err.as_str()), (2, "error: --image-store: pod.yaml is not a directory\n"));
