@@ -26,8 +26,7 @@ pub struct Permission {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Denied(pub Vec<Permission>);
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 struct Review {
     status: ReviewStatus,
 }
@@ -46,7 +45,8 @@ pub async fn check(api: &Api, permissions: &[Permission]) -> Result<Vec<Permissi
         for verb in &permission.verbs {
             let review = permission.review(verb);
             let answer = api.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", &review).await?;
-            let review: Review = serde_json::from_slice(&answer).unwrap_or_default();
+            // A proxy may answer with a page. That is no refusal.
+            let review: Review = serde_json::from_slice(&answer).map_err(super::no_answer)?;
             if !review.status.allowed {
                 verbs.push(*verb);
             }
@@ -87,6 +87,11 @@ impl Permission {
         })
     }
 
+    /// The kind of role that its rule belongs to.
+    pub fn role(&self) -> &'static str {
+        if self.namespace.is_some() { "Role" } else { "ClusterRole" }
+    }
+
     /// The rule of a role that grants it, as YAML in one line.
     pub fn rule(&self) -> String {
         let mut rule = format!("{{apiGroups: [\"{}\"], resources: [{}]", self.group, self.resource);
@@ -119,8 +124,8 @@ impl fmt::Display for Denied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "not allowed:")?;
         for permission in &self.0 {
-            let role = if permission.namespace.is_some() { "Role" } else { "ClusterRole" };
-            write!(f, "\n  {permission}\n    granted by this rule of a {role}: {}", permission.rule())?;
+            let (role, rule) = (permission.role(), permission.rule());
+            write!(f, "\n  {permission}\n    granted by this rule of a {role}: {rule}")?;
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ use kube::{
     client::ClientBuilder,
     config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
+use tracing::{info, warn};
 
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
@@ -21,8 +22,23 @@ pub enum ConnectError {
         error: KubeconfigError,
     },
     /// This is not a pod of a cluster.
-    #[error("cannot connect from inside of a cluster: {0}; give a --kubeconfig elsewhere")]
-    InCluster(#[from] InClusterError),
+    #[error("cannot use the service account of this pod: {error}; outside of a cluster, name a --kubeconfig")]
+    InCluster {
+        /// What is missing.
+        error: InClusterError,
+    },
+    /// The address of the API server cannot be used.
+    #[error("cannot make a client for {url}: expected https:// or http://")]
+    Scheme {
+        /// The address.
+        url: Uri,
+    },
+    /// There is nothing to recognise the API server by.
+    #[error("cannot make a client for {url}: the certificate authority has no certificate")]
+    NoAuthority {
+        /// The API server.
+        url: Uri,
+    },
     /// The configuration cannot be used.
     #[error("cannot make a client for {url}: {error}")]
     Client {
@@ -42,7 +58,7 @@ pub async fn connect(path: &Path) -> Result<Client, ConnectError> {
 
 /// A client from the service account of this pod. The address of the API server is a number there, so that no name has to be resolved.
 pub fn connect_in_cluster() -> Result<Client, ConnectError> {
-    client(Config::incluster_env()?)
+    client(Config::incluster_env().map_err(|error| ConnectError::InCluster { error })?)
 }
 
 fn client(mut config: Config) -> Result<Client, ConnectError> {
@@ -51,6 +67,17 @@ fn client(mut config: Config) -> Result<Client, ConnectError> {
     config.read_timeout = None;
     config.connect_timeout = Some(Duration::from_secs(5));
     let url = config.cluster_url.clone();
+    match (url.scheme_str(), &config.root_cert) {
+        (Some("https"), Some(certificates)) if certificates.is_empty() => {
+            return Err(ConnectError::NoAuthority { url });
+        }
+        (Some("https"), None) if !config.accept_invalid_certs => {
+            info!(server = %url, "no certificate authority is configured: those of this machine are trusted");
+        }
+        (Some("https"), _) => info!(server = %url, "using API server"),
+        (Some("http"), _) => warn!(server = %url, "using API server without encryption"),
+        _ => return Err(ConnectError::Scheme { url }),
+    }
     let wrong = |error| ConnectError::Client { url: url.clone(), error: Box::new(error) };
     Ok(ClientBuilder::try_from(config).map_err(wrong)?.build())
 }

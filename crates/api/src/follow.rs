@@ -111,7 +111,9 @@ pub async fn follow<O: Objects>(
                 continue;
             }
             // An outage of hours is no reason to fill the log.
-            Err(error) if failures.is_multiple_of(12) => warn!(resource = O::RESOURCE, %error, "cannot list objects"),
+            Err(error) if failures.is_multiple_of(12) => {
+                warn!(resource = O::RESOURCE, %error, "cannot list objects; retrying");
+            }
             Err(error) => debug!(resource = O::RESOURCE, %error, "cannot list objects"),
         }
         sleep(pause(failures)).await;

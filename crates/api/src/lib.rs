@@ -9,7 +9,7 @@ mod connect;
 mod follow;
 mod watch;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
@@ -17,7 +17,7 @@ use http_body_util::BodyExt;
 use kube::{Client, client::Body};
 use serde::Deserialize;
 use serde_json::Value;
-use tokio::time::timeout;
+use tokio::{sync::Notify, time::timeout};
 
 pub use self::{
     access::{Denied, Permission, check},
@@ -37,6 +37,8 @@ pub const LONG: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 pub struct Api {
     client: Client,
+    /// Notified when a request was forbidden.
+    forbidden: Arc<Notify>,
 }
 
 /// Why a request was not done, or may not have been done.
@@ -88,7 +90,7 @@ const ERROR_TEXT: usize = 400;
 impl Api {
     /// Uses this client.
     pub fn new(client: Client) -> Self {
-        Self { client }
+        Self { client, forbidden: Arc::default() }
     }
 
     /// Reads an object or a list.
@@ -130,7 +132,19 @@ impl Api {
         if response.status().is_success() {
             return Ok(Lines::new(response.into_body()));
         }
-        Err(within(SHORT, refusal(response)).await?)
+        Err(self.noted(within(SHORT, refusal(response)).await?))
+    }
+
+    /// Waits until a request is forbidden, or takes note of one that was since the last time.
+    pub async fn forbidden(&self) {
+        self.forbidden.notified().await;
+    }
+
+    fn noted(&self, error: ApiError) -> ApiError {
+        if error.is_forbidden() {
+            self.forbidden.notify_one();
+        }
+        error
     }
 
     async fn ask(
@@ -151,7 +165,7 @@ impl Api {
             if response.status().is_success() {
                 return Ok(response.into_body().collect().await.map_err(no_answer)?.to_bytes());
             }
-            Err(refusal(response).await)
+            Err(self.noted(refusal(response).await))
         };
         within(deadline, answer).await?
     }
@@ -193,6 +207,9 @@ async fn refusal(response: Response<Body>) -> ApiError {
 fn no_answer(error: impl std::error::Error) -> ApiError {
     // The outermost error often says no more than "client error": the cause is what a person needs.
     let mut text = error.to_string();
+    if let Some(said) = text.strip_prefix("ServiceError: ") {
+        text = said.to_owned();
+    }
     let mut cause = error.source();
     while let Some(error) = cause {
         let inner = error.to_string();

@@ -116,6 +116,11 @@ const LAST_ANSWERS: Duration = Duration::from_millis(500);
 // === impl Options ===
 
 impl Options {
+    /// The lease, if there is an election.
+    pub fn lease(&self) -> Option<&LeaseOptions> {
+        if let Election::Lease(lease) = &self.election { Some(lease) } else { None }
+    }
+
     /// What it has to be allowed to do (CTRL-18).
     pub fn permissions(&self) -> Vec<Permission> {
         let act = self.mode == Mode::Act;
@@ -139,6 +144,15 @@ impl Options {
             }
         }
         permissions
+    }
+}
+
+// === impl LeaseOptions ===
+
+impl LeaseOptions {
+    /// Namespace and name.
+    pub fn shown(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
     }
 }
 

@@ -25,6 +25,32 @@ pub struct Timing {
     pub retry: Duration,
 }
 
+/// Times that do not go together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadTiming {
+    /// The lease has whole seconds.
+    #[error("invalid lease duration {0:?}: expected whole seconds, and at least one")]
+    Duration(Duration),
+    /// A leader would write when others have taken over.
+    #[error("the renew deadline ({renew_deadline:?}) must be shorter than the lease duration ({duration:?})")]
+    Deadline {
+        /// The duration.
+        duration: Duration,
+        /// The deadline.
+        renew_deadline: Duration,
+    },
+    /// A leader could not try a second time.
+    #[error(
+        "the retry period ({retry:?}) must be greater than zero, and at most half of the renew deadline ({renew_deadline:?})"
+    )]
+    Retry {
+        /// The deadline.
+        renew_deadline: Duration,
+        /// The period.
+        retry: Duration,
+    },
+}
+
 /// A time on our own monotonic clock, since some start.
 pub type Instant = Duration;
 
@@ -119,6 +145,22 @@ pub enum Role {
 }
 
 // === impl Timing ===
+
+impl Timing {
+    /// Times that go together.
+    pub fn new(duration: Duration, renew_deadline: Duration, retry: Duration) -> Result<Self, BadTiming> {
+        if duration.as_secs() == 0 || duration.subsec_nanos() != 0 {
+            return Err(BadTiming::Duration(duration));
+        }
+        if renew_deadline >= duration {
+            return Err(BadTiming::Deadline { duration, renew_deadline });
+        }
+        if retry.is_zero() || retry * 2 > renew_deadline {
+            return Err(BadTiming::Retry { renew_deadline, retry });
+        }
+        Ok(Self { duration, renew_deadline, retry })
+    }
+}
 
 impl Default for Timing {
     fn default() -> Self {

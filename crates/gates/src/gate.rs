@@ -45,7 +45,7 @@ pub fn is_name(name: &str) -> bool {
 }
 
 /// Whether a text is a DNS subdomain.
-fn is_domain(text: &str) -> bool {
+pub(crate) fn is_domain(text: &str) -> bool {
     let label = |label: &str| {
         let inner = label.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
         !label.is_empty() && label.len() <= 63 && inner && !label.starts_with('-') && !label.ends_with('-')

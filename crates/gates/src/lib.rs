@@ -17,6 +17,7 @@
 //!
 //! - [`api`]: requests through one `kube::Client`, each with a deadline; list and watch. [`clock`]: the wall clock, a door.
 //! - [`controller`]: all of it as one future, which a simulation can freeze between two steps. [`metrics`]: numbers.
+//! - [`process`]: the controller with the check of its permissions and with `/healthz`, `/readyz` and `/metrics`.
 //!
 //! The state is owned by one place, the engine, inside of one task; a follower has the same state and decides nothing.
 
@@ -28,6 +29,7 @@ pub mod engine;
 pub mod gate;
 pub mod metrics;
 pub mod node;
+pub mod process;
 pub mod record;
 pub mod rule;
 pub mod settings;

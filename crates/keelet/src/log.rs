@@ -1,4 +1,4 @@
-//! The log of the commands that run for long: the agent, the embedded runtime, and `keelet run -v`.
+//! The log of the commands that run for long: the agent, the embedded runtime, the controller, and `keelet run -v`.
 
 mod json;
 
@@ -29,8 +29,17 @@ enum LogFormat {
 }
 
 /// The crates whose log is of interest beyond warnings.
-const CRATES: [&str; 7] =
-    ["keelet", "keelet_agent", "keelet_host", "keelet_serve", "keelet_runtime", "keelet_image", "keelet_net"];
+const CRATES: [&str; 9] = [
+    "keelet",
+    "keelet_agent",
+    "keelet_api",
+    "keelet_gates",
+    "keelet_host",
+    "keelet_serve",
+    "keelet_runtime",
+    "keelet_image",
+    "keelet_net",
+];
 
 /// Logs to standard error from now on.
 pub(crate) fn to_stderr(options: LogOptions) {
@@ -41,7 +50,8 @@ pub(crate) fn to_stderr(options: LogOptions) {
     };
     let usual = || {
         let of_crates: String = CRATES.iter().map(|name| format!(",{name}={level}")).collect();
-        EnvFilter::new(format!("warn{of_crates}"))
+        // The client of the API logs every error that it also returns.
+        EnvFilter::new(format!("warn,kube_client=off{of_crates}"))
     };
     let asked = std::env::var("KEELET_LOG").ok().filter(|filter| !filter.is_empty());
     let filter = asked.as_ref().map(EnvFilter::try_new);

@@ -2,6 +2,7 @@
 
 mod agent;
 mod completion;
+mod controller;
 mod embedded;
 mod log;
 mod run;
@@ -27,6 +28,7 @@ enum Command {
     Run(run::Args),
     Agent(agent::Args),
     Runtime(embedded::Args),
+    Controller(controller::Args),
     Get(get::Args),
     Describe(describe::Args),
     Logs(logs::Args),
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Agent(args) => agent::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Runtime(args) => embedded::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Controller(args) => controller::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Run(args) => run::run(&args),
         Command::Get(args) => get::run(&args).map(ExitCode::from),
         Command::Describe(args) => describe::run(&args).map(ExitCode::from),

@@ -54,6 +54,9 @@ const WATCH_SECONDS: u64 = 180;
 /// How often a follower reads the lease when it cannot be watched.
 const POLL: Duration = Duration::from_secs(1);
 
+/// How often the log says that the lease cannot be read or written. An outage of hours is no reason to fill it.
+const REPEAT: Duration = Duration::from_secs(60);
+
 /// The election, for as long as the controller runs.
 struct Elector<'a> {
     api: &'a Api,
@@ -63,6 +66,8 @@ struct Elector<'a> {
     role: &'a watch::Sender<Role>,
     /// A follower's watch of the lease.
     lines: Option<Lines>,
+    /// When a failure was last logged.
+    complained: Option<Duration>,
 }
 
 /// Takes part in the election until `finished`, then gives the lease away.
@@ -74,7 +79,7 @@ pub(super) async fn elect(
     role: &watch::Sender<Role>,
     mut finished: oneshot::Receiver<()>,
 ) {
-    let mut elector = Elector { api, options, candidate, clock, role, lines: None };
+    let mut elector = Elector { api, options, candidate, clock, role, lines: None, complained: None };
     loop {
         // A request that is under way is awaited: it may give us the lease, which is given away below.
         if finished.try_recv() != Err(oneshot::error::TryRecvError::Empty) {
@@ -132,7 +137,7 @@ impl Elector<'_> {
             Ok(None) => Written::Unknown,
             Err(error) if error.is_conflict() || error.is_not_found() => Written::Lost,
             Err(error) => {
-                warn!(lease = self.options.name, %error, "cannot {what} the lease");
+                self.complain(what, &error, at);
                 Written::Unknown
             }
         };
@@ -140,8 +145,17 @@ impl Elector<'_> {
     }
 
     fn failed(&mut self, what: &str, error: &dyn std::fmt::Display, at: Duration) {
-        warn!(lease = self.options.name, %error, "cannot {what} the lease");
+        self.complain(what, error, at);
         self.candidate.could_not_read(at);
+    }
+
+    fn complain(&mut self, operation: &str, error: &dyn std::fmt::Display, at: Duration) {
+        let lease = self.options.shown();
+        if self.complained.is_some_and(|before| at.saturating_sub(before) < REPEAT) {
+            return debug!(lease, operation, %error, "lease request failed; retrying");
+        }
+        self.complained = Some(at);
+        warn!(lease, operation, %error, "lease request failed; retrying");
     }
 
     /// Waits until then. A follower looks at the lease meanwhile, so that it takes over at once when the lease is given away.

@@ -233,3 +233,21 @@ fn candidates_do_not_retry_in_step() {
     assert!(pauses.len() > 10, "{pauses:?}");
     assert!(pauses.iter().all(|pause| (seconds(0.25)..seconds(0.5)).contains(pause)));
 }
+
+#[test]
+fn times_that_do_not_go_together_are_refused() {
+    let default = Timing::default();
+    assert_eq!(Timing::new(default.duration, default.renew_deadline, default.retry), Ok(default));
+    let timing = |duration, deadline, retry| Timing::new(seconds(duration), seconds(deadline), seconds(retry)).err();
+    for duration in [0.0, 0.5, 15.5] {
+        assert_eq!(
+            timing(duration, 0.4, 0.1),
+            Some(BadTiming::Duration(seconds(duration))),
+            "the lease has whole seconds"
+        );
+    }
+    assert!(matches!(timing(10.0, 10.0, 2.0), Some(BadTiming::Deadline { .. })), "both would lead");
+    assert!(matches!(timing(15.0, 10.0, 5.1), Some(BadTiming::Retry { .. })), "one failure would be too many");
+    assert!(matches!(timing(15.0, 10.0, 0.0), Some(BadTiming::Retry { .. })));
+    assert_eq!(timing(2.0, 1.9, 0.95), None);
+}

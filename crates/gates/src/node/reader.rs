@@ -39,6 +39,8 @@ pub enum Detail {
 pub struct Reader {
     interest: Interest,
     words: BTreeSet<Text>,
+    /// Words that found no room since those that no node has any more were dropped.
+    missed: usize,
 }
 
 /// How many words are kept for sharing. A cluster has some hundred types of conditions, reasons and taint keys; a node that invents
@@ -53,7 +55,7 @@ const VALUE: usize = 512;
 impl Reader {
     /// Reads what this interest asks for.
     pub fn new(interest: Interest) -> Self {
-        Self { interest, words: BTreeSet::new() }
+        Self { interest, words: BTreeSet::new(), missed: 0 }
     }
 
     /// What it reads.
@@ -166,7 +168,12 @@ impl Reader {
             return Arc::clone(word);
         }
         if self.words.len() >= WORDS {
-            self.words.retain(|word| Arc::strong_count(word) > 1);
+            self.missed += 1;
+            // Not for every word: a node with thousands of words of its own would cost thousands of walks through all of them.
+            if self.missed > WORDS / 8 {
+                self.words.retain(|word| Arc::strong_count(word) > 1);
+                self.missed = 0;
+            }
         }
         let word: Text = text.into();
         if self.words.len() < WORDS {
@@ -329,6 +336,20 @@ mod tests {
         }
         assert!(reader.words.len() <= WORDS, "{}", reader.words.len());
         assert!(Arc::ptr_eq(&a, &reader.word("CNIReady")), "a word in use stays shared");
+    }
+
+    /// GN-10: a node that invents words by thousands makes no other node's words cost more.
+    #[test]
+    fn words_that_no_node_has_any_more_make_room_now_and_then() {
+        let mut reader = reader();
+        let live: Vec<_> = (0..WORDS).map(|number| reader.word(&number.to_string())).collect();
+        for number in 0..WORDS / 8 {
+            reader.word(&format!("new-{number}"));
+        }
+        assert_eq!((reader.words.len(), reader.missed), (WORDS, WORDS / 8), "no walk for any of these");
+        drop(live);
+        let (a, b) = (reader.word("CNIReady"), reader.word("CNIReady"));
+        assert!(Arc::ptr_eq(&a, &b) && reader.words.len() == 1);
     }
 
     /// CTRL-13

@@ -149,3 +149,23 @@ fn what_is_missing_is_named_before_the_start() {
         assert_eq!(api::check(&api, &options.permissions()).await.unwrap(), []);
     });
 }
+
+/// CTRL-18: a process that is started without any right works as soon as it has them, and asks for little until then.
+#[test]
+fn a_permission_that_is_granted_later_needs_no_restart() {
+    simulate(async {
+        let world = World { api: SimApi::new(1) };
+        world.api.grant([basic()]);
+        world.gated("n");
+        world.report("n", "CNIReady", "True");
+        let running = world.process("a", options("a"));
+        sleep(secs(600)).await;
+        assert!(!world.taints("n").is_empty());
+        let asked = world.requests("a", "create", "selfsubjectaccessreviews");
+        assert!((14..=600 / 5 * 14).contains(&asked), "{asked} questions in 600 s");
+        world.api.grant(grants(&options("a")));
+        let took = world.until("the gate opens", |world| world.taints("n").is_empty()).await;
+        assert!(took < secs(10), "{took:?}");
+        running.abort();
+    });
+}

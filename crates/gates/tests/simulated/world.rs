@@ -10,6 +10,7 @@ use keelet_gates::{
     election::Timing,
     engine::Mode,
     metrics::Metrics,
+    process::Process,
     settings::Settings,
 };
 use keelet_sim_api::{Connection, Grant, Identity, Key, Life, SimApi};
@@ -122,6 +123,14 @@ impl World {
             let _ = stopped.await;
         }))));
         Replica { life, connection, metrics, vitals, stop: Some(stop), running }
+    }
+
+    /// Starts a controller with what is around it in a process.
+    pub(crate) fn process(&self, name: &str, options: Options) -> JoinHandle<()> {
+        let connection = self.api.connect(name, user());
+        let api = Api::new(kube::Client::new(connection.clone(), "kube-system"));
+        let process = Process { api, clock: Arc::new(SimClock(ClockOf(connection))), options, endpoint: None };
+        tokio::spawn(process.run(std::future::pending()))
     }
 
     /// Starts a controller with an election.
