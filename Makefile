@@ -3,14 +3,14 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test sim e2e vm soak bench lint fmt mutants fuzz
+.PHONY: help run test sim e2e vm soak bench bench-gates lint fmt mutants fuzz
 
 CARGO ?= cargo
 # For every cargo call; continuous integration sets --locked.
 CARGOFLAGS ?=
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # The profile of the tests: half the building time of `release`, and `make test` finds most of it built.
 run: ## build keelet and run a first pod: init container, sidecar, probes; needs root, Ctrl-C ends it
@@ -34,6 +34,9 @@ soak: ## 5000 runs of `make sim` (SIM_RUNS, SIM_SECONDS), and the tests with rea
 
 bench: ## benchmarks, with the optimisation of a shipped binary; a full node among them
 	@$(CARGO) bench $(CARGOFLAGS) --workspace --profile dist --bench '*'
+
+bench-gates: ## `keelet controller` on a real control plane with thousands of nodes: latency, throughput, memory, CPU; needs root and Go
+	@scripts/bench-gates
 
 lint: ## formatting, clippy without a warning, and cargo-deny where it is installed
 	@$(CARGO) fmt --all --check

@@ -1,6 +1,8 @@
 //! `hollow`: hollow nodes from the command line. `tests/bed hollow` builds it and runs it inside.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
 
+mod gates;
+
 use std::{process::ExitCode, sync::atomic::Ordering, time::Duration};
 
 use anyhow::Context as _;
@@ -35,6 +37,7 @@ struct Arguments {
 enum Verb {
     /// Sets a condition of nodes to True, and measures how long their taint stays
     Flip(Flip),
+    Gates(gates::Gates),
     /// Deletes the nodes of a fleet and their leases
     Delete(Fleet),
 }
@@ -120,6 +123,7 @@ fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         match arguments.verb {
             None => keep(&client, arguments.keep).await,
             Some(Verb::Flip(flip)) => measure(&client, flip).await,
+            Some(Verb::Gates(gates)) => gates::measure(&client, &gates).await,
             Some(Verb::Delete(Fleet { prefix })) => {
                 fleet::delete(&client, &prefix).await?;
                 Ok(ExitCode::SUCCESS)
