@@ -164,7 +164,7 @@ fn replicas_at_rest_ask_for_little() {
         sleep(secs(10)).await;
         let count = |world: &World| {
             let of = |name: &'static str| {
-                move |entry: &&keelet_sim_api::Entry| {
+                move |entry: &&keelet_sim_api::LogEntry| {
                     &*entry.client == name && matches!(entry.what, Happening::Request(_))
                 }
             };
