@@ -21,6 +21,22 @@ pub enum ConnectError {
         /// What is wrong with it.
         error: KubeconfigError,
     },
+    /// No file was found.
+    #[error("no kubeconfig found at {looked}: give --kubeconfig FILE, set KUBECONFIG, or create ~/.kube/config")]
+    NoKubeconfig {
+        /// Where it was looked for.
+        looked: String,
+    },
+    /// The kubeconfig has no such context.
+    #[error("context {context:?} not found in the kubeconfig {path}; contexts: {known}")]
+    NoContext {
+        /// Where it is.
+        path: String,
+        /// The context that was asked for.
+        context: String,
+        /// Those that it has.
+        known: String,
+    },
     /// This is not a pod of a cluster.
     #[error("cannot use the service account of this pod: {error}; outside of a cluster, name a --kubeconfig")]
     InCluster {
@@ -61,7 +77,7 @@ pub fn connect_in_cluster() -> Result<Client, ConnectError> {
     client(Config::incluster_env().map_err(|error| ConnectError::InCluster { error })?)
 }
 
-fn client(mut config: Config) -> Result<Client, ConnectError> {
+pub(super) fn client(mut config: Config) -> Result<Client, ConnectError> {
     // Retries are ours: counted, and the same in simulation. Every request has a deadline of its own, and watches have none.
     config.default_retry = false;
     config.read_timeout = None;

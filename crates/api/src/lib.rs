@@ -7,6 +7,7 @@ mod access;
 mod body;
 mod connect;
 mod follow;
+mod kubeconfig;
 mod watch;
 
 use std::{sync::Arc, time::Duration};
@@ -24,6 +25,7 @@ pub use self::{
     body::Lines,
     connect::{ConnectError, connect, connect_in_cluster},
     follow::{News, Objects, WatchObserver, escaped, follow},
+    kubeconfig::{Connected, Kubectl, connect_as_kubectl},
     watch::{BadJson, Failure, Page, Version, WatchEvent, read_event, read_page},
 };
 
