@@ -7,6 +7,7 @@
 //!   [`change`] (restart and delete), [`image`]. What they share is in `ask` (which socket, which pod) and `absence` (an agent that is restarted meanwhile).
 //! - Verbs that read the ledger, with or without an agent: [`why`], [`timeline`]. Their sentences are made in `keelet-explain`.
 //! - Verbs that need neither: [`validate`], [`simulate`].
+//! - Verbs that ask the API server of a cluster: [`gates`]. They decide with the functions of the controller, `keelet-gates`.
 //! - [`run`] is what `keelet run` shows: the live view on a terminal, lines elsewhere.
 //! - Options that several commands take: [`feature_gates`], [`paths`], [`registries`], [`number`].
 //! - How it looks: `view` (tables, YAML, ages, the state of a pod in a word), [`style`], `progress`, [`output`].
@@ -19,6 +20,7 @@ pub mod events;
 pub mod exec;
 pub mod exit;
 pub mod feature_gates;
+pub mod gates;
 pub mod get;
 pub mod image;
 pub mod logs;

@@ -11,7 +11,8 @@ use std::{path::PathBuf, process::ExitCode};
 
 use clap::{CommandFactory, Parser, Subcommand};
 use keelet_cli::{
-    change, describe, events, exec, get, image, logs, output, port_forward, simulate, timeline, top, validate, why,
+    change, describe, events, exec, gates, get, image, logs, output, port_forward, simulate, timeline, top, validate,
+    why,
 };
 
 /// A Kubernetes node agent with a container runtime of its own: keeps pod status over restarts, and explains it.
@@ -43,6 +44,7 @@ enum Command {
     Timeline(timeline::Args),
     Validate(validate::Args),
     Simulate(simulate::Args),
+    Gates(gates::Args),
     Completion(completion::Args),
 }
 
@@ -70,6 +72,7 @@ fn main() -> ExitCode {
         Command::Timeline(args) => timeline::run(&args).map(ExitCode::from),
         Command::Validate(args) => validate::run(&args).map(ExitCode::from),
         Command::Simulate(args) => simulate::run(&args),
+        Command::Gates(args) => gates::run(&args).map(ExitCode::from),
         Command::Completion(args) => completion::run(&args, &mut Cli::command()).map(ExitCode::from),
     };
     result.unwrap_or_else(|error| {
