@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test sim e2e vm soak bench bench-gates lint fmt mutants fuzz
+.PHONY: help run test sim e2e vm soak bench bench-gates image lint fmt mutants fuzz
 
 CARGO ?= cargo
 # For every cargo call; continuous integration sets --locked.
@@ -37,6 +37,9 @@ bench: ## benchmarks, with the optimisation of a shipped binary; a full node amo
 
 bench-gates: ## `keelet controller` on a real control plane with thousands of nodes: latency, throughput, memory, CPU; needs root and Go
 	@scripts/bench-gates
+
+image: ## a container image of a statically linked keelet, without docker: target/keelet-image.tar
+	@scripts/image
 
 lint: ## formatting, clippy without a warning, and cargo-deny where it is installed
 	@$(CARGO) fmt --all --check
