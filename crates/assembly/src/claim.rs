@@ -8,9 +8,9 @@
 mod record;
 
 use std::{
-    fs::{self, File},
-    io,
-    os::unix::fs::MetadataExt,
+    fs::{self, File, OpenOptions},
+    io::{self, Read, Write},
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -22,7 +22,7 @@ use keelet_agent::{
 use keelet_runtime::runs_in;
 use keelet_shim::running::SANDBOXES;
 use rustix::{
-    fs::{FlockOperation, flock},
+    fs::{FlockOperation, OFlags, flock},
     io::Errno,
 };
 
@@ -34,6 +34,9 @@ use crate::paths::Paths;
 /// meanwhile, the next has to wait for a moment, which may be long on a busy machine: two seconds.
 const ATTEMPTS_TO_LOCK: usize = 200;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(10);
+
+/// Bytes of a record that are read: four paths of the longest kind, and some words.
+const LARGEST_RECORD: u64 = 20 << 10;
 
 /// How often to see whether the directories are still there. Looking costs two calls of the kernel.
 const PERIOD: Duration = Duration::from_secs(10);
@@ -70,6 +73,20 @@ pub enum ClaimError {
     /// One directory cannot be both.
     #[error("--root-dir and --state-dir must not be the same directory, {}", .0.display())]
     Same(PathBuf),
+    /// The root of the file system is no directory for it.
+    #[error("{0} must not be /; it needs a directory of its own")]
+    Root(&'static str),
+    /// Any user could put files in it.
+    #[error(
+        "{option}: every user can write to {}; use a directory that only its owner can write to (a tmpfs needs mode=755)",
+        .path.display()
+    )]
+    Writable {
+        /// The option that names the directory.
+        option: &'static str,
+        /// The directory.
+        path: PathBuf,
+    },
     /// Another process uses one of them.
     #[error("{option}: another {holder} uses {}; each needs directories of its own", .path.display())]
     Held {
@@ -260,6 +277,15 @@ async fn lock(option: &'static str, path: &Path) -> Result<Option<Held>, ClaimEr
             return Ok(None);
         }
     };
+    if let (Ok(found), Ok(root)) = (handle.metadata(), fs::metadata("/")) {
+        if (found.dev(), found.ino()) == (root.dev(), root.ino()) {
+            return Err(ClaimError::Root(option));
+        }
+        // Also with a sticky bit, as `/tmp` has it: another user could have put there what is yet to be made.
+        if found.mode() & 0o002 != 0 {
+            return Err(ClaimError::Writable { option, path: path.to_owned() });
+        }
+    }
     for _ in 0..ATTEMPTS_TO_LOCK {
         match flock(&handle, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(Some(Held { option, path: path.to_owned(), handle })),
@@ -283,14 +309,28 @@ pub(crate) fn is_held(dir: &Path) -> bool {
     matches!(flock(&handle, FlockOperation::NonBlockingLockShared), Err(Errno::WOULDBLOCK))
 }
 
-/// The record in a directory, if there is one that can be used.
+/// The record in a directory, if there is one that can be used. The directory may belong to another user, so no link is followed and
+/// no pipe is waited for.
 pub(crate) fn read(dir: &Path) -> Option<Record> {
-    serde_json::from_slice(&fs::read(dir.join(FILE)).ok()?).ok()
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(dir.join(FILE)).ok()?;
+    if !file.metadata().ok()?.is_file() {
+        return None;
+    }
+    let mut text = Vec::new();
+    file.take(LARGEST_RECORD).read_to_end(&mut text).ok()?;
+    serde_json::from_slice(&text).ok()
 }
 
+/// Written under another name first, and never through a link that is already there.
 fn write(dir: &Path, record: &Record) -> io::Result<()> {
     let (file, new) = (dir.join(FILE), dir.join("owner.json.new"));
-    fs::write(&new, serde_json::to_vec_pretty(record)?)?;
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut created = OpenOptions::new().write(true).create_new(true).open(&new)?;
+    created.write_all(&serde_json::to_vec_pretty(record)?)?;
     fs::rename(new, file)
 }
 
@@ -330,12 +370,18 @@ pub(crate) fn real(path: &Path) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::{
+        fs,
+        os::unix::fs::{PermissionsExt, symlink},
+        path::Path,
+    };
+
+    use rustix::fs::{CWD, Mode, mkfifoat};
 
     use super::{Claim, ClaimError, Extra, Holder, is_held};
     use crate::paths::Paths;
 
-    fn paths(dir: &std::path::Path) -> Paths {
+    fn paths(dir: &Path) -> Paths {
         Paths { root_dir: dir.join("root"), state_dir: dir.join("state") }
     }
 
@@ -378,7 +424,7 @@ mod tests {
         let said = take(&pair).await.unwrap_err().to_string();
         assert!(said.contains(&format!("start with --state-dir {}, or", wrong.state_dir.display())), "{said}");
         // The same directory by another name.
-        std::os::unix::fs::symlink(&pair.root_dir, dir.path().join("link")).unwrap();
+        symlink(&pair.root_dir, dir.path().join("link")).unwrap();
         let linked = Paths { root_dir: dir.path().join("link"), ..wrong };
         drop(take(&linked).await.unwrap());
         // After a reboot nothing runs.
@@ -388,6 +434,54 @@ mod tests {
             fs::write(&file, text.replace(boot, "  \"bootId\": \"an earlier one\",")).unwrap();
         }
         take(&pair).await.unwrap();
+    }
+
+    /// DIR-11
+    #[tokio::test]
+    async fn a_directory_that_every_user_can_write_to_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let pair = paths(dir.path());
+        let root = || Path::new("/").to_owned();
+        let said = take(&Paths { root_dir: root(), ..pair.clone() }).await.unwrap_err().to_string();
+        assert_eq!(said, "--root-dir must not be /; it needs a directory of its own");
+        // By a name that is not there until the root directory is made.
+        let said = take(&Paths { state_dir: dir.path().join("root/../../../../../../.."), ..pair.clone() }).await;
+        assert_eq!(said.unwrap_err().to_string(), "--state-dir must not be /; it needs a directory of its own");
+        fs::create_dir_all(&pair.state_dir).unwrap();
+        for (open, option) in [(&pair.root_dir, "--root-dir"), (&pair.state_dir, "--state-dir")] {
+            for mode in [0o777, 0o1777] {
+                fs::set_permissions(open, fs::Permissions::from_mode(mode)).unwrap();
+                let said = take(&pair).await.unwrap_err().to_string();
+                assert!(said.starts_with(&format!("{option}: every user can write to ")), "{said}");
+            }
+            fs::set_permissions(open, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        take(&pair).await.unwrap();
+    }
+
+    /// DIR-11: another user may own the directory, and put what they like in place of the record.
+    #[tokio::test]
+    async fn a_record_is_neither_read_nor_written_through_a_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let pair = paths(dir.path());
+        let victim = dir.path().join("victim");
+        fs::write(&victim, "precious").unwrap();
+        for held in [&pair.root_dir, &pair.state_dir] {
+            fs::create_dir_all(held).unwrap();
+            symlink(&victim, held.join("owner.json.new")).unwrap();
+            symlink(&victim, held.join("owner.json")).unwrap();
+        }
+        drop(take(&pair).await.unwrap());
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+        let record = pair.root_dir.join("owner.json");
+        assert!(fs::symlink_metadata(&record).unwrap().is_file(), "a record in place of the link");
+        // A pipe that no process writes to, and a file without an end.
+        fs::remove_file(&record).unwrap();
+        mkfifoat(CWD, &record, Mode::RWXU).unwrap();
+        assert_eq!(super::read(&pair.root_dir), None);
+        fs::remove_file(&record).unwrap();
+        symlink("/dev/zero", &record).unwrap();
+        assert_eq!(super::read(&pair.root_dir), None);
     }
 
     /// DIR-5, DIR-7: what is deleted is made again and locked again; what was moved or replaced is not used any more.

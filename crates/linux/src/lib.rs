@@ -9,7 +9,8 @@
 //! - [`process`] forks, reaps and resets what a child inherits; [`oom`] sets the OOM score.
 //! - [`mount`] creates detached mounts; [`seal`] uses one for an executable that no container can write to.
 //! - [`userns`] creates and enters user namespaces, and maps the owners of files on a mount.
-//! - [`beneath`] and [`in_root`] open paths that a hostile process may swap meanwhile, by descriptors.
+//! - [`beneath`] and [`in_root`] open paths that a hostile process may swap meanwhile, by descriptors; [`private`] finds out whether
+//!   another user could.
 //! - [`kernel`] reads the version of the running kernel; [`null_device`] creates null devices that are not shared with the node.
 //!
 //! Unsafe code is in `sys` alone: system calls that have no safe wrapper, one function each.
@@ -24,6 +25,7 @@ pub mod mount;
 pub mod null_device;
 pub mod oom;
 pub mod pidfd;
+pub mod private;
 pub mod process;
 mod process_ref;
 pub mod seal;

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use keelet_linux::cgroup::Mounts;
+use keelet_linux::{cgroup::Mounts, private::private_directory};
 use keelet_shim::running::{RunningShim, running_shims};
 
 use crate::{files, records, settings::Settings};
@@ -57,17 +57,32 @@ pub async fn end_without_records(shims: &[RunningShim], bridge: Option<&str>) ->
         let (cgroups, dir) = (cgroups.clone(), shim.dir.clone());
         let ended = tokio::task::spawn_blocking(move || {
             cgroups.clear(&cgroup)?;
-            files::unmount_shm(&dir)?;
-            match fs::remove_dir_all(&dir) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-                _ => Ok(()),
-            }
+            remove_files(&dir)
         });
         let detached = network.detach(&sandbox, None).await.map_err(io::Error::other);
         first = first.and(ended.await.map_err(io::Error::other)?).and(detached);
     }
     let _ = fs::remove_dir_all(records);
     first
+}
+
+/// Removes the directory of a sandbox, if there is still one. One that another user could have put there stays: its path may
+/// lead anywhere by now.
+fn remove_files(dir: &Path) -> io::Result<()> {
+    match private_directory(dir) {
+        Ok(Some(real)) if real == dir => {}
+        Ok(_) => {
+            let message = format!("{} stays: other users can write to a directory on its path", dir.display());
+            return Err(io::Error::other(message));
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    }
+    files::unmount_shm(dir)?;
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// A network with records for a moment, and their directory.

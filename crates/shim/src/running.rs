@@ -6,7 +6,7 @@
 use std::{
     collections::BTreeSet,
     fs, io,
-    os::unix::ffi::OsStrExt,
+    os::unix::{ffi::OsStrExt, fs::MetadataExt},
     path::{Path, PathBuf},
 };
 
@@ -18,6 +18,9 @@ pub const ARGUMENT: &str = "shim";
 /// The name of the directory of all sandboxes.
 pub const SANDBOXES: &str = "sandboxes";
 
+/// The bits in the mode of a program that runs as its owner or group, whichever user starts it.
+const SETUID_OR_SETGID: u32 = 0o6000;
+
 /// A running shim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunningShim {
@@ -27,8 +30,8 @@ pub struct RunningShim {
     pub dir: PathBuf,
 }
 
-/// The running shims in the mount namespace of this process. A container has a mount namespace of its own, so its processes cannot pass for
-/// a shim.
+/// The running shims in the mount namespace of this process, and of its user. A container has a mount namespace of its own, so its
+/// processes cannot pass for a shim, and neither can those of other users, who choose the arguments of their processes.
 ///
 /// # Errors
 ///
@@ -52,10 +55,21 @@ pub fn running_shims() -> io::Result<Vec<RunningShim>> {
 fn shim(pid: u32, mounts: &Path) -> io::Result<Option<RunningShim>> {
     let process = Path::new("/proc").join(pid.to_string());
     let Some(dir) = directory(&fs::read(process.join("cmdline"))?) else { return Ok(None) };
-    if fs::read_link(process.join("ns/mnt"))? != mounts {
+    if fs::read_link(process.join("ns/mnt"))? != mounts || !is_of_this_user(&process)? {
         return Ok(None);
     }
     Ok(Some(RunningShim { process: pidfd::identify(pid)?, dir }))
+}
+
+/// Whether this user has started a process, so that its arguments are this user's too. Any user can start a setuid program with arguments
+/// of their own, and some of these programs then change all their user IDs: such a program is never a shim.
+fn is_of_this_user(process: &Path) -> io::Result<bool> {
+    let status = fs::read_to_string(process.join("status"))?;
+    let own = rustix::process::geteuid().as_raw().to_string();
+    // Real, effective, saved and file system.
+    let uids = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap_or_default();
+    let is_own = uids.split_whitespace().count() == 4 && uids.split_whitespace().all(|uid| uid == own);
+    Ok(is_own && fs::metadata(process.join("exe"))?.mode() & SETUID_OR_SETGID == 0)
 }
 
 /// The directory in the arguments of a shim; none for any other process.
@@ -103,9 +117,53 @@ fn children(pid: u32) -> BTreeSet<u32> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use std::{
+        fs,
+        os::unix::{fs::PermissionsExt, process::CommandExt},
+        path::Path,
+        process::{Child, Command},
+    };
 
-    use super::directory;
+    use super::{directory, running_shims};
+
+    /// A process that is killed with this value.
+    struct Process(Child);
+
+    impl Drop for Process {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    /// DIR-10: any user can start a process that looks like a shim, and can choose the directory.
+    #[test]
+    fn a_process_of_another_user_is_no_shim() {
+        if !rustix::process::geteuid().is_root() {
+            keelet_report::skipped("processes of another user need root");
+            return;
+        }
+        let place = tempfile::tempdir().unwrap();
+        fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let sandbox = place.path().join("sandboxes/abc");
+        fs::create_dir_all(sandbox.parent().unwrap()).unwrap();
+        // A program that waits for as long as no process writes to its input, whatever its first argument is.
+        rustix::fs::mkfifoat(rustix::fs::CWD, &sandbox, rustix::fs::Mode::from_raw_mode(0o644)).unwrap();
+        let setuid = place.path().join("setuid");
+        fs::copy("/bin/grep", &setuid).unwrap();
+        fs::set_permissions(&setuid, fs::Permissions::from_mode(0o4755)).unwrap();
+        let is_shim = |program: &Path, user: u32| {
+            let process =
+                Process(Command::new(program).args(["shim".as_ref(), sandbox.as_os_str()]).uid(user).spawn().unwrap());
+            // The new program has replaced the one that was forked before `spawn` returns.
+            running_shims().unwrap().iter().any(|shim| shim.process.pid == process.0.id())
+        };
+        let grep = Path::new("/bin/grep");
+        assert!(is_shim(grep, 0), "a process of this user with the arguments of a shim");
+        assert!(!is_shim(grep, 65534), "a process of another user");
+        assert!(!is_shim(&setuid, 65534), "a setuid program that another user has started");
+        assert!(!is_shim(&setuid, 0), "a setuid program that has changed all its user IDs");
+    }
 
     #[test]
     fn a_shim_is_recognised_by_its_arguments() {

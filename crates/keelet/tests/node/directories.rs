@@ -71,7 +71,11 @@ async fn run(program: &str, arguments: &[&Path]) {
 }
 
 async fn mount_over(dir: &Path) {
-    run("mount", &["-t", "tmpfs", "tmpfs"].map(Path::new).into_iter().chain([dir]).collect::<Vec<_>>()).await;
+    run(
+        "mount",
+        &["-t", "tmpfs", "-o", "mode=755", "tmpfs"].map(Path::new).into_iter().chain([dir]).collect::<Vec<_>>(),
+    )
+    .await;
 }
 
 /// DIR-1, DIR-2, DIR-3: another agent or a server on one of an agent's directories, while that one runs and after it was killed.

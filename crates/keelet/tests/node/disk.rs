@@ -22,7 +22,8 @@ async fn until_node_is(node: &Node, status: &str) {
 fn a_full_disk_is_shown_as_disk_pressure() {
     on_a_node(async |node| {
         let root = node.path("root");
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=64m", "none"]).arg(&root).status().await;
+        let mounted =
+            Command::new("mount").args(["-t", "tmpfs", "-o", "size=64m,mode=755", "none"]).arg(&root).status().await;
         assert!(mounted.expect("mount").success(), "a disk of 64 MiB");
         node.start();
         until_node_is(node, "Ready").await;
