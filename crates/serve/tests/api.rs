@@ -96,7 +96,13 @@ impl Node {
         let all: BTreeMap<String, Arc<Pod>> = pods.iter().map(|pod| (pod.uid.clone(), Arc::clone(pod))).collect();
         let files = all.values().map(|pod| (pod.uid.clone(), file(pod))).collect();
         let wanted = all.iter().map(|(uid, pod)| (uid.clone(), Wanted::new(Arc::clone(pod)))).collect();
-        self.listings.send_replace(Arc::new(Listing { pods: all, files, problems: Vec::new(), complete: true }));
+        self.listings.send_replace(Arc::new(Listing {
+            pods: all,
+            files,
+            problems: Vec::new(),
+            complete: true,
+            readable: true,
+        }));
         self.agent.set_pods(wanted, Extent::Complete);
     }
 

@@ -29,6 +29,10 @@ const CONNECTIONS: usize = 64;
 /// Connections at once on loopback: scrapers and health checks, each briefly.
 const LOOPBACK_CONNECTIONS: usize = 16;
 
+/// How long one of these connections may last. An answer there takes milliseconds; any process of the node can open connections and
+/// read slowly, and a health check must still get its turn.
+const LOOPBACK_TAKES: Duration = Duration::from_secs(30);
+
 /// A peer has this long to say what it wants.
 const HEAD_TAKES: Duration = Duration::from_secs(10);
 
@@ -201,12 +205,18 @@ pub async fn serve_loopback(address: SocketAddr, local: Arc<Local>) {
             Ok((stream, _)) => {
                 let router = router.clone();
                 tokio::spawn(async move {
-                    converse(stream, router).await;
+                    converse_briefly(stream, router).await;
                     drop(turn);
                 });
             }
             Err(_) => tokio::time::sleep(ANSWER_TAKES).await,
         }
+    }
+}
+
+async fn converse_briefly(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, router: Router) {
+    if tokio::time::timeout(LOOPBACK_TAKES, converse(stream, router)).await.is_err() {
+        tracing::debug!("closed a loopback connection that lasted too long");
     }
 }
 
@@ -218,5 +228,33 @@ async fn converse(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, 
         .serve_connection(TokioIo::new(Patient::new(stream)), TowerToHyperService::new(router));
     if let Err(error) = served.await {
         tracing::debug!(%error, "connection of the local API failed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    /// Any process of the node can connect to loopback. Clients that read slowly must not hold all connections.
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_client_on_loopback_gives_up_its_connection() {
+        let router = Router::new().route("/", get(async || "x".repeat(1 << 20)));
+        let (near, mut far) = tokio::io::duplex(64);
+        let server = tokio::spawn(converse_briefly(near, router));
+        far.write_all(b"GET / HTTP/1.1\r\nhost: node\r\n\r\n").await.expect("sent");
+        let client = tokio::spawn(async move {
+            // Often enough for a server that waits for any progress.
+            while far.read_u8().await.is_ok() {
+                tokio::time::sleep(Duration::from_secs(5)).await;
+            }
+        });
+        tokio::time::timeout(Duration::from_secs(3600), server)
+            .await
+            .expect("the connection is closed")
+            .expect("no panic");
+        client.await.expect("the client sees the end");
     }
 }
