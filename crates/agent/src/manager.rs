@@ -39,6 +39,9 @@ pub type WantedPods = BTreeMap<String, Wanted>;
 pub enum Extent {
     /// A pod that is not in it is not wanted.
     Complete,
+    /// A pod that the ledger knows and that is not in it is not wanted. One that the ledger does not know may be: part of the source
+    /// cannot be read, and has never been.
+    Unreadable,
     /// A pod of an earlier run of the agent that is not in it may still be wanted: its source does not know yet.
     Partial,
     /// The source names everything anew, as after a watch that has expired: nothing that it named before is taken back until
@@ -77,10 +80,14 @@ pub(crate) struct Manager {
     in_order: Vec<Wanted>,
     /// Whether every source has named everything it wants.
     complete: bool,
+    /// Whether all of every source can be read.
+    readable: bool,
     /// Left by an earlier agent and not yet adopted.
     recovered: BTreeMap<String, Recovered>,
     /// Pods whose remains are being cleared away.
     clearing: BTreeSet<String>,
+    /// Pods that neither a source nor the ledger knows, and that a source may want which cannot be read. Reported once.
+    set_aside: BTreeSet<String>,
     /// The newest pods that are gone: one that comes back under its old UID was restarted by its source.
     gone: VecDeque<String>,
 }
@@ -160,8 +167,10 @@ impl Manager {
             wanted: BTreeMap::new(),
             in_order: Vec::new(),
             complete: false,
+            readable: true,
             recovered,
             clearing: BTreeSet::new(),
+            set_aside: BTreeSet::new(),
             gone: VecDeque::new(),
         }
     }
@@ -183,7 +192,12 @@ impl Manager {
                 self.clearing.remove(&uid);
             }
             if notes.listed {
+                let before = self.readable;
                 self.hear();
+                // What was set aside is judged at once.
+                if self.readable && !before {
+                    search_at = Instant::now();
+                }
             }
             let stop = *stopping.borrow_and_update();
             if stop && self.pods.is_empty() {
@@ -211,7 +225,8 @@ impl Manager {
     /// Takes what the sources want together.
     fn hear(&mut self) {
         let sources = self.mailbox.sources.lock().unwrap_or_else(PoisonError::into_inner);
-        (self.wanted, self.in_order, self.complete) = (sources.wanted(), sources.in_order(), sources.are_complete());
+        (self.wanted, self.in_order) = (sources.wanted(), sources.in_order());
+        (self.complete, self.readable) = (sources.are_complete(), sources.are_readable());
     }
 
     /// Pods that an earlier agent ran go on at once, before their source is heard: their containers run already.
@@ -324,12 +339,21 @@ impl Manager {
         self.shared.tasks.spawn(Box::pin(search));
     }
 
-    /// Clears away what is left of an unknown pod, unless a source has named it by now: it may wait for its name.
+    /// Clears away what is left of an unknown pod, unless a source has named it by now: it may wait for its name. Where a source cannot
+    /// be read the pod may be one of it, whose ledger is lost: a broken file ends nothing that runs.
     fn clear(&mut self, uid: String, remains: Remains) {
         let known = self.pods.contains_key(&uid) || self.wanted.contains_key(&uid);
-        if known || !self.clearing.insert(uid.clone()) {
+        if known || self.clearing.contains(&uid) {
             return;
         }
+        if !self.readable && !self.recovered.contains_key(&uid) {
+            if self.set_aside.insert(uid.clone()) {
+                remains.report_set_aside(&uid);
+            }
+            return;
+        }
+        self.set_aside.remove(&uid);
+        self.clearing.insert(uid.clone());
         self.recovered.remove(&uid);
         let (shared, mailbox) = (Arc::clone(&self.shared), Arc::clone(&self.mailbox));
         self.shared.tasks.spawn(Box::pin(async move {

@@ -8,7 +8,7 @@ use std::{
 
 use futures::future::join_all;
 use keelet_cri::v1;
-use keelet_launch::labels::{POD_TERMINATION_GRACE, POD_UID};
+use keelet_launch::labels::{POD_NAME, POD_TERMINATION_GRACE, POD_UID};
 
 use crate::{manager::Mailbox, shared::Shared};
 
@@ -20,6 +20,20 @@ const DEFAULT_GRACE: Duration = Duration::from_secs(30);
 pub(crate) struct Remains {
     sandboxes: Vec<String>,
     containers: Vec<v1::Container>,
+}
+
+// === impl Remains ===
+
+impl Remains {
+    /// Reports that this stays, and why.
+    pub(crate) fn report_set_aside(&self, uid: &str) {
+        let pod = self.containers.iter().find_map(|container| container.labels.get(POD_NAME));
+        let (containers, sandboxes) = (self.containers.len(), self.sandboxes.len());
+        tracing::error!(
+            %uid, pod, containers, sandboxes,
+            "pod is not in the ledger and may be of a manifest that cannot be read: keeping it as it is; mend or remove that manifest"
+        );
+    }
 }
 
 /// Searches the runtime once and reports to the mailbox what belongs to none of the known pods. Pods that are left in

@@ -100,6 +100,44 @@ async fn an_unwanted_pod_without_a_copy_ends_before_it_is_forgotten() {
     assert_eq!(bed.remembered(), Vec::<String>::new(), "remembered although nothing is left of it");
 }
 
+/// A node with a pod that neither the ledger nor a source knows, while part of a source cannot be read; and its container.
+async fn set_aside() -> (Bed, crate::Agent, Arc<Pod>, String) {
+    let (bed, web, other) = (Bed::new(), pod("web", "a"), pod("other", "b"));
+    let (_, runs) = bed.runtime.put(&web);
+    // One that the ledger knows, without a copy of it.
+    let (_, known) = bed.runtime.put(&other);
+    bed.remember(&other, Evidence::default(), None);
+    let agent = bed.agent().await;
+    agent.set_pods(WantedPods::new(), Extent::Unreadable);
+    bed.runtime.called(&format!("StopContainer {known}")).await;
+    // The directory is lost in between, which says nothing about the file in it.
+    agent.set_pods(WantedPods::new(), Extent::Partial);
+    bed.runtime.called_often("ListContainers all", 3).await;
+    pass(Duration::from_secs(1)).await;
+    let ended = bed.runtime.calls(&format!("StopContainer {runs}"));
+    assert_eq!(ended, Vec::<String>::new(), "ended by a file that cannot be read");
+    (bed, agent, web, runs)
+}
+
+/// NODE-10: a broken file ends nothing that runs, also if the ledger is lost: the pod may be of that file.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_the_ledger_lost_is_kept_while_a_source_cannot_be_read() {
+    let (bed, agent, web, runs) = set_aside().await;
+    agent.set_pods(wanted(&[&web]), Extent::Complete);
+    bed.runtime.called_often("ListContainers all", 5).await;
+    pass(Duration::from_secs(1)).await;
+    let ended = bed.runtime.calls(&format!("StopContainer {runs}"));
+    assert_eq!(ended, Vec::<String>::new(), "the pod that the file asks for was ended");
+}
+
+/// NODE-10
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_was_kept_ends_when_every_source_can_be_read_and_none_wants_it() {
+    let (bed, agent, _, runs) = set_aside().await;
+    agent.set_pods(WantedPods::new(), Extent::Complete);
+    bed.runtime.called(&format!("StopContainer {runs}")).await;
+}
+
 /// What no source has named yet may be another source's: nothing is called an orphan before every source is complete.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_an_orphan_before_every_source_is_complete() {

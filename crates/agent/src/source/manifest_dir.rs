@@ -24,7 +24,7 @@ use super::{
     changes::{Change, Reported},
     scan::{self, Air, Identity, Scan, Stamps},
 };
-use crate::{manager::Extent, slot::Wanted};
+use crate::slot::Wanted;
 
 /// From one scan to the next without a hint. What inotify does not report (a changed target of a link, another
 /// directory under the same name, an overrun of its queue) is seen that much later.
@@ -89,8 +89,7 @@ impl Source for ManifestSource {
                 while listings.changed().await.is_ok() {
                     let listing = Arc::clone(&listings.borrow_and_update());
                     let wanted = listing.pods.iter().map(|(uid, pod)| (uid.clone(), Wanted::new(Arc::clone(pod))));
-                    let extent = if listing.complete { Extent::Complete } else { Extent::Partial };
-                    feed.set(wanted.collect(), extent);
+                    feed.set(wanted.collect(), listing.extent());
                 }
             };
             tokio::join!(self.directory.run(self.listings), forward);

@@ -120,7 +120,7 @@ impl Manifests {
     pub fn listing(&self) -> Listing {
         let known = self.files.values().all(|file| file.knowledge == Knowledge::Whole);
         let complete = self.listed && self.lost.is_none() && (known || !self.lost_copies);
-        let mut listing = Listing { complete, ..Listing::default() };
+        let mut listing = Listing { complete, readable: self.listed && known, ..Listing::default() };
         let mut held = self.held();
         if let Some(why) = &self.lost {
             listing.problems.push(SourceProblem {

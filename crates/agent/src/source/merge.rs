@@ -26,6 +26,8 @@ struct Listed {
     heard: bool,
     /// Whether it is naming everything anew.
     relisting: bool,
+    /// Whether part of it could not be read when it last named everything.
+    unreadable: bool,
 }
 
 /// Which source of an agent it is.
@@ -44,12 +46,18 @@ impl Sources {
     /// A source says what it wants.
     pub(crate) fn set(&mut self, SourceId(index): SourceId, pods: WantedPods, extent: Extent) {
         let Some(listed) = self.all.get_mut(index) else { return };
-        listed.heard |= extent == Extent::Complete;
+        listed.heard |= matches!(extent, Extent::Complete | Extent::Unreadable);
         listed.relisting = extent == Extent::Relisting;
+        listed.unreadable = match extent {
+            Extent::Complete => false,
+            Extent::Unreadable => true,
+            // Says nothing about what was not read.
+            Extent::Partial | Extent::Relisting => listed.unreadable,
+        };
         match extent {
             // What it named before may come yet.
             Extent::Relisting => listed.pods.extend(pods),
-            Extent::Complete | Extent::Partial => listed.pods = pods,
+            Extent::Complete | Extent::Unreadable | Extent::Partial => listed.pods = pods,
         }
     }
 
@@ -65,6 +73,11 @@ impl Sources {
     /// Whether every source has named everything that it wants: only then is what no source names an orphan.
     pub(crate) fn are_complete(&self) -> bool {
         !self.all.is_empty() && self.all.iter().all(|listed| listed.heard && !listed.relisting)
+    }
+
+    /// Whether all of every source could be read: only then is a pod an orphan that the ledger does not know.
+    pub(crate) fn are_readable(&self) -> bool {
+        !self.all.iter().any(|listed| listed.unreadable)
     }
 
     /// All pods that are wanted, by UID.

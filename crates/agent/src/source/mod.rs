@@ -73,6 +73,21 @@ pub struct Listing {
     /// Whether a pod that no listing ever had is surely not wanted. Until this is true, such a pod, of an earlier run of
     /// the agent, may be one whose directory cannot be read at the moment.
     pub complete: bool,
+    /// Whether every file was valid at least once. One that never was may ask for pods that no ledger knows.
+    pub readable: bool,
+}
+
+// === impl Listing ===
+
+impl Listing {
+    /// How much it says about pods that are not in it.
+    pub(crate) fn extent(&self) -> Extent {
+        match (self.complete, self.readable) {
+            (true, true) => Extent::Complete,
+            (true, false) => Extent::Unreadable,
+            (false, _) => Extent::Partial,
+        }
+    }
 }
 
 // === impl Feed ===

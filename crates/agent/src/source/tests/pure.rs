@@ -1,6 +1,7 @@
 //! What a listing of files means, without a directory.
 
 use super::*;
+use crate::Extent;
 
 fn manifests() -> Manifests {
     Manifests::new("/m", Features::default(), Strictness::Strict)
@@ -367,6 +368,7 @@ fn a_file_that_is_no_manifest_keeps_nothing_that_is_not_its_own() {
     let mut m = manifests().beside([left("a.yaml", manifest("a", "1"))]);
     let listing = scan(&mut m, readme());
     assert!(listing.pods.is_empty() && listing.complete && listing.problems[0].kept.is_empty(), "{listing:?}");
+    assert_eq!(listing.extent(), Extent::Unreadable, "it may ask for pods that no ledger knows");
     // The file of a pod that does not name it is unknown: the pod is from an agent that did not record the file.
     let silent = Arc::new(keelet_pod::parse_one(&manifest("a", "1")).expect("valid"));
     let mut m = manifests().beside([silent]);
@@ -374,10 +376,14 @@ fn a_file_that_is_no_manifest_keeps_nothing_that_is_not_its_own() {
     assert_eq!((pods(&listing), listing.complete), (vec!["a=1".to_owned()], true));
     assert!(problems(&listing)[0].ends_with("(still running by an older version: default/a)"), "{listing:?}");
     assert!(scan(&mut m, []).pods.is_empty());
+    assert_eq!(scan(&mut m, []).extent(), Extent::Complete);
     // So is the file of a lost pod: any file may have asked for it.
     let mut m = manifests().with_lost_copies();
-    assert!(!scan(&mut m, readme()).complete);
-    assert!(scan(&mut m, []).complete);
+    assert_eq!(scan(&mut m, readme()).extent(), Extent::Partial);
+    assert_eq!(scan(&mut m, []).extent(), Extent::Complete);
+    // A file that was valid once asks for what it asked for then.
+    scan(&mut m, [("a.yaml", bytes(manifest("a", "1")))]);
+    assert_eq!(scan(&mut m, [("a.yaml", bytes(invalid("a")))]).extent(), Extent::Complete);
 }
 
 #[test]
