@@ -5,7 +5,7 @@ use keelet_pod::{AgentRestart, Container, Role};
 use super::agent_start::{Inherits, assume_well};
 use crate::{
     draft::Draft,
-    evidence::{Exit, ExitCause, HookProgress, RunningInstance, RunningRecord},
+    evidence::{Evidence, Exit, ExitCause, HookProgress, RunningInstance, RunningRecord},
     observed::{Instance, InstanceState},
     operation::KillReason,
     probe::{Basis, ProbeMemory, Verdict},
@@ -45,6 +45,15 @@ pub(crate) fn instances(draft: &mut Draft<'_>) {
         }
         seen(draft, container, newest);
     }
+    forget_exited(draft);
+}
+
+/// Drops what is remembered of instances that do not run by the record. The two parts of the evidence are written to two disks: one
+/// that was full may still have an instance whose exit the other has recorded.
+fn forget_exited(draft: &mut Draft<'_>) {
+    let Evidence { durable, volatile } = &mut draft.evidence;
+    let running = |name: &str| durable.container(name).and_then(|record| record.running.as_ref());
+    volatile.instances.retain(|name, remembered| running(name).is_some_and(|running| running.id == remembered.id));
 }
 
 /// Whether an instance ended without ever having run because the agent died during its start. That says nothing about

@@ -412,3 +412,33 @@ fn the_legacy_gate_resets_in_two_steps() {
         }
     }
 }
+
+/// KEEP-10, PROBE-13: one of the two disks of the ledger was full. It still has the container as running, the other has its exit: the exit
+/// counts, and nothing is probed or ready that does not run.
+#[test]
+fn an_exit_counts_although_the_container_is_remembered_as_running() {
+    for lost in [false, true] {
+        let mut world = World::with_spec(&format!(
+            "
+  restartPolicy: Never
+  containers:
+  - {{name: main, image: app, {BOTH}}}
+  - {{name: more, image: app}}
+"
+        ));
+        world.seconds(10);
+        let stale = world.evidence.volatile.clone();
+        if lost {
+            world.lose("main")
+        } else {
+            world.exit("main", 0)
+        };
+        world.settle();
+        assert_eq!(world.bits("main"), (false, false));
+        world.evidence.volatile = stale;
+        let mark = world.mark();
+        world.away(1_000).restart_alone(Duration::from_secs(1)).seconds(20);
+        assert_eq!(world.bits("main"), (false, false), "lost: {lost}");
+        assert_eq!(world.probes_since(mark, "main", ProbeKind::Readiness), 0, "lost: {lost}");
+    }
+}
