@@ -5,7 +5,7 @@ use keelet_pod::{AgentRestart, Container, Role};
 use super::agent_start::{Inherits, assume_well};
 use crate::{
     draft::Draft,
-    evidence::{Evidence, Exit, ExitCause, HookProgress, RunningInstance, RunningRecord},
+    evidence::{ContainerRecord, Evidence, Exit, ExitCause, HookProgress, RunningInstance, RunningRecord},
     observed::{Instance, InstanceState},
     operation::KillReason,
     probe::{Basis, ProbeMemory, Verdict},
@@ -165,10 +165,22 @@ fn unknown(draft: &mut Draft<'_>, container: &Container, instance: &Instance) {
 
 /// The runtime has no instance of the container.
 fn absent(draft: &mut Draft<'_>, container: &Container) {
+    count_logged(draft, container);
     if draft.evidence.durable.container(&container.name).is_some_and(|record| record.running.is_some()) {
         give_up(draft, container);
     }
     draft.evidence.volatile.instances.remove(&container.name);
+}
+
+/// Nothing but log files may be left of earlier instances (STAT-8). Their number is recorded with the first plan: log files are
+/// read only where there is no evidence, and the agent may die before it starts the container.
+fn count_logged(draft: &mut Draft<'_>, container: &Container) {
+    let logged = draft.observed.log_counts.get(&container.name).copied().unwrap_or(0);
+    let record = draft.evidence.durable.container(&container.name);
+    if logged > record.map_or(0, |record| record.restart_count) && !record.is_some_and(ContainerRecord::has_lived) {
+        let record = draft.evidence.durable.containers.entry(container.name.clone()).or_default();
+        (record.restart_count, record.counted_ahead) = (logged, true);
+    }
 }
 
 /// A container was running when last observed, and its exit status is unknown.

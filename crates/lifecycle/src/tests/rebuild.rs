@@ -432,6 +432,22 @@ fn a_new_instance_is_numbered_after_the_log_files() {
     assert!(world.started.iter().any(|(_, operation)| matches!(operation, Operation::Launch { attempt: 7, .. })));
 }
 
+/// STAT-8: the agent dies before it starts the container. The next one has a ledger, so it does not read log files, and knows what they
+/// showed: no log is overwritten.
+#[test]
+fn what_log_files_show_is_recorded_before_the_first_start() {
+    let mut world = World::with_spec("  containers: [{name: a, image: 'app:1'}, {name: b, image: 'app:1'}]\n");
+    world.observed.log_counts.extend([("a".to_owned(), 7)]);
+    world.hold(|operation| matches!(operation, Operation::Launch { .. })).settle();
+    assert_eq!(counts(&world, ["a", "b"]), [7, 0]);
+    world.observed.log_counts.clear();
+    world.hold(|_| false).restart_agent().seconds(5);
+    assert_eq!(world.running(), ["a", "b"].into());
+    assert_eq!(counts(&world, ["a", "b"]), [7, 0]);
+    world.exit("a", 1).seconds(5);
+    assert_eq!(counts(&world, ["a", "b"]), [8, 0]);
+}
+
 /// BACK-5, CON-3: a wall clock that comes back an hour slow after a reboot does not make a backoff an hour longer, for
 /// one container or for all.
 #[test]
