@@ -164,6 +164,11 @@ pub(crate) fn notice(draft: &mut Draft<'_>) {
         .filter(|container| counts_as_restart(draft, &container.name))
         .map(|container| container.name.clone())
         .collect();
+    let unfinished = unfinished_triggers(draft);
+    if triggers.iter().any(|trigger| matches!(trigger, Trigger::Request { .. })) {
+        unfinished.iter().for_each(|trigger| cut_backoff_short(draft, trigger));
+    }
+    let triggers = unfinished.into_iter().chain(triggers).collect();
     let cleanup = Cleanup { since: draft.now, triggers, announced: None, restarted };
     draft.evidence.durable.restart_all.stage = RestartAllStage::Terminating(cleanup);
 }
@@ -358,6 +363,28 @@ fn counts_as_restart(draft: &Draft<'_>, name: &str) -> bool {
     let runs_now = record.is_some_and(|record| record.running.is_some());
     let fresh = draft.fresh_exits.iter().any(|fresh| fresh == name);
     record.is_some_and(|record| record.has_lived() && !record.counted_ahead) && (runs_now || fresh || !waits)
+}
+
+/// The triggers of a restart that has yet to start them again, which another restart interrupts. They are counted already, and an agent
+/// that has lost its ledger knows that by their names in the message of the condition alone (RALL-16).
+fn unfinished_triggers(draft: &Draft<'_>) -> Vec<Trigger> {
+    let RestartAllStage::Starting(startup) = &draft.evidence.durable.restart_all.stage else { return Vec::new() };
+    let outstanding = |trigger: &&Trigger| {
+        let text = trigger.to_string();
+        startup.outstanding.iter().any(|container| names_trigger(&text, container))
+    };
+    startup.triggers.iter().filter(outstanding).cloned().collect()
+}
+
+/// No backoff for people: the one of the restart that their request interrupts is over, and counts.
+fn cut_backoff_short(draft: &mut Draft<'_>, trigger: &Trigger) {
+    let Trigger::Exit { container, id, at, .. } = trigger else { return };
+    if let BackoffState::Waiting { delay, .. } = backoff_of(draft, container, id, *at) {
+        let (advanced, cap) = (draft.now, draft.rules.crash_backoff.cap);
+        if let Some(backoff) = draft.evidence.durable.restart_all.backoff.get_mut(container) {
+            (backoff.delay, backoff.advanced, backoff.served) = ((delay * 2).min(cap), advanced, id.clone());
+        }
+    }
 }
 
 fn begin_startup(draft: &mut Draft<'_>, cleanup: Cleanup) {

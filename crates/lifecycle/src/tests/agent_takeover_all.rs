@@ -168,3 +168,30 @@ fn where_both_say_removing_the_ledger_names_the_trigger() {
     assert!(ours.unwrap().starts_with("container main exited with code 42"));
     assert_eq!(world.container("more").restart_count, 3);
 }
+
+/// CON-4, RALL-16, RALL-31: a request interrupts a restart whose trigger has yet to be started again, and then the ledger is lost. The
+/// message of the condition still names the trigger: it is counted already. The request waits for no backoff.
+#[test]
+fn a_trigger_that_waits_for_its_start_is_named_by_the_next_restart() {
+    for earlier_restarts in [0, 1] {
+        let mut world = World::with_spec(RESTART_ALL);
+        world.seconds(5);
+        for _ in 0..earlier_restarts {
+            world.exit("main", 42).seconds(5);
+        }
+        world.hold(|operation| matches!(operation, Operation::Launch { .. })).exit("main", 42);
+        world.request_restart("one");
+        let copy = world.status().clone();
+        let condition = copy.condition(&ConditionType::AllContainersRestarting).unwrap();
+        assert_eq!(
+            condition.message.as_deref(),
+            Some("container main exited with code 42 (restart rule 0); restart requested by tester"),
+        );
+        assert_eq!(world.waiting_reason("main"), Some("RestartingAllContainers"), "no backoff for people");
+        world.hold(|_| false).lose_ledger().restart_in_cluster(Some(copy)).seconds(5);
+        assert_eq!(world.running(), ["main", "more"].into());
+        for name in ["main", "more"] {
+            assert_eq!(world.container(name).restart_count, earlier_restarts + 1, "{name}");
+        }
+    }
+}
