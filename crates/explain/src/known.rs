@@ -107,6 +107,12 @@ impl<'a> Known<'a> {
         self.journal.iter().rev().find(is_it)
     }
 
+    /// Whether the journal, which has the newest changes only, does not reach back to the start of that instance.
+    pub(crate) fn is_older_than_journal(&self, id: &str) -> bool {
+        let began = |note: &Note| matches!(&note.what, What::Running { id: running, .. } if running == id);
+        !self.journal.iter().any(began)
+    }
+
     /// What asked for the restart of all containers that ended the instance of that ID, as the message of its end says it.
     pub(crate) fn restart_behind(&self, id: &str) -> &'a str {
         let victim = self.exit(id).filter(|exit| exit.reason == "RestartingAllContainers");

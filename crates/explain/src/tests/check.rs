@@ -1,7 +1,7 @@
 //! The checker of chains: it finds nothing in whole histories (every stage asks it after every plan), and it finds what
 //! is broken.
 
-use keelet_lifecycle::{Because, Subject, Why, operation::Outcome, status::ConditionType};
+use keelet_lifecycle::{Because, Subject, Why, journal::What, operation::Outcome, status::ConditionType};
 use keelet_pod::ProbeKind;
 
 use super::{
@@ -95,11 +95,32 @@ fn a_kill_whose_probe_nobody_remembers_is_found() {
     stage.answer("main", ProbeKind::Liveness, Outcome::Failure, "500").seconds(3);
     assert!(check_chains(&stage.known(), stage.now).is_empty());
     for note in &mut stage.journal {
-        if matches!(note.what, keelet_lifecycle::journal::What::Killing { .. }) {
+        if matches!(note.what, What::Killing { .. }) {
             note.because = None;
         }
     }
     let faults = check_chains(&stage.known(), stage.now);
     let expected = "RestartCount(\"main\"): the results of its liveness probe are no longer recorded";
     assert!(faults.contains(&expected.to_owned()), "{faults:#?}");
+}
+
+/// The journal keeps the newest changes only. Once the start of an instance is not among them, neither need be what its probes said.
+#[test]
+fn a_kill_that_is_older_than_the_journal_is_no_fault() {
+    let mut stage = up(WEB);
+    stage.answer("main", ProbeKind::Liveness, Outcome::Failure, "500").seconds(3);
+    let killed = stage.journal.iter().position(|note| matches!(note.what, What::Killing { .. })).unwrap();
+    let shortened = |from: usize| {
+        let mut known = stage.known();
+        known.journal = &stage.journal[from..];
+        check_chains(&known, stage.now)
+    };
+    assert_eq!(shortened(killed + 1), [""; 0]);
+    let began = stage.journal.iter().position(|note| matches!(note.what, What::Running { .. })).unwrap();
+    let mut hole = stage.journal[began..].to_vec();
+    hole.retain(|note| !matches!(note.what, What::Killing { .. }));
+    let mut known = stage.known();
+    known.journal = &hole;
+    let faults = check_chains(&known, stage.now);
+    assert!(faults.iter().any(|fault| fault.ends_with("are no longer recorded")), "{faults:#?}");
 }

@@ -202,7 +202,10 @@ impl Chain<'_, '_> {
             | KillReason::Superseded => Link::evidence(text),
         };
         if let KillReason::Probe(probe) = reason {
-            let lost = || Link::missing(format!("the results of its {probe} probe are no longer recorded"));
+            let lost = || match self.known.is_older_than_journal(id) {
+                true => Link::evidence(format!("the results of its {probe} probe are older than the journal")),
+                false => Link::missing(format!("the results of its {probe} probe are no longer recorded")),
+            };
             link.because.push(self.verdict_behind_kill(container, id, reason).unwrap_or_else(lost));
         }
         if let Some(note) = self.known.kill(id, reason) {
