@@ -133,6 +133,11 @@ impl Node {
         self.container_runs.get(&(pod.to_owned(), container.to_owned())).map_or(&[], Vec::as_slice)
     }
 
+    /// All instances of all containers.
+    pub(crate) fn all_runs(&self) -> impl Iterator<Item = &ContainerRun> {
+        self.container_runs.values().flatten()
+    }
+
     /// The running instance of a container.
     pub fn running(&self, pod: &str, container: &str) -> Option<&Arc<InstanceRef>> {
         let is_it =

@@ -76,6 +76,15 @@ pub enum Happening {
         /// Its UID.
         pod: String,
     },
+    /// The source wants another image for a container.
+    ImageWanted {
+        /// The pod's UID.
+        pod: String,
+        /// The container.
+        container: String,
+        /// The image.
+        image: String,
+    },
     /// A client of the agent asks for all containers of a pod to be restarted.
     RestartAsked {
         /// Its UID.
@@ -313,6 +322,7 @@ impl Happening {
             | Self::AgentStops { .. }
             | Self::PodWanted { .. }
             | Self::PodDeleted { .. }
+            | Self::ImageWanted { .. }
             | Self::RestartAsked { .. }
             | Self::Sandbox { .. }
             | Self::Created(_)
@@ -331,7 +341,11 @@ impl Happening {
     pub fn area(&self) -> &'static str {
         match self {
             Self::AgentStarts { .. } | Self::AgentDies { .. } | Self::AgentStops { .. } => "agent",
-            Self::PodWanted { .. } | Self::PodDeleted { .. } | Self::RestartAsked { .. } | Self::Changed(_) => "source",
+            Self::PodWanted { .. }
+            | Self::PodDeleted { .. }
+            | Self::ImageWanted { .. }
+            | Self::RestartAsked { .. }
+            | Self::Changed(_) => "source",
             Self::Call { .. } => "cri",
             Self::Sandbox { .. }
             | Self::Created(_)
@@ -358,6 +372,7 @@ impl fmt::Display for Happening {
             Self::AgentStops { run } => write!(f, "run {run} stops"),
             Self::PodWanted { pod } => write!(f, "{pod} is wanted"),
             Self::PodDeleted { pod } => write!(f, "{pod} is deleted"),
+            Self::ImageWanted { container, image, .. } => write!(f, "{container} gets the image {image}"),
             Self::RestartAsked { pod } => write!(f, "all containers of {pod} are to be restarted"),
             Self::Call { kind, subject, fate } => write!(f, "{kind:?} {subject} -> {fate}"),
             Self::Sandbox { id, change, .. } => write!(f, "{id} is {}", change.word()),

@@ -44,6 +44,10 @@ struct Memory {
     free: bool,
     /// The image that the delay is for.
     image: Option<String>,
+    /// The image that the spec has, if it was changed.
+    wanted: Option<String>,
+    /// An agent was there while the spec had another image than the delay is for.
+    seen_another: bool,
 }
 
 // === impl Backoff ===
@@ -78,17 +82,18 @@ impl Check for Backoff {
                     self.containers.entry((pod.clone(), container.name.clone())).or_default().free = true;
                 }
             }
-            Happening::AgentStarts { .. } if view.context.run.is_some_and(|run| run.forgetful) => {
-                for ((pod, name), memory) in &mut self.containers {
-                    memory.entry = None;
-                    // Neither the ledger nor the runtime says that it ever ran.
-                    let left = |instance: &InstanceRef| instance.pod == *pod && instance.name == *name;
-                    if !view.node.containers.values().any(|container| left(&container.instance)) {
-                        (memory.ended, memory.ended_before) = (None, None);
-                    }
+            Happening::ImageWanted { pod, container, image } => {
+                let memory = self.containers.entry((pod.clone(), container.clone())).or_default();
+                memory.wanted = Some(image.clone());
+                memory.seen_another |= view.context.run.is_some() && memory.wants_another();
+            }
+            Happening::AgentStarts { .. } => {
+                for memory in self.containers.values_mut() {
+                    memory.seen_another |= memory.wants_another();
                 }
-                let made = view.node.containers.values().filter(|container| !container.is_running());
-                self.inherited.extend(made.map(|container| container.instance.id.clone()));
+                if view.context.run.is_some_and(|run| run.forgetful) {
+                    self.forget(view);
+                }
             }
             Happening::Reboot => self.rebooted = Some(entry.at),
             Happening::Started(instance) => return self.started(entry.at, instance, view),
@@ -99,6 +104,20 @@ impl Check for Backoff {
 }
 
 impl Backoff {
+    /// A run begins that may have forgotten something.
+    fn forget(&mut self, view: View<'_>) {
+        for ((pod, name), memory) in &mut self.containers {
+            memory.entry = None;
+            // Neither the ledger nor the runtime says that it ever ran.
+            let left = |instance: &InstanceRef| instance.pod == *pod && instance.name == *name;
+            if !view.node.containers.values().any(|container| left(&container.instance)) {
+                (memory.ended, memory.ended_before) = (None, None);
+            }
+        }
+        let made = view.node.containers.values().filter(|container| !container.is_running());
+        self.inherited.extend(made.map(|container| container.instance.id.clone()));
+    }
+
     fn of(&mut self, instance: &InstanceRef) -> &mut Memory {
         self.containers.entry((instance.pod.clone(), instance.name.clone())).or_default()
     }
@@ -114,11 +133,12 @@ impl Backoff {
         if memory.entry.is_some_and(|(_, advanced)| rebooted.min(view.context.wall_set) >= Some(advanced)) {
             memory.entry = None;
         }
-        if memory.image != image {
-            // Another image owes nothing to the failures of the one before.
+        // Another image owes nothing to the failures of the one before, also if the spec has the first one again (CLU-3).
+        if memory.image != image || memory.seen_another {
             memory.image = image;
             memory.entry = None;
         }
+        memory.seen_another = memory.wants_another();
         let Some(ended) = memory.ended else { return Ok(()) };
         if std::mem::take(&mut memory.free) || inherited {
             return Ok(());
@@ -142,6 +162,14 @@ impl Backoff {
             ));
         }
         Ok(())
+    }
+}
+
+// === impl Memory ===
+
+impl Memory {
+    fn wants_another(&self) -> bool {
+        self.wanted.is_some() && self.image.is_some() && self.wanted != self.image
     }
 }
 

@@ -1,9 +1,6 @@
 //! `restartCount` is exact.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    ops::RangeInclusive,
-};
+use std::{collections::BTreeMap, ops::RangeInclusive};
 
 use keelet_lifecycle::status::ContainerState;
 
@@ -19,16 +16,12 @@ use crate::{
 pub(crate) struct Counts {
     /// The count last published and the run that did so, by pod and container.
     published: BTreeMap<(String, String), (u32, u32)>,
-    /// Instances that some status showed.
-    shown: BTreeSet<String>,
-    /// Instances that vanished without a request to remove them.
-    vanished: BTreeSet<String>,
     /// Starts that were given up with their agent, by pod and container; and those of them that the agent forgot in a
     /// reboot or with the ledger, so that they look like any failed start.
     given_up: BTreeMap<(String, String), u32>,
     forgotten: BTreeMap<(String, String), u32>,
-    /// A ledger that could not be written was left behind: instances that it does not know are not counted, so a run
-    /// may begin with a lower count than the one before. It never counts what was not, and no count falls within a run.
+    /// A ledger that could not be written was left behind: a run may begin with a lower count than the one before. It counts all but
+    /// the instances that neither ledger nor runtime had, none that was not, and no count falls within a run.
     excused: bool,
 }
 
@@ -53,9 +46,6 @@ impl Check for Counts {
             Happening::Reboot | Happening::AgentStarts { memory: Memory::Wiped, .. } => {
                 self.forgotten = self.given_up.clone();
             }
-            Happening::Removed { instance, asked: false } => {
-                self.vanished.insert(instance.id.clone());
-            }
             Happening::PodGone { pod } => self.published.retain(|(of, _), _| of != pod),
             Happening::Published { pod, run, status, .. } => {
                 for container in status.all_containers() {
@@ -72,10 +62,9 @@ impl Check for Counts {
                         return Err(format!("the restart count of {name} falls from {before} to {count}"));
                     }
                     let id = container.container_id.as_deref().map(bare);
-                    self.shown.extend(id.map(str::to_owned));
                     let number = runs.iter().position(|run| Some(run.instance.id.as_str()) == id);
-                    if let (ContainerState::Running(_), Some(number), false) = (&container.state, number, self.excused)
-                        && !self.possible(&runs[..number], forgotten).contains(&count)
+                    if let (ContainerState::Running(_), Some(number)) = (&container.state, number)
+                        && !possible(&runs[..number], forgotten, view).contains(&count)
                     {
                         return Err(format!(
                             "{} is the start number {} of {name}, and its restart count is {count}",
@@ -91,13 +80,10 @@ impl Check for Counts {
     }
 }
 
-impl Counts {
-    /// How many of these instances may be counted. The agent may not know one that vanished before any status showed
-    /// it.
-    fn possible(&self, runs: &[ContainerRun], forgotten: u32) -> RangeInclusive<u32> {
-        let nobody_knows = |id: &String| self.vanished.contains(id) && !self.shown.contains(id);
-        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-        let unknown = runs.iter().filter(|run| nobody_knows(&run.instance.id)).count();
-        count(runs.len() - unknown)..=count(runs.len()) + forgotten
-    }
+/// How many of these instances may be counted.
+fn possible(runs: &[ContainerRun], forgotten: u32, view: View<'_>) -> RangeInclusive<u32> {
+    let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    let is_unknown = |id: &str| view.context.may_be_unknown(id) || view.context.was_forgotten(id);
+    let unknown = runs.iter().filter(|run| is_unknown(&run.instance.id)).count();
+    count(runs.len() - unknown)..=count(runs.len()) + forgotten
 }

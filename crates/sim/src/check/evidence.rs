@@ -6,7 +6,10 @@ use keelet_lifecycle::status::{ContainerState, ContainerStatus, PodStatus};
 use keelet_pod::{AgentRestart, Container, Handler, ProbeKind};
 
 use super::{Check, View, bare};
-use crate::timeline::{Attempt, Entry, Happening};
+use crate::{
+    sim::Mode,
+    timeline::{Attempt, Entry, Happening},
+};
 
 /// From an answer to the status that rests on it: a look at the runtime, a write, a publication.
 const CALM_LAG: Duration = Duration::from_millis(500);
@@ -137,7 +140,10 @@ impl Evidence {
     /// What a new run of the agent may change without a probe.
     fn excused(&self, pod: &str, before: &Shown, now: &Shown, view: View<'_>) -> bool {
         let Some(run) = view.context.run else { return true };
-        if run.forgetful || view.context.rules.agent_restart == AgentRestart::ResetStatus {
+        // On a node of its own the ledger has what was published before it refused the first write. Where there is an API server,
+        // its copy may be newer than the ledger, and counts as a whole.
+        let forgot = run.forgetful && (view.context.mode == Mode::Cluster || run.may_lack(before.since));
+        if forgot || view.context.rules.agent_restart == AgentRestart::ResetStatus {
             return true;
         }
         let doubted = run.away > view.context.rules.node_monitor_grace || self.overwritten.iter().any(|p| p == pod);

@@ -91,7 +91,7 @@ impl Checks {
         pods: &BTreeMap<String, Arc<Pod>>,
         quiet: bool,
     ) -> Vec<Violation> {
-        self.context.see(entry, quiet);
+        self.context.see(entry, node, quiet);
         let view = View { node, pods, context: &self.context };
         let findings = self.checks.iter_mut().map(|check| (check.name(), check.see(entry, view)));
         findings.filter_map(|(check, found)| violation(entry.at, check, found)).collect()

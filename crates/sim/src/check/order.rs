@@ -1,17 +1,27 @@
 //! Nothing is started out of turn, and nothing twice.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use keelet_lifecycle::{restart::RestartAllRule, status::ConditionType};
 use keelet_pod::{Pod, ProbeKind, Role};
 
-use super::{Check, View};
+use super::{Check, View, restart_all::is_requested};
 use crate::{
     faults::CallKind,
     node::Sandbox,
     sim::Mode,
     timeline::{Entry, Happening, InstanceRef},
 };
+
+/// From a removal to the record of it: a look at the runtime, which may hang, and a write.
+const AFTER_REMOVAL: Duration = Duration::from_secs(25);
+
+/// What runs for longer than this before an agent without evidence starts has started.
+const LONG: Duration = Duration::from_secs(10);
 
 /// At most one instance of a name runs; an ordinary init container has succeeded, and a sidecar has started, before
 /// whatever comes after it; nothing is started in a pod that has ended.
@@ -21,10 +31,14 @@ pub(crate) struct Order {
     over: BTreeMap<String, BTreeSet<String>>,
     /// Those that were over at any time, also if all containers have been restarted since.
     ever_over: BTreeMap<String, BTreeSet<String>>,
-    /// Pods whose containers are being removed to be restarted.
+    /// When those that are not over any more were removed to be restarted, by sandbox and name.
+    removed: BTreeMap<(String, String), Duration>,
+    /// Pods whose containers are being removed to be restarted, by rules alone.
     restarting: BTreeSet<String>,
-    /// Pods whose published phase is final, or that were deleted.
-    ended: BTreeSet<String>,
+    /// Pods that have a published status.
+    published: BTreeSet<String>,
+    /// Pods whose published phase is final, since when.
+    ended: BTreeMap<String, Duration>,
     /// Instances created before their pod ended.
     created: BTreeSet<String>,
     /// Instances whose start was asked for in their turn. A restart of all containers may begin before a slow runtime has
@@ -42,7 +56,7 @@ impl Check for Order {
     fn see(&mut self, entry: &Entry, view: View<'_>) -> Result<(), String> {
         match &entry.what {
             Happening::Created(instance) => {
-                if !self.ended.contains(&instance.pod) {
+                if !self.ended.contains_key(&instance.pod) {
                     self.created.insert(instance.id.clone());
                 }
                 Ok(())
@@ -60,10 +74,13 @@ impl Check for Order {
             Happening::Started(instance) => self.started(instance, view),
             // A ledger that could not be written does not record that all containers were removed, so init counts as done.
             Happening::AgentStarts { .. } if view.context.run.is_some_and(|run| run.behind) => {
-                self.over.clone_from(&self.ever_over);
-                // Without an API server, and with no container left, nothing says that the pod has ended.
+                self.restore_over(view);
+                self.take_for_started(entry.at, view);
+                // Without an API server, and with no container left, nothing says that the pod has ended since.
                 if view.context.mode == Mode::Standalone {
-                    self.ended.retain(|pod| view.node.containers.values().any(|left| left.instance.pod == *pod));
+                    let is_left = |pod: &String| view.node.containers.values().any(|left| left.instance.pod == *pod);
+                    let lacks = |at: Duration| view.context.run.is_some_and(|run| run.may_lack(at));
+                    self.ended.retain(|pod, at| is_left(pod) || !lacks(*at));
                 }
                 Ok(())
             }
@@ -86,7 +103,7 @@ impl Check for Order {
                 // Only a restart of all containers removes the newest instance.
                 let runs = view.node.container_runs(&instance.pod, &instance.name);
                 if runs.last().is_some_and(|run| run.instance.id == instance.id) {
-                    self.forget(instance);
+                    self.forget(entry.at, instance);
                 }
                 Ok(())
             }
@@ -99,10 +116,11 @@ impl Check for Order {
                 Ok(())
             }
             Happening::Published { pod, status, .. } => {
+                self.published.insert(pod.clone());
                 if status.phase.is_terminal() {
-                    self.ended.insert(pod.clone());
+                    self.ended.entry(pod.clone()).or_insert(entry.at);
                 }
-                if status.is_true(&ConditionType::AllContainersRestarting) {
+                if status.is_true(&ConditionType::AllContainersRestarting) && !is_requested(status) {
                     self.restarting.insert(pod.clone());
                 } else {
                     self.restarting.remove(pod);
@@ -110,6 +128,7 @@ impl Check for Order {
                 Ok(())
             }
             Happening::PodGone { pod } => {
+                self.published.remove(pod);
                 self.ended.remove(pod);
                 Ok(())
             }
@@ -127,7 +146,7 @@ impl Order {
         if let Some(twin) = twin {
             return Err(format!("{id} is started while {} runs", twin.instance.id));
         }
-        if self.ended.contains(pod) && !self.created.contains(id) {
+        if self.ended.contains_key(pod) && !self.created.contains(id) {
             return Err(format!("{id} is started in a pod that has ended"));
         }
         let Some(spec) = view.pods.get(pod) else { return Ok(()) };
@@ -143,6 +162,17 @@ impl Order {
             self.is_over(instance);
         }
         Ok(())
+    }
+
+    /// A sidecar that neither a ledger nor an API server knows has started if it runs for long (CON-3): its startup probe is not run
+    /// again.
+    fn take_for_started(&mut self, now: Duration, view: View<'_>) {
+        let is_known = |pod: &String| view.context.mode == Mode::Cluster && self.published.contains(pod);
+        let runs = view.node.all_runs().filter(|run| run.ended.is_none() && run.began + LONG < now);
+        let unknown = runs.filter(|run| view.context.may_lack(&run.instance.id) && !is_known(&run.instance.pod));
+        let sidecars = unknown.filter(|run| role(view, &run.instance) == Some(Role::Sidecar));
+        let instances: Vec<_> = sidecars.map(|run| Arc::clone(&run.instance)).collect();
+        instances.iter().for_each(|instance| self.is_over(instance));
     }
 
     fn in_turn(&self, pod: &Pod, instance: &InstanceRef) -> Result<(), String> {
@@ -163,7 +193,19 @@ impl Order {
         }
     }
 
-    fn forget(&mut self, instance: &InstanceRef) {
+    /// What was removed for a restart that the ledger knows nothing of is over for the agent.
+    fn restore_over(&mut self, view: View<'_>) {
+        for (sandbox, ever) in &self.ever_over {
+            let lacks = |name: &&String| {
+                let removed = self.removed.get(&(sandbox.clone(), (*name).clone()));
+                removed.is_some_and(|at| view.context.run.is_some_and(|run| run.may_lack(*at + AFTER_REMOVAL)))
+            };
+            self.over.entry(sandbox.clone()).or_default().extend(ever.iter().filter(lacks).cloned());
+        }
+    }
+
+    fn forget(&mut self, at: Duration, instance: &InstanceRef) {
+        self.removed.insert((instance.sandbox.clone(), instance.name.clone()), at);
         if let Some(over) = self.over.get_mut(&instance.sandbox) {
             over.remove(&instance.name);
         }

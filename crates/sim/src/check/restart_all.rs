@@ -14,11 +14,16 @@ use keelet_pod::{Action, Container, Pod, RestartPolicy, Role};
 use super::{Check, View};
 use crate::{
     faults::CallKind,
+    node::ContainerRun,
+    sim::Mode,
     timeline::{Entry, ExitCause, Happening, InstanceRef},
 };
 
 /// A launch that could not be called back when the restart began.
 const UNDER_WAY: Duration = Duration::from_millis(50);
+
+/// What the message of the condition says of a request.
+const REQUESTED: &str = "restart requested by";
 
 /// From the trigger to the first running status after it.
 #[derive(Default)]
@@ -42,7 +47,7 @@ enum Stage {
     #[default]
     None,
     /// The condition is True.
-    Terminating { since: Duration, before: Before },
+    Terminating { since: Duration, before: Before, requested: bool },
     /// It is False again, and not every regular container has been started.
     Starting {
         before: Before,
@@ -56,7 +61,7 @@ enum Stage {
 struct Before {
     /// Instances of each container.
     runs: BTreeMap<String, usize>,
-    /// Containers that ran.
+    /// Containers that ran, by an instance that the agent can know of.
     ran: BTreeSet<String>,
 }
 
@@ -214,11 +219,11 @@ impl RestartAll {
         course.stage = match (std::mem::take(&mut course.stage), condition) {
             (Stage::None | Stage::Starting { .. }, true) => {
                 course.triggers.clear();
-                Stage::Terminating { since: at, before: Before::look(pod, view) }
+                Stage::Terminating { since: at, before: Before::look(pod, view), requested: is_requested(status) }
             }
-            (Stage::Terminating { since, before }, true) => {
+            (Stage::Terminating { since, before, .. }, true) => {
                 course.triggers.clear();
-                Stage::Terminating { since, before }
+                Stage::Terminating { since, before, requested: is_requested(status) }
             }
             (stage @ (Stage::Terminating { .. } | Stage::Starting { .. }), false) => {
                 let (before, disturbed) = match stage {
@@ -244,14 +249,16 @@ impl RestartAll {
 // === impl Course ===
 
 impl Course {
-    /// An agent starts with the feature on or off. Off: no restart that a rule began goes on, and no exit asks for one. On:
-    /// exits that were ignored until now count, as long as their container has not begun again (RALL-29).
+    /// An agent starts with the feature on or off. Off: no restart that rules alone began goes on before all containers are removed,
+    /// and no exit asks for one. On: exits that were ignored until now count, as long as their container has not begun again (RALL-29).
     fn switch(&mut self, rule: RestartAllRule) {
         match rule {
             RestartAllRule::Honoured => self.triggers.append(&mut self.ignored),
             RestartAllRule::Ignored => {
                 self.ignored.append(&mut self.triggers);
-                self.stage = Stage::None;
+                if let Stage::Terminating { requested: false, .. } = self.stage {
+                    self.stage = Stage::None;
+                }
             }
         }
     }
@@ -272,6 +279,12 @@ impl Course {
     }
 }
 
+/// Whether a person asked for the restart of all containers that a status shows, alone or beside rules.
+pub(super) fn is_requested(status: &PodStatus) -> bool {
+    let condition = status.condition(&ConditionType::AllContainersRestarting);
+    condition.and_then(|condition| condition.message.as_ref()).is_some_and(|message| message.contains(REQUESTED))
+}
+
 /// Whether a container that the runtime lost may not be started again: nothing tells its exit code, so no rule can match.
 fn is_lost_for_good(pod: &Pod, name: &str) -> bool {
     pod.container(name).is_none_or(|container| {
@@ -285,9 +298,13 @@ fn is_lost_for_good(pod: &Pod, name: &str) -> bool {
 impl Before {
     fn look(pod: &Pod, view: View<'_>) -> Self {
         let runs = |name: &str| view.node.container_runs(&pod.uid, name);
+        let known = |run: &ContainerRun| {
+            let forgotten = view.context.mode == Mode::Standalone && view.context.was_forgotten(&run.instance.id);
+            !forgotten && !view.context.may_be_unknown(&run.instance.id)
+        };
         Self {
             runs: pod.lasting_containers().map(|c| (c.name.clone(), runs(&c.name).len())).collect(),
-            ran: pod.lasting_containers().filter(|c| !runs(&c.name).is_empty()).map(|c| c.name.clone()).collect(),
+            ran: pod.lasting_containers().filter(|c| runs(&c.name).iter().any(known)).map(|c| c.name.clone()).collect(),
         }
     }
 

@@ -21,6 +21,8 @@ use crate::{
     world::{World, millis, secs},
 };
 
+mod excuses;
+
 /// A world whose agent is played by the test.
 struct Stage {
     world: World,

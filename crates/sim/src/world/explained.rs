@@ -9,7 +9,7 @@ use keelet_pod::Pod;
 use super::World;
 use crate::{
     sim::State,
-    timeline::{Entry, Happening, Memory},
+    timeline::{Entry, Happening},
 };
 
 /// By then a write that the disk refused has been tried again.
@@ -56,12 +56,9 @@ impl World {
         if !settled || self.inside(seen) {
             return;
         }
-        // What a probe said of an instance that ended is in the journal alone. A power cut or the loss of the ledger may
-        // cost that.
-        let costs = |entry: &Entry| {
-            matches!(entry.what, Happening::Reboot | Happening::AgentStarts { memory: Memory::Wiped, .. })
-        };
-        let rebooted = self.inside(|state| state.timeline.entries().iter().any(costs));
+        // What a probe said of an instance that ended is in the journal alone, and a power cut may cost that.
+        let is_reboot = |entry: &Entry| matches!(entry.what, Happening::Reboot);
+        let rebooted = self.inside(|state| state.timeline.entries().iter().any(is_reboot));
         let now = self.now();
         for found in self.ledger() {
             let spec = self.spec_in(&found);

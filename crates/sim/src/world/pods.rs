@@ -39,8 +39,10 @@ impl World {
     /// If there is no such container.
     pub fn set_image(&mut self, container: &str, image: &str) -> &mut Self {
         let (pod, container) = self.split(container);
-        self.note(format!("{container} gets the image {image}"));
         let before = self.spec(&pod);
+        let wanted =
+            Happening::ImageWanted { pod: before.uid.clone(), container: container.clone(), image: image.to_owned() };
+        self.inside(|state| state.note(wanted));
         let mut source = (*before.source).clone();
         let spec = source.spec.as_mut().expect("a pod with a spec");
         let of_pod = spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten());

@@ -390,3 +390,133 @@ fn what_was_restarted_is_shown_also_with_the_gate_off() {
         world.reconfigure(|settings| settings.rules.restart_all = RestartAllRule::Ignored).start_agent().settle();
     }
 }
+
+/// Seed 992000086050, the agent was wrong. KEEP-10, PROBE-13: the disk is full when a container exits, and the agent dies when it has
+/// written the exit again and not yet that nothing is to be probed. The next one probed what had exited, and showed it as ready.
+#[test]
+fn what_has_exited_is_not_probed_after_a_full_disk() {
+    let spec = "  restartPolicy: OnFailure
+  containers:
+  - {name: main, image: app, readinessProbe: {tcpSocket: {port: 80}, periodSeconds: 1}}
+  - {name: other, image: app, readinessProbe: {tcpSocket: {port: 81}, periodSeconds: 1}}
+";
+    let mut world = World::new(1).pod(spec).build();
+    world.answer("other", ProbeKind::Readiness, Reply::Refuse);
+    world.run(secs(10)).disk(DiskMood::Full).run(millis(100)).exit("main", 0).run(millis(4400)).calm();
+    let has_half = |world: &World| {
+        world.ledger().iter().any(|found| {
+            let exited = found.evidence.durable.container("main").is_some_and(|record| record.running.is_none());
+            exited && found.evidence.volatile.instances.contains_key("main")
+        })
+    };
+    assert!(world.run_until(secs(3), has_half), "{}", world.timeline_text());
+    world.restart_agent(secs(1)).run(secs(10));
+    assert!(!world.container("main").ready, "{}", world.timeline_text());
+    world.answer("other", ProbeKind::Readiness, Reply::Pass).settle();
+}
+
+/// Seed 992000033020, the agent was wrong. CON-4, RALL-16: a request interrupts a restart of all containers before its trigger is started
+/// again, and then the ledger is lost. The API server's copy did not say any more that the trigger was counted.
+#[test]
+fn a_trigger_is_counted_once_although_a_request_interrupts_its_restart() {
+    let spec = "  restartPolicy: Never
+  containers:
+  - {name: other, image: app}
+  - name: main
+    image: app
+    restartPolicy: Never
+    restartPolicyRules: [{action: RestartAllContainers, exitCodes: {operator: In, values: [88]}}]
+";
+    let mut world = World::new(1).pod(spec).cluster().build();
+    world.run(secs(10));
+    world.image("app").takes(secs(5));
+    world.exit("main", 88);
+    let is_removed = |world: &World| world.waiting_reason("main").as_deref() == Some("RestartingAllContainers");
+    assert!(world.run_until(secs(5), is_removed), "{}", world.timeline_text());
+    world.request_restart("web", "r1").expect("the pod has a rule");
+    world.run(secs(1)).kill_agent().start_agent_without_ledger().settle();
+    assert_eq!((world.starts("main"), world.container("main").restart_count), (2, 1), "{}", world.timeline_text());
+}
+
+/// Seed 992000052931, agent and checker were wrong. STAT-8: the disk is full, and a reboot leaves nothing but log files. The first agent
+/// reads them and dies before it starts a container. The next one had a ledger, did not read them, and overwrote them. How the container
+/// ended before the reboot, no agent can know.
+#[test]
+fn log_files_count_although_the_agent_that_read_them_starts_nothing() {
+    let spec = "  containers:\n  - {name: main, image: app}\n  - {name: other, image: small}\n";
+    let mut world = World::new(1).pod(spec).without_agent().build();
+    world.disk(DiskMood::Full).start_agent().run(secs(10)).reboot(Remains::Nothing).calm();
+    world.image("app").takes(secs(10));
+    world.start_agent().run(secs(2)).restart_agent(secs(1)).run(secs(2));
+    world.request_restart("web", "r1").expect("a node on its own refuses no restart");
+    world.settle();
+    assert_eq!((world.starts("main"), world.container("main").restart_count), (2, 1), "{}", world.timeline_text());
+}
+
+/// Seed 992000006236, the checker was wrong: a container vanishes before the agent has looked at it, so that its end is in no last state
+/// when all containers have been restarted.
+#[test]
+fn what_vanished_before_it_was_seen_has_no_last_state() {
+    let spec = "  containers:\n  - {name: main, image: app}\n  - {name: other, image: small}\n";
+    let mut world = World::new(1).pod(spec).build();
+    assert!(world.run_until(secs(5), |world| world.starts("main") == 1), "{}", world.timeline_text());
+    world.image("app").takes(secs(5));
+    world.lose("main").run(secs(1));
+    assert_eq!(world.container("main").container_id, None, "{}", world.timeline_text());
+    world.request_restart("web", "r1").expect("a node on its own refuses no restart");
+    world.settle();
+    assert_eq!(world.starts("main"), 2, "{}", world.timeline_text());
+}
+
+/// Seed 992000036762, `why` was wrong: the journal keeps the newest changes, and the results of the probe that had a container killed were
+/// missed although they were older than its oldest one.
+#[test]
+fn what_is_older_than_the_journal_is_not_missed() {
+    let spec = "  containers:
+  - name: main
+    image: app
+    livenessProbe: {tcpSocket: {port: 80}, periodSeconds: 1, failureThreshold: 1}
+    readinessProbe: {tcpSocket: {port: 81}, periodSeconds: 1, failureThreshold: 1}
+";
+    let mut world = World::new(1).pod(spec).build();
+    world.run(secs(10)).answer("main", ProbeKind::Liveness, Reply::Refuse);
+    assert!(world.run_until(secs(40), |world| world.starts("main") == 2), "{}", world.timeline_text());
+    world.answer("main", ProbeKind::Liveness, Reply::Pass).run(secs(5));
+    for _ in 0..40 {
+        world.answer("main", ProbeKind::Readiness, Reply::Refuse).run(secs(2)).check_explained();
+        world.answer("main", ProbeKind::Readiness, Reply::Pass).run(secs(2)).check_explained();
+    }
+    world.settle();
+    assert_eq!(world.container("main").restart_count, 1, "{}", world.timeline_text());
+}
+
+/// Seed 992000074217, the checker was wrong. CON-3: the disk is full, and the agent dies before the startup probe of a sidecar succeeds.
+/// The next one knows nothing of it but that it runs for long, so it has started, and the others follow.
+#[test]
+fn a_sidecar_of_which_nothing_is_known_has_started_if_it_runs_for_long() {
+    let spec = "  initContainers:
+  - {name: side, image: proxy, restartPolicy: Always, startupProbe: {tcpSocket: {port: 80}, periodSeconds: 1}}
+  containers:
+  - {name: main, image: app}
+";
+    for (down, starts) in [(5, 0), (15, 1)] {
+        let mut world = World::new(1).pod(spec).without_agent().build();
+        world.answer("side", ProbeKind::Startup, Reply::Refuse);
+        world.disk(DiskMood::Full).start_agent().run(secs(2)).restart_agent(secs(down)).run(secs(2));
+        assert_eq!(world.starts("main"), starts, "{}", world.timeline_text());
+        world.answer("side", ProbeKind::Startup, Reply::Pass).settle();
+    }
+}
+
+/// Seed 881000073963, the checker was wrong. CLU-3: a container in a backoff gets another image, and then the first one again. The
+/// agent has seen another image, so the backoff begins anew.
+#[test]
+fn a_backoff_begins_anew_with_another_image_also_if_the_first_one_returns() {
+    let mut world = World::new(1).pod("  containers:\n  - {name: main, image: app}\n").build();
+    world.run(secs(10)).exit("main", 1).run(secs(5)).exit("main", 1).run(secs(15));
+    assert_eq!(world.starts("main"), 3, "{}", world.timeline_text());
+    world.image("app:2").takes(secs(4));
+    world.set_image("main", "app:2").run(secs(2)).set_image("main", "app");
+    assert!(world.run_until(secs(10), |world| world.starts("main") == 4), "{}", world.timeline_text());
+    world.settle();
+}
