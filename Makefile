@@ -20,8 +20,8 @@ test: ## every test that needs no peers: tables, properties, simulations, the li
 	@scripts/test $(CARGOFLAGS)
 
 # Without the tests' dependencies, which would have tokio and most of the others built a second time.
-sim: ## random pods with new seeds on all cores, for SIM_SECONDS (60) or SIM_RUNS; SIM_FIRST chooses the seeds, SIM_SEED replays one
-	@$(CARGO) run $(CARGOFLAGS) --quiet --profile sim --package keelet-sim --bin sim
+sim: ## random runs of agent and controller with new seeds on all cores, for SIM_SECONDS (60) or SIM_RUNS; SIM_FIRST chooses the seeds, SIM_SEED replays one
+	@$(CARGO) run $(CARGOFLAGS) --quiet --profile sim --package keelet-simulate --bin sim
 
 e2e: ## tests against real peers: containerd (from Debian), a Kubernetes control plane (built with Go), critest and client-go on the embedded runtime; needs root
 	@scripts/e2e $(CARGOFLAGS)

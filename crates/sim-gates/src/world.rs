@@ -22,22 +22,30 @@ use tokio::{
 };
 
 /// The gate that most tests are about.
-pub(crate) const GATE: &str = "readiness.k8s.io/CNIReady";
+pub const GATE: &str = "readiness.k8s.io/CNIReady";
 
 /// What the API server gives to a new node, and the node lifecycle controller takes away. There is none here, so it stays.
-pub(crate) const NOT_READY: &str = "node.kubernetes.io/not-ready:NoSchedule";
+pub const NOT_READY: &str = "node.kubernetes.io/not-ready:NoSchedule";
+
+/// The longest that anything takes: a lease that has to expire, a watch that has to be noticed dead, a backoff of requests.
+const PATIENCE: Duration = Duration::from_secs(100);
 
 /// A cluster.
-pub(crate) struct World {
-    pub(crate) api: SimApi,
+pub struct World {
+    /// Its API server.
+    pub api: SimApi,
 }
 
 /// A controller in a process of its own.
-pub(crate) struct Replica {
-    pub(crate) life: Life,
-    pub(crate) connection: Connection,
-    pub(crate) metrics: Arc<Metrics>,
-    pub(crate) vitals: watch::Receiver<Vitals>,
+pub struct Replica {
+    /// Its process.
+    pub life: Life,
+    /// The connection that its client uses.
+    pub connection: Connection,
+    /// What it counts.
+    pub metrics: Arc<Metrics>,
+    /// Whether it leads, and what else `/healthz` asks for.
+    pub vitals: watch::Receiver<Vitals>,
     stop: Option<oneshot::Sender<()>>,
     running: JoinHandle<()>,
 }
@@ -61,7 +69,7 @@ impl WallClock for SimClock {
 }
 
 /// What a controller does by default, with an election.
-pub(crate) fn options(identity: &str) -> Options {
+pub fn options(identity: &str) -> Options {
     Options {
         settings: Settings::default(),
         mode: Mode::Act,
@@ -76,12 +84,12 @@ pub(crate) fn options(identity: &str) -> Options {
 }
 
 /// The user that controllers are.
-pub(crate) fn user() -> Identity {
+pub fn user() -> Identity {
     Identity::service_account("kube-system", "keelet-controller")
 }
 
 /// Exactly what a controller asks for.
-pub(crate) fn grants(options: &Options) -> Vec<Grant> {
+pub fn grants(options: &Options) -> Vec<Grant> {
     let of = |permission: keelet_gates::api::Permission| {
         let mut grant =
             Grant::to_user(&user().user).verbs(&permission.verbs).on(permission.group, &[permission.resource]);
@@ -97,20 +105,20 @@ pub(crate) fn grants(options: &Options) -> Vec<Grant> {
 }
 
 /// What every user may do.
-pub(crate) fn basic() -> Grant {
+pub fn basic() -> Grant {
     Grant::to_group("system:authenticated").verbs(&["create"]).on("authorization.k8s.io", &["selfsubjectaccessreviews"])
 }
 
 impl World {
     /// A cluster without nodes, where controllers may do what they ask for and no more (CTRL-18).
-    pub(crate) fn new(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         let api = SimApi::new(seed);
         api.grant(grants(&options("any")));
         Self { api }
     }
 
     /// Starts a controller.
-    pub(crate) fn start(&self, name: &str, options: Options) -> Replica {
+    pub fn start(&self, name: &str, options: Options) -> Replica {
         let life = self.api.process();
         let connection = self.api.connect_in(&life, name, user());
         let client = kube::Client::new(connection.clone(), "kube-system");
@@ -126,7 +134,7 @@ impl World {
     }
 
     /// Starts a controller with what is around it in a process.
-    pub(crate) fn process(&self, name: &str, options: Options) -> JoinHandle<()> {
+    pub fn process(&self, name: &str, options: Options) -> JoinHandle<()> {
         let connection = self.api.connect(name, user());
         let api = Api::new(kube::Client::new(connection.clone(), "kube-system"));
         let process = Process { api, clock: Arc::new(SimClock(ClockOf(connection))), options, endpoint: None };
@@ -134,12 +142,12 @@ impl World {
     }
 
     /// Starts a controller with an election.
-    pub(crate) fn replica(&self, name: &str) -> Replica {
+    pub fn replica(&self, name: &str) -> Replica {
         self.start(name, options(name))
     }
 
     /// Creates a node with taints `key:effect`.
-    pub(crate) fn node(&self, name: &str, taints: &[&str]) -> Value {
+    pub fn node(&self, name: &str, taints: &[&str]) -> Value {
         let taints: Vec<_> = taints
             .iter()
             .map(|taint| {
@@ -154,12 +162,12 @@ impl World {
     }
 
     /// Creates a node with the gate `CNIReady`.
-    pub(crate) fn gated(&self, name: &str) {
+    pub fn gated(&self, name: &str) {
         self.node(name, &[&format!("{GATE}:NoSchedule")]);
     }
 
     /// A reporter writes a condition; the others stay.
-    pub(crate) fn report(&self, node: &str, kind: &str, status: &str) {
+    pub fn report(&self, node: &str, kind: &str, status: &str) {
         let now = Timestamp::from_second(self.api.clock().now().as_second()).unwrap().to_string();
         let condition = json!({"type": kind, "status": status, "reason": "Reported", "lastHeartbeatTime": now, "lastTransitionTime": now});
         let patch = json!({"status": {"conditions": [condition]}});
@@ -176,13 +184,13 @@ impl World {
     }
 
     /// A node as it is stored.
-    pub(crate) fn get(&self, name: &str) -> Value {
+    pub fn get(&self, name: &str) -> Value {
         let key = Key { resource: "nodes".into(), namespace: String::new(), name: name.to_owned() };
         self.api.stored(&key).map(|node| (*node).clone()).unwrap_or_default()
     }
 
     /// The taints of a node, `key:effect`, without the one that the API server itself gives to a new node.
-    pub(crate) fn taints(&self, name: &str) -> Vec<String> {
+    pub fn taints(&self, name: &str) -> Vec<String> {
         let node = self.get(name);
         let taints = taints(&node);
         assert!(
@@ -193,24 +201,37 @@ impl World {
     }
 
     /// Reasons of events on a node, with their counts.
-    pub(crate) fn events(&self, node: &str) -> Vec<(String, u64)> {
+    pub fn events(&self, node: &str) -> Vec<(String, u64)> {
         let events = self.api.stored_of("events");
         let about = events.iter().filter(|event| event["involvedObject"]["name"] == node);
         about.map(|event| (event["reason"].as_str().unwrap().to_owned(), event["count"].as_u64().unwrap())).collect()
     }
 
     /// Waits until something is true; time passes in steps of 10 ms. How long it took.
-    pub(crate) async fn until(&self, what: &str, mut is_so: impl FnMut(&Self) -> bool) -> Duration {
+    ///
+    /// # Panics
+    ///
+    /// If it is not true in time.
+    pub async fn until(&self, what: &str, is_so: impl FnMut(&Self) -> bool) -> Duration {
         let began = Instant::now();
-        while !is_so(self) {
-            assert!(began.elapsed() < Duration::from_secs(100), "{what}: not so after 100 s\n{}", tail(&self.api));
-            sleep(Duration::from_millis(10)).await;
-        }
+        assert!(self.comes_to(is_so).await, "{what}: not so after {PATIENCE:?}\n{}", tail(&self.api));
         began.elapsed()
     }
 
+    /// Whether something becomes true in time; time passes in steps of 10 ms.
+    pub async fn comes_to(&self, mut is_so: impl FnMut(&Self) -> bool) -> bool {
+        let began = Instant::now();
+        while !is_so(self) {
+            if began.elapsed() >= PATIENCE {
+                return false;
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
+        true
+    }
+
     /// How often clients sent a kind of request: verb and resource.
-    pub(crate) fn requests(&self, client: &str, verb: &str, resource: &str) -> usize {
+    pub fn requests(&self, client: &str, verb: &str, resource: &str) -> usize {
         self.api.with_log(|log| {
             let of = |request: &keelet_sim_api::Request| {
                 request.verb.is_some_and(|found| found.as_str() == verb) && request.resource == resource
@@ -228,20 +249,22 @@ impl Drop for World {
 
 impl Replica {
     /// Tells it to stop, as SIGTERM does.
-    pub(crate) fn terminate(&mut self) {
+    pub fn terminate(&mut self) {
         drop(self.stop.take());
     }
 
-    pub(crate) fn leads(&self) -> bool {
+    /// Whether it says that it leads.
+    pub fn leads(&self) -> bool {
         self.vitals.borrow().leads
     }
 
-    pub(crate) fn has_ended(&self) -> bool {
+    /// Whether it has come to its end by itself.
+    pub fn has_ended(&self) -> bool {
         self.running.is_finished()
     }
 
     /// The value of a metric.
-    pub(crate) fn metric(&self, name: &str) -> f64 {
+    pub fn metric(&self, name: &str) -> f64 {
         let text = self.metrics.encode();
         let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         value.map_or(0.0, |value| value.parse().unwrap())
@@ -249,7 +272,7 @@ impl Replica {
 }
 
 /// The taints of a stored node.
-pub(crate) fn taints(node: &Value) -> Vec<String> {
+pub fn taints(node: &Value) -> Vec<String> {
     let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
     taints
         .iter()
@@ -258,7 +281,7 @@ pub(crate) fn taints(node: &Value) -> Vec<String> {
 }
 
 /// The end of the log.
-pub(crate) fn tail(api: &SimApi) -> String {
+pub fn tail(api: &SimApi) -> String {
     api.with_log(|log| {
         let from = log.entries().len().saturating_sub(60);
         log.entries()[from..].iter().map(|entry| format!("{entry}\n")).collect()

@@ -5,6 +5,8 @@ use std::{
     hash::{BuildHasher, Hasher, RandomState},
 };
 
+use crate::subject::Subject;
+
 /// How long to run if nothing is said.
 const DEFAULT_SECONDS: u64 = 60;
 
@@ -12,7 +14,9 @@ const DEFAULT_SECONDS: u64 = 60;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub(crate) play: Play,
-    /// How many threads run pods; as many as there are cores if not said.
+    /// What is run; both if not said.
+    pub(crate) subject: Option<Subject>,
+    /// How many threads run seeds; as many as there are cores if not said.
     pub(crate) threads: Option<usize>,
 }
 
@@ -32,12 +36,13 @@ pub(crate) struct Limits {
     pub(crate) seconds: Option<u64>,
 }
 
-/// A variable of the environment that is not a number.
+/// A variable of the environment with a value that it cannot have.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{name}={value:?}: expected a whole number above zero")]
-pub(crate) struct InvalidNumber {
-    name: &'static str,
-    value: String,
+pub(crate) enum InvalidVariable {
+    #[error("{name}={value:?}: expected a whole number above zero")]
+    Number { name: &'static str, value: String },
+    #[error("SIM_SUBJECT={value:?}: expected agent or controller")]
+    Subject { value: String },
 }
 
 /// A number that no other call had, of so many bits.
@@ -49,11 +54,11 @@ pub(crate) fn random_bits(bits: u32) -> u64 {
 // === impl Settings ===
 
 impl Settings {
-    pub(crate) fn from_env(get: impl Fn(&str) -> Option<String>) -> Result<Self, InvalidNumber> {
+    pub(crate) fn from_env(get: impl Fn(&str) -> Option<String>) -> Result<Self, InvalidVariable> {
         let number = |name: &'static str| {
             let Some(value) = get(name).filter(|value| !value.is_empty()) else { return Ok(None) };
             let number = value.parse().ok().filter(|number| *number > 0);
-            number.map(Some).ok_or(InvalidNumber { name, value })
+            number.map(Some).ok_or(InvalidVariable::Number { name, value })
         };
         let (runs, seconds) = (number("SIM_RUNS")?, number("SIM_SECONDS")?);
         let seconds = seconds.or(runs.is_none().then_some(DEFAULT_SECONDS));
@@ -63,7 +68,12 @@ impl Settings {
             None => Play::Many { first, limits: Limits { runs, seconds } },
         };
         let threads = number("SIM_THREADS")?.map(|threads| usize::try_from(threads).unwrap_or(usize::MAX));
-        Ok(Self { play, threads })
+        let subject = get("SIM_SUBJECT").filter(|value| !value.is_empty());
+        let subject = subject.map(|value| {
+            let named = Subject::ALL.into_iter().find(|subject| subject.name() == value);
+            named.ok_or(InvalidVariable::Subject { value })
+        });
+        Ok(Self { play, subject: subject.transpose()?, threads })
     }
 }
 
@@ -84,7 +94,7 @@ impl fmt::Display for Limits {
 mod tests {
     use super::*;
 
-    fn settings(variables: &[(&str, &str)]) -> Result<Settings, InvalidNumber> {
+    fn settings(variables: &[(&str, &str)]) -> Result<Settings, InvalidVariable> {
         let find = |name: &str| variables.iter().find(|(known, _)| *known == name);
         Settings::from_env(|name| find(name).map(|(_, value)| (*value).to_owned()))
     }
@@ -104,13 +114,18 @@ mod tests {
             (&[("SIM_SEED", "3"), ("SIM_RUNS", "5")], Play::One(3)),
         ];
         for (variables, play) in cases {
-            assert_eq!(settings(variables), Ok(Settings { play, threads: None }), "{variables:?}");
+            assert_eq!(settings(variables), Ok(Settings { play, subject: None, threads: None }), "{variables:?}");
         }
         assert_eq!(settings(&[("SIM_THREADS", "2")]).map(|settings| settings.threads), Ok(Some(2)));
+        for (name, subject) in [("agent", Subject::Agent), ("controller", Subject::Controller)] {
+            assert_eq!(settings(&[("SIM_SUBJECT", name)]).map(|settings| settings.subject), Ok(Some(subject)));
+        }
     }
 
     #[test]
-    fn a_variable_that_is_not_a_number_is_named() {
+    fn a_variable_that_cannot_have_its_value_is_named() {
+        let error = settings(&[("SIM_SUBJECT", "kubelet")]).unwrap_err().to_string();
+        assert_eq!(error, "SIM_SUBJECT=\"kubelet\": expected agent or controller");
         for value in ["many", "-1", "0", "1.5"] {
             let error = settings(&[("SIM_RUNS", value)]).unwrap_err().to_string();
             assert_eq!(error, format!("SIM_RUNS={value:?}: expected a whole number above zero"));

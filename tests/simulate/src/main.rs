@@ -1,4 +1,6 @@
-//! `make sim`: runs random pods on all cores, and says which of them broke a promise.
+//! `make sim`: random runs of the agent and of the gates controller on all cores, and which of them broke a promise.
+//!
+//! Three of four seeds are for the agent, the fourth is for the controller, whose runs show less and take as long.
 //!
 //! Seeds are handed out one after the other, so every seed of the range that is printed at the end has been run. A seed
 //! that fails is printed with the command that replays it, and the others go on. Settings come from the environment:
@@ -8,10 +10,12 @@
 //! | `SIM_RUNS` | ends after so many runs | no limit if `SIM_SECONDS` is set |
 //! | `SIM_SECONDS` | ends after so many seconds | 60 if `SIM_RUNS` is not set |
 //! | `SIM_FIRST` | the first seed | a new one each time |
-//! | `SIM_THREADS` | how many threads run pods | one for each core |
-//! | `SIM_SEED` | replays this seed alone and prints its timeline | |
+//! | `SIM_SUBJECT` | what is run: `agent` or `controller` | both; with `SIM_SEED` the agent |
+//! | `SIM_THREADS` | how many threads run seeds | one for each core |
+//! | `SIM_SEED` | replays this seed alone and prints what happens | |
 
 mod settings;
+mod subject;
 mod tally;
 
 use std::{
@@ -28,11 +32,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use keelet_sim::random_run;
-
 use self::{
     settings::{Limits, Play, Settings},
-    tally::{Outcome, Tally},
+    subject::{Outcome, Subject},
+    tally::Tally,
 };
 
 /// Between two reports of progress: where a line replaces the one before, and where all of them stay.
@@ -42,9 +45,14 @@ const PLAIN_INTERVAL: Duration = Duration::from_secs(5);
 /// Outcomes that wait for the one thread that prints. It does nothing else, so a few for each thread are enough.
 const WAITING: usize = 64;
 
+/// Where both are run, every seed of this number in a row is the controller's.
+const CONTROLLER_EVERY: u64 = 4;
+
 /// Hands out seeds until a limit is reached.
 struct Seeds {
     first: u64,
+    /// What is run; both if there is none.
+    subject: Option<Subject>,
     handed_out: AtomicU64,
     limits: Limits,
     started: Instant,
@@ -65,34 +73,28 @@ fn main() -> ExitCode {
         }
     };
     match settings.play {
-        Play::One(seed) => replay(seed),
+        Play::One(seed) => replay(settings.subject.unwrap_or(Subject::Agent), seed),
         Play::Many { first, limits } => {
             // Forty bits of chance: two calls do not meet, and the numbers can still be read out.
             let first = first.unwrap_or_else(|| settings::random_bits(40));
             let cores = thread::available_parallelism().map_or(1, NonZero::get);
-            run_many(first, limits, settings.threads.unwrap_or(cores))
+            run_many(settings.subject, first, limits, settings.threads.unwrap_or(cores))
         }
     }
 }
 
 /// Runs one seed, and prints what happened.
-fn replay(seed: u64) -> ExitCode {
-    match random_run(seed) {
-        Ok(report) => {
-            say(format_args!("{}seed {seed} keeps every promise", report.timeline));
-            ExitCode::SUCCESS
-        }
-        Err(failure) => {
-            say(format_args!("{failure}"));
-            ExitCode::FAILURE
-        }
-    }
+fn replay(subject: Subject, seed: u64) -> ExitCode {
+    let replay = subject.replay(seed);
+    say(format_args!("{}", replay.text));
+    if replay.kept { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Runs one seed after the other on so many threads, and prints progress, failures and a summary.
-fn run_many(first: u64, limits: Limits, threads: usize) -> ExitCode {
-    say(format_args!("running random pods on {threads} threads, {limits}, from seed {first} on"));
-    let seeds = Arc::new(Seeds { first, handed_out: AtomicU64::new(0), limits, started: now() });
+fn run_many(subject: Option<Subject>, first: u64, limits: Limits, threads: usize) -> ExitCode {
+    let what = subject.map_or_else(|| "agent and controller".to_owned(), |subject| subject.to_string());
+    say(format_args!("random runs of {what} on {threads} threads, {limits}, from seed {first} on"));
+    let seeds = Arc::new(Seeds { first, subject, handed_out: AtomicU64::new(0), limits, started: now() });
     let (outcomes, received) = sync_channel(WAITING);
     for _ in 0..threads {
         let (seeds, outcomes) = (Arc::clone(&seeds), outcomes.clone());
@@ -105,8 +107,8 @@ fn run_many(first: u64, limits: Limits, threads: usize) -> ExitCode {
 }
 
 fn run_seeds(seeds: &Seeds, outcomes: &SyncSender<Outcome>) {
-    while let Some(seed) = seeds.next() {
-        let outcome = catch_unwind(|| random_run(seed)).map_or_else(|_| Outcome::panicked(seed), Outcome::of);
+    while let Some((subject, seed)) = seeds.next() {
+        let outcome = catch_unwind(|| subject.run(seed)).unwrap_or_else(|_| Outcome::panicked(subject, seed));
         if outcomes.send(outcome).is_err() {
             return;
         }
@@ -148,14 +150,15 @@ fn say(text: std::fmt::Arguments<'_>) {
 // === impl Seeds ===
 
 impl Seeds {
-    fn next(&self) -> Option<u64> {
+    fn next(&self) -> Option<(Subject, u64)> {
         let seconds = self.limits.seconds;
         if seconds.is_some_and(|seconds| now() - self.started >= Duration::from_secs(seconds)) {
             return None;
         }
         let number = self.handed_out.fetch_add(1, Ordering::Relaxed);
         let is_left = self.limits.runs.is_none_or(|runs| number < runs);
-        is_left.then(|| self.first.wrapping_add(number))
+        let turn = if number % CONTROLLER_EVERY == CONTROLLER_EVERY - 1 { Subject::Controller } else { Subject::Agent };
+        is_left.then(|| (self.subject.unwrap_or(turn), self.first.wrapping_add(number)))
     }
 }
 
