@@ -12,6 +12,7 @@ use keelet_agent::{
     clock::{ClockError, OsClock},
     doors::Clock,
     node::Facts,
+    publish::Publisher,
 };
 use keelet_host::{Layout, LocalObjects, OsHost};
 use keelet_pod::Features;
@@ -33,6 +34,8 @@ pub struct Assembly {
     pub runtime: ChosenRuntime,
     /// The agent's settings.
     pub settings: Settings,
+    /// Where others see statuses and events; none on a node of its own.
+    pub publisher: Option<Arc<dyn Publisher>>,
 }
 
 /// A running agent, and what its servers answer from.
@@ -82,18 +85,20 @@ impl Assembly {
             objects: LocalObjects::DIRECTORY.into(),
             runtime,
             settings: Settings { facts, ..Settings::new(features, ledger) },
+            publisher: None,
         })
     }
 
     /// Starts the agent. Nothing waits for the runtime.
     pub async fn start(self) -> Result<Assembled, AssemblyError> {
-        let Self { clock, layout, objects, runtime, settings } = self;
+        let Self { clock, layout, objects, runtime, settings, publisher } = self;
         let ChosenRuntime { runtime, images } = runtime;
         let host = OsHost::new(layout.clone())
             .with_objects(Arc::new(LocalObjects::new(&objects)))
             .with_facts(settings.facts.for_pods.clone());
         let doors = Doors::on_this_machine(runtime, Arc::clone(&clock) as Arc<dyn Clock>, Arc::new(host));
-        let agent = Arc::new(Agent::start(doors.map_err(AssemblyError::Thread)?, settings).await?);
+        let doors = Doors { publisher, ..doors.map_err(AssemblyError::Thread)? };
+        let agent = Arc::new(Agent::start(doors, settings).await?);
         Ok(Assembled { agent, clock, layout, images })
     }
 }

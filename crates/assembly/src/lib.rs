@@ -17,6 +17,7 @@
 
 mod assembly;
 mod claim;
+mod cluster;
 mod embedded;
 pub mod leftovers;
 mod paths;
@@ -26,6 +27,7 @@ mod service_manager;
 pub use self::{
     assembly::{Assembled, Assembly, AssemblyError, Servers, agent_socket},
     claim::{Claim, ClaimError, Extra, Holder, Record, Refusal},
+    cluster::{ClusterThread, JoinError},
     embedded::{ChosenRuntime, image_name, prepare_to_pull, pull_progress, settings_in},
     paths::Paths,
     run::{Place, PlaceError, Run},

@@ -1,5 +1,6 @@
 //! `keelet agent`: the daemon.
 
+mod cluster;
 mod options;
 
 use std::{
@@ -14,9 +15,9 @@ use clap::Args as ClapArgs;
 use keelet_agent::{
     Agent, Settings,
     config::{Change, NodeConfig},
-    source::{ManifestDir, ManifestSource},
+    source::{Listing, ManifestDir, ManifestSource},
 };
-use keelet_assembly::{Assembly, Claim, Extra, Holder, ServiceManager, agent_socket};
+use keelet_assembly::{Assembly, Claim, ClusterThread, Extra, Holder, ServiceManager, agent_socket};
 use keelet_cli::{feature_gates::FeatureGateArgs, number, paths::Directories};
 use keelet_cri::Runtime;
 use keelet_host::{Layout, LocalObjects};
@@ -34,7 +35,7 @@ use crate::{
     log::{self, LogOptions},
 };
 
-/// Run the node agent: pods from a manifest directory, on a container runtime
+/// Run the node agent: pods from a manifest directory or an API server, on a container runtime
 ///
 /// Pods keep running when the agent stops. The next agent adopts them: no pod status changes because an agent was
 /// restarted. `keelet why` shows the reasons behind a status.
@@ -83,24 +84,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     log: LogOptions,
     #[command(flatten)]
-    _of_clusters: OfClusters,
-}
-
-/// What the kubelet takes and only a node of a cluster can use: refused with the reason, not as a slip of the pen.
-#[derive(Debug, ClapArgs)]
-struct OfClusters {
-    #[arg(long, hide = true, value_parser = of_clusters)]
-    kubeconfig: Option<String>,
-    #[arg(long, hide = true, value_parser = of_clusters)]
-    bootstrap_kubeconfig: Option<String>,
-    #[arg(long, hide = true, value_parser = of_clusters)]
-    register_with_taints: Option<String>,
-    #[arg(long, hide = true, value_parser = of_clusters)]
-    node_labels: Option<String>,
-}
-
-fn of_clusters(_: &str) -> Result<String, &'static str> {
-    Err("keelet cannot be a node of a cluster yet; use --pod-manifest-path for pods")
+    cluster: cluster::Args,
 }
 
 /// What the service manager shows.
@@ -136,9 +120,11 @@ async fn serve(args: &Args) -> Result<()> {
         }
     };
     let named = embedded::named(endpoint, &embedded)?;
+    let facts = options.facts(args)?;
+    let cluster = args.cluster.connect(&facts, &features).await?;
     let mut claim = Claim::take(&options.paths, Holder::Agent, Extra::default()).await?;
     let runtime = embedded::choose(named, &options.paths, &claim, &embedded, None).await?;
-    let usual = Assembly::new(&options.paths, options.facts(args)?, features.clone(), runtime)?;
+    let usual = Assembly::new(&options.paths, facts, features.clone(), runtime)?;
     let assembly = Assembly {
         layout: Layout::new(&options.paths.root_dir, &options.logs),
         objects: options.objects.clone(),
@@ -154,11 +140,14 @@ async fn serve(args: &Args) -> Result<()> {
             upkeep: options.config.upkeep.clone(),
             ..usual.settings
         },
+        publisher: cluster.as_ref().map(ClusterThread::publisher),
         ..usual
     };
     // Before the agent opens the ledger and begins to change it.
-    let mut source = ManifestDir::new(&options.manifests, features.clone(), Strictness::Strict)
-        .recovering(&assembly.settings.ledger, &features);
+    let source = options.manifests.as_ref().map(|manifests| {
+        ManifestDir::new(manifests, features.clone(), Strictness::Strict)
+            .recovering(&assembly.settings.ledger, &features)
+    });
     // Before anything is started: a signal that comes early must not be lost.
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut hangup = signal(SignalKind::hangup())?;
@@ -166,7 +155,9 @@ async fn serve(args: &Args) -> Result<()> {
     let (agent, runtime) = (Arc::clone(&node.agent), node.agent.runtime().clone());
     let socket = agent_socket(&options.paths.socket()).await?;
     tracing::info!(
-        version = env!("CARGO_PKG_VERSION"), runtime = runtime.endpoint(), manifests = %options.manifests.display(),
+        version = env!("CARGO_PKG_VERSION"),
+        runtime = runtime.endpoint(),
+        manifests = options.manifests.as_ref().map(|path| path.display().to_string()),
         "agent started"
     );
     service_manager.ready(RUNNING);
@@ -174,7 +165,9 @@ async fn serve(args: &Args) -> Result<()> {
         tokio::spawn(send_keep_alives(Arc::clone(&service_manager), Arc::clone(&agent), every));
     }
     tokio::spawn(greet(runtime));
-    let (sender, mut listings) = watch::channel(Arc::default());
+    // Without a directory everything that it wants is known.
+    let nothing = Listing { complete: options.manifests.is_none(), ..Listing::default() };
+    let (sender, mut listings) = watch::channel(Arc::new(nothing));
     let mut servers = node.servers(Arc::new(listings.clone()));
     if let Some(socket) = socket {
         servers.serve(socket);
@@ -182,11 +175,27 @@ async fn serve(args: &Args) -> Result<()> {
     if let Some(address) = options.healthz(args) {
         servers.serve_health(address);
     }
-    if let Some(every) = options.config.file_check_frequency {
-        source = source.rescan_every(every);
+    // Both sources are opened before one of them says anything.
+    let pods_of_cluster = cluster.as_ref().map(|_| agent.source());
+    let mut without_directory = None;
+    let bell = match source {
+        Some(source) => {
+            let source = match options.config.file_check_frequency {
+                Some(every) => source.rescan_every(every),
+                None => source,
+            };
+            let bell = source.bell();
+            agent.follow(Box::new(ManifestSource { directory: source, listings: sender }));
+            Some(bell)
+        }
+        None => {
+            without_directory = Some(sender);
+            None
+        }
+    };
+    if let (Some(cluster), Some(feed)) = (&cluster, pods_of_cluster) {
+        cluster.begin(feed, Arc::clone(&agent));
     }
-    let bell = source.bell();
-    agent.follow(Box::new(ManifestSource { directory: source, listings: sender }));
     let mut config = options.config;
     loop {
         tokio::select! {
@@ -196,7 +205,7 @@ async fn serve(args: &Args) -> Result<()> {
             _ = hangup.recv() => {
                 service_manager.reloading();
                 config = reload(args.config.as_deref(), config, &agent);
-                bell.notify_one();
+                bell.iter().for_each(|bell| bell.notify_one());
                 agent.refresh_objects();
                 service_manager.ready(RUNNING);
             }
@@ -213,8 +222,10 @@ async fn serve(args: &Args) -> Result<()> {
     }
     service_manager.stopping();
     tracing::info!("agent stopping; pods keep running");
+    drop(without_directory);
     servers.stop().await;
     agent.stop().await;
+    drop(cluster);
     Ok(())
 }
 

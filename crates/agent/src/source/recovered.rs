@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use keelet_ledger::{Recovered, Settings, Snapshot};
-use keelet_pod::{Features, Pod};
+use keelet_pod::{Features, Pod, Trust};
 
 use super::ManifestDir;
 
@@ -28,7 +28,8 @@ fn recovered(ledger: &Settings, features: &Features) -> (Vec<Arc<Pod>>, bool) {
     let copies = left.into_iter().filter_map(|pod| Pod::from_json(pod.copy?, features).ok());
     let copies: Vec<_> = copies.map(Arc::new).collect();
     let lost = copies.len() < expected;
-    (copies, lost)
+    // Those of an API server are that one's business.
+    (copies.into_iter().filter(|pod| pod.trust == Trust::Node).collect(), lost)
 }
 
 #[cfg(test)]

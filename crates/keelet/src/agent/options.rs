@@ -20,13 +20,17 @@ use keelet_cli::paths::absolute;
 /// The kubelet's.
 const HEALTHZ_PORT: u16 = 10248;
 
+/// The kubelet's default: a scheduler assigns no pod to a node that does not say how many it takes.
+const MAX_PODS: u32 = 110;
+
 /// Where everything is, and what the file says. Paths are as the runtime sees them: whatever the working directory.
 #[derive(Debug)]
 pub(crate) struct Options {
     pub(crate) endpoint: Option<String>,
     pub(crate) paths: Paths,
     pub(crate) logs: PathBuf,
-    pub(crate) manifests: PathBuf,
+    /// None on a node of a cluster that has no static pods.
+    pub(crate) manifests: Option<PathBuf>,
     pub(crate) objects: PathBuf,
     pub(crate) config: NodeConfig,
 }
@@ -56,10 +60,11 @@ impl Options {
             },
             logs: own("--pod-logs-dir", &logs.unwrap_or_else(|| Layout::LOGS.into()))?,
             // They may come and go.
-            manifests: absolute(
-                "--pod-manifest-path",
-                &manifests.ok_or_else(|| missing("--pod-manifest-path", "staticPodPath"))?,
-            )?,
+            manifests: match manifests {
+                Some(manifests) => Some(absolute("--pod-manifest-path", &manifests)?),
+                None if args.cluster.kubeconfig.is_some() => None,
+                None => return Err(missing("--pod-manifest-path", "staticPodPath")),
+            },
             objects: absolute("--local-objects-dir", &args.local_objects_dir)?,
             config,
         })
@@ -75,6 +80,9 @@ impl Options {
     /// What is known of this node.
     pub(crate) fn facts(&self, args: &Args) -> Result<Facts> {
         let mut known = Machine::this().facts(args.hostname_override.clone(), args.node_ip, &self.paths.root_dir);
+        if args.cluster.kubeconfig.is_some() {
+            known.capacity.pods = Some(MAX_PODS);
+        }
         let facts = &mut known.for_pods;
         facts.cluster_dns.clone_from(&self.config.cluster_dns);
         facts.cluster_domain = self.config.cluster_domain.clone().unwrap_or_default();
@@ -128,5 +136,5 @@ pub(crate) fn read_config(path: Option<&Path>) -> Result<NodeConfig> {
 }
 
 fn missing(flag: &str, field: &str) -> anyhow::Error {
-    anyhow!("{flag} is required, or {field} in the file of --config")
+    anyhow!("{flag} is required, or {field} in the file of --config, or --kubeconfig to join a cluster")
 }

@@ -83,6 +83,12 @@ pub enum DeleteError {
         /// Namespace and name.
         pod: String,
     },
+    /// An API server has the pod.
+    #[error("pod {pod} comes from the API server: delete it there, with kubectl delete pod")]
+    FromApiServer {
+        /// Namespace and name.
+        pod: String,
+    },
     /// No source has named the pod yet.
     #[error(
         "pod {pod} is from an earlier agent; it is deleted once its manifest is removed, or replaced once it can be read"
@@ -275,6 +281,9 @@ impl DesiredPods for watch::Receiver<Arc<Listing>> {
         let listing = self.borrow();
         let name = format!("{}/{}", pod.pod.namespace, pod.pod.name);
         let Some(file) = listing.files.get(&pod.pod.uid) else {
+            if pod.pod.trust == keelet_pod::Trust::Cluster {
+                return Err(DeleteError::FromApiServer { pod: name });
+            }
             return Err(match pod.leaving {
                 Some(_) => DeleteError::Leaving { pod: name },
                 None => DeleteError::LeftByEarlierAgent { pod: name },

@@ -1,0 +1,95 @@
+//! The connection to an API server, on a thread of its own: what an API server sends, however large, is never read on the thread that
+//! plans pods.
+
+use std::{io, path::PathBuf, sync::Arc, thread};
+
+use keelet_agent::{
+    Agent, Feed,
+    clock::{ClockError, OsClock},
+    publish::Publisher,
+};
+use keelet_api::{Api, ConnectError, connect};
+use keelet_cluster::{Cluster, ClusterPublisher, Settings};
+use keelet_pod::Features;
+use tokio::{runtime, sync::oneshot};
+
+/// The thread of the connection. It ends when this is dropped; pods keep running.
+#[derive(Debug)]
+pub struct ClusterThread {
+    publisher: ClusterPublisher,
+    begin: std::sync::Mutex<Option<oneshot::Sender<Begin>>>,
+    /// Dropped to end the thread.
+    _stop: oneshot::Sender<()>,
+}
+
+/// What the connection needs of a running agent.
+type Begin = (Feed, Arc<Agent>);
+
+/// Why an agent cannot join a cluster.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// The kubeconfig cannot be used.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// It is not known what time it is.
+    #[error("the clock of this machine cannot be used")]
+    Clock(#[from] ClockError),
+    /// There is no thread for the connection.
+    #[error("no thread for the connection to the API server")]
+    Thread(#[source] io::Error),
+}
+
+// === impl ClusterThread ===
+
+impl ClusterThread {
+    /// Starts the thread. A kubeconfig that cannot be used is an error at once; an API server that does not answer is none.
+    pub async fn start(kubeconfig: PathBuf, settings: Settings, features: Features) -> Result<Self, JoinError> {
+        let publisher = ClusterPublisher::new(features);
+        let (begin, begun) = oneshot::channel::<Begin>();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let (report, connected) = oneshot::channel();
+        let clock = Arc::new(OsClock::new()?);
+        let of_thread = publisher.clone();
+        let work = move || {
+            let runtime = match runtime::Builder::new_current_thread().enable_all().build() {
+                Ok(runtime) => runtime,
+                Err(error) => return drop(report.send(Err(JoinError::Thread(error)))),
+            };
+            runtime.block_on(async {
+                let client = match connect(&kubeconfig).await {
+                    Ok(client) => client,
+                    Err(error) => return drop(report.send(Err(error.into()))),
+                };
+                let cluster = Cluster::new(Api::new(client), clock, settings, &of_thread);
+                let _ = report.send(Ok(()));
+                let run = async {
+                    if let Ok((feed, agent)) = begun.await {
+                        cluster.run(feed, agent).await;
+                    }
+                };
+                tokio::select! {
+                    biased;
+                    _ = stopped => {}
+                    () = run => {}
+                }
+            });
+        };
+        thread::Builder::new().name("cluster".to_owned()).spawn(work).map_err(JoinError::Thread)?;
+        let ended = || JoinError::Thread(io::Error::other("the thread has ended"));
+        connected.await.unwrap_or_else(|_| Err(ended()))?;
+        Ok(Self { publisher, begin: Some(begin).into(), _stop: stop })
+    }
+
+    /// Where the agent's statuses and events go.
+    pub fn publisher(&self) -> Arc<dyn Publisher> {
+        Arc::new(self.publisher.clone())
+    }
+
+    /// Connects a running agent: pods come to it from now on, and its node is registered.
+    pub fn begin(&self, feed: Feed, agent: Arc<Agent>) {
+        let begin = self.begin.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        if let Some(begin) = begin {
+            let _ = begin.send((feed, agent));
+        }
+    }
+}

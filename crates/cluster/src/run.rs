@@ -1,0 +1,388 @@
+//! Everything between the agent and the API server, as one future.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::{StreamExt, stream::FuturesUnordered};
+use jiff::Timestamp;
+use keelet_agent::{Feed, doors::Clock};
+use keelet_api::{
+    Api, ApiError, BadJson, News, Objects, Page, SHORT, Version, WatchEvent, WatchObserver, escaped, follow,
+    read_event, read_page,
+};
+use serde_json::Value;
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep, sleep_until},
+};
+use tracing::{info, warn};
+
+use crate::{
+    events,
+    node::{self, NodeView, Registration, Reporter},
+    outbox::{Call, Next, Request},
+    publisher::{ClusterPublisher, Shared},
+};
+
+/// What is known of this node's place in the cluster.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The name of the node.
+    pub name: String,
+    /// The address of the node, which is in the status of its pods.
+    pub address: Option<String>,
+    /// How the Node object is created; none if another program creates it.
+    pub registration: Option<Registration>,
+}
+
+/// What lies between the agent and the API server.
+#[derive(Debug)]
+pub struct Cluster {
+    api: Api,
+    clock: Arc<dyn Clock>,
+    settings: Settings,
+    shared: Arc<Shared>,
+}
+
+/// How often the node's own view of itself is compared with what was reported.
+const NODE_PERIOD: Duration = Duration::from_secs(10);
+
+/// The shortest and the longest pause between attempts to register (CLU-23).
+const REGISTER_AGAIN: Duration = Duration::from_millis(100);
+const LONGEST_REGISTER_PAUSE: Duration = Duration::from_secs(7);
+
+/// The pause after an event could not be written.
+const EVENT_AGAIN: Duration = Duration::from_secs(5);
+
+/// News of pods that wait for their reader, which only ever takes a lock.
+const NEWS: usize = 64;
+
+/// Pods that are bound to a node.
+struct PodsOfNode {
+    selector: String,
+}
+
+/// A pod as it came, with its version.
+struct PodObject {
+    version: Version,
+    object: Value,
+}
+
+/// Watches of the agent are not counted yet.
+struct NoMetrics;
+
+// === impl Cluster ===
+
+impl Cluster {
+    /// What delivers what that publisher was given.
+    pub fn new(api: Api, clock: Arc<dyn Clock>, settings: Settings, publisher: &ClusterPublisher) -> Self {
+        Self { api, clock, settings, shared: Arc::clone(&publisher.0) }
+    }
+
+    /// Runs for as long as it is polled. `feed` is the agent's way to hear of pods.
+    pub async fn run(self, feed: Feed, view: Arc<dyn NodeView>) {
+        let this = &self;
+        let (news, heard) = mpsc::channel(NEWS);
+        let selector = format!("fieldSelector={}", escaped(&format!("spec.nodeName={}", self.settings.name)));
+        let pods = follow(self.api.clone(), PodsOfNode { selector }, news, Arc::new(NoMetrics));
+        let in_cluster = async {
+            let uid = this.register(&*view).await;
+            futures::join!(this.report(&*view), this.keep_lease(&uid));
+        };
+        futures::join!(pods, this.hear(heard, &feed), this.deliver(), this.write_events(), in_cluster);
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millisecond(self.clock.now().wall.as_millis()).unwrap_or_default()
+    }
+
+    // === Pods ===
+
+    /// Takes news of pods, and tells the agent what it should run.
+    async fn hear(&self, mut news: mpsc::Receiver<News<PodObject>>, feed: &Feed) {
+        while let Some(news) = news.recv().await {
+            let mut state = self.shared.lock();
+            let state = &mut *state;
+            let mut known_now = false;
+            match news {
+                News::ListBegins => state.pods.list_begins(),
+                News::Listed(pods) => pods.into_iter().for_each(|pod| self.take(state, pod.object)),
+                News::ListEnds => {
+                    known_now = !state.pods.are_known();
+                    state.pods.list_ends();
+                }
+                News::Changed(pod) => self.take(state, pod.object),
+                News::Deleted(pod) => {
+                    if let Some(uid) = pod.object.pointer("/metadata/uid").and_then(Value::as_str) {
+                        state.pods.deleted(uid);
+                    }
+                }
+                News::NoSuchKind => warn!("the API server has no pods: is it one of Kubernetes?"),
+            }
+            if known_now {
+                info!("reached the API server");
+                state.outbox.reached(&state.pods);
+            }
+            let refused: Vec<_> = state
+                .pods
+                .refused()
+                .filter_map(|(uid, pod)| Some((uid.clone(), pod.pod.as_ref().err()?.clone())))
+                .collect();
+            for (uid, why) in refused {
+                state.outbox.reject(&uid, &why);
+            }
+            let (wanted, extent) = state.pods.wanted();
+            feed.set(wanted, extent);
+            self.shared.bell.notify_one();
+        }
+    }
+
+    fn take(&self, state: &mut crate::publisher::State, object: Value) {
+        let uid = object.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default().to_owned();
+        if let Err(error) = state.pods.changed(object, &self.settings.name) {
+            warn!(%error, "ignoring a pod");
+            return;
+        }
+        // Its deletion was requested after nothing of it was left.
+        let late = |pod: &crate::pods::ApiPod| {
+            pod.finished && pod.deletion.as_ref().is_some_and(|deletion| !deletion.grace.is_zero())
+        };
+        if state.pods.get(&uid).is_some_and(late) {
+            state.outbox.delete(&uid);
+        }
+    }
+
+    // === Statuses ===
+
+    /// Sends what waits, a bounded number of requests at once.
+    async fn deliver(&self) {
+        let began = Instant::now();
+        let mut in_flight = FuturesUnordered::new();
+        loop {
+            let next = {
+                let state = &mut *self.shared.lock();
+                state.outbox.next(&state.pods, self.settings.address.as_deref(), began.elapsed())
+            };
+            let wait = match next {
+                Next::Call(call) => {
+                    in_flight.push(self.send(call));
+                    continue;
+                }
+                Next::Wait(until) => Some(began + until),
+                Next::Idle => None,
+            };
+            tokio::select! {
+                biased;
+                Some((call, answer)) = in_flight.next(), if !in_flight.is_empty() => self.finish(&call, answer, began),
+                () = self.shared.bell.notified() => {}
+                () = sleep_until(wait.unwrap_or_else(Instant::now)), if wait.is_some() => {}
+            }
+        }
+    }
+
+    async fn send(&self, call: Box<Call>) -> (Box<Call>, Result<Value, ApiError>) {
+        let answer = match &call.request {
+            Request::PatchStatus(patch) => {
+                self.api.patch_strategic(&call.path, patch.to_string().into_bytes(), SHORT).await
+            }
+            Request::Delete(options) => self.api.delete(&call.path, options, SHORT).await,
+        };
+        (call, answer.map(|body| serde_json::from_slice(&body).unwrap_or_default()))
+    }
+
+    fn finish(&self, call: &Call, answer: Result<Value, ApiError>, began: Instant) {
+        if let Err(error) = &answer {
+            warn!(path = call.path, uid = call.uid, %error, "cannot update the pod at the API server");
+        }
+        let state = &mut *self.shared.lock();
+        let done = match answer {
+            // The answer is the newest copy: the watch brings it later.
+            Ok(object) if matches!(call.request, Request::PatchStatus(_)) => {
+                self.take(state, object);
+                Ok(())
+            }
+            Ok(_) => Ok(()),
+            Err(error) => Err(error),
+        };
+        state.outbox.finished(call, done.as_ref().copied(), began.elapsed());
+    }
+
+    // === Events ===
+
+    async fn write_events(&self) {
+        loop {
+            let (event, dropped) = {
+                let state = &mut *self.shared.lock();
+                (state.events.front(), state.events.take_dropped())
+            };
+            if dropped > 0 {
+                warn!(dropped, "too many events wait for the API server: dropped the oldest");
+            }
+            let Some(event) = event else {
+                self.shared.events_bell.notified().await;
+                continue;
+            };
+            let path = events::path(&event);
+            let mut answer = self.api.create(&path, &events::object(&event, &self.settings.name)).await;
+            if answer.as_ref().is_err_and(ApiError::is_conflict) {
+                let path = format!("{path}/{}", events::name(&event));
+                answer = self.api.patch(&path, events::patch(&event).to_string().into_bytes(), SHORT).await;
+            }
+            match answer {
+                Err(error) if error.code().is_none_or(|code| code.is_server_error() || code.as_u16() == 429) => {
+                    sleep(EVENT_AGAIN).await;
+                    continue;
+                }
+                Err(error) => warn!(pod = event.pod.name, %error, "cannot write an event"),
+                Ok(_) => {}
+            }
+            self.shared.lock().events.remove(&event);
+        }
+    }
+
+    // === The node ===
+
+    /// Creates the Node object, or adopts the one that there is. Its UID.
+    async fn register(&self, view: &dyn NodeView) -> String {
+        let mut pause = REGISTER_AGAIN;
+        loop {
+            match self.register_once(view).await {
+                Ok(uid) => return uid,
+                Err(error) => warn!(node = self.settings.name, %error, "cannot register the node; retrying"),
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_REGISTER_PAUSE);
+        }
+    }
+
+    async fn register_once(&self, view: &dyn NodeView) -> Result<String, ApiError> {
+        let Some(registration) = &self.settings.registration else {
+            return self.node().await.map(|node| uid_of(&node));
+        };
+        let own = view.node();
+        match self.api.create("/api/v1/nodes", &node::new_node(&own, registration)).await {
+            Ok(body) => {
+                info!(node = self.settings.name, "registered the node");
+                return Ok(uid_of(&serde_json::from_slice(&body).unwrap_or_default()));
+            }
+            Err(error) if error.is_conflict() => {}
+            Err(error) => return Err(error),
+        }
+        let object = self.node().await?;
+        info!(node = self.settings.name, "the node is registered already: adopting its object");
+        if let Some(patch) = node::label_patch(&own, registration, &object) {
+            self.api.patch(&self.node_path(), patch.to_string().into_bytes(), SHORT).await?;
+        }
+        Ok(uid_of(&object))
+    }
+
+    fn node_path(&self) -> String {
+        format!("/api/v1/nodes/{}", self.settings.name)
+    }
+
+    async fn node(&self) -> Result<Value, ApiError> {
+        let body = self.api.get(&self.node_path(), SHORT).await?;
+        serde_json::from_slice(&body).map_err(|error| ApiError::NoAnswer(format!("the answer is not a node: {error}")))
+    }
+
+    /// Reports the node's status when it changes, and every few minutes.
+    async fn report(&self, view: &dyn NodeView) {
+        let began = Instant::now();
+        let mut reporter = Reporter::default();
+        let none = Registration::default();
+        let registration = self.settings.registration.as_ref().unwrap_or(&none);
+        // What the object says now: read once, then known from the answers.
+        let mut object: Option<Value> = None;
+        loop {
+            if object.is_none() {
+                object = self.node().await.ok();
+            }
+            if let Some(known) = &object
+                && let Some(patch) = reporter.patch(&view.node(), registration, known, began.elapsed())
+            {
+                let path = format!("{}/status", self.node_path());
+                match self.api.patch_strategic(&path, patch.to_string().into_bytes(), SHORT).await {
+                    Ok(body) => object = serde_json::from_slice(&body).ok(),
+                    Err(error) => {
+                        warn!(node = self.settings.name, %error, "cannot report the status of the node");
+                        reporter.failed();
+                        object = None;
+                    }
+                }
+            }
+            sleep(NODE_PERIOD).await;
+        }
+    }
+
+    /// Renews the lease. It waits for nothing else (CLU-27).
+    async fn keep_lease(&self, node_uid: &str) {
+        let name = &self.settings.name;
+        let mut failing = false;
+        loop {
+            let began = Instant::now();
+            let patch = node::lease_patch(name, self.now()).to_string().into_bytes();
+            let mut renewed = self.api.patch(&node::lease_path(name), patch, SHORT).await;
+            if renewed.as_ref().is_err_and(ApiError::is_not_found) {
+                let (path, lease) = node::new_lease(name, node_uid, self.now());
+                renewed = self.api.create(path, &lease).await;
+            }
+            match renewed {
+                Ok(_) if failing => info!(node = name, "renewed the lease of the node again"),
+                Ok(_) => {}
+                Err(ref error) => {
+                    warn!(node = name, %error, "cannot renew the lease of the node: the cluster may take it for lost")
+                }
+            }
+            failing = renewed.is_err();
+            let pause = if failing { LEASE_AGAIN } else { node::LEASE_PERIOD };
+            sleep_until(began + pause).await;
+        }
+    }
+}
+
+/// A renewal that failed is tried again soon: the lease lasts for four of its periods.
+const LEASE_AGAIN: Duration = Duration::from_secs(2);
+
+fn uid_of(object: &Value) -> String {
+    object.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+// === impl PodsOfNode ===
+
+impl Objects for PodsOfNode {
+    type Object = PodObject;
+    const RESOURCE: &'static str = "pods";
+
+    fn path(&self) -> &str {
+        "/api/v1/pods"
+    }
+
+    fn selector(&self) -> &str {
+        &self.selector
+    }
+
+    fn page(&mut self, json: &[u8]) -> Result<Page<PodObject>, BadJson> {
+        read_page(json, |object| Ok(PodObject::new(object)))
+    }
+
+    fn event(&mut self, json: &[u8]) -> Result<WatchEvent<PodObject>, BadJson> {
+        read_event(json, |object| Ok(PodObject::new(object)))
+    }
+
+    fn version(pod: &PodObject) -> &Version {
+        &pod.version
+    }
+}
+
+// === impl PodObject ===
+
+impl PodObject {
+    fn new(object: Value) -> Self {
+        Self { version: Version::of(&object), object }
+    }
+}
+
+// === impl NoMetrics ===
+
+impl WatchObserver for NoMetrics {
+    fn watch_ended(&self, _: &'static str, _: &'static str) {}
+}

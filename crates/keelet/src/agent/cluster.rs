@@ -1,0 +1,67 @@
+//! `keelet agent --kubeconfig`: what makes the agent a node of a cluster.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::{ArgAction, Args as ClapArgs};
+use keelet_agent::node::Facts;
+use keelet_assembly::ClusterThread;
+use keelet_cluster::{
+    Registration, Settings,
+    node::{BadLabel, Taint, parse_label},
+};
+use keelet_pod::{Features, Switch};
+
+/// The feature that a scheduler looks for before it assigns a pod with such a rule to a node (CLU-25).
+const RESTART_ALL: &str = "RestartAllContainersOnContainerExits";
+
+/// The flags of a node of a cluster.
+#[derive(Debug, ClapArgs)]
+#[group(skip)]
+pub(super) struct Args {
+    /// Kubeconfig of this node: the agent joins that cluster and runs the pods that are assigned to it
+    #[arg(long, value_name = "FILE")]
+    pub(super) kubeconfig: Option<PathBuf>,
+    /// Create the Node object if it does not exist
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set, requires = "kubeconfig")]
+    register_node: bool,
+    /// Taints of a new Node object, KEY=VALUE:EFFECT or KEY:EFFECT, separated by commas; an existing one keeps its own
+    #[arg(long, value_name = "TAINTS", value_delimiter = ',', requires = "kubeconfig")]
+    register_with_taints: Vec<Taint>,
+    /// Labels of the Node object, KEY=VALUE, separated by commas
+    #[arg(long, value_name = "LABELS", value_delimiter = ',', value_parser = label, requires = "kubeconfig")]
+    node_labels: Vec<(String, String)>,
+    /// Taken by the kubelet; refused with the reason, not as an unknown flag
+    #[arg(long, hide = true, value_parser = no_bootstrap)]
+    bootstrap_kubeconfig: Option<String>,
+}
+
+fn label(text: &str) -> Result<(String, String), BadLabel> {
+    parse_label(text)
+}
+
+fn no_bootstrap(_: &str) -> Result<String, &'static str> {
+    Err("keelet cannot request a certificate yet; give a --kubeconfig with one for system:node:<name>")
+}
+
+// === impl Args ===
+
+impl Args {
+    /// Prepares the connection to the API server, if there is to be one. Nothing waits for the API server.
+    pub(super) async fn connect(&self, facts: &Facts, features: &Features) -> Result<Option<ClusterThread>> {
+        let Some(kubeconfig) = &self.kubeconfig else { return Ok(None) };
+        let declared = (features.restart_all == Switch::On).then(|| RESTART_ALL.to_owned());
+        let settings = Settings {
+            name: facts.for_pods.name.clone(),
+            address: facts.for_pods.address.clone(),
+            registration: self.register_node.then(|| Registration {
+                labels: self.node_labels.iter().cloned().collect(),
+                taints: self.register_with_taints.clone(),
+                unschedulable: false,
+                features: declared.into_iter().collect(),
+            }),
+        };
+        let thread = ClusterThread::start(kubeconfig.clone(), settings, features.clone()).await;
+        thread.map(Some).with_context(|| format!("--kubeconfig {}", kubeconfig.display()))
+    }
+}

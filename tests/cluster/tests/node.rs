@@ -1,0 +1,242 @@
+//! `keelet agent --kubeconfig` as a node of a real cluster, on the embedded runtime.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use k8s_openapi::api::{
+    coordination::v1::Lease,
+    core::v1::{Event, Node, Pod},
+};
+use keelet_control_plane::{Cluster, Identity, Process, audit, gone, until};
+use keelet_harness::eventually;
+use kube::{
+    Api, Client,
+    api::{DeleteParams, ListParams, PostParams},
+};
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+/// The image of the pods: a shell of this machine.
+const IMAGE: &str = "keelet.test/shell:1";
+
+/// A node of the cluster: directories of its own, and an agent that may be killed.
+struct Worker {
+    name: String,
+    cluster: Cluster,
+    identity: Identity,
+    directory: tempfile::TempDir,
+}
+
+// === impl Worker ===
+
+impl Worker {
+    async fn new(name: &str) -> Self {
+        let cluster = Cluster::here();
+        let identity = cluster.node(name).await;
+        Self { name: name.to_owned(), cluster, identity, directory: tempfile::tempdir().expect("a directory") }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.directory.path().join(name).display().to_string()
+    }
+
+    /// Starts an agent. It may be the next one in the same directories.
+    fn start(&self, more: &[&str]) -> Process {
+        let kubeconfig = self.identity.kubeconfig.display().to_string();
+        let (root, state, logs) = (self.path("root"), self.path("state"), self.path("logs"));
+        let own = [
+            "agent",
+            "--kubeconfig",
+            &kubeconfig,
+            "--hostname-override",
+            &self.name,
+            "--root-dir",
+            &root,
+            "--state-dir",
+            &state,
+            "--pod-logs-dir",
+            &logs,
+            "--healthz-port",
+            "0",
+        ];
+        Process::keelet(&self.cluster, &self.name, &[&own, more].concat())
+    }
+
+    /// Imports the image of the pods, once the agent answers.
+    async fn import(&self) {
+        let archive = shell_image(self.directory.path()).await;
+        let socket = format!("{}/keelet.sock", self.path("state"));
+        eventually("an agent that imports an image", async || {
+            let mut command = Command::new(std::env::var("KEELET_E2E_AGENT").expect("a keelet"));
+            command.args(["image", "import"]).arg(&archive).env("KEELET_SOCKET", &socket);
+            let done = command.output().await.map_err(|error| error.to_string())?;
+            if done.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&done.stderr).into_owned()) }
+        })
+        .await;
+    }
+
+    /// The writes of this node's agents so far that are about statuses of pods.
+    fn status_writes(&self, pod: &str) -> usize {
+        let user = format!("system:node:{}", self.name);
+        let entries = audit::entries(&self.cluster.audit_log(), &user);
+        let of_pod = |entry: &&audit::Entry| {
+            entry.is_write() && entry.object_ref.resource == "pods" && entry.object_ref.name == pod
+        };
+        entries.iter().filter(of_pod).count()
+    }
+}
+
+/// A docker archive with a shell and what it loads.
+async fn shell_image(directory: &Path) -> PathBuf {
+    let root = directory.join("image/root");
+    for (place, file) in keelet_fixtures::files(&["sh", "sleep", "test", "touch"]) {
+        let target = root.join(place);
+        fs::create_dir_all(target.parent().expect("a parent")).expect("made");
+        fs::copy(file, target).expect("copied");
+    }
+    let script = format!(
+        r#"set -e; cd "$1"; tar -cf layer.tar -C root .; diff=$(sha256sum layer.tar | cut -d' ' -f1)
+        printf '{{"architecture":"amd64","os":"linux","config":{{}},"rootfs":{{"type":"layers","diff_ids":["sha256:%s"]}}}}' "$diff" >config.json
+        printf '[{{"Config":"config.json","RepoTags":["{IMAGE}"],"Layers":["layer.tar"]}}]' >manifest.json
+        tar -cf image.tar manifest.json config.json layer.tar"#
+    );
+    let made = Command::new("sh").args(["-c", &script, "sh"]).arg(directory.join("image")).status().await;
+    assert!(made.expect("a shell").success(), "no image");
+    directory.join("image/image.tar")
+}
+
+fn pod(name: &str, node: &str, ready_when: &str) -> Pod {
+    let value = json!({
+        "metadata": { "name": name },
+        "spec": {
+            "nodeSelector": { "kubernetes.io/hostname": node },
+            "automountServiceAccountToken": false,
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{
+                "name": "main", "image": IMAGE, "imagePullPolicy": "IfNotPresent",
+                "command": ["/bin/sh", "-c", "trap 'exit 0' TERM; while :; do sleep 1; done"],
+                "readinessProbe": { "exec": { "command": ["/bin/sh", "-c", ready_when] }, "periodSeconds": 1 },
+            }],
+        },
+    });
+    serde_json::from_value(value).expect("a pod")
+}
+
+fn pods(client: &Client) -> Api<Pod> {
+    Api::namespaced(client.clone(), "default")
+}
+
+fn condition(object: &Value, kind: &str) -> Option<String> {
+    let conditions = object.pointer("/status/conditions")?.as_array()?;
+    conditions.iter().find(|condition| condition["type"] == kind)?["status"].as_str().map(str::to_owned)
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    condition(&serde_json::to_value(pod).expect("JSON"), "Ready").as_deref() == Some("True")
+}
+
+async fn ready_node(client: &Client, name: &str) -> Node {
+    until(client, None, name, "Ready", |node: &Node| {
+        condition(&serde_json::to_value(node).expect("JSON"), "Ready").as_deref() == Some("True")
+    })
+    .await
+}
+
+/// CLU-8, CLU-14, CLU-15, CLU-23, CLU-24, CLU-25, CLU-27, KEEP-10: the node registers, the scheduler assigns a pod to it, the pod becomes
+/// Ready in the API; the agent is killed and started again, and writes nothing about the pod; the pod is deleted, and so is its object.
+#[tokio::test]
+#[ignore = "needs a control plane: make e2e"]
+async fn a_pod_of_the_cluster_runs_here_and_an_agent_restart_writes_nothing_about_it() {
+    let worker = Worker::new("joined").await;
+    let admin = worker.cluster.admin().client().await;
+    let agent =
+        worker.start(&["--node-labels", "pool=blue", "--register-with-taints", "example.com/new=yes:PreferNoSchedule"]);
+    let node = ready_node(&admin, "joined").await;
+    let labels = node.metadata.labels.clone().unwrap_or_default();
+    assert_eq!(
+        (labels.get("pool").map(String::as_str), labels.get("kubernetes.io/os").map(String::as_str)),
+        (Some("blue"), Some("linux"))
+    );
+    let node = serde_json::to_value(&node).expect("JSON");
+    assert!(
+        node["spec"]["taints"]
+            .as_array()
+            .is_some_and(|taints| taints.iter().any(|taint| taint["key"] == "example.com/new")),
+        "{node}"
+    );
+    assert_eq!(node["status"]["declaredFeatures"], json!(["RestartAllContainersOnContainerExits"]));
+    until(&admin, Some("kube-node-lease"), "joined", "renewed", |lease: &Lease| {
+        lease.spec.as_ref().is_some_and(|spec| spec.renew_time.is_some())
+    })
+    .await;
+    worker.import().await;
+    pods(&admin).create(&PostParams::default(), &pod("first", "joined", "true")).await.expect("a pod");
+    let first = until(&admin, Some("default"), "first", "Ready", is_ready).await;
+    let status = first.status.clone().expect("a status");
+    assert_eq!(status.phase.as_deref(), Some("Running"));
+    assert!(status.host_ip.is_some() && status.pod_ip.is_some() && status.qos_class.is_some(), "{status:?}");
+
+    agent.kill().await;
+    let before = worker.status_writes("first");
+    assert!(before > 0, "the audit log has the writes of the first agent");
+    let agent = worker.start(&[]);
+    // The next agent works once a new pod is Ready; the audit log is complete up to there.
+    pods(&admin).create(&PostParams::default(), &pod("second", "joined", "true")).await.expect("a pod");
+    until(&admin, Some("default"), "second", "Ready", is_ready).await;
+    assert_eq!(
+        worker.status_writes("first"),
+        before,
+        "an agent restart writes nothing about a pod that has not changed"
+    );
+    let after = pods(&admin).get("first").await.expect("the pod");
+    assert_eq!(after.metadata.resource_version, first.metadata.resource_version);
+
+    let events: Api<Event> = Api::namespaced(admin.clone(), "default");
+    eventually("an event of the pod", async || {
+        let of_pod = ListParams::default().fields("involvedObject.name=first,reason=Started");
+        let found = events.list(&of_pod).await.map_err(|error| error.to_string())?;
+        if found.items.is_empty() { Err("none".to_owned()) } else { Ok(()) }
+    })
+    .await;
+    for name in ["first", "second"] {
+        pods(&admin).delete(name, &DeleteParams::default()).await.expect("deleted");
+        gone::<Pod>(&admin, Some("default"), name).await;
+    }
+    agent.terminate().await;
+}
+
+/// CLU-1, CLU-19: without the API server pods keep running and are probed; what changed meanwhile is published afterwards.
+#[tokio::test]
+#[ignore = "needs a control plane: make e2e"]
+async fn an_api_server_that_is_away_changes_nothing_for_running_pods() {
+    let worker = Worker::new("patient").await;
+    let admin = worker.cluster.admin().client().await;
+    let agent = worker.start(&[]);
+    ready_node(&admin, "patient").await;
+    worker.import().await;
+    pods(&admin).create(&PostParams::default(), &pod("steady", "patient", "true")).await.expect("a pod");
+    let steady = until(&admin, Some("default"), "steady", "Ready", is_ready).await;
+    worker.cluster.kill("kube-apiserver").await;
+    agent.kill().await;
+    let agent = worker.start(&[]);
+    eventually("an agent that says that it cannot reach the API server", async || {
+        let log = agent.log();
+        if log.contains("cannot register the node") { Ok(()) } else { Err("not yet".to_owned()) }
+    })
+    .await;
+    worker.cluster.start("kube-apiserver").await;
+    eventually("the API server is reached", async || {
+        if agent.log().contains("reached the API server") { Ok(()) } else { Err("not yet".to_owned()) }
+    })
+    .await;
+    let after = until(&admin, Some("default"), "steady", "Ready", is_ready).await;
+    let started = |pod: &Pod| {
+        serde_json::to_value(&pod.status).expect("JSON").pointer("/containerStatuses/0/containerID").cloned()
+    };
+    assert_eq!(started(&after), started(&steady), "the container is the same");
+    pods(&admin).delete("steady", &DeleteParams::default()).await.expect("deleted");
+    gone::<Pod>(&admin, Some("default"), "steady").await;
+    agent.terminate().await;
+}
