@@ -126,7 +126,18 @@ impl Pods {
         if known.is_some_and(|known| version.is_older_than(&known.version)) {
             return Ok(());
         }
-        let pod = self.read(&object, known.and_then(|known| known.pod.as_ref().ok()));
+        let before = known.and_then(|known| known.pod.as_ref().ok());
+        // What runs is not taken back by a change that cannot be understood.
+        let pod = self.read(&object, before).or_else(|why| {
+            let kept = before.map(Arc::clone).ok_or_else(|| why.clone());
+            tracing::error!(
+                pod = format!("{namespace}/{name}"),
+                error = why,
+                kept = kept.is_ok(),
+                "cannot understand a pod of the API server"
+            );
+            kept
+        });
         let deletion = deletion(&object, pod.as_ref().ok());
         let finished = known.is_some_and(|known| known.finished);
         let status = object.get("status").cloned().unwrap_or_default();
@@ -148,8 +159,11 @@ impl Pods {
 
     /// What the agent should run, and whether that is everything.
     pub fn wanted(&self) -> (WantedPods, Extent) {
+        // A pod that an agent has accepted may run here: nothing is called orphaned while it cannot be understood.
+        let unclear = self.by_uid.values().any(|pod| pod.pod.is_err() && pod.was_accepted() && !pod.is_terminal());
         let extent = match self.listing {
             Listing::NotYet | Listing::First => Extent::Partial,
+            Listing::Complete if unclear => Extent::Partial,
             Listing::Complete => Extent::Complete,
             Listing::Again(_) => Extent::Relisting,
         };
@@ -158,9 +172,9 @@ impl Pods {
         (wanted.collect(), extent)
     }
 
-    /// Pods that the agent cannot run and that no one has been told about yet, by UID.
+    /// New pods that the agent cannot run, by UID. One that an agent has accepted before is not among them: it may run.
     pub fn refused(&self) -> impl Iterator<Item = (&String, &ApiPod)> {
-        self.by_uid.iter().filter(|(_, pod)| pod.pod.is_err() && !pod.is_terminal())
+        self.by_uid.iter().filter(|(_, pod)| pod.pod.is_err() && !pod.was_accepted() && !pod.is_terminal())
     }
 
     /// What the API server knew of a pod's status.
@@ -169,8 +183,7 @@ impl Pods {
             return Known::NotAskedYet;
         }
         let status = self.by_uid.get(uid).map(|pod| &pod.status);
-        // The API server itself writes a phase and the scheduler a condition; an agent has not been there before it has set a start time.
-        let Some(status) = status.filter(|status| !status["startTime"].is_null()) else { return Known::NoCopy };
+        let Some(status) = status.filter(|status| has_start_time(status)) else { return Known::NoCopy };
         match serde_json::from_value::<PodStatus>(status.clone()) {
             Ok(status) => Known::Copy(Box::new(status)),
             Err(error) => {
@@ -199,6 +212,11 @@ impl Pods {
     }
 }
 
+/// Whether an agent has written the status. The API server itself writes a phase and the scheduler a condition; a start time is an agent's.
+fn has_start_time(status: &Value) -> bool {
+    !status["startTime"].is_null()
+}
+
 /// Set once the deletion of an object was requested: with the grace period as it is now.
 fn deletion(object: &Value, pod: Option<&Arc<Pod>>) -> Option<Deletion> {
     let meta = &object["metadata"];
@@ -220,6 +238,11 @@ impl ApiPod {
             deletion: self.deletion.clone(),
             foreign_conditions: patch::foreign_conditions(&self.status),
         })
+    }
+
+    /// Whether an agent has begun to run it.
+    fn was_accepted(&self) -> bool {
+        has_start_time(&self.status)
     }
 
     fn is_terminal(&self) -> bool {

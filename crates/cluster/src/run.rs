@@ -14,7 +14,7 @@ use tokio::{
     sync::mpsc,
     time::{Instant, sleep, sleep_until},
 };
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::{
     events,
@@ -69,6 +69,10 @@ struct PodObject {
 
 /// Watches of the agent are not counted yet.
 struct NoMetrics;
+
+/// What was last logged of a request that fails again and again: an outage of hours is no reason to fill the log.
+#[derive(Default)]
+struct LastError(String);
 
 // === impl Cluster ===
 
@@ -157,6 +161,7 @@ impl Cluster {
     async fn deliver(&self) {
         let began = Instant::now();
         let mut in_flight = FuturesUnordered::new();
+        let mut last = LastError::default();
         loop {
             let next = {
                 let state = &mut *self.shared.lock();
@@ -172,7 +177,7 @@ impl Cluster {
             };
             tokio::select! {
                 biased;
-                Some((call, answer)) = in_flight.next(), if !in_flight.is_empty() => self.finish(&call, answer, began),
+                Some((call, answer)) = in_flight.next(), if !in_flight.is_empty() => self.finish(&call, answer, began, &mut last),
                 () = self.shared.bell.notified() => {}
                 () = sleep_until(wait.unwrap_or_else(Instant::now)), if wait.is_some() => {}
             }
@@ -189,9 +194,15 @@ impl Cluster {
         (call, answer.map(|body| serde_json::from_slice(&body).unwrap_or_default()))
     }
 
-    fn finish(&self, call: &Call, answer: Result<Value, ApiError>, began: Instant) {
-        if let Err(error) = &answer {
-            warn!(path = call.path, uid = call.uid, %error, "cannot update the pod at the API server");
+    fn finish(&self, call: &Call, answer: Result<Value, ApiError>, began: Instant, last: &mut LastError) {
+        match &answer {
+            Ok(_) => {
+                last.clear();
+            }
+            Err(error) if last.is_new(error) => {
+                warn!(path = call.path, uid = call.uid, %error, "cannot update the pod at the API server");
+            }
+            Err(error) => debug!(path = call.path, uid = call.uid, %error, "cannot update the pod at the API server"),
         }
         let state = &mut *self.shared.lock();
         let done = match answer {
@@ -244,10 +255,14 @@ impl Cluster {
     /// Creates the Node object, or adopts the one that there is. Its UID.
     async fn register(&self, view: &dyn NodeView) -> String {
         let mut pause = REGISTER_AGAIN;
+        let mut last = LastError::default();
         loop {
             match self.register_once(view).await {
                 Ok(uid) => return uid,
-                Err(error) => warn!(node = self.settings.name, %error, "cannot register the node; retrying"),
+                Err(error) if last.is_new(&error) => {
+                    warn!(node = self.settings.name, %error, "cannot register the node; retrying");
+                }
+                Err(error) => debug!(node = self.settings.name, %error, "cannot register the node; retrying"),
             }
             sleep(pause).await;
             pause = (pause * 2).min(LONGEST_REGISTER_PAUSE);
@@ -316,7 +331,7 @@ impl Cluster {
     /// Renews the lease. It waits for nothing else (CLU-27).
     async fn keep_lease(&self, node_uid: &str) {
         let name = &self.settings.name;
-        let mut failing = false;
+        let mut last = LastError::default();
         loop {
             let began = Instant::now();
             let patch = node::lease_patch(name, self.now()).to_string().into_bytes();
@@ -325,15 +340,15 @@ impl Cluster {
                 let (path, lease) = node::new_lease(name, node_uid, self.now());
                 renewed = self.api.create(path, &lease).await;
             }
-            match renewed {
-                Ok(_) if failing => info!(node = name, "renewed the lease of the node again"),
+            match &renewed {
+                Ok(_) if last.clear() => info!(node = name, "renewed the lease of the node again"),
                 Ok(_) => {}
-                Err(ref error) => {
-                    warn!(node = name, %error, "cannot renew the lease of the node: the cluster may take it for lost")
+                Err(error) if last.is_new(error) => {
+                    warn!(node = name, %error, "cannot renew the lease of the node: the cluster may take it for lost");
                 }
+                Err(error) => debug!(node = name, %error, "cannot renew the lease of the node"),
             }
-            failing = renewed.is_err();
-            let pause = if failing { LEASE_AGAIN } else { node::LEASE_PERIOD };
+            let pause = if renewed.is_err() { LEASE_AGAIN } else { node::LEASE_PERIOD };
             sleep_until(began + pause).await;
         }
     }
@@ -378,6 +393,23 @@ impl Objects for PodsOfNode {
 impl PodObject {
     fn new(object: Value) -> Self {
         Self { version: Version::of(&object), object }
+    }
+}
+
+// === impl LastError ===
+
+impl LastError {
+    /// Whether this error has not just been logged.
+    fn is_new(&mut self, error: &ApiError) -> bool {
+        let text = error.to_string();
+        let is_new = self.0 != text;
+        self.0 = text;
+        is_new
+    }
+
+    /// The request works again. Whether it did not before.
+    fn clear(&mut self) -> bool {
+        !std::mem::take(&mut self.0).is_empty()
     }
 }
 

@@ -135,3 +135,21 @@ fn the_copy_of_a_status_is_known_once_an_agent_has_written_one() {
     assert_eq!((copy.container_statuses[0].restart_count, copy.container_statuses[0].ready), (2, true));
     assert_eq!(pods.known("uid-other"), Known::NoCopy);
 }
+
+/// A pod that runs is not ended by what this version of the agent cannot understand, neither after a change nor after a restart of the agent.
+#[test]
+fn a_pod_that_runs_is_kept_although_it_cannot_be_understood() {
+    let broken = |version: &str| with(object("a", version), "/spec/containers", json!("none"));
+    let mut running = pods();
+    running.list_begins();
+    running.changed(object("a", "1"), NODE).unwrap();
+    running.list_ends();
+    running.changed(broken("2"), NODE).unwrap();
+    assert_eq!((uids(&running), running.wanted().1), (vec!["uid-a".to_owned()], Extent::Complete));
+    let mut after_restart = pods();
+    after_restart.list_begins();
+    after_restart.changed(with(broken("2"), "/status/startTime", json!("2026-01-01T00:00:00Z")), NODE).unwrap();
+    after_restart.list_ends();
+    assert_eq!(after_restart.refused().count(), 0, "it is not rejected");
+    assert_eq!(after_restart.wanted().1, Extent::Partial, "what runs of it is no orphan");
+}
