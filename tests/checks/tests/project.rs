@@ -23,8 +23,8 @@ const LONGEST_FILE: usize = 600;
 /// Lines of half of the source files at most.
 const LONGEST_MEDIAN: usize = 200;
 
-/// The packages under `tests/` whose tests need real peers: a runtime, a control plane.
-const PEERS: [&str; 2] = ["cluster", "e2e"];
+/// Packages whose tests need real peers: a control plane, a runtime.
+const PEERS: [&str; 2] = ["tests/cluster/", "tests/e2e/"];
 
 /// Tests that run the agent on the embedded runtime, with real containers. `make soak` runs
 /// those that are ignored there.
@@ -229,7 +229,7 @@ impl Found {
     /// The kinds of test it is. An ignored test has no kind (law 5), unless it names the command that runs it and is in the
     /// package that the command runs: then it has that kind only.
     fn shows(&self) -> &'static [Tested] {
-        let (in_e2e, in_node) = (PEERS.contains(&self.krate.as_str()), self.file.starts_with(NODE));
+        let (in_e2e, in_node) = (PEERS.iter().any(|peers| self.file.starts_with(peers)), self.file.starts_with(NODE));
         match self.test.runs {
             Runs::InSoak if in_node => &[Tested::Soak],
             Runs::InE2e if in_e2e => &[Tested::Peers],

@@ -240,3 +240,47 @@ async fn an_api_server_that_is_away_changes_nothing_for_running_pods() {
     gone::<Pod>(&admin, Some("default"), "steady").await;
     agent.terminate().await;
 }
+
+/// KEEP-10, CLU-8: agents are killed again and again under several pods, and the audit log has no write about any of them.
+#[tokio::test]
+#[ignore = "needs a control plane: make e2e"]
+async fn twenty_agents_killed_in_a_row_write_nothing_about_five_pods() {
+    let worker = Worker::new("restless").await;
+    let admin = worker.cluster.admin().client().await;
+    let mut agent = worker.start(&[]);
+    ready_node(&admin, "restless").await;
+    worker.import().await;
+    let names: Vec<_> = (1..=5).map(|number| format!("kept-{number}")).collect();
+    for name in &names {
+        pods(&admin).create(&PostParams::default(), &pod(name, "restless", "true")).await.expect("a pod");
+    }
+    let mut versions = Vec::new();
+    for name in &names {
+        let ready = until(&admin, Some("default"), name, "Ready", is_ready).await;
+        versions.push(ready.metadata.resource_version);
+    }
+    let writes = || names.iter().map(|name| worker.status_writes(name)).collect::<Vec<_>>();
+    let before = writes();
+    for reached in 2..=21 {
+        agent.kill().await;
+        agent = worker.start(&[]);
+        eventually("the API server is reached", async || match agent.log().matches("reached the API server").count() {
+            count if count == reached => Ok(()),
+            count => Err(format!("{count} of {reached} times")),
+        })
+        .await;
+    }
+    // The last agent works once a new pod is Ready; the audit log is complete up to there.
+    pods(&admin).create(&PostParams::default(), &pod("canary", "restless", "true")).await.expect("a pod");
+    until(&admin, Some("default"), "canary", "Ready", is_ready).await;
+    assert_eq!(writes(), before);
+    for (name, version) in names.iter().zip(versions) {
+        let after = pods(&admin).get(name).await.expect("the pod");
+        assert_eq!(after.metadata.resource_version, version, "{name}");
+    }
+    for name in names.iter().map(String::as_str).chain(["canary"]) {
+        pods(&admin).delete(name, &DeleteParams::default()).await.expect("deleted");
+        gone::<Pod>(&admin, Some("default"), name).await;
+    }
+    agent.terminate().await;
+}
