@@ -100,7 +100,12 @@ fn what_cannot_work_is_refused_before_anything_starts() {
         ("--container-runtime-endpoint", "tcp://x", "has a scheme other than unix: it must be a unix socket"),
         ("--feature-gates", "X=maybe", "must be Name=true or Name=false"),
         ("--max-concurrent-probes", "0", "invalid number \"0\": expected a whole number from 1 to "),
-        ("--kubeconfig", "x", "for '--kubeconfig <KUBECONFIG>': keelet cannot be a node of a cluster yet"),
+        ("--kubeconfig", "x", "error: cannot use the kubeconfig x: failed to read"),
+        ("--kubeconfig", "file", "error: cannot use the kubeconfig file: "),
+        ("--bootstrap-kubeconfig", "x", "keelet cannot request a certificate yet; give a --kubeconfig"),
+        ("--node-labels", "pool", "invalid label \"pool\": expected KEY=VALUE"),
+        ("--node-labels", "pool=blue", "the following required arguments were not provided:\n  --kubeconfig <FILE>"),
+        ("--register-with-taints", "a:Never", "invalid taint \"a:Never\": expected KEY=VALUE:EFFECT or KEY:EFFECT"),
         ("--node-monitor-grace-period", "-1", "invalid number \"-1\": expected a whole number from 0 to "),
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_keelet"));

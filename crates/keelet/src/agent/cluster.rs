@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{ArgAction, Args as ClapArgs};
 use keelet_agent::node::Facts;
 use keelet_assembly::ClusterThread;
@@ -61,7 +61,6 @@ impl Args {
                 features: declared.into_iter().collect(),
             }),
         };
-        let thread = ClusterThread::start(kubeconfig.clone(), settings, features.clone()).await;
-        thread.map(Some).with_context(|| format!("--kubeconfig {}", kubeconfig.display()))
+        Ok(Some(ClusterThread::start(kubeconfig.clone(), settings, features.clone()).await?))
     }
 }
