@@ -5,7 +5,7 @@ use keelet_pod::{Pod, ProbeKind, parse_one};
 
 use super::{Board, Departure, EVENTS, GONE, GonePod, OverdueProbe, PodEvent, Recall, Running};
 use crate::{
-    bed,
+    bed::{self, Bed},
     events::{EventRecord, Recorder},
     metrics::ContainerCounts,
 };
@@ -150,4 +150,25 @@ fn pods_that_were_gone_before_are_recalled() {
         second.gone_pods().iter().map(|gone| gone.at).collect::<Vec<_>>(),
         (1..=most).map(at).collect::<Vec<_>>()
     );
+}
+
+/// PROBE-50: what the board knows of late probes is a gauge and a condition of the node.
+#[tokio::test(start_paused = true)]
+async fn late_probes_are_counted_and_a_condition_of_the_node() {
+    let (bed, web) = (Bed::new(), bed::pod("web", "a"));
+    let agent = bed.agent().await;
+    let late = OverdueProbe { container: "main".to_owned(), kind: ProbeKind::Liveness, since: bed.now() };
+    for (late, gauge, status) in [
+        (vec![late.clone(), late], "keelet_overdue_probes 2", "True"),
+        (Vec::new(), "keelet_overdue_probes 0", "False"),
+    ] {
+        agent.board().note_overdue(&web, late);
+        let metrics = agent.metrics();
+        assert!(metrics.lines().any(|line| line == gauge), "{gauge} not in {metrics}");
+        let node = agent.observe_node().await;
+        let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
+        let found =
+            conditions.iter().find(|condition| condition.type_ == "ProbePressure").map(|found| found.status.as_str());
+        assert_eq!(found, Some(status), "{conditions:?}");
+    }
 }
