@@ -404,7 +404,9 @@ impl Engine {
 
     /// Decides about a node: a request if it needs one.
     fn decide(&mut self, name: &Text, now: Now) -> Option<(Request, Option<Sent>)> {
-        let room = self.settings.max_held.room(self.held.len(), self.nodes.len());
+        // A node whose patch may have been applied has its room already: it does not stand in its own way.
+        let others = self.held.len() - usize::from(self.held.contains(name));
+        let room = self.settings.max_held.room(others, self.nodes.len());
         let entry = self.nodes.get_mut(name)?;
         let with = Circumstances { rules: &self.rules, settings: &self.settings, room, now: now.wall };
         let decision = decide::decide(&entry.node, &with);

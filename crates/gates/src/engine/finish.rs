@@ -41,7 +41,13 @@ impl Engine {
         }
         match outcome {
             Outcome::Node(node) => self.answered(name, *node, sent, now),
-            Outcome::NotFound => self.forget(name),
+            Outcome::NotFound if sent.is_some() => self.forget(name),
+            // A read may be older than the node. Whether it exists is what the watch says; until then it is read again.
+            Outcome::NotFound => {
+                entry.stale = true;
+                entry.tries = entry.tries.max(AT_ONCE);
+                self.again(name, now, Duration::from_secs(1), Duration::from_secs(60));
+            }
             Outcome::Conflict => {
                 // What a watch has brought meanwhile is newer than what the patch was for.
                 entry.stale = sent.as_ref().is_none_or(|sent| sent.version == entry.node.version);

@@ -209,3 +209,17 @@ fn a_node_that_is_gone_is_forgotten() {
     assert_eq!(requests(&bed.settle()), ["patch"]);
     assert_eq!(bed.engine.nodes.len(), 0);
 }
+
+/// CTRL-7: a read may be older than the node. A node is forgotten when the watch says that it was deleted, not because a read did not find
+/// it; a patch that does not find it is never older.
+#[test]
+fn a_read_that_does_not_find_a_node_is_made_again() {
+    let mut bed = Bed::leading(Settings::default(), [gated("n1", Status::True)]);
+    bed.turn(Fate::RequestLost).expect("a patch");
+    bed.pass(Duration::from_secs(1));
+    let read = bed.next().expect("a read");
+    assert!(matches!(read.request, Request::Get), "{:?}", read.request);
+    bed.finish(&read, Outcome::NotFound);
+    bed.settle_in_time(Duration::from_secs(10));
+    assert_eq!(bed.taints("n1"), [""; 0]);
+}

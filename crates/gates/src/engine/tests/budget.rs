@@ -85,3 +85,17 @@ fn none_is_held_if_none_may_be() {
     bed.settle();
     assert_eq!(held(&bed), Vec::<String>::new());
 }
+
+/// A patch whose answer was lost keeps its room until the node tells. It was not applied, and the node is still as it was: it is tried
+/// again in that room.
+#[test]
+fn a_node_does_not_stand_in_its_own_way() {
+    let mut bed = bed(MaxHeld::Nodes(1));
+    bed.report("n05", "A", Status::False);
+    bed.turn(Fate::RequestLost).expect("a patch");
+    bed.settle_in_time(Duration::from_secs(10));
+    assert_eq!(held(&bed), ["n05"]);
+    bed.report("n06", "A", Status::False);
+    bed.settle_in_time(Duration::from_secs(10));
+    assert_eq!(held(&bed), ["n05"], "its room is taken once");
+}
