@@ -1,13 +1,13 @@
 //! `restartCount` is exact.
 
-use std::{collections::BTreeMap, ops::RangeInclusive};
+use std::{collections::BTreeMap, ops::RangeInclusive, sync::Arc, time::Duration};
 
 use keelet_lifecycle::status::ContainerState;
 
 use super::{Check, View, bare};
 use crate::{
     node::ContainerRun,
-    timeline::{Entry, Happening, Memory},
+    timeline::{Entry, Happening, InstanceRef},
 };
 
 /// A container that runs was restarted once for each instance it had before; the count never falls, and never counts
@@ -16,13 +16,21 @@ use crate::{
 pub(crate) struct Counts {
     /// The count last published and the run that did so, by pod and container.
     published: BTreeMap<(String, String), (u32, u32)>,
-    /// Starts that were given up with their agent, by pod and container; and those of them that the agent forgot in a
-    /// reboot or with the ledger, so that they look like any failed start.
-    given_up: BTreeMap<(String, String), u32>,
-    forgotten: BTreeMap<(String, String), u32>,
+    /// When instances were created, by ID: the launch was recorded just before, or the ledger refused it.
+    created: BTreeMap<String, Duration>,
+    /// Starts that were given up with their agent.
+    given_up: Vec<GivenUp>,
     /// A ledger that could not be written was left behind: a run may begin with a lower count than the one before. It counts all but
     /// the instances that neither ledger nor runtime had, none that was not, and no count falls within a run.
     excused: bool,
+}
+
+/// A start that was given up with its agent.
+struct GivenUp {
+    instance: Arc<InstanceRef>,
+    created: Duration,
+    /// The agent forgot in a reboot or with the ledger whose start it was, so that it looks like any failed start, and counts.
+    forgotten: bool,
 }
 
 // === impl Counts ===
@@ -35,16 +43,20 @@ impl Check for Counts {
     fn see(&mut self, entry: &Entry, view: View<'_>) -> Result<(), String> {
         self.excused |= view.context.run.is_some_and(|run| run.behind);
         match &entry.what {
-            Happening::GivenUp(instance) => {
-                let key = (instance.pod.clone(), instance.name.clone());
-                // A run without a ledger does not know that the start was that of another agent.
-                if view.context.run.is_some_and(|run| run.forgetful) {
-                    *self.forgotten.entry(key.clone()).or_default() += 1;
-                }
-                *self.given_up.entry(key).or_default() += 1;
+            Happening::Created(instance) => {
+                self.created.insert(instance.id.clone(), entry.at);
             }
-            Happening::Reboot | Happening::AgentStarts { memory: Memory::Wiped, .. } => {
-                self.forgotten = self.given_up.clone();
+            Happening::GivenUp(instance) => {
+                let created = self.created.get(&instance.id).copied().unwrap_or_default();
+                // A run whose ledger lacks the launch does not know that the start was that of another agent.
+                let forgotten = view.context.run.is_some_and(|run| run.may_lack(created));
+                self.given_up.push(GivenUp { instance: Arc::clone(instance), created, forgotten });
+            }
+            Happening::Reboot => self.given_up.iter_mut().for_each(|start| start.forgotten = true),
+            Happening::AgentStarts { .. } => {
+                for start in &mut self.given_up {
+                    start.forgotten |= view.context.run.is_some_and(|run| run.may_lack(start.created));
+                }
             }
             Happening::PodGone { pod } => self.published.retain(|(of, _), _| of != pod),
             Happening::Published { pod, run, status, .. } => {
@@ -52,7 +64,7 @@ impl Check for Counts {
                     let (name, count) = (&container.name, container.restart_count);
                     let runs = view.node.container_runs(pod, name);
                     let began = u32::try_from(runs.len()).unwrap_or(u32::MAX);
-                    let forgotten = self.forgotten.get(&(pod.clone(), name.clone())).copied().unwrap_or(0);
+                    let forgotten = self.forgotten(pod, name);
                     if count > began + forgotten {
                         return Err(format!("{name} has a restart count of {count} after {began} starts"));
                     }
@@ -77,6 +89,14 @@ impl Check for Counts {
             _ => {}
         }
         Ok(())
+    }
+}
+
+impl Counts {
+    /// How many starts of a container were given up, and count.
+    fn forgotten(&self, pod: &str, name: &str) -> u32 {
+        let of_it = |start: &&GivenUp| start.forgotten && start.instance.pod == pod && start.instance.name == name;
+        u32::try_from(self.given_up.iter().filter(of_it).count()).unwrap_or(u32::MAX)
     }
 }
 

@@ -520,3 +520,24 @@ fn a_backoff_begins_anew_with_another_image_also_if_the_first_one_returns() {
     assert!(world.run_until(secs(10), |world| world.starts("main") == 4), "{}", world.timeline_text());
     world.settle();
 }
+
+/// Seed 1795009332374, the checker was wrong: the disk is full, and a start is given up when its agent is dead. The next one has a ledger
+/// that lacks the launch, so that it looks like any failed start, and counts. Where the ledger has it, it does not.
+#[test]
+fn a_start_that_was_given_up_counts_where_the_disk_refused_its_launch() {
+    for (mood, count) in [(DiskMood::Full, 2), (DiskMood::Well, 1)] {
+        let mut world = World::new(1).pod("  containers:\n  - {name: main, image: app}\n").build();
+        world.script("main").starts_slowly(secs(2));
+        world.run(secs(10)).disk(mood).die_at(Death::Before(u64::MAX), InFlight::GivenUp).exit("main", 1);
+        let starts = |world: &World| world.timeline_text().contains("StartContainer web-main-2");
+        assert!(world.run_until(secs(10), starts), "{}", world.timeline_text());
+        world.kill_agent().run(secs(5)).start_agent().run(secs(30)).calm().settle();
+        assert!(world.timeline_text().contains("web-main-2 is given up"), "{}", world.timeline_text());
+        assert_eq!(
+            (world.starts("main"), world.container("main").restart_count),
+            (2, count),
+            "{}",
+            world.timeline_text()
+        );
+    }
+}
