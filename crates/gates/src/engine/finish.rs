@@ -43,11 +43,7 @@ impl Engine {
             Outcome::Node(node) => self.answered(name, *node, sent, now),
             Outcome::NotFound if sent.is_some() => self.forget(name),
             // A read may be older than the node. Whether it exists is what the watch says; until then it is read again.
-            Outcome::NotFound => {
-                entry.stale = true;
-                entry.tries = entry.tries.max(AT_ONCE);
-                self.again(name, now, Duration::from_secs(1), Duration::from_secs(60));
-            }
+            Outcome::NotFound => self.read_again(name, now),
             Outcome::Conflict => {
                 // What a watch has brought meanwhile is newer than what the patch was for.
                 entry.stale = sent.as_ref().is_none_or(|sent| sent.version == entry.node.version);
@@ -78,6 +74,11 @@ impl Engine {
     }
 
     fn answered(&mut self, name: &Text, node: Node, sent: Option<Sent>, now: Now) {
+        // The same for a read that finds an earlier node of that name.
+        let is_earlier = |entry: &Entry| entry.node.uid != node.uid && node.version.is_older_than(&entry.node.version);
+        if sent.is_none() && self.nodes.get(name).is_some_and(is_earlier) {
+            return self.read_again(name, now);
+        }
         if let Some(entry) = self.nodes.get_mut(name) {
             entry.stale = false;
             if sent.is_some() {
@@ -152,6 +153,14 @@ impl Engine {
         let at = now.at + pause;
         entry.work = Work::BackingOff(at);
         self.later.insert((at, Text::clone(name)));
+    }
+
+    /// Reads a node again, later: what was read is older than what is known.
+    fn read_again(&mut self, name: &Text, now: Now) {
+        let Some(entry) = self.nodes.get_mut(name) else { return };
+        entry.stale = true;
+        entry.tries = entry.tries.max(AT_ONCE);
+        self.again(name, now, Duration::from_secs(1), Duration::from_secs(60));
     }
 
     fn queue_again(&mut self, name: &Text) {

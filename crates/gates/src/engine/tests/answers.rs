@@ -223,3 +223,20 @@ fn a_read_that_does_not_find_a_node_is_made_again() {
     bed.settle_in_time(Duration::from_secs(10));
     assert_eq!(bed.taints("n1"), [""; 0]);
 }
+
+/// CTRL-7: a node was deleted and made again, and a read is so old that it finds the first one, which had passed. It is no news.
+#[test]
+fn a_read_that_finds_an_earlier_node_of_that_name_is_made_again() {
+    let mut bed = Bed::leading(Settings::default(), [gated("n1", Status::True)]);
+    bed.settle();
+    let earlier = bed.server["n1"].clone();
+    assert_eq!(bed.taints("n1"), [""; 0]);
+    bed.change(Node { uid: "another".into(), ..gated("n1", Status::True) });
+    bed.turn(Fate::RequestLost).expect("a patch");
+    bed.pass(Duration::from_secs(1));
+    let read = bed.next().expect("a read");
+    assert!(matches!(read.request, Request::Get), "{:?}", read.request);
+    bed.finish(&read, Outcome::Node(Box::new(earlier)));
+    bed.settle_in_time(Duration::from_secs(10));
+    assert_eq!(bed.taints("n1"), [""; 0]);
+}
