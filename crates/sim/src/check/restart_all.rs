@@ -116,7 +116,7 @@ impl Check for RestartAll {
                 self.created.insert(instance.id.clone(), entry.at);
                 Ok(())
             }
-            Happening::Started(instance) => self.started(instance),
+            Happening::Started(instance) => self.started(instance, view),
             Happening::Call { kind: CallKind::StopPodSandbox | CallKind::RemovePodSandbox, subject, .. } => {
                 self.sandbox_touched(subject, view)
             }
@@ -173,7 +173,12 @@ impl RestartAll {
         }
     }
 
-    fn started(&mut self, instance: &InstanceRef) -> Result<(), String> {
+    fn started(&mut self, instance: &InstanceRef, view: View<'_>) -> Result<(), String> {
+        // An ephemeral container stays (RALL-13), so its launch is not called back; a slow runtime carries it out later.
+        let container = view.pods.get(&instance.pod).and_then(|pod| pod.container(&instance.name));
+        if container.is_some_and(|container| container.role == Role::Ephemeral) && !view.context.is_calm() {
+            return Ok(());
+        }
         let made = self.created.get(&instance.id).copied().unwrap_or_default();
         let course = self.pods.entry(instance.pod.clone()).or_default();
         // A trigger is spent once its container is started again, whatever the reason.

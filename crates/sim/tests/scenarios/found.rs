@@ -541,3 +541,22 @@ fn a_start_that_was_given_up_counts_where_the_disk_refused_its_launch() {
         );
     }
 }
+
+/// Seed 1795011674218, the checker was wrong. RALL-13: all containers are restarted while a slow runtime starts an ephemeral container,
+/// which is not one of them.
+#[test]
+fn a_restart_does_not_call_an_ephemeral_container_back() {
+    let mut world = World::new(1).pod("  containers:\n  - {name: main, image: app}\n").build();
+    world.script("main").ignores_term();
+    world.run(secs(60));
+    let slow = CallOdds { slow: secs(5), ..CallOdds::default() };
+    world.faults(|faults| faults.calls.extend([(CallKind::CreateContainer, slow), (CallKind::StopContainer, slow)]));
+    for number in 1..10 {
+        let name = format!("debug-{number}");
+        world.add_ephemeral(&name).run(secs(1));
+        world.request_restart("web", &name).expect("a node on its own refuses no restart");
+        world.run(secs(30));
+        assert_eq!(world.starts(&name), 1, "{}", world.timeline_text());
+    }
+    world.settle();
+}
