@@ -9,6 +9,9 @@ use serde_json::Value;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
+    /// `ResponseStarted` of a watch that has begun, `ResponseComplete` of a request that has ended.
+    #[serde(default)]
+    pub stage: String,
     /// The verb.
     pub verb: String,
     /// Who asked.

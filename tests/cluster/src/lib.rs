@@ -7,6 +7,7 @@
 //! - [`until`] waits for a state of an object, by a watch. No test sleeps.
 //! - [`Hollow`] is a fleet of nodes without an agent, kept alive until it is dropped.
 //! - [`Process`] is a keelet that a test may freeze, kill and start again.
+//! - [`Worker`] is a node of the cluster: directories of its own, and agents in them, one after the other.
 
 pub mod audit;
 
@@ -14,10 +15,12 @@ mod bed;
 mod hollow;
 mod process;
 mod wait;
+mod worker;
 
 pub use self::{
     bed::{Cluster, Identity},
     hollow::Hollow,
     process::{Process, http_get},
     wait::{gone, until},
+    worker::{IMAGE, Worker, condition, is_ready, pods, ready_node},
 };

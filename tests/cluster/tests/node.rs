@@ -1,111 +1,16 @@
 //! `keelet agent --kubeconfig` as a node of a real cluster, on the embedded runtime.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
-
 use k8s_openapi::api::{
     coordination::v1::Lease,
-    core::v1::{Event, Node, Pod},
+    core::v1::{Event, Pod},
 };
-use keelet_control_plane::{Cluster, Identity, Process, audit, gone, until};
+use keelet_control_plane::{IMAGE, Worker, gone, is_ready, pods, ready_node, until};
 use keelet_harness::eventually;
 use kube::{
-    Api, Client,
+    Api,
     api::{DeleteParams, ListParams, PostParams},
 };
-use serde_json::{Value, json};
-use tokio::process::Command;
-
-/// The image of the pods: a shell of this machine.
-const IMAGE: &str = "keelet.test/shell:1";
-
-/// A node of the cluster: directories of its own, and an agent that may be killed.
-struct Worker {
-    name: String,
-    cluster: Cluster,
-    identity: Identity,
-    directory: tempfile::TempDir,
-}
-
-// === impl Worker ===
-
-impl Worker {
-    async fn new(name: &str) -> Self {
-        let cluster = Cluster::here();
-        let identity = cluster.node(name).await;
-        Self { name: name.to_owned(), cluster, identity, directory: tempfile::tempdir().expect("a directory") }
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.directory.path().join(name).display().to_string()
-    }
-
-    /// Starts an agent. It may be the next one in the same directories.
-    fn start(&self, more: &[&str]) -> Process {
-        let kubeconfig = self.identity.kubeconfig.display().to_string();
-        let (root, state, logs) = (self.path("root"), self.path("state"), self.path("logs"));
-        let own = [
-            "agent",
-            "--kubeconfig",
-            &kubeconfig,
-            "--hostname-override",
-            &self.name,
-            "--root-dir",
-            &root,
-            "--state-dir",
-            &state,
-            "--pod-logs-dir",
-            &logs,
-            "--healthz-port",
-            "0",
-        ];
-        Process::keelet(&self.cluster, &self.name, &[&own, more].concat())
-    }
-
-    /// Imports the image of the pods, once the agent answers.
-    async fn import(&self) {
-        let archive = shell_image(self.directory.path()).await;
-        let socket = format!("{}/keelet.sock", self.path("state"));
-        eventually("an agent that imports an image", async || {
-            let mut command = Command::new(std::env::var("KEELET_E2E_AGENT").expect("a keelet"));
-            command.args(["image", "import"]).arg(&archive).env("KEELET_SOCKET", &socket);
-            let done = command.output().await.map_err(|error| error.to_string())?;
-            if done.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&done.stderr).into_owned()) }
-        })
-        .await;
-    }
-
-    /// The writes of this node's agents so far that are about statuses of pods.
-    fn status_writes(&self, pod: &str) -> usize {
-        let user = format!("system:node:{}", self.name);
-        let entries = audit::entries(&self.cluster.audit_log(), &user);
-        let of_pod = |entry: &&audit::Entry| {
-            entry.is_write() && entry.object_ref.resource == "pods" && entry.object_ref.name == pod
-        };
-        entries.iter().filter(of_pod).count()
-    }
-}
-
-/// A docker archive with a shell and what it loads.
-async fn shell_image(directory: &Path) -> PathBuf {
-    let root = directory.join("image/root");
-    for (place, file) in keelet_fixtures::files(&["sh", "sleep", "test", "touch"]) {
-        let target = root.join(place);
-        fs::create_dir_all(target.parent().expect("a parent")).expect("made");
-        fs::copy(file, target).expect("copied");
-    }
-    let script = format!(
-        r#"set -e; cd "$1"; tar -cf layer.tar -C root .; diff=$(sha256sum layer.tar | cut -d' ' -f1)
-        printf '{{"architecture":"amd64","os":"linux","config":{{}},"rootfs":{{"type":"layers","diff_ids":["sha256:%s"]}}}}' "$diff" >config.json
-        printf '[{{"Config":"config.json","RepoTags":["{IMAGE}"],"Layers":["layer.tar"]}}]' >manifest.json
-        tar -cf image.tar manifest.json config.json layer.tar"#
-    );
-    let made = Command::new("sh").args(["-c", &script, "sh"]).arg(directory.join("image")).status().await;
-    assert!(made.expect("a shell").success(), "no image");
-    directory.join("image/image.tar")
-}
+use serde_json::json;
 
 fn pod(name: &str, node: &str, ready_when: &str) -> Pod {
     let value = json!({
@@ -122,26 +27,6 @@ fn pod(name: &str, node: &str, ready_when: &str) -> Pod {
         },
     });
     serde_json::from_value(value).expect("a pod")
-}
-
-fn pods(client: &Client) -> Api<Pod> {
-    Api::namespaced(client.clone(), "default")
-}
-
-fn condition(object: &Value, kind: &str) -> Option<String> {
-    let conditions = object.pointer("/status/conditions")?.as_array()?;
-    conditions.iter().find(|condition| condition["type"] == kind)?["status"].as_str().map(str::to_owned)
-}
-
-fn is_ready(pod: &Pod) -> bool {
-    condition(&serde_json::to_value(pod).expect("JSON"), "Ready").as_deref() == Some("True")
-}
-
-async fn ready_node(client: &Client, name: &str) -> Node {
-    until(client, None, name, "Ready", |node: &Node| {
-        condition(&serde_json::to_value(node).expect("JSON"), "Ready").as_deref() == Some("True")
-    })
-    .await
 }
 
 /// CLU-8, CLU-14, CLU-15, CLU-23, CLU-24, CLU-25, CLU-27, KEEP-10: the node registers, the scheduler assigns a pod to it, the pod becomes
