@@ -6,10 +6,13 @@
 //!      '---------------------------------------------------------------------------------------------'
 //! ```
 //!
+//! Where the objects are few, list and watch are one request: the watch begins with what there is ([`Objects::streams`]). An API server
+//! that refuses that is asked for a list.
+//!
 //! What is known stays known while a list is made again. A page is read and given on before the next is asked for, so that a list of
 //! 5,000 nodes takes no more memory than one page.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use tokio::{
     sync::mpsc,
@@ -34,6 +37,10 @@ pub trait Objects: Send {
     /// What selects some of them, as a part of a query; empty for all.
     fn selector(&self) -> &str {
         ""
+    }
+    /// Whether the watch begins with the objects that there are, instead of a list in pages.
+    fn streams(&self) -> bool {
+        false
     }
     /// Reads a page of a list.
     fn page(&mut self, json: &[u8]) -> Result<Page<Self::Object>, BadJson>;
@@ -79,10 +86,24 @@ const LOOK_FOR_KIND: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Counts the ends of watches.
+/// Sees how lists and watches end.
 pub trait WatchObserver: Send + Sync {
     /// A watch of that kind of object has ended: `over`, `expired`, `broken` or `stopped`.
     fn watch_ended(&self, resource: &'static str, end: &'static str);
+
+    /// The objects could not be listed, after so many failures in a row. They will be asked for again.
+    fn list_failed(&self, resource: &'static str, failures: u32, error: &dyn fmt::Display) {
+        log_list_failed(resource, failures, error);
+    }
+}
+
+/// Logs that objects could not be listed. An outage of hours is no reason to fill the log.
+pub fn log_list_failed(resource: &'static str, failures: u32, error: &dyn fmt::Display) {
+    if failures.is_multiple_of(12) {
+        warn!(resource, %error, "cannot list objects; retrying");
+    } else {
+        debug!(resource, %error, "cannot list objects");
+    }
 }
 
 /// Follows all objects of a kind for as long as the news has a reader.
@@ -93,8 +114,13 @@ pub async fn follow<O: Objects>(
     watches: Arc<impl WatchObserver>,
 ) {
     let mut failures = 0_u32;
+    let mut streams = objects.streams();
     loop {
-        match list(&api, &mut objects, &news).await {
+        let listed = match streams {
+            true => stream(&api, &mut objects, &news, &*watches).await,
+            false => list(&api, &mut objects, &news).await,
+        };
+        match listed {
             Ok(Some(version)) => {
                 failures = 0;
                 if watch(&api, &mut objects, &news, version, &*watches).await.is_none() {
@@ -102,6 +128,11 @@ pub async fn follow<O: Objects>(
                 }
             }
             Ok(None) => return,
+            Err(Trouble::Api(error)) if streams && is_refused_option(&error) => {
+                debug!(resource = O::RESOURCE, %error, "the API server does not begin a watch with a list");
+                streams = false;
+                continue;
+            }
             Err(Trouble::Api(error)) if error.is_not_found() => {
                 debug!(resource = O::RESOURCE, "no such kind of object");
                 if news.send(News::NoSuchKind).await.is_err() {
@@ -110,11 +141,7 @@ pub async fn follow<O: Objects>(
                 sleep(LOOK_FOR_KIND).await;
                 continue;
             }
-            // An outage of hours is no reason to fill the log.
-            Err(error) if failures.is_multiple_of(12) => {
-                warn!(resource = O::RESOURCE, %error, "cannot list objects; retrying");
-            }
-            Err(error) => debug!(resource = O::RESOURCE, %error, "cannot list objects"),
+            Err(error) => watches.list_failed(O::RESOURCE, failures, &error),
         }
         sleep(pause(failures)).await;
         failures = failures.saturating_add(1);
@@ -148,6 +175,34 @@ async fn list<O: Objects>(
     }
 }
 
+/// An API server that does not know an option of a request, or has it switched off.
+fn is_refused_option(error: &ApiError) -> bool {
+    matches!(error, ApiError::Refused { code: 400 | 422, .. })
+}
+
+/// Follows everything with one request: a watch that begins with what there is. The version to watch on from, or none if nothing reads
+/// the news any more.
+async fn stream<O: Objects>(
+    api: &Api,
+    objects: &mut O,
+    news: &mpsc::Sender<News<O::Object>>,
+    watches: &impl WatchObserver,
+) -> Result<Option<Version>, Trouble> {
+    let mut version = Version::default();
+    let end = watch_once(api, objects, news, &mut version, Start::WithObjects).await;
+    let complete = !version.as_str().is_empty();
+    if complete {
+        watches.watch_ended(O::RESOURCE, end.word());
+    }
+    match end {
+        End::NoReader => Ok(None),
+        // Whatever ended it, the next watch continues, or finds out.
+        _ if complete => Ok(Some(version)),
+        End::Broken(trouble) => Err(trouble),
+        End::Over | End::Expired => Err(Trouble::Incomplete),
+    }
+}
+
 /// Watches until everything has to be listed again; none if nothing reads the news any more.
 async fn watch<O: Objects>(
     api: &Api,
@@ -160,7 +215,7 @@ async fn watch<O: Objects>(
     let mut failures = 0_u32;
     while began.elapsed() < RELIST {
         let before = version.clone();
-        let end = watch_once(api, objects, news, &mut version).await;
+        let end = watch_once(api, objects, news, &mut version, Start::FromVersion).await;
         // A watch that brought something was no failure, however it ended.
         failures = if version == before { failures } else { 0 };
         watches.watch_ended(O::RESOURCE, end.word());
@@ -184,6 +239,15 @@ async fn watch<O: Objects>(
     Some(())
 }
 
+/// What a watch begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Start {
+    /// The first change after a version.
+    FromVersion,
+    /// The objects that there are.
+    WithObjects,
+}
+
 /// How a watch ended.
 enum End {
     /// Its time was over.
@@ -205,6 +269,8 @@ enum Trouble {
     Json(#[from] BadJson),
     #[error("nothing came for {} s", SILENCE.as_secs())]
     Silence,
+    #[error("the watch ended before it had sent all objects")]
+    Incomplete,
 }
 
 async fn watch_once<O: Objects>(
@@ -212,20 +278,29 @@ async fn watch_once<O: Objects>(
     objects: &mut O,
     news: &mpsc::Sender<News<O::Object>>,
     version: &mut Version,
+    start: Start,
 ) -> End {
+    let from = match start {
+        Start::FromVersion => format!("resourceVersion={}", escaped(version.as_str())),
+        Start::WithObjects => "sendInitialEvents=true&resourceVersionMatch=NotOlderThan".to_owned(),
+    };
     let path = format!(
-        "{}?{}watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={}",
+        "{}?{}watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&{from}",
         objects.path(),
         selector(objects),
-        escaped(version.as_str())
     );
     let mut lines = match api.watch(&path).await {
         Ok(lines) => lines,
         Err(error) if error.is_expired() => return End::Expired,
         // The kind of object is gone: the list finds that out.
-        Err(error) if error.is_not_found() => return End::Expired,
+        Err(error) if error.is_not_found() && start == Start::FromVersion => return End::Expired,
         Err(error) => return End::Broken(error.into()),
     };
+    // Until then what comes is a list, and no version to continue from.
+    let mut complete = start == Start::FromVersion;
+    if !complete && news.send(News::ListBegins).await.is_err() {
+        return End::NoReader;
+    }
     loop {
         let line = match timeout(SILENCE, lines.next()).await {
             Ok(Ok(Some(line))) => line,
@@ -234,6 +309,13 @@ async fn watch_once<O: Objects>(
             Err(_) => return End::Broken(Trouble::Silence),
         };
         let sent = match objects.event(&line) {
+            Ok(WatchEvent::Changed(object)) if !complete => news.send(News::Listed(vec![object])).await,
+            Ok(WatchEvent::Complete(seen)) if !complete => {
+                complete = true;
+                *version = seen;
+                news.send(News::ListEnds).await
+            }
+            Ok(WatchEvent::Bookmark(_)) if !complete => continue,
             Ok(WatchEvent::Changed(object)) => {
                 version.clone_from(O::version(&object));
                 news.send(News::Changed(object)).await
@@ -242,7 +324,7 @@ async fn watch_once<O: Objects>(
                 version.clone_from(O::version(&object));
                 news.send(News::Deleted(object)).await
             }
-            Ok(WatchEvent::Bookmark(seen)) => {
+            Ok(WatchEvent::Bookmark(seen) | WatchEvent::Complete(seen)) => {
                 *version = seen;
                 continue;
             }

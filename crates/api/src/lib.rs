@@ -24,7 +24,7 @@ pub use self::{
     access::{Denied, Permission, check},
     body::Lines,
     connect::{ConnectError, connect, connect_in_cluster},
-    follow::{News, Objects, WatchObserver, escaped, follow},
+    follow::{News, Objects, WatchObserver, escaped, follow, log_list_failed},
     kubeconfig::{Connected, Kubectl, connect_as_kubectl},
     watch::{BadJson, Failure, Page, Version, WatchEvent, read_event, read_page},
 };

@@ -18,6 +18,8 @@ pub enum WatchEvent<T> {
     Deleted(T),
     /// The watch has seen everything up to this version.
     Bookmark(Version),
+    /// The watch has sent every object that there was at this version; changes follow.
+    Complete(Version),
     /// The API server ended the watch.
     Failed(Failure),
 }
@@ -100,10 +102,16 @@ pub fn read_event<T>(json: &[u8], read: impl FnOnce(Value) -> Result<T, BadJson>
     Ok(match &*kind {
         "ADDED" | "MODIFIED" => WatchEvent::Changed(read(object)?),
         "DELETED" => WatchEvent::Deleted(read(object)?),
+        "BOOKMARK" if ends_first_events(&object) => WatchEvent::Complete(Version::of(&object)),
         "BOOKMARK" => WatchEvent::Bookmark(Version::of(&object)),
         "ERROR" => WatchEvent::Failed(serde_json::from_value(object).unwrap_or_default()),
         _ => return Err(BadJson::Event(kind)),
     })
+}
+
+/// Whether a bookmark says that the objects of the beginning have all been sent.
+fn ends_first_events(bookmark: &Value) -> bool {
+    bookmark["metadata"]["annotations"]["k8s.io/initial-events-end"] == "true"
 }
 
 fn parse<'a, T: Deserialize<'a>>(what: &'static str, json: &'a [u8]) -> Result<T, BadJson> {
@@ -173,6 +181,8 @@ mod tests {
         assert!(matches!(read("MODIFIED", named()), Ok(WatchEvent::Changed(_))));
         assert!(matches!(read("DELETED", named()), Ok(WatchEvent::Deleted(_))));
         assert!(matches!(read("BOOKMARK", named()), Ok(WatchEvent::Bookmark(version)) if version.as_str() == "3"));
+        let last = json!({"metadata": {"resourceVersion": "3", "annotations": {"k8s.io/initial-events-end": "true"}}});
+        assert!(matches!(read("BOOKMARK", last), Ok(WatchEvent::Complete(version)) if version.as_str() == "3"));
         assert!(matches!(read("ERROR", json!({"code": 410})), Ok(WatchEvent::Failed(failure)) if failure.code == 410));
         assert!(matches!(read("MELTED", named()), Err(BadJson::Event(kind)) if kind == "MELTED"));
         assert!(matches!(read_event(b"{", name), Err(BadJson::Malformed { .. })));

@@ -118,7 +118,7 @@ async fn watch(
         };
         let event = survey.reader().event(&line).map_err(|error| anyhow!("{}: {error}", survey.cluster.url))?;
         let news = match event {
-            WatchEvent::Bookmark(at) => {
+            WatchEvent::Bookmark(at) | WatchEvent::Complete(at) => {
                 version = at;
                 continue;
             }
