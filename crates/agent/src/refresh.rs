@@ -12,7 +12,8 @@ const PERIOD: Duration = Duration::from_secs(60);
 /// By how much a period may be shorter or longer, so that nodes that started together do not stay together.
 const SPREAD_MS: i64 = 6_000;
 
-/// Looks at what pods have in their volumes, for as long as the agent runs: from time to time, and when notified.
+/// Looks at what pods have in their volumes, for as long as the agent runs: from time to time, when notified,
+/// and when the host reports that something has changed.
 pub(crate) async fn keep(shared: Arc<Shared>) {
     let mut stopping = shared.stopping.clone();
     loop {
@@ -20,6 +21,7 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
             biased;
             _ = stopping.wait_for(|stop| *stop) => return,
             () = shared.refresh_objects.notified() => {}
+            () = shared.host.contents_changed() => {}
             () = tokio::time::sleep(period(shared.clock.now().boot_ms)) => {}
         }
         refresh(&shared).await;

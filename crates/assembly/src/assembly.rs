@@ -14,7 +14,7 @@ use keelet_agent::{
     node::Facts,
     publish::Publisher,
 };
-use keelet_host::{Layout, LocalObjects, OsHost};
+use keelet_host::{ByOrigin, Layout, LocalObjects, ObjectStore, OsHost};
 use keelet_pod::Features;
 use keelet_serve::{BindError, DesiredPods, Images, Listener, Local, serve_loopback};
 use tokio::task::JoinSet;
@@ -28,8 +28,10 @@ pub struct Assembly {
     pub clock: Arc<OsClock>,
     /// Where the files and logs of pods are.
     pub layout: Layout,
-    /// Directory with config maps and secrets.
+    /// Directory with config maps and secrets of pods of manifests.
     pub objects: PathBuf,
+    /// Where pods of an API server find what they refer to; none on a node of its own.
+    pub carried: Option<Arc<dyn ObjectStore>>,
     /// The runtime that pods run on.
     pub runtime: ChosenRuntime,
     /// The agent's settings.
@@ -86,16 +88,20 @@ impl Assembly {
             runtime,
             settings: Settings { facts, ..Settings::new(features, ledger) },
             publisher: None,
+            carried: None,
         })
     }
 
     /// Starts the agent. Nothing waits for the runtime.
     pub async fn start(self) -> Result<Assembled, AssemblyError> {
-        let Self { clock, layout, objects, runtime, settings, publisher } = self;
+        let Self { clock, layout, objects, carried, runtime, settings, publisher } = self;
         let ChosenRuntime { runtime, images } = runtime;
-        let host = OsHost::new(layout.clone())
-            .with_objects(Arc::new(LocalObjects::new(&objects)))
-            .with_facts(settings.facts.for_pods.clone());
+        let local: Arc<dyn ObjectStore> = Arc::new(LocalObjects::new(&objects));
+        let objects = match carried {
+            Some(cluster) => Arc::new(ByOrigin { local, cluster }),
+            None => local,
+        };
+        let host = OsHost::new(layout.clone()).with_objects(objects).with_facts(settings.facts.for_pods.clone());
         let doors = Doors::on_this_machine(runtime, Arc::clone(&clock) as Arc<dyn Clock>, Arc::new(host));
         let doors = Doors { publisher, ..doors.map_err(AssemblyError::Thread)? };
         let agent = Arc::new(Agent::start(doors, settings).await?);

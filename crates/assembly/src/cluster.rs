@@ -9,7 +9,8 @@ use keelet_agent::{
     publish::Publisher,
 };
 use keelet_api::{Api, ConnectError, connect};
-use keelet_cluster::{Cluster, ClusterPublisher, Settings};
+use keelet_cluster::{Carried, Cluster, ClusterPublisher, Settings};
+use keelet_host::ObjectStore;
 use keelet_pod::Features;
 use tokio::{runtime, sync::oneshot};
 
@@ -17,6 +18,7 @@ use tokio::{runtime, sync::oneshot};
 #[derive(Debug)]
 pub struct ClusterThread {
     publisher: ClusterPublisher,
+    carried: Carried,
     begin: std::sync::Mutex<Option<oneshot::Sender<Begin>>>,
     /// Dropped to end the thread.
     _stop: oneshot::Sender<()>,
@@ -43,13 +45,20 @@ pub enum JoinError {
 
 impl ClusterThread {
     /// Starts the thread. A kubeconfig that cannot be used is an error at once; an API server that does not answer is none.
-    pub async fn start(kubeconfig: PathBuf, settings: Settings, features: Features) -> Result<Self, JoinError> {
+    /// What pods refer to is remembered in `memory` until the machine is rebooted.
+    pub async fn start(
+        kubeconfig: PathBuf,
+        settings: Settings,
+        features: Features,
+        memory: PathBuf,
+    ) -> Result<Self, JoinError> {
         let publisher = ClusterPublisher::new(features);
+        let carried = Carried::new(memory);
         let (begin, begun) = oneshot::channel::<Begin>();
         let (stop, stopped) = oneshot::channel::<()>();
         let (report, connected) = oneshot::channel();
         let clock = Arc::new(OsClock::new()?);
-        let of_thread = publisher.clone();
+        let (of_thread, carried_there) = (publisher.clone(), carried.clone());
         let work = move || {
             let runtime = match runtime::Builder::new_current_thread().enable_all().build() {
                 Ok(runtime) => runtime,
@@ -60,7 +69,7 @@ impl ClusterThread {
                     Ok(client) => client,
                     Err(error) => return drop(report.send(Err(error.into()))),
                 };
-                let cluster = Cluster::new(Api::new(client), clock, settings, &of_thread);
+                let cluster = Cluster::new(Api::new(client), clock, settings, &of_thread, carried_there);
                 let _ = report.send(Ok(()));
                 let run = async {
                     if let Ok((feed, agent)) = begun.await {
@@ -77,12 +86,17 @@ impl ClusterThread {
         thread::Builder::new().name("cluster".to_owned()).spawn(work).map_err(JoinError::Thread)?;
         let ended = || JoinError::Thread(io::Error::other("the thread has ended"));
         connected.await.unwrap_or_else(|_| Err(ended()))?;
-        Ok(Self { publisher, begin: Some(begin).into(), _stop: stop })
+        Ok(Self { publisher, carried, begin: Some(begin).into(), _stop: stop })
     }
 
     /// Where the agent's statuses and events go.
     pub fn publisher(&self) -> Arc<dyn Publisher> {
         Arc::new(self.publisher.clone())
+    }
+
+    /// Where pods of the API server find what they refer to.
+    pub fn carried(&self) -> Arc<dyn ObjectStore> {
+        Arc::new(self.carried.clone())
     }
 
     /// Connects a running agent: pods come to it from now on, and its node is registered.

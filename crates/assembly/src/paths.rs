@@ -36,6 +36,11 @@ impl Paths {
         self.state_dir.join("keelet.sock")
     }
 
+    /// Where a node of a cluster remembers what its pods refer to, on a tmpfs.
+    pub fn cluster_memory(&self) -> PathBuf {
+        self.state_dir.join("cluster")
+    }
+
     /// Where the ledger is.
     pub fn ledger_settings(&self, boot_id: BootId) -> Settings {
         Settings::new(self.root_dir.join("ledger"), self.state_dir.join("ledger"), boot_id)

@@ -172,6 +172,12 @@ impl Pods {
         (wanted.collect(), extent)
     }
 
+    /// The pods that may have containers here, and need what they refer to.
+    pub fn running(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        let unfinished = self.by_uid.values().filter(|pod| !pod.finished && !pod.is_terminal());
+        unfinished.filter_map(|pod| pod.pod.as_ref().ok())
+    }
+
     /// New pods that the agent cannot run, by UID. One that an agent has accepted before is not among them: it may run.
     pub fn refused(&self) -> impl Iterator<Item = (&String, &ApiPod)> {
         self.by_uid.iter().filter(|(_, pod)| pod.pod.is_err() && !pod.was_accepted() && !pod.is_terminal())

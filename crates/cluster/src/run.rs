@@ -1,13 +1,13 @@
 //! Everything between the agent and the API server, as one future.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream::FuturesUnordered};
 use jiff::Timestamp;
 use keelet_agent::{Feed, doors::Clock};
 use keelet_api::{
     Api, ApiError, BadJson, News, Objects, Page, SHORT, Version, WatchEvent, WatchObserver, escaped, follow,
-    read_event, read_page,
+    log_list_failed, read_event, read_page,
 };
 use serde_json::Value;
 use tokio::{
@@ -17,7 +17,7 @@ use tokio::{
 use tracing::{debug, info, warn};
 
 use crate::{
-    events,
+    Carried, events,
     node::{self, NodeView, Registration, Reporter},
     outbox::{Call, Next, Request},
     publisher::{ClusterPublisher, Shared},
@@ -41,6 +41,7 @@ pub struct Cluster {
     clock: Arc<dyn Clock>,
     settings: Settings,
     shared: Arc<Shared>,
+    carried: Carried,
 }
 
 /// How often the node's own view of itself is compared with what was reported.
@@ -67,8 +68,8 @@ struct PodObject {
     object: Value,
 }
 
-/// Watches of the agent are not counted yet.
-struct NoMetrics;
+/// What hears of pods that cannot be listed. Watches of the agent are not counted yet.
+struct PodWatcher(Carried);
 
 /// What was last logged of a request that fails again and again: an outage of hours is no reason to fill the log.
 #[derive(Default)]
@@ -78,8 +79,14 @@ struct LastError(String);
 
 impl Cluster {
     /// What delivers what that publisher was given.
-    pub fn new(api: Api, clock: Arc<dyn Clock>, settings: Settings, publisher: &ClusterPublisher) -> Self {
-        Self { api, clock, settings, shared: Arc::clone(&publisher.0) }
+    pub fn new(
+        api: Api,
+        clock: Arc<dyn Clock>,
+        settings: Settings,
+        publisher: &ClusterPublisher,
+        carried: Carried,
+    ) -> Self {
+        Self { api, clock, settings, shared: Arc::clone(&publisher.0), carried }
     }
 
     /// Runs for as long as it is polled. `feed` is the agent's way to hear of pods.
@@ -87,12 +94,13 @@ impl Cluster {
         let this = &self;
         let (news, heard) = mpsc::channel(NEWS);
         let selector = format!("fieldSelector={}", escaped(&format!("spec.nodeName={}", self.settings.name)));
-        let pods = follow(self.api.clone(), PodsOfNode { selector }, news, Arc::new(NoMetrics));
+        let pods = follow(self.api.clone(), PodsOfNode { selector }, news, Arc::new(PodWatcher(self.carried.clone())));
         let in_cluster = async {
             let uid = this.register(&*view).await;
             futures::join!(this.report(&*view), this.keep_lease(&uid));
         };
-        futures::join!(pods, this.hear(heard, &feed), this.deliver(), this.write_events(), in_cluster);
+        let carry = this.carried.run(&this.api);
+        futures::join!(pods, this.hear(heard, &feed), this.deliver(), this.write_events(), in_cluster, carry);
     }
 
     fn now(&self) -> Timestamp {
@@ -134,6 +142,7 @@ impl Cluster {
             for (uid, why) in refused {
                 state.outbox.reject(&uid, &why);
             }
+            self.carried.set_pods(state.pods.running(), state.pods.are_known());
             let (wanted, extent) = state.pods.wanted();
             feed.set(wanted, extent);
             self.shared.bell.notify_one();
@@ -413,8 +422,13 @@ impl LastError {
     }
 }
 
-// === impl NoMetrics ===
+// === impl PodWatcher ===
 
-impl WatchObserver for NoMetrics {
+impl WatchObserver for PodWatcher {
     fn watch_ended(&self, _: &'static str, _: &'static str) {}
+
+    fn list_failed(&self, resource: &'static str, failures: u32, error: &dyn fmt::Display) {
+        log_list_failed(resource, failures, error);
+        self.0.away(error.to_string());
+    }
 }

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
+    future::pending,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -20,6 +21,10 @@ pub trait Host: Send + Sync + fmt::Debug {
     fn refresh<'a>(&'a self, pod: &'a Pod) -> BoxFuture<'a, Result<(), HostError>>;
     /// The config maps and secrets that are asked for, of the pod's namespace, as far as they are there.
     fn objects<'a>(&'a self, pod: &'a Pod, wanted: &'a [Reference]) -> BoxFuture<'a, Result<Objects, HostError>>;
+    /// Resolves when something that a pod may have in a volume has changed since the last time. Where nothing tells, never.
+    fn contents_changed(&self) -> BoxFuture<'_, ()> {
+        Box::pin(pending())
+    }
     /// The IDs of the node that are the users of a pod that has its own: the same ones as long as it has directories, and
     /// no other pod's. Only after `prepare`.
     fn user_range<'a>(&'a self, pod: &'a Pod) -> BoxFuture<'a, Result<IdRange, HostError>>;

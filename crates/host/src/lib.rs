@@ -42,7 +42,7 @@ use std::{
 };
 
 use futures::future::BoxFuture;
-use keelet_launch::{IdRange, NodeFacts, Objects, Reference, SubPath, Writer};
+use keelet_launch::{IdRange, NodeFacts, Objects, Reference, SubPath, Writer, has_contents};
 use keelet_lifecycle::restart::count_from_logs;
 use keelet_linux::beneath::Directory;
 use keelet_pod::Pod;
@@ -51,7 +51,7 @@ use rustix::fs::OFlags;
 use self::{disk_permits::DiskPermits, filler::Filler};
 pub use self::{
     door::{Ended, Host, HostError, InstanceFiles, InstanceOf, LogFile, Space, Volumes},
-    objects::{LocalObjects, NoObjects, ObjectError, ObjectName, ObjectStore},
+    objects::{ByOrigin, LocalObjects, NoObjects, ObjectError, ObjectName, ObjectStore},
     paths::{Layout, PodPaths},
     removal::{EntryError, EntryProblem, RemoveError},
 };
@@ -151,12 +151,18 @@ impl Host for OsHost {
         let paths = self.layout.pod(pod);
         let containers: Vec<_> = pod.all_containers().map(|container| container.name.clone()).collect();
         let filler = Filler::of(self, pod);
-        self.permits.run(move || {
+        let make = move || {
             let paths = paths?;
             for container in containers {
                 make_container_dirs(&paths, &container)?;
             }
             filler.each(|volume, ground| Ok((volume.name.clone(), volumes::make(volume, &paths, ground)?)))
+        };
+        Box::pin(async move {
+            if has_contents(pod) {
+                self.objects.settled(pod).await;
+            }
+            self.permits.run(make).await
         })
     }
 
@@ -172,17 +178,25 @@ impl Host for OsHost {
     }
 
     fn objects<'a>(&'a self, pod: &'a Pod, wanted: &'a [Reference]) -> BoxFuture<'a, Result<Objects, HostError>> {
-        let (store, namespace, wanted) = (Arc::clone(&self.objects), pod.namespace.clone(), wanted.to_vec());
-        self.permits.run(move || {
-            let mut objects = Objects::default();
-            for Reference { kind, name, .. } in wanted {
-                let found = store.find(kind, &namespace, &name);
-                if let Some(data) = found.map_err(|error| HostError::new(NO_OBJECT, error))? {
-                    objects.insert(kind, &name, Arc::new(data));
+        let (store, pod, wanted) = (Arc::clone(&self.objects), pod.clone(), wanted.to_vec());
+        Box::pin(async move {
+            self.objects.settled(&pod).await;
+            let find = move || {
+                let mut objects = Objects::default();
+                for Reference { kind, name, .. } in wanted {
+                    let found = store.find(&pod, kind, &name);
+                    if let Some(data) = found.map_err(|error| HostError::new(NO_OBJECT, error))? {
+                        objects.insert(kind, &name, Arc::new(data));
+                    }
                 }
-            }
-            Ok(objects)
+                Ok(objects)
+            };
+            self.permits.run(find).await
         })
+    }
+
+    fn contents_changed(&self) -> BoxFuture<'_, ()> {
+        self.objects.changed()
     }
 
     fn user_range<'a>(&'a self, pod: &'a Pod) -> BoxFuture<'a, Result<IdRange, HostError>> {
@@ -336,6 +350,12 @@ impl Host for OsHost {
 /// removed stays, and the error reports it.
 pub fn remove_directory(path: &Path) -> Result<(), RemoveError> {
     removal::remove(path)
+}
+
+/// Mounts a tmpfs for root alone on a directory, unless something is mounted there. Nothing in it reaches a swap device, where the kernel
+/// offers that (6.3 and later).
+pub fn mount_private_tmpfs(path: &Path) -> io::Result<()> {
+    volumes::private_tmpfs(path)
 }
 
 /// Whether a container that fails without a message is to be quoted from its log.

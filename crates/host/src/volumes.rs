@@ -189,6 +189,14 @@ fn is_mounted(path: &Path) -> io::Result<bool> {
     Ok(fs::symlink_metadata(path)?.dev() != fs::symlink_metadata(parent)?.dev())
 }
 
+/// A tmpfs for root alone, unless something is mounted there.
+pub(super) fn private_tmpfs(path: &Path) -> io::Result<()> {
+    if is_mounted(path)? {
+        return Ok(());
+    }
+    mount_tmpfs(path, "mode=700,noswap".to_owned()).or_else(|_| mount_tmpfs(path, "mode=700".to_owned()))
+}
+
 fn mount_tmpfs(path: &Path, options: String) -> io::Result<()> {
     Ok(mount("tmpfs", path, "tmpfs", MountFlags::empty(), CString::new(options)?.as_c_str())?)
 }

@@ -121,7 +121,7 @@ async fn serve(args: &Args) -> Result<()> {
     };
     let named = embedded::named(endpoint, &embedded)?;
     let facts = options.facts(args)?;
-    let cluster = args.cluster.connect(&facts, &features).await?;
+    let cluster = args.cluster.connect(&facts, &features, &options.paths).await?;
     let mut claim = Claim::take(&options.paths, Holder::Agent, Extra::default()).await?;
     let runtime = embedded::choose(named, &options.paths, &claim, &embedded, None).await?;
     let usual = Assembly::new(&options.paths, facts, features.clone(), runtime)?;
@@ -141,6 +141,7 @@ async fn serve(args: &Args) -> Result<()> {
             ..usual.settings
         },
         publisher: cluster.as_ref().map(ClusterThread::publisher),
+        carried: cluster.as_ref().map(ClusterThread::carried),
         ..usual
     };
     // Before the agent opens the ledger and begins to change it.

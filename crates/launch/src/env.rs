@@ -3,7 +3,7 @@
 use std::fmt;
 
 use k8s_openapi::api::core::v1;
-use keelet_pod::{Container, Pod};
+use keelet_pod::Pod;
 
 use super::objects::{ObjectKind, Reference};
 use super::{ConfigError, Placement, container, downward, expand::expand};
@@ -58,8 +58,8 @@ pub(super) fn environment(placement: &Placement<'_>, raw: &v1::Container) -> Res
 }
 
 /// The objects that the variables of a container come from.
-pub fn references(pod: &Pod, container: &Container) -> Vec<Reference> {
-    let Some(raw) = container::in_spec(pod, &container.name) else { return Vec::new() };
+pub fn references(pod: &Pod, container: &str) -> Vec<Reference> {
+    let Some(raw) = container::in_spec(pod, container) else { return Vec::new() };
     let mut found = Vec::new();
     for source in raw.env_from.iter().flatten() {
         found.extend(whole_object(source).map(|(kind, name, _)| Reference { kind, name: name.to_owned(), key: None }));

@@ -14,12 +14,14 @@
 //! | --- | --- |
 //! | labels and annotations | [`labels`], `marks` |
 //! | name, resolver, ports, namespaces of a sandbox | `sandbox`, `dns`, `hostname` |
+//! | what a pod needs from elsewhere | `carried`, `objects` |
 //! | variables and `$(NAME)` in commands | `env`, `downward`, `expand` |
 //! | volumes, `/etc/hosts`, the termination message | `mounts` |
 //! | users, capabilities, profiles | `security` |
 //! | shares, quotas, limits, OOM scores | `resources`, `qos`, `amount` |
 
 mod amount;
+mod carried;
 mod container;
 mod dns;
 mod downward;
@@ -47,6 +49,7 @@ use keelet_cri::v1;
 use keelet_pod::Pod;
 
 pub use self::{
+    carried::{TokenSource, pod_objects, pod_tokens},
     container::container_config,
     downward::{DownwardError, file as downward_file},
     env::references,

@@ -135,7 +135,7 @@ impl Work {
 
     async fn ground_for(&self, container: &Container, attempt: u32) -> Result<Ground, GroundError> {
         let mut ground = self.ground().await?;
-        let wanted = launch::references(&self.pod, container);
+        let wanted = launch::references(&self.pod, &container.name);
         if !wanted.is_empty() {
             ground.objects = self.shared.host.objects(&self.pod, &wanted).await?;
         }

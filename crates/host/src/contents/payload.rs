@@ -181,7 +181,7 @@ fn check_paths(payload: &Payload) -> Result<(), ContentError> {
 
 impl Part<'_> {
     fn add(&self, payload: &mut Payload, sources: &ContentSources<'_>) -> Result<(), ContentError> {
-        let Some(data) = sources.objects.find(self.kind, &sources.pod.namespace, self.name)? else {
+        let Some(data) = sources.objects.find(sources.pod, self.kind, self.name)? else {
             let (kind, name) = (self.kind.resource(), self.name.to_owned());
             return if self.optional { Ok(()) } else { Err(ContentError::NotFound { kind, name }) };
         };
@@ -230,11 +230,11 @@ mod tests {
     struct Store;
 
     impl ObjectStore for Store {
-        fn find(&self, kind: ObjectKind, namespace: &str, name: &str) -> Result<Option<Data>, ObjectError> {
+        fn find(&self, pod: &Pod, kind: ObjectKind, name: &str) -> Result<Option<Data>, ObjectError> {
             let data = |pairs: &[(&str, &str)]| {
                 pairs.iter().map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec())).collect()
             };
-            Ok(match (kind, namespace, name) {
+            Ok(match (kind, pod.namespace.as_str(), name) {
                 (ObjectKind::ConfigMap, "shop", "conf") => Some(data(&[("a", "1"), ("b", "2")])),
                 (ObjectKind::Secret, "shop", "keys") => Some(data(&[("token", "t")])),
                 (_, _, "broken") => return Err(ObjectError::Manifest(vec!["file x: broken".to_owned()])),

@@ -10,7 +10,7 @@ use std::{
 
 use k8s_openapi::{ByteString, api::core::v1};
 use keelet_launch::{Data, ObjectKind};
-use keelet_pod::{Object, Origin, TypeMeta, read_object};
+use keelet_pod::{Object, Origin, Pod, TypeMeta, read_object};
 use rustix::fs::OFlags;
 use serde::de::DeserializeOwned;
 
@@ -81,7 +81,13 @@ impl LocalObjects {
 }
 
 impl ObjectStore for LocalObjects {
-    fn find(&self, kind: ObjectKind, namespace: &str, name: &str) -> Result<Option<Data>, ObjectError> {
+    fn find(&self, pod: &Pod, kind: ObjectKind, name: &str) -> Result<Option<Data>, ObjectError> {
+        self.read(kind, &pod.namespace, name)
+    }
+}
+
+impl LocalObjects {
+    fn read(&self, kind: ObjectKind, namespace: &str, name: &str) -> Result<Option<Data>, ObjectError> {
         for part in [namespace, name] {
             // The name is untrusted input, and becomes a path here.
             if part.is_empty() || part.starts_with('.') || part.contains(['/', '\0']) {
@@ -263,14 +269,14 @@ mod tests {
         // Emacs locks a file with a link that leads nowhere.
         let lock = directory.path().join("configmaps/shop/conf/.#a.txt");
         std::os::unix::fs::symlink("somebody@somewhere.1:2", lock).unwrap();
-        let find = |kind, name: &str| store.find(kind, "shop", name).unwrap();
+        let find = |kind, name: &str| store.read(kind, "shop", name).unwrap();
         assert_eq!(find(ObjectKind::ConfigMap, "conf"), Some(data(&[("a.txt", "one"), (".hidden", "two")])));
         assert_eq!(find(ObjectKind::ConfigMap, "other"), Some(data(&[("k", "v"), ("b", "bb")])));
         assert_eq!(find(ObjectKind::Secret, "keys"), Some(data(&[("k", "b"), ("l", "a")])));
         assert_eq!(find(ObjectKind::Secret, "token"), Some(Data::new()));
         assert_eq!(find(ObjectKind::Secret, "conf"), None);
-        assert_eq!(store.find(ObjectKind::ConfigMap, "other", "conf").unwrap(), None);
-        assert_eq!(LocalObjects::new("/nowhere").find(ObjectKind::Secret, "a", "b").unwrap(), None);
+        assert_eq!(store.read(ObjectKind::ConfigMap, "other", "conf").unwrap(), None);
+        assert_eq!(LocalObjects::new("/nowhere").read(ObjectKind::Secret, "a", "b").unwrap(), None);
     }
 
     #[test]
@@ -297,7 +303,7 @@ mod tests {
             ("../shop/twice", "is no name".to_owned()),
             ("", "is no name".to_owned()),
         ] {
-            let error = store.find(ObjectKind::ConfigMap, "shop", name).unwrap_err().to_string();
+            let error = store.read(ObjectKind::ConfigMap, "shop", name).unwrap_err().to_string();
             assert!(error.contains(&words), "{name}: {error}");
         }
     }

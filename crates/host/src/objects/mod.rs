@@ -1,4 +1,7 @@
-//! Config maps and secrets: what a pod refers to, and where a node without a control plane has them.
+//! Config maps, secrets and tokens: what a pod refers to, and where it is found.
+//!
+//! A pod that comes from an API server finds it there: a crate above this one stands behind [`ObjectStore`]. A pod of a manifest finds
+//! it in files of the node ([`LocalObjects`]), whether the node is one of a cluster or not:
 //!
 //! ```text
 //! <dir>/configmaps/<namespace>/<name>/<key>      a file for each key, or
@@ -6,18 +9,43 @@
 //! <dir>/secrets/<namespace>/...                  the same for secrets
 //! ```
 
+mod by_origin;
 mod local;
 
-use std::{fmt, io, path::PathBuf};
+use std::{
+    fmt,
+    future::{pending, ready},
+    io,
+    path::PathBuf,
+};
 
-use keelet_launch::{Data, ObjectKind};
+use futures::future::BoxFuture;
+use keelet_launch::{Data, ObjectKind, TokenSource};
+use keelet_pod::Pod;
 
-pub use self::local::LocalObjects;
+pub use self::{by_origin::ByOrigin, local::LocalObjects};
 
-/// Where objects are found. May block on the disk.
+/// Where pods find what they refer to. May block on the disk, and never waits for a network.
 pub trait ObjectStore: Send + Sync + fmt::Debug {
-    /// An object; `None` if there is none. An error says which file, and why it cannot be used.
-    fn find(&self, kind: ObjectKind, namespace: &str, name: &str) -> Result<Option<Data>, ObjectError>;
+    /// An object of the pod's namespace; `None` if there is none. An error says which one, and why it cannot be used.
+    fn find(&self, pod: &Pod, kind: ObjectKind, name: &str) -> Result<Option<Data>, ObjectError>;
+
+    /// A token of the pod's service account.
+    fn token(&self, pod: &Pod, wanted: &TokenSource) -> Result<Vec<u8>, ObjectError> {
+        let _ = (pod, wanted);
+        Err(ObjectError::NeedsApiServer)
+    }
+
+    /// Resolves when it is known what the pod refers to, or after a few seconds.
+    fn settled<'a>(&'a self, pod: &'a Pod) -> BoxFuture<'a, ()> {
+        let _ = pod;
+        Box::pin(ready(()))
+    }
+
+    /// Resolves when something that a pod may have in a volume has changed since the last time.
+    fn changed(&self) -> BoxFuture<'_, ()> {
+        Box::pin(pending())
+    }
 }
 
 /// A config map or a secret that cannot be used.
@@ -31,6 +59,25 @@ pub enum ObjectError {
         /// The part of its name that is not allowed.
         part: String,
     },
+    /// It has to come from an API server, and has not.
+    #[error("cannot read {object} from the API server: {why}")]
+    Unavailable {
+        /// The object.
+        object: ObjectName,
+        /// What the API server said, or why it has not been asked.
+        why: String,
+    },
+    /// There is no token for a pod.
+    #[error("no token of service account {account}: {why}")]
+    Token {
+        /// The namespace and name of the service account.
+        account: String,
+        /// What the API server said, or why it has not been asked.
+        why: String,
+    },
+    /// The pod comes from the node itself.
+    #[error("it needs an API server, and this pod does not come from one")]
+    NeedsApiServer,
     /// The node has it in several places.
     #[error("{object} is there more than once: {}", paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", "))]
     Ambiguous {
@@ -114,7 +161,7 @@ pub struct NoObjects;
 // === impl NoObjects ===
 
 impl ObjectStore for NoObjects {
-    fn find(&self, _: ObjectKind, _: &str, _: &str) -> Result<Option<Data>, ObjectError> {
+    fn find(&self, _: &Pod, _: ObjectKind, _: &str) -> Result<Option<Data>, ObjectError> {
         Ok(None)
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{ArgAction, Args as ClapArgs};
 use keelet_agent::node::Facts;
-use keelet_assembly::ClusterThread;
+use keelet_assembly::{ClusterThread, Paths};
 use keelet_cluster::{
     Registration, Settings,
     node::{BadLabel, Taint, parse_label},
@@ -48,7 +48,12 @@ fn no_bootstrap(_: &str) -> Result<String, &'static str> {
 
 impl Args {
     /// Prepares the connection to the API server, if there is to be one. Nothing waits for the API server.
-    pub(super) async fn connect(&self, facts: &Facts, features: &Features) -> Result<Option<ClusterThread>> {
+    pub(super) async fn connect(
+        &self,
+        facts: &Facts,
+        features: &Features,
+        paths: &Paths,
+    ) -> Result<Option<ClusterThread>> {
         let Some(kubeconfig) = &self.kubeconfig else { return Ok(None) };
         let declared = (features.restart_all == Switch::On).then(|| RESTART_ALL.to_owned());
         let settings = Settings {
@@ -61,6 +66,7 @@ impl Args {
                 features: declared.into_iter().collect(),
             }),
         };
-        Ok(Some(ClusterThread::start(kubeconfig.clone(), settings, features.clone()).await?))
+        let memory = paths.cluster_memory();
+        Ok(Some(ClusterThread::start(kubeconfig.clone(), settings, features.clone(), memory).await?))
     }
 }

@@ -174,7 +174,7 @@ fn a_launch_asks_for_the_objects_of_its_variables_alone() {
          - {name: A, valueFrom: {configMapKeyRef: {name: other, key: a}}}\n- {name: B, value: b}\n\
          - {name: C, valueFrom: {fieldRef: {fieldPath: metadata.name}}}",
     );
-    let found = references(&place.pod, place.pod.container("main").unwrap());
+    let found = references(&place.pod, "main");
     let found: Vec<_> = found.iter().map(|found| (found.kind, &*found.name, found.key.as_deref())).collect();
     let expected = [
         (ObjectKind::ConfigMap, "conf", None),

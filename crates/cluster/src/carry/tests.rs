@@ -1,0 +1,263 @@
+//! The watches on a simulated API server, with the node authorizer.
+
+use std::time::Duration;
+
+use keelet_api::Api;
+use keelet_launch::Data;
+use keelet_pod::Features;
+use keelet_sim_api::{Fate, Identity, Partition, SimApi, Verb};
+use serde_json::{Value, json};
+use tokio::time::{sleep, timeout};
+
+use super::*;
+
+/// A node in a simulated cluster, whose agents come and go.
+struct Bed {
+    sim: SimApi,
+    directory: tempfile::TempDir,
+    carried: Carried,
+}
+
+// === impl Bed ===
+
+impl Bed {
+    fn new() -> Self {
+        let sim = SimApi::new(1);
+        let directory = tempfile::tempdir().expect("a directory");
+        let carried = Carried::with(Memory::without_mount(directory.path().to_owned()));
+        sim.act("POST", "/api/v1/nodes", &json!({"metadata": {"name": "n1"}}));
+        Self { sim, directory, carried }
+    }
+
+    /// The next agent of the same node.
+    fn restart(&mut self) {
+        self.carried = Carried::with(Memory::without_mount(self.directory.path().to_owned()));
+    }
+
+    fn api(&self) -> Api {
+        Api::new(kube::Client::new(self.sim.connect("agent", Identity::node("n1")), "default"))
+    }
+
+    /// Runs the watches until something is done.
+    async fn run<T>(&self, until: impl Future<Output = T>) -> T {
+        let api = self.api();
+        tokio::select! {
+            biased;
+            () = self.carried.run(&api) => unreachable!("it runs for ever"),
+            done = until => done,
+        }
+    }
+
+    fn create(&self, resource: &str, object: Value) -> Value {
+        let (code, created) = self.sim.act("POST", &format!("/api/v1/namespaces/default/{resource}"), &object);
+        assert_eq!(code, 201, "{created}");
+        created
+    }
+
+    fn change(&self, path: &str, patch: Value) {
+        let (code, answer) = self.sim.act("PATCH", &format!("/api/v1/namespaces/default/{path}"), &patch);
+        assert_eq!(code, 200, "{answer}");
+    }
+
+    /// A pod of this node that gets its variables from a secret, and has a config map that may be absent.
+    fn pod(&self, name: &str, node: &str) -> Arc<Pod> {
+        let created = self.create(
+            "pods",
+            json!({
+                "metadata": {"name": name},
+                "spec": {
+                    "nodeName": node, "automountServiceAccountToken": false,
+                    "containers": [{"name": "main", "image": "x", "envFrom": [{"secretRef": {"name": "keys"}}]}],
+                    "volumes": [{"name": "v", "configMap": {"name": "conf", "optional": true}}],
+                },
+            }),
+        );
+        let pod = serde_json::from_value(created).expect("a pod");
+        Arc::new(Pod::from_api(pod, &Features::default()).expect("a pod"))
+    }
+
+    /// The requests of agents so far that are about a resource, with how they were answered.
+    fn requests(&self, resource: &str) -> Vec<(Option<Verb>, Option<u16>)> {
+        let log = self.sim.log();
+        let of_agents = log.requests().filter(|(client, request)| *client == "agent" && request.resource == resource);
+        of_agents.map(|(_, request)| (request.verb, request.code)).collect()
+    }
+
+    fn secret(&self, pod: &Pod) -> Result<Option<Data>, String> {
+        self.carried.find(pod, ObjectKind::Secret, "keys").map_err(|error| error.to_string())
+    }
+
+    fn config_map(&self, pod: &Pod) -> Result<Option<Data>, String> {
+        self.carried.find(pod, ObjectKind::ConfigMap, "conf").map_err(|error| error.to_string())
+    }
+}
+
+fn keys(value: &str) -> Value {
+    json!({"metadata": {"name": "keys"}, "stringData": {"k": value}})
+}
+
+fn data(value: &str) -> Result<Option<Data>, String> {
+    Ok(Some(Data::from([("k".to_owned(), value.as_bytes().to_vec())])))
+}
+
+/// CLU-31: each object is watched by name with one request; a change reaches volumes; without a pod nothing is watched.
+#[tokio::test(start_paused = true)]
+async fn objects_are_watched_one_by_one_while_a_pod_refers_to_them() {
+    let bed = Bed::new();
+    bed.create("secrets", keys("1"));
+    let (pod, twin) = (bed.pod("web", "n1"), bed.pod("twin", "n1"));
+    bed.run(async {
+        bed.carried.set_pods([&pod, &twin], true);
+        bed.carried.settled(&pod).await;
+        assert_eq!((bed.secret(&pod), bed.config_map(&pod)), (data("1"), Ok(None)));
+        assert!(timeout(Duration::from_secs(1), bed.carried.changed()).await.is_err(), "nothing has changed");
+        bed.change("secrets/keys", json!({"stringData": {"k": "2"}}));
+        bed.carried.changed().await;
+        assert_eq!(bed.secret(&pod), data("2"));
+        bed.create("configmaps", json!({"metadata": {"name": "conf"}, "data": {"k": "3"}}));
+        bed.carried.changed().await;
+        assert_eq!(bed.config_map(&pod), data("3"));
+        let streamed = [(Some(Verb::Watch), Some(200))];
+        assert_eq!((bed.requests("secrets"), bed.requests("configmaps")), (streamed.to_vec(), streamed.to_vec()));
+
+        bed.carried.set_pods([&twin], true);
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(bed.secret(&twin), data("2"), "another pod refers to it");
+        bed.carried.set_pods([], true);
+        let before = bed.sim.log().entries().len();
+        bed.change("secrets/keys", json!({"stringData": {"k": "4"}}));
+        sleep(Duration::from_secs(3600)).await;
+        let asked = bed.sim.log().entries()[before..].iter().filter(|entry| &*entry.client == "agent").count();
+        assert_eq!((bed.requests("secrets").len(), asked), (1, 0), "no pod refers to it");
+        let error = bed.secret(&pod).expect_err("forgotten");
+        assert!(error.contains("it has no such pod"), "{error}");
+    })
+    .await;
+}
+
+/// CLU-31: the authorizer refuses an object until it has seen the pod; the pod waits with what the server said, and recovers by itself.
+#[tokio::test(start_paused = true)]
+async fn a_refused_object_is_asked_for_again_until_it_is_there() {
+    let bed = Bed::new();
+    bed.create("secrets", keys("1"));
+    let pod = bed.pod("web", "");
+    bed.run(async {
+        bed.carried.set_pods([&pod], true);
+        let waits = tokio::time::Instant::now();
+        bed.carried.settled(&pod).await;
+        assert_eq!(waits.elapsed(), PATIENCE, "it may be allowed any moment");
+        let error = bed.secret(&pod).expect_err("not allowed");
+        assert!(
+            error.starts_with("cannot read secret default/keys from the API server: secrets \"keys\" is forbidden"),
+            "{error}"
+        );
+        assert!(error.ends_with("(403 Forbidden)"), "{error}");
+        let optional = bed.config_map(&pod).expect_err("not allowed");
+        assert!(
+            optional.contains("configmaps \"conf\" is forbidden"),
+            "what may be absent is not taken for absent: {optional}"
+        );
+        let bind = json!({"metadata": {"name": "web"}, "target": {"name": "n1"}});
+        bed.create("pods/web/binding", bind);
+        timeout(Duration::from_secs(20), async {
+            while bed.secret(&pod).is_err() {
+                bed.carried.settled(&pod).await;
+            }
+        })
+        .await
+        .expect("it recovers");
+        assert_eq!(bed.secret(&pod), data("1"));
+    })
+    .await;
+}
+
+/// CLU-19, CLU-31: an agent that starts without the API server has what was last seen, absence included; later it sees what changed.
+#[tokio::test(start_paused = true)]
+async fn what_was_last_seen_is_there_after_an_agent_restart_without_the_api_server() {
+    let mut bed = Bed::new();
+    bed.create("secrets", keys("1"));
+    let pod = bed.pod("web", "n1");
+    bed.run(async {
+        bed.carried.set_pods([&pod], true);
+        bed.carried.settled(&pod).await;
+    })
+    .await;
+    bed.sim.faults("agent", |faults| faults.partition = Partition::Refused);
+    bed.restart();
+    let stranger = bed.pod("stranger", "n1");
+    bed.run(async {
+        bed.carried.away("connection refused".to_owned());
+        timeout(Duration::from_millis(1), bed.carried.settled(&pod)).await.expect("there is nothing to wait for");
+        assert_eq!((bed.secret(&pod), bed.config_map(&pod)), (data("1"), Ok(None)));
+        let error = bed.carried.find(&stranger, ObjectKind::Secret, "other").expect_err("never seen").to_string();
+        assert_eq!(error, "cannot read secret default/other from the API server: connection refused");
+    })
+    .await;
+    bed.change("secrets/keys", json!({"stringData": {"k": "2"}}));
+    bed.sim.faults("agent", |faults| faults.partition = Partition::Open);
+    bed.run(async {
+        bed.carried.set_pods([&pod], true);
+        bed.carried.changed().await;
+        assert_eq!(bed.secret(&pod), data("2"));
+    })
+    .await;
+    bed.restart();
+    bed.run(async {
+        bed.carried.set_pods([&pod], true);
+        bed.carried.settled(&pod).await;
+        assert!(
+            timeout(Duration::from_secs(1), bed.carried.changed()).await.is_err(),
+            "an agent restart changes no volume"
+        );
+        bed.carried.set_pods([], true);
+        sleep(Duration::from_secs(1)).await;
+    })
+    .await;
+    bed.restart();
+    assert!(bed.secret(&pod).is_err(), "what no pod refers to is forgotten");
+}
+
+/// CLU-31: one request, and none again.
+#[tokio::test(start_paused = true)]
+async fn an_immutable_object_is_read_once() {
+    let bed = Bed::new();
+    bed.create("secrets", json!({"metadata": {"name": "keys"}, "stringData": {"k": "1"}, "immutable": true}));
+    let pod = bed.pod("web", "n1");
+    bed.run(async {
+        bed.carried.set_pods([&pod], true);
+        bed.carried.settled(&pod).await;
+        sleep(Duration::from_secs(7200)).await;
+        assert_eq!(bed.secret(&pod), data("1"));
+        assert_eq!(bed.requests("secrets").len(), 1);
+    })
+    .await;
+}
+
+/// CLU-31, CLU-50: an API server that is away for an hour, and faults of all kinds, take nothing away and end by themselves.
+#[tokio::test(start_paused = true)]
+async fn what_is_known_stays_known_through_an_outage() {
+    let bed = Bed::new();
+    bed.create("secrets", keys("1"));
+    let pod = bed.pod("web", "n1");
+    bed.run(async {
+        bed.sim.faults("agent", |faults| {
+            faults.seal(Verb::Watch, "secrets", Fate::Page(502), 1);
+            faults.seal(Verb::Watch, "secrets", Fate::TooManyRequests(1), 1);
+        });
+        bed.carried.set_pods([&pod], true);
+        while bed.secret(&pod).is_err() {
+            bed.carried.settled(&pod).await;
+        }
+        for partition in [Partition::Refused, Partition::Silent] {
+            bed.sim.faults("agent", |faults| faults.partition = partition);
+            sleep(Duration::from_secs(3600)).await;
+            assert!(bed.secret(&pod).is_ok());
+            let value = format!("{partition:?}");
+            bed.change("secrets/keys", json!({"stringData": {"k": value}}));
+            bed.sim.faults("agent", |faults| faults.partition = Partition::Open);
+            timeout(Duration::from_secs(120), bed.carried.changed()).await.expect("it is seen");
+            assert_eq!(bed.secret(&pod), data(&value));
+        }
+    })
+    .await;
+}

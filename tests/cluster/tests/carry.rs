@@ -1,0 +1,234 @@
+//! What pods of a real cluster carry: config maps and secrets, in variables and volumes.
+
+use std::fs;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod, Secret};
+use keelet_control_plane::{IMAGE, Worker, audit, gone, is_ready, pods, ready_node, until};
+use keelet_harness::eventually;
+use kube::{
+    Api, Client,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+
+/// A value that must not be found anywhere but in the pod.
+const VALUE: &str = "s3cret-vAlue-4711";
+
+/// A pod on this node whose container runs a script. More fields of the spec and of the container are added.
+fn pod(name: &str, node: &str, script: &str, spec: &Value, container: &Value) -> Pod {
+    let mut main = json!({
+        "name": "main", "image": IMAGE, "imagePullPolicy": "IfNotPresent",
+        "command": ["/bin/sh", "-c", format!("trap 'exit 0' TERM; {script}")],
+        "readinessProbe": { "exec": { "command": ["/bin/sh", "-c", "true"] }, "periodSeconds": 1 },
+    });
+    merge(&mut main, container);
+    let mut all = json!({
+        "nodeSelector": { "kubernetes.io/hostname": node },
+        "automountServiceAccountToken": false,
+        "terminationGracePeriodSeconds": 1,
+        "containers": [main],
+    });
+    merge(&mut all, spec);
+    serde_json::from_value(json!({ "metadata": { "name": name }, "spec": all })).expect("a pod")
+}
+
+fn merge(object: &mut Value, more: &Value) {
+    for (key, value) in more.as_object().expect("fields") {
+        object[key] = value.clone();
+    }
+}
+
+async fn create_config_map(client: &Client, name: &str, data: Value) {
+    let object = json!({ "metadata": { "name": name }, "data": data });
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
+    maps.create(&PostParams::default(), &serde_json::from_value(object).expect("a config map")).await.expect("created");
+}
+
+async fn create_secret(client: &Client, name: &str, data: Value) {
+    let object = json!({ "metadata": { "name": name }, "stringData": data });
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), "default");
+    secrets.create(&PostParams::default(), &serde_json::from_value(object).expect("a secret")).await.expect("created");
+}
+
+/// What an instance of the pod's container has written.
+fn output(worker: &Worker, pod: &Pod, attempt: u32) -> String {
+    let (name, uid) = (pod.metadata.name.as_deref().unwrap_or(""), pod.metadata.uid.as_deref().unwrap_or(""));
+    let path = format!("{}/default_{name}_{uid}/main/{attempt}.log", worker.path("logs"));
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+async fn says(worker: &Worker, pod: &Pod, attempt: u32, words: &str) {
+    eventually(&format!("output with {words:?}"), async || {
+        let output = output(worker, pod, attempt);
+        if output.contains(words) { Ok(()) } else { Err(output) }
+    })
+    .await;
+}
+
+/// Waits for an event of the pod.
+async fn told(client: &Client, pod: &str, reason: &str, words: &str) {
+    let events: Api<Event> = Api::namespaced(client.clone(), "default");
+    let of_pod = ListParams::default().fields(&format!("involvedObject.name={pod},reason={reason}"));
+    eventually(&format!("an event {reason} with {words:?}"), async || {
+        let found = events.list(&of_pod).await.map_err(|error| error.to_string())?;
+        let messages: Vec<_> = found.items.into_iter().filter_map(|event| event.message).collect();
+        if messages.iter().any(|message| message.contains(words)) { Ok(()) } else { Err(messages.join("\n")) }
+    })
+    .await;
+}
+
+async fn delete(client: &Client, name: &str) {
+    pods(client).delete(name, &DeleteParams::default()).await.expect("deleted");
+    gone::<Pod>(client, Some("default"), name).await;
+}
+
+/// CLU-31: variables and volumes from a config map and a secret; a volume follows a change; each object is watched by name; the value of
+/// the secret is in no log, event or file of the agent but on tmpfs.
+#[tokio::test]
+#[ignore = "needs a control plane: make e2e"]
+async fn a_pod_carries_config_maps_and_secrets_and_its_volumes_follow_changes() {
+    let worker = Worker::new("carrier").await;
+    let admin = worker.cluster.admin().client().await;
+    let agent = worker.start(&[]);
+    ready_node(&admin, "carrier").await;
+    worker.import().await;
+    create_config_map(&admin, "paint", json!({ "COLOR": "red" })).await;
+    create_secret(&admin, "keys", json!({ "key": VALUE })).await;
+    let script = "echo \"started $COLOR $KEY $(cat /keys/key) $(cat /absent/* 2>&1)\"; \
+                  while :; do echo \"now $(cat /paint/COLOR)\"; sleep 1; done";
+    let spec = json!({ "volumes": [
+        { "name": "paint", "configMap": { "name": "paint" } },
+        { "name": "keys", "projected": { "sources": [{ "secret": { "name": "keys" } }] } },
+        { "name": "absent", "secret": { "secretName": "nowhere", "optional": true } },
+    ]});
+    let container = json!({
+        "envFrom": [{ "configMapRef": { "name": "paint" } }, { "secretRef": { "name": "nowhere", "optional": true } }],
+        "env": [{ "name": "KEY", "valueFrom": { "secretKeyRef": { "name": "keys", "key": "key" } } }],
+        "volumeMounts": [
+            { "name": "paint", "mountPath": "/paint" }, { "name": "keys", "mountPath": "/keys" },
+            { "name": "absent", "mountPath": "/absent" },
+        ],
+    });
+    let carrying = pod("carrying", "carrier", script, &spec, &container);
+    pods(&admin).create(&PostParams::default(), &carrying).await.expect("a pod");
+    let carrying = until(&admin, Some("default"), "carrying", "Ready", is_ready).await;
+    says(&worker, &carrying, 0, &format!("started red {VALUE} {VALUE} cat: ")).await;
+    says(&worker, &carrying, 0, "now red").await;
+    let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), "default");
+    let blue = json!({ "data": { "COLOR": "blue" } });
+    maps.patch("paint", &PatchParams::default(), &Patch::Merge(blue)).await.expect("changed");
+    says(&worker, &carrying, 0, "now blue").await;
+
+    // The value is where it has to be, and nowhere else. What the runtime starts a container with, variables among it, is in the state
+    // directory, which is on tmpfs on a node.
+    let (root, state) = (worker.path("root"), worker.path("state/ledger"));
+    let found = tokio::process::Command::new("grep").args(["-rl", "--devices=skip", VALUE, &root, &state]).output();
+    let found = String::from_utf8(found.await.expect("grep").stdout).expect("text");
+    assert!(found.contains("kubernetes.io~projected/keys"), "grep finds what is there: {found}");
+    let unexpected: Vec<_> = found.lines().filter(|file| !is_on_tmpfs(file)).collect();
+    assert!(unexpected.is_empty(), "{unexpected:?}");
+    assert!(!agent.log().contains(VALUE), "the log has it");
+    delete(&admin, "carrying").await;
+    // Watches are in the audit log when they have ended.
+    eventually("the watches end with the pod", async || {
+        let entries = audit::entries(&worker.cluster.audit_log(), "system:node:carrier");
+        let kinds = ["secrets", "configmaps"];
+        let objects = entries.iter().filter(|entry| kinds.contains(&entry.object_ref.resource.as_str()));
+        let allowed = objects.filter(|entry| entry.stage == "ResponseComplete" && entry.response_status.code == 200);
+        let mut asked: Vec<_> = allowed.map(|entry| format!("{} {}", entry.verb, entry.object_ref.name)).collect();
+        asked.sort();
+        if asked == ["watch keys", "watch nowhere", "watch paint"] { Ok(()) } else { Err(format!("{asked:?}")) }
+    })
+    .await;
+    agent.terminate().await;
+}
+
+/// Whether a file is on a file system in memory.
+fn is_on_tmpfs(path: &str) -> bool {
+    let mounts = fs::read_to_string("/proc/self/mounts").expect("mounts");
+    let of_path = mounts.lines().filter_map(|line| {
+        let mut fields = line.split(' ').skip(1);
+        let (place, kind) = (fields.next()?, fields.next()?);
+        fs::canonicalize(path).ok()?.starts_with(place).then(|| (place.len(), kind.to_owned()))
+    });
+    of_path.max().is_some_and(|(_, kind)| kind == "tmpfs")
+}
+
+/// CLU-31: a pod waits for what is missing with the reason, and continues when it is there.
+#[tokio::test]
+#[ignore = "needs a control plane: make e2e"]
+async fn a_pod_waits_for_what_is_missing_and_continues_when_it_is_there() {
+    let worker = Worker::new("waiting").await;
+    let admin = worker.cluster.admin().client().await;
+    let agent = worker.start(&[]);
+    ready_node(&admin, "waiting").await;
+    worker.import().await;
+    let spec = json!({ "volumes": [{ "name": "late", "configMap": { "name": "late" } }] });
+    let container = json!({
+        "envFrom": [{ "secretRef": { "name": "later" } }],
+        "volumeMounts": [{ "name": "late", "mountPath": "/late" }],
+    });
+    let script = "echo \"started $WORD $(cat /late/word)\"; while :; do sleep 1; done";
+    let patient = pod("patient", "waiting", script, &spec, &container);
+    let patient = pods(&admin).create(&PostParams::default(), &patient).await.expect("a pod");
+    told(&admin, "patient", "FailedMount", "volume \"late\" : configmap \"late\" not found").await;
+    create_config_map(&admin, "late", json!({ "word": "first" })).await;
+    until(&admin, Some("default"), "patient", "waiting for the secret", |pod: &Pod| {
+        let status = serde_json::to_value(&pod.status).expect("JSON");
+        let waiting = status.pointer("/containerStatuses/0/state/waiting").cloned().unwrap_or_default();
+        waiting["reason"] == "CreateContainerConfigError" && waiting["message"] == "secret \"later\" not found"
+    })
+    .await;
+    create_secret(&admin, "later", json!({ "WORD": "second" })).await;
+    until(&admin, Some("default"), "patient", "Ready", is_ready).await;
+    says(&worker, &patient, 0, "started second first").await;
+    delete(&admin, "patient").await;
+    agent.terminate().await;
+}
+
+/// CLU-19: the API server is away, the agent is restarted, a container restarts: it has the variables that were last seen.
+#[tokio::test]
+#[ignore = "needs a control plane: make e2e"]
+async fn a_container_restarts_without_the_api_server_under_a_new_agent_with_what_was_last_seen() {
+    let worker = Worker::new("lonely").await;
+    let admin = worker.cluster.admin().client().await;
+    let agent = worker.start(&[]);
+    ready_node(&admin, "lonely").await;
+    worker.import().await;
+    create_secret(&admin, "kept", json!({ "key": VALUE })).await;
+    let script = "turn=$(cat /work/turn); echo \"started $KEY $(cat /kept/key)\"; \
+                  while test \"$(cat /work/turn)\" = \"$turn\"; do sleep 1; done";
+    let spec = json!({ "volumes": [{ "name": "work", "emptyDir": {} }, { "name": "kept", "secret": { "secretName": "kept" } }] });
+    let container = json!({
+        "env": [{ "name": "KEY", "valueFrom": { "secretKeyRef": { "name": "kept", "key": "key" } } }],
+        "volumeMounts": [{ "name": "work", "mountPath": "/work" }, { "name": "kept", "mountPath": "/kept" }],
+    });
+    pods(&admin)
+        .create(&PostParams::default(), &pod("turning", "lonely", script, &spec, &container))
+        .await
+        .expect("a pod");
+    let turning = until(&admin, Some("default"), "turning", "Ready", is_ready).await;
+    let started = format!("started {VALUE} {VALUE}");
+    says(&worker, &turning, 0, &started).await;
+    worker.cluster.kill("kube-apiserver").await;
+    agent.kill().await;
+    let agent = worker.start(&[]);
+    let uid = turning.metadata.uid.clone().expect("a UID");
+    let turn = format!("{}/pods/{uid}/volumes/kubernetes.io~empty-dir/work/turn", worker.path("root"));
+    fs::write(turn, "2").expect("written");
+    says(&worker, &turning, 1, &started).await;
+    worker.cluster.start("kube-apiserver").await;
+    worker.cluster.ready().await;
+    until(&admin, Some("default"), "turning", "Ready again", |pod: &Pod| {
+        let status = serde_json::to_value(&pod.status).expect("JSON");
+        status.pointer("/containerStatuses/0/restartCount") == Some(&json!(1)) && is_ready(pod)
+    })
+    .await;
+    delete(&admin, "turning").await;
+    let left = format!("{}/cluster/objects/secret/default/kept", worker.path("state"));
+    eventually("the memory of the secret goes with its pod", async || {
+        if fs::exists(&left).unwrap_or(true) { Err("it is there") } else { Ok(()) }
+    })
+    .await;
+    agent.terminate().await;
+}
