@@ -199,7 +199,8 @@ impl Manager {
                     search_at = Instant::now();
                 }
             }
-            let stop = *stopping.borrow_and_update();
+            // An agent that was dropped stops too. Its channel stays ready for ever, so it is not waited for.
+            let stop = *stopping.borrow_and_update() || stopping.has_changed().is_err();
             if stop && self.pods.is_empty() {
                 return;
             }
@@ -216,7 +217,7 @@ impl Manager {
             tokio::select! {
                 biased;
                 () = self.mailbox.bell.notified() => {}
-                _ = stopping.changed() => {}
+                _ = stopping.changed(), if !stop => {}
                 () = tokio::time::sleep_until(search_at), if self.complete && !stop => {}
             }
         }

@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use futures::Stream;
@@ -87,7 +88,12 @@ impl FakeRuntime {
 
     /// Waits until so many have been made.
     pub(crate) async fn called_often(&self, beginning: &str, times: usize) {
-        self.until(|state| state.calls.iter().filter(|call| call.starts_with(beginning)).count() >= times).await;
+        let enough =
+            |state: &State| state.calls.iter().filter(|call| call.starts_with(beginning)).count() >= times;
+        // Five minutes of the test's time, in which an agent does everything that it will ever do.
+        if tokio::time::timeout(Duration::from_secs(300), self.until(enough)).await.is_err() {
+            panic!("{beginning} was not called {times} times, but {:#?}", self.calls(""));
+        }
     }
 
     /// A ready sandbox of a pod with a running container `main`, as an earlier agent would have left them.

@@ -1,10 +1,11 @@
-use std::{sync::Arc, time::Duration};
+use std::{fs, path::Path, sync::Arc, time::Duration};
 
 use keelet_lifecycle::{BootId, Event, Moment, Severity, Wall, status::PodStatus};
 use keelet_pod::{Pod, ProbeKind, parse_one};
 
 use super::{Board, Departure, EVENTS, GONE, GonePod, OverdueProbe, PodEvent, Recall, Running};
 use crate::{
+    Extent, HEARTBEAT, WantedPods,
     bed::{self, Bed},
     events::{EventRecord, Recorder},
     metrics::ContainerCounts,
@@ -170,5 +171,51 @@ async fn late_probes_are_counted_and_a_condition_of_the_node() {
         let found =
             conditions.iter().find(|condition| condition.type_ == "ProbePressure").map(|found| found.status.as_str());
         assert_eq!(found, Some(status), "{conditions:?}");
+    }
+}
+
+/// EVT-12: what an agent put on its board is on the board of the next one, also of one that was killed a heartbeat later.
+#[tokio::test(start_paused = true)]
+async fn events_and_gone_pods_reach_the_board_of_the_next_agent() {
+    let (bed, web) = (Bed::new(), bed::pod("web", "a"));
+    let agent = bed.agent().await;
+    agent.set_pods(bed::wanted(&[&web]), Extent::Complete);
+    bed.runtime.called("StartContainer").await;
+    agent.set_pods(WantedPods::new(), Extent::Complete);
+    bed.runtime.called("RemovePodSandbox").await;
+    bed::pass(2 * HEARTBEAT).await;
+    let shown = |board: &Board| {
+        let events: Vec<PodEvent> = board.events().iter().map(|event| (**event).clone()).collect();
+        let gone: Vec<String> = board.gone_pods().iter().map(|gone| gone.published.pod.uid.clone()).collect();
+        (events, gone)
+    };
+    let (events, gone) = shown(agent.board());
+    assert!(events.iter().any(|event| event.event.reason == "Started"), "{events:?}");
+    assert_eq!(gone, ["a"]);
+    // Without a farewell: on a copy of its directories, as they are now.
+    let killed = Bed::new();
+    for name in ["ledger", "run"] {
+        copy_files(&bed.root().join(name), &killed.root().join(name));
+    }
+    assert_eq!(shown(killed.agent().await.board()), (events.clone(), gone.clone()), "after a kill");
+    // With one: what came after the last heartbeat is kept too.
+    let last = EventRecord { reason: "Last".to_owned(), ..events[0].event.clone() };
+    agent.board().event(&web, &last);
+    agent.stop().await;
+    drop(agent);
+    bed::pass(HEARTBEAT).await;
+    let (after, gone) = shown(bed.agent().await.board());
+    assert_eq!(after.last().map(|event| event.event.reason.as_str()), Some("Last"), "after a stop");
+    assert_eq!((&after[..events.len()], gone), (&events[..], vec!["a".to_owned()]), "after a stop");
+}
+
+fn copy_files(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("a directory");
+    for entry in fs::read_dir(from).expect("a directory").map(|entry| entry.expect("an entry")) {
+        let to = to.join(entry.file_name());
+        match entry.file_type().expect("a type").is_dir() {
+            true => copy_files(&entry.path(), &to),
+            false => drop(fs::copy(entry.path(), to).expect("copied")),
+        }
     }
 }
