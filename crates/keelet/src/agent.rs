@@ -133,6 +133,7 @@ async fn serve(args: &Args) -> Result<()> {
                 node_monitor_grace: Duration::from_secs(args.node_monitor_grace_period),
                 crash_backoff: BackoffLimits::for_node(options.config.max_restart_period, &features)?,
                 sysctls: options.config.sysctls.clone(),
+                eager_probes: options.config.eager_probes.unwrap_or(usual.settings.rules.eager_probes),
                 ..usual.settings.rules
             },
             probe_limit: args.max_concurrent_probes.get(),

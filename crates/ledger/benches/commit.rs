@@ -67,6 +67,7 @@ fn evidence() -> Evidence {
 
 fn result(name: &str, probe: ProbeKind, ms: i64) -> ProbeRecord {
     ProbeRecord {
+        eager: false,
         container: name.to_owned(),
         id: id(name),
         probe,

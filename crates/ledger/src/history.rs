@@ -39,6 +39,8 @@ struct Line {
     boot_ms: i64,
     wall: Wall,
     outcome: Outcome,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    eager: bool,
     latency_ms: u64,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     output: String,
@@ -63,6 +65,7 @@ impl History {
                 boot_ms: record.at.boot_ms,
                 wall: record.at.wall,
                 outcome: record.outcome,
+                eager: record.eager,
                 latency_ms: u64::try_from(record.latency.as_millis()).unwrap_or(u64::MAX),
                 output: shortened(&record.output, bounds.output_bytes).to_owned(),
             };
@@ -105,6 +108,7 @@ impl History {
                     container: container.clone(),
                     id: line.id,
                     probe: *probe,
+                    eager: line.eager,
                     at: Moment { boot_ms: line.boot_ms, wall: line.wall, boot_id },
                     outcome: line.outcome,
                     latency: Duration::from_millis(line.latency_ms),

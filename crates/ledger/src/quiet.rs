@@ -89,8 +89,18 @@ fn instances_decide_the_same(before: &RunningInstance, after: &RunningInstance) 
 }
 
 fn probes_decide_the_same(before: &ProbeMemory, after: &ProbeMemory) -> bool {
-    let ProbeMemory { verdict, streak: _, errors, tries, due: _, unscheduled, late_since: _, on_hold, last: _ } =
-        before;
+    let ProbeMemory {
+        verdict,
+        streak: _,
+        errors,
+        tries,
+        due: _,
+        unscheduled,
+        eager: _,
+        late_since: _,
+        on_hold,
+        last: _,
+    } = before;
     *verdict == after.verdict
         && decisive_streak(before) == decisive_streak(after)
         && *errors == after.errors

@@ -103,6 +103,9 @@ pub enum Operation {
         id: String,
         /// Which of its probes.
         probe: ProbeKind,
+        /// Whether the attempt is between the scheduled ones, because the probe has not passed yet.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        eager: bool,
     },
 }
 

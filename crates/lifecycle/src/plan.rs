@@ -214,6 +214,9 @@ pub struct ProbeRecord {
     pub id: String,
     /// Which probe.
     pub probe: ProbeKind,
+    /// Whether the attempt was between the scheduled ones: if it did not pass, it counts for nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub eager: bool,
     /// When the attempt was made.
     pub at: Moment,
     /// Its outcome.

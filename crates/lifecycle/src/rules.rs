@@ -31,6 +31,8 @@ pub struct Rules {
     pub pull_backoff: BackoffLimits,
     /// Kernel parameters that pods may set.
     pub sysctls: Sysctls,
+    /// Whether startup and readiness probes that have not passed yet are also attempted between their scheduled attempts.
+    pub eager_probes: bool,
     /// On a node without a control plane, readiness must be probed again after the agent was down for longer than this.
     pub node_monitor_grace: Duration,
 }
@@ -45,6 +47,7 @@ impl Default for Rules {
             crash_backoff: BackoffLimits::DEFAULT,
             pull_backoff: BackoffLimits::DEFAULT,
             sysctls: Sysctls::default(),
+            eager_probes: true,
             node_monitor_grace: Duration::from_secs(50),
         }
     }

@@ -88,8 +88,7 @@ impl FakeRuntime {
 
     /// Waits until so many have been made.
     pub(crate) async fn called_often(&self, beginning: &str, times: usize) {
-        let enough =
-            |state: &State| state.calls.iter().filter(|call| call.starts_with(beginning)).count() >= times;
+        let enough = |state: &State| state.calls.iter().filter(|call| call.starts_with(beginning)).count() >= times;
         // Five minutes of the test's time, in which an agent does everything that it will ever do.
         if tokio::time::timeout(Duration::from_secs(300), self.until(enough)).await.is_err() {
             panic!("{beginning} was not called {times} times, but {:#?}", self.calls(""));

@@ -39,6 +39,8 @@ pub const FIELDS: &[(&str, Fate)] = &[
     ("cpuManagerPolicyOptions", NotSupported),
     ("cpuManagerReconcilePeriod", NotSupported),
     ("crashLoopBackOff", Applied),
+    // keelet's own.
+    ("eagerProbes", Applied),
     ("enableContentionProfiling", NotSupported),
     ("enableControllerAttachDetach", NotSupported),
     ("enableDebugFlagsHandler", NotSupported),

@@ -61,6 +61,8 @@ pub struct NodeConfig {
     pub pod_pids_limit: Option<i32>,
     /// Kernel parameters that pods may set beside the safe ones.
     pub sysctls: Sysctls,
+    /// Whether startup and readiness probes that have not passed yet are also attempted between their scheduled attempts.
+    pub eager_probes: Option<bool>,
     /// Logs and images.
     pub upkeep: Upkeep,
 }
@@ -99,6 +101,7 @@ struct Raw {
     #[serde(rename = "kind")]
     _kind: Option<String>,
     allowed_unsafe_sysctls: Option<Vec<String>>,
+    eager_probes: Option<bool>,
     static_pod_path: Option<String>,
     container_runtime_endpoint: Option<String>,
     feature_gates: Option<BTreeMap<String, bool>>,
@@ -213,6 +216,7 @@ impl Checker<'_> {
             seccomp_default: raw.seccomp_default.unwrap_or_default(),
             pod_pids_limit: self.pids(raw.pod_pids_limit),
             sysctls: self.sysctls(raw.allowed_unsafe_sysctls.unwrap_or_default()),
+            eager_probes: raw.eager_probes,
             upkeep: Upkeep {
                 logs: self.logs(
                     raw.container_log_max_size,
@@ -405,6 +409,7 @@ impl NodeConfig {
             ("podLogsDir", old.pod_logs_dir != new.pod_logs_dir, false),
             ("podPidsLimit", old.pod_pids_limit != new.pod_pids_limit, false),
             ("allowedUnsafeSysctls", old.sysctls != new.sysctls, false),
+            ("eagerProbes", old.eager_probes != new.eager_probes, false),
             ("failSwapOn", old.fail_swap_on != new.fail_swap_on, false),
             ("maxParallelImagePulls", old.parallel_pulls != new.parallel_pulls, false),
             ("crashLoopBackOff", old.max_restart_period != new.max_restart_period, false),

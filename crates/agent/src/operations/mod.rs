@@ -20,7 +20,7 @@ use keelet_host::{HostError, Volumes};
 use keelet_launch::has_contents;
 use keelet_lifecycle::{
     Event, Severity,
-    operation::{OpFailure, OpId, OpResult, Operation, ProbeReport},
+    operation::{OpFailure, OpId, OpResult, Operation, Outcome, ProbeReport},
 };
 use keelet_pod::{Container, Hook, Pod};
 use keelet_prober::{Attempt, HookError, Target};
@@ -188,14 +188,17 @@ impl Work {
                 call("KillContainerError", runtime.stop_container(bare(id), *timeout).await)
             }
             Operation::Remove { id, .. } => call("RemoveContainerError", runtime.remove_container(bare(id)).await),
-            Operation::Probe { container, id, probe: kind } => {
+            Operation::Probe { container, id, probe: kind, eager } => {
                 let Some(container) = self.pod.container(container) else { return OpResult::Cancelled };
                 let Some(probe) = container.probe(*kind) else { return OpResult::Cancelled };
                 let target = self.target(container, bare(id));
                 let attempted = self.shared.prober.attempt(Attempt { target, kind: *kind, probe }).await;
                 let ProbeReport { outcome, latency, .. } = &attempted.report;
                 let metrics = &self.shared.metrics;
-                metrics.probed(&self.pod, &container.name, *kind, *outcome, *latency, attempted.queued);
+                // An eager attempt counts if it passes, here as well.
+                if !eager || matches!(outcome, Outcome::Success | Outcome::Warning) {
+                    metrics.probed(&self.pod, &container.name, *kind, *outcome, *latency, attempted.queued);
+                }
                 let mut report = attempted.report;
                 report.output.truncate(report.output.floor_char_boundary(REMEMBERED_OUTPUT));
                 OpResult::Probed(report)

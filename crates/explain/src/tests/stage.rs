@@ -42,7 +42,8 @@ impl Stage {
         let pod = keelet_pod::parse_one(&manifest).unwrap_or_else(|report| panic!("{report:#?}"));
         let now = Moment { boot_ms: 1_000_000, wall: Wall::from_millis(BEGINNING), boot_id: BootId::from_u128(1) };
         Self {
-            rules: Rules::default(),
+            // Tests that are not about eager attempts count the scheduled ones.
+            rules: Rules { eager_probes: false, ..Rules::default() },
             pod,
             observed: Observed::nothing(AgentRun { started: now, before: Before::Standalone(None), missed: None }),
             evidence: Evidence::default(),

@@ -173,6 +173,24 @@ fn a_probe_that_has_not_decided_says_how_far_it_is_and_when_it_goes_on() {
     assert!(chain(&fresh, &started("main")).contains("no result of its startup probe yet"));
 }
 
+/// PROBE-51: eager attempts are marked, and no verdict but a pass rests on them.
+#[test]
+fn eager_attempts_are_marked() {
+    let spec = "  containers: [{name: main, image: app, readinessProbe: {exec: {command: [up]}, periodSeconds: 2, failureThreshold: 2}}]\n";
+    let mut stage = Stage::new(spec);
+    let page = |stage: &Stage| text(&explain(&stage.known(), Some("main"), stage.now), Detail::Brief);
+    stage.rules.eager_probes = true;
+    stage.answer("main", ProbeKind::Readiness, Outcome::Failure, "refused").seconds(1);
+    let undecided = page(&stage);
+    assert!(undecided.contains("refused  (eager)"), "{undecided}");
+    stage.seconds(2);
+    let decided = page(&stage);
+    assert!(decided.contains("failed twice in a row (failureThreshold 2)") && !decided.contains("eager"), "{decided}");
+    stage.answer("main", ProbeKind::Readiness, Outcome::Success, "up").seconds(1);
+    let passed = page(&stage);
+    assert!(passed.contains("up  (eager)"), "{passed}");
+}
+
 /// STAT-13: `NoProbe`, `Running`, `Sandbox`, `Spec`, and an Initialized that rests on an exit.
 #[test]
 fn a_running_pod_rests_on_starts_exits_sandbox_and_spec() {

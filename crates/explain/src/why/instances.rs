@@ -42,7 +42,9 @@ impl Chain<'_, '_> {
         streak: u32,
         output: &str,
     ) -> Link {
-        let attempts = self.known.attempts(container, id, probe);
+        // An eager attempt that did not pass has decided nothing.
+        let mut attempts = self.known.attempts(container, id, probe);
+        attempts.retain(|record| !record.eager || matches!(record.outcome, Outcome::Success | Outcome::Warning));
         let deciding = attempts.iter().position(|record| record.at == at);
         let latency = deciding.map(|index| format!(" after {}", span(attempts[index].latency))).unwrap_or_default();
         let errored = deciding.is_some_and(|index| attempts[index].outcome == Outcome::Error);

@@ -95,21 +95,23 @@ impl Page {
     fn attempts(&mut self, attempts: &[ProbeRecord], depth: usize) {
         let indent = "  ".repeat(depth);
         let alike = |one: &ProbeRecord, other: &ProbeRecord| {
-            self.detail == Detail::Brief && one.outcome == other.outcome && one.output == other.output
+            let same = one.outcome == other.outcome && one.output == other.output && one.eager == other.eager;
+            self.detail == Detail::Brief && same
         };
         for same in attempts.chunk_by(alike) {
             let Some((attempt, others)) = same.split_last() else { continue };
             let (at, latency) = (clock(attempt.at.wall), span(attempt.latency));
             let mut line = format!("{indent}{at}  {:9}  {latency:>7}  ", outcome(attempt.outcome));
             let times: Vec<String> = others.iter().map(|other| clock(other.at.wall)).collect();
+            let eager = if attempt.eager { "  (eager)" } else { "" };
             let also = if times.is_empty() { String::new() } else { format!("  (also at {})", times.join(", ")) };
             let output = one_line(&attempt.output);
-            let room = WIDTH.saturating_sub(line.chars().count() + also.chars().count());
+            let room = WIDTH.saturating_sub(line.chars().count() + eager.len() + also.chars().count());
             match self.detail == Detail::Brief && attempt.outcome == Outcome::Success {
                 true => line.push_str(&clipped(&output, room)),
                 false => line.push_str(&output),
             }
-            let _ = writeln!(self.text, "{}{also}", line.trim_end());
+            let _ = writeln!(self.text, "{}{eager}{also}", line.trim_end());
         }
     }
 }

@@ -76,6 +76,7 @@ pub(crate) fn pass(evidence: &mut Evidence, ms: i64) {
 
 pub(crate) fn record(container: &str, probe: ProbeKind, ms: i64, output: &str) -> ProbeRecord {
     ProbeRecord {
+        eager: false,
         container: container.to_owned(),
         id: container_id(container, 0),
         probe,

@@ -9,7 +9,7 @@ use crate::{
     evidence::{HookProgress, StartFailure},
     operation::{OpFailure, OpResult, OpState, Operation, Outcome, Pending, ProbeReport},
     plan::{ProbeRecord, Severity},
-    probe::{self, Effect},
+    probe::{self, Eager, Effect},
     restart::Backoff,
     time::Moment,
 };
@@ -69,7 +69,7 @@ fn take(draft: &mut Draft<'_>, pending: &Pending, at: Moment, result: &OpResult)
                 warn(draft, Some(container), "FailedKillPod", failure);
             }
         }
-        Operation::Probe { container, id, probe } => {
+        Operation::Probe { container, id, probe, eager } => {
             let report = match result {
                 // The attempt ran against a container that was being stopped, and a command dies with its container: it
                 // has no result.
@@ -80,7 +80,21 @@ fn take(draft: &mut Draft<'_>, pending: &Pending, at: Moment, result: &OpResult)
                 OpResult::Failed(failure) => non_result(Outcome::Error, &failure.message),
                 OpResult::Done | OpResult::Cancelled => non_result(Outcome::Cancelled, ""),
             };
-            probe_result(draft, container, id, *probe, at, &report);
+            let record = ProbeRecord {
+                container: container.clone(),
+                id: id.clone(),
+                probe: *probe,
+                eager: *eager,
+                at,
+                outcome: report.outcome,
+                latency: report.latency,
+                output: report.output.clone(),
+            };
+            draft.results.push(record);
+            match eager {
+                true => eager_result(draft, container, id, *probe, at, &report),
+                false => probe_result(draft, container, id, *probe, at, &report),
+            }
         }
     }
 }
@@ -187,15 +201,6 @@ fn pre_stop_result(draft: &mut Draft<'_>, container: &str, id: &str, result: &Op
 }
 
 fn probe_result(draft: &mut Draft<'_>, container: &str, id: &str, kind: ProbeKind, at: Moment, report: &ProbeReport) {
-    draft.results.push(ProbeRecord {
-        container: container.to_owned(),
-        id: id.to_owned(),
-        probe: kind,
-        at,
-        outcome: report.outcome,
-        latency: report.latency,
-        output: report.output.clone(),
-    });
     let Some(spec) = draft.pod.container(container).and_then(|c| c.probe(kind)) else { return };
     let Some(instance) = draft.evidence.volatile.instances.get_mut(container).filter(|instance| instance.id == id)
     else {
@@ -216,6 +221,11 @@ fn probe_result(draft: &mut Draft<'_>, container: &str, id: &str, kind: ProbeKin
         Effect::None | Effect::Changed => probe::after_attempt(spec, due, at),
     });
     let round_over = effect != Effect::TryAgain;
+    match report.outcome {
+        Outcome::Success | Outcome::Warning => memory.eager = Eager::Over,
+        Outcome::Failure | Outcome::Error if round_over => memory.eager.after_scheduled(kind, spec, at),
+        Outcome::Failure | Outcome::Error | Outcome::Late | Outcome::Cancelled => {}
+    }
     announce(draft, container, kind, report, round_over);
     if let Some(late) = overdue {
         let (title, late, why) = (kind.title(), late.as_secs(), &report.output);
@@ -224,6 +234,27 @@ fn probe_result(draft: &mut Draft<'_>, container: &str, id: &str, kind: ProbeKin
         );
         draft.event(Some(container), "ProbeLate", Severity::Warning, message);
     }
+}
+
+/// An attempt between the scheduled ones. A pass counts as any other; the rest counts for nothing and is no event.
+fn eager_result(draft: &mut Draft<'_>, container: &str, id: &str, kind: ProbeKind, at: Moment, report: &ProbeReport) {
+    let Some(spec) = draft.pod.container(container).and_then(|c| c.probe(kind)) else { return };
+    let instance = draft.evidence.volatile.instances.get_mut(container).filter(|instance| instance.id == id);
+    let Some(instance) = instance else { return };
+    let being_killed = instance.kill.is_some();
+    let memory = instance.probe_mut(kind);
+    if !matches!(report.outcome, Outcome::Success | Outcome::Warning) {
+        return memory.eager.after_eager(spec, at);
+    }
+    if memory.on_hold || (being_killed && kind != ProbeKind::Readiness) {
+        return;
+    }
+    // The schedule goes on as if there had been no such attempt.
+    let unscheduled = memory.unscheduled;
+    probe::take(memory, kind, spec, report, at);
+    memory.unscheduled = unscheduled;
+    memory.eager = Eager::Over;
+    announce(draft, container, kind, report, true);
 }
 
 fn announce(draft: &mut Draft<'_>, container: &str, kind: ProbeKind, report: &ProbeReport, round_over: bool) {

@@ -56,6 +56,7 @@ fn one(draft: &mut Draft<'_>, container: &Container, kind: ProbeKind) {
         );
         return;
     }
+    let is_eager = draft.rules.eager_probes && draft.pod.eager_probes;
     let passed_at = startup_passed(container, instance);
     let started = instance.started;
     let memory = instance.probe_mut(kind);
@@ -68,13 +69,28 @@ fn one(draft: &mut Draft<'_>, container: &Container, kind: ProbeKind) {
         }
     }
     let due = memory.due.unwrap_or(draft.now);
-    if draft.in_flight(&OpKey::Probe(id.clone(), kind)) {
+    let eager_due = memory.eager.due().filter(|_| is_eager && memory.verdict.passed() != Some(true));
+    let attempt = |eager| Operation::Probe { container: container.name.clone(), id: id.clone(), probe: kind, eager };
+    let is_due = draft.now.has_reached(&due);
+    if let Some(pending) = draft.pending(&OpKey::Probe(id.clone(), kind)) {
+        match pending.operation == attempt(true) {
+            // A scheduled attempt does not wait for an eager one.
+            true if is_due => draft.cancel(|operation| *operation == attempt(true)),
+            true => draft.wake(due),
+            false => {}
+        }
         return;
     }
-    if draft.now.has_reached(&due) {
-        draft.start(Operation::Probe { container: container.name.clone(), id, probe: kind });
+    if is_due {
+        draft.start(attempt(false));
+        return;
+    }
+    draft.wake(due);
+    let Some(eager_due) = eager_due else { return };
+    if draft.now.has_reached(&eager_due) {
+        draft.start(attempt(true));
     } else {
-        draft.wake(due);
+        draft.wake(eager_due);
     }
 }
 

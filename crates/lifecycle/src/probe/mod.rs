@@ -3,6 +3,7 @@
 //! A [`ProbeMemory`] belongs to one container ID. A new container starts with an empty one, so a streak of a former
 //! instance never counts (PROBE-13).
 
+mod eager;
 mod schedule;
 mod threshold;
 
@@ -16,6 +17,7 @@ use crate::{
     time::{Moment, Wall},
 };
 
+pub use self::eager::Eager;
 pub(crate) use self::{
     schedule::{after_attempt, after_restart, first_due},
     threshold::{Effect, take},
@@ -47,6 +49,9 @@ pub struct ProbeMemory {
     /// The next attempt is outside of the schedule, because the agent has just started.
     #[serde(rename = "offBeat", skip_serializing_if = "std::ops::Not::not")]
     pub unscheduled: bool,
+    /// Attempts between the scheduled ones.
+    #[serde(skip_serializing_if = "Eager::is_not_yet")]
+    pub eager: Eager,
     /// When the first of the late attempts was due, if all attempts since were late; `None` if the newest was not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub late_since: Option<Moment>,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use keelet_pod::{Probe, ProbeKind};
 
-use super::ProbeMemory;
+use super::{Eager, ProbeMemory};
 use crate::time::{Moment, millis};
 
 /// The first liveness attempt is at most this long after the start, whatever the period.
@@ -42,6 +42,10 @@ pub(crate) fn after_attempt(probe: &Probe, due: Moment, now: Moment) -> Moment {
 /// attempt is due at once, spread by its former phase.
 pub(crate) fn after_restart(memory: &mut ProbeMemory, probe: &Probe, now: Moment) {
     memory.verdict.carry();
+    // A probe that has not passed has its first attempt under this agent now, and eager ones after it.
+    if memory.eager.due().is_some() {
+        memory.eager = Eager::NotYet;
+    }
     memory.tries = 0;
     // The previous agent was late, not this one.
     memory.late_since = None;

@@ -28,9 +28,9 @@ impl World {
         self
     }
 
-    /// When a probe was tried, in milliseconds since the world began.
+    /// When a probe was tried by its schedule, in milliseconds since the world began.
     pub(crate) fn probed_at(&self, name: &str, kind: ProbeKind) -> Vec<i64> {
-        let is_it = |operation: &Operation| matches!(operation, Operation::Probe { container, probe, .. } if container == name && *probe == kind);
+        let is_it = |operation: &Operation| matches!(operation, Operation::Probe { container, probe, eager: false, .. } if container == name && *probe == kind);
         let tries = self.started.iter().filter(|(_, operation)| is_it(operation));
         tries.map(|(at, _)| at.boot_ms - FIRST_BOOT_MS).collect()
     }

@@ -291,7 +291,7 @@ fn a_fresh_pod_becomes_ready_condition_by_condition() {
     assert_eq!(since(PodReadyToStartContainers), 2000);
     assert_eq!(since(Initialized), 4000);
     assert_eq!(since(ContainersReady), since(Ready));
-    assert_eq!(since(Ready), 14_000, "the second readiness probe, ten seconds after the start at 4 s");
+    assert_eq!(since(Ready), 5_000, "an eager readiness probe, a second after the first at 4 s");
 }
 
 /// STAT-33, SCN-C3: without init containers a pod is initialized before it has a sandbox.

@@ -20,6 +20,7 @@ mod init_sequence;
 mod journal;
 mod maintenance;
 mod phase;
+mod probe_eager;
 mod probe_effects;
 mod probe_instances;
 mod probe_kills;

@@ -314,7 +314,8 @@ fn a_result_of_another_container_id_is_not_taken() {
             let present = world.id("main");
             assert_ne!(former, present, "{kind} {outcome:?}: it has not restarted");
             let (before, bits) = (world.instance("main").clone(), world.bits("main"));
-            let operation = Operation::Probe { container: "main".to_owned(), id: former.clone(), probe: kind };
+            let operation =
+                Operation::Probe { container: "main".to_owned(), id: former.clone(), probe: kind, eager: false };
             let id = OpId(u64::MAX);
             world.evidence.volatile.pending.push(Pending { id, operation, since: world.now, cancelled: true });
             let report = ProbeReport { outcome, latency: Duration::ZERO, output: "from the former".to_owned() };

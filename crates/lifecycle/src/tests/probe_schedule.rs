@@ -233,6 +233,7 @@ fn startup_gives_readiness_one_attempt_out_of_turn() {
 ";
     for answer in [Outcome::Failure, Outcome::Success] {
         let mut world = World::with_spec(spec);
+        world.rules.eager_probes = false;
         world.answer("main", ProbeKind::Startup, Outcome::Failure).answer("main", ProbeKind::Readiness, answer);
         world.seconds(1).answer("main", ProbeKind::Startup, Outcome::Success).seconds(1);
         world.seconds(2).exit("other", 1).seconds(11).exit("other", 1).seconds(4);

@@ -238,7 +238,7 @@ fn is_justified(world: &World, plan: &Plan, operation: &Operation) {
                 KillReason::StateUnknown | KillReason::Superseded => {}
             }
         }
-        Operation::Probe { container, id, probe } => {
+        Operation::Probe { container, id, probe, .. } => {
             let remembered = plan.evidence.volatile.instances.get(container).unwrap();
             assert_eq!(remembered.id, *id);
             let spec = world.pod.container(container).unwrap();

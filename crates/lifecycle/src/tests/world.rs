@@ -364,9 +364,9 @@ impl World {
         self.started.len()
     }
 
-    /// Probe attempts of a container since the mark.
+    /// Scheduled probe attempts of a container since the mark.
     pub(crate) fn probes_since(&self, mark: usize, name: &str, kind: ProbeKind) -> usize {
-        let is_it = |operation: &Operation| matches!(operation, Operation::Probe { container, probe, .. } if container == name && *probe == kind);
+        let is_it = |operation: &Operation| matches!(operation, Operation::Probe { container, probe, eager: false, .. } if container == name && *probe == kind);
         self.started[mark..].iter().filter(|(_, operation)| is_it(operation)).count()
     }
 

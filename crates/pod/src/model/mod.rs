@@ -45,6 +45,9 @@ pub struct Pod {
     /// How long a restart of all containers lets them react to SIGTERM: the annotation
     /// `keelet.dev/restart-all-grace-period-seconds`, zero (SIGKILL at once) by default.
     pub restart_all_grace: Duration,
+    /// Whether startup and readiness probes that have not passed yet are also attempted between their scheduled attempts: the annotation
+    /// `keelet.dev/eager-probes`, true by default.
+    pub eager_probes: bool,
     /// Whether the pod uses the node's network namespace.
     pub host_network: bool,
     /// `spec.readinessGates[].conditionType`, in order.

@@ -11,6 +11,7 @@ use crate::{
 
 const PREFIX: &str = "keelet.dev/";
 const RESTART_ALL_GRACE: &str = "keelet.dev/restart-all-grace-period-seconds";
+const EAGER_PROBES: &str = "keelet.dev/eager-probes";
 const PROBE_PERIOD: &str = "keelet.dev/probe-period-ms.";
 /// The file that a pod comes from. The agent writes it; a copy of the pod has it too.
 pub const MANIFEST: &str = "keelet.dev/manifest";
@@ -27,10 +28,17 @@ pub(super) fn apply(pod: &mut Pod, annotations: &BTreeMap<String, String>, revie
         let path = path.key(key);
         if key == RESTART_ALL_GRACE {
             restart_all_grace(pod, value, &path, review);
+        } else if key == EAGER_PROBES {
+            match value.parse() {
+                Ok(is_eager) => pod.eager_probes = is_eager,
+                Err(_) => review.object(&path, invalid(quoted(value), "must be true or false")),
+            }
         } else if let Some(target) = key.strip_prefix(PROBE_PERIOD) {
             probe_period(pod, target, value, &path, review);
         } else if key != MANIFEST {
-            let known = format!("known annotations are {RESTART_ALL_GRACE} and {PROBE_PERIOD}<container>.<type>");
+            let known = format!(
+                "known annotations are {EAGER_PROBES}, {RESTART_ALL_GRACE} and {PROBE_PERIOD}<container>.<type>"
+            );
             review.warn(&path, suspicious(format!("unknown annotation; {known}")));
         }
     }

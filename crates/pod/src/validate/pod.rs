@@ -81,6 +81,7 @@ pub(super) fn build(raw: v1::Pod, features: &Features, review: &mut Review<'_>) 
         restart_policy,
         termination_grace: Duration::from_secs(grace),
         restart_all_grace: Duration::ZERO,
+        eager_probes: true,
         host_network: spec.host_network.unwrap_or_default(),
         readiness_gates: spec.readiness_gates.iter().flatten().map(|gate| gate.condition_type.clone()).collect(),
         init_containers,

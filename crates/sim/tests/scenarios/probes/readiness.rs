@@ -1,5 +1,7 @@
 //! Readiness.
 
+use std::time::Duration;
+
 use keelet_lifecycle::status::ConditionType;
 use keelet_pod::ProbeKind;
 use keelet_sim::{Answer, Happening, Reply, secs};
@@ -20,6 +22,21 @@ fn a_container_is_not_ready_before_its_initial_delay_and_ready_after_it() {
         world.run(secs(60));
         assert_untouched(&world, place);
         assert!(ready(&world));
+    }
+}
+
+/// PROBE-51, SCN-P26: with the default period of 10 s.
+#[test]
+fn a_container_that_answers_soon_after_its_start_is_started_and_ready_soon_after_it_answers() {
+    for place in PLACES {
+        let probe = "{exec: {command: [up]}}";
+        let mut world = place.world(&[&format!("startupProbe: {probe}"), &format!("readinessProbe: {probe}")]);
+        world.script("main").answers(ProbeKind::Startup, Reply::Fail);
+        assert!(world.run_until(secs(10), |world| !world.container_runs("main").is_empty()), "{place:?}");
+        world.run(Duration::from_millis(300)).script("main").answers(ProbeKind::Startup, Reply::Pass);
+        assert!(world.run_until(Duration::from_millis(500), ready), "{place:?}\n{}", world.timeline_text());
+        world.run(secs(60));
+        assert_untouched(&world, place);
     }
 }
 
