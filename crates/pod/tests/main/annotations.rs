@@ -31,6 +31,19 @@ fn restart_all_grace_fits_into_the_grace_period() {
     }
 }
 
+/// PROBE-51
+#[test]
+fn eager_probes_are_on_unless_the_pod_says_otherwise() {
+    let key = "keelet.dev/eager-probes";
+    for (value, expected) in [("true", true), ("false", false)] {
+        assert_eq!(clean(&annotated(key, value)).eager_probes, expected);
+    }
+    assert!(clean(&annotated("example.com/whatever", "1")).eager_probes);
+    for value in ["", "no", "False", "0", " true"] {
+        refused(&annotated(key, value), &format!("metadata.annotations[{key}]"), "must be true or false");
+    }
+}
+
 #[test]
 fn probe_periods_have_a_floor() {
     let period = |pod: &Pod| pod.containers[0].liveness.as_ref().unwrap().period;
