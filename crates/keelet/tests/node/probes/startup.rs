@@ -38,11 +38,12 @@ async fn a_failing_startup_probe_restarts(node: &Node, stands: Stands) {
     let seen = restarted(node, pod, Startup).await;
     assert_eq!(kills(&seen, Liveness), 0, "{pod}");
     node.ready(pod).await;
-    // Three attempts in the first instance, and no liveness probe in it.
+    // Three scheduled attempts in the first instance, eager ones between them, and no liveness probe.
     let diary = node.diary();
     let end = node.first(&format!("term {pod}.main"));
     let asked = |kind: &str| diary[..end].iter().filter(|line| **line == format!("{kind} {pod}")).count();
-    assert_eq!((asked("startup"), asked("liveness")), (3, 0), "{pod}: {diary:#?}");
+    assert!(asked("startup") >= 3, "{pod}: {diary:#?}");
+    assert_eq!(asked("liveness"), 0, "{pod}: {diary:#?}");
 }
 
 /// SCN-P15, SCN-P16: liveness fails all through the first instance, and counts only once startup has passed.
