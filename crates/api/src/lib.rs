@@ -246,6 +246,11 @@ impl ApiError {
         self.code() == Some(StatusCode::GONE)
     }
 
+    /// After how long the API server wants to be asked again.
+    pub fn retry_after(&self) -> Option<Duration> {
+        if let Self::Refused { retry_after, .. } = self { *retry_after } else { None }
+    }
+
     /// The code of the answer.
     pub fn code(&self) -> Option<StatusCode> {
         if let Self::Refused { code, .. } = self { StatusCode::from_u16(*code).ok() } else { None }

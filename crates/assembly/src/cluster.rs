@@ -6,6 +6,7 @@ use std::{io, path::PathBuf, sync::Arc, thread};
 use keelet_agent::{
     Agent, Feed,
     clock::{ClockError, OsClock},
+    doors::Clock,
     publish::Publisher,
 };
 use keelet_api::{Api, ConnectError, connect};
@@ -53,11 +54,11 @@ impl ClusterThread {
         memory: PathBuf,
     ) -> Result<Self, JoinError> {
         let publisher = ClusterPublisher::new(features);
-        let carried = Carried::new(memory);
         let (begin, begun) = oneshot::channel::<Begin>();
         let (stop, stopped) = oneshot::channel::<()>();
         let (report, connected) = oneshot::channel();
-        let clock = Arc::new(OsClock::new()?);
+        let clock: Arc<OsClock> = Arc::new(OsClock::new()?);
+        let carried = Carried::new(memory, Arc::clone(&clock) as Arc<dyn Clock>);
         let (of_thread, carried_there) = (publisher.clone(), carried.clone());
         let work = move || {
             let runtime = match runtime::Builder::new_current_thread().enable_all().build() {

@@ -214,3 +214,84 @@ async fn objects_are_found_for_variables() {
     assert_eq!(error.reason, "CreateContainerConfigError");
     assert!(error.message.contains("broken.yaml:1:1: apiVersion: Required value"), "{error}");
 }
+
+/// A cluster with a token, which changes, and one service.
+#[derive(Debug, Default)]
+struct OneToken(Mutex<String>);
+
+impl ObjectStore for OneToken {
+    fn find(&self, _: &Pod, _: keelet_launch::ObjectKind, _: &str) -> Result<Option<keelet_launch::Data>, ObjectError> {
+        Ok(None)
+    }
+
+    fn token(&self, _: &Pod, wanted: &keelet_launch::TokenSource) -> Result<Vec<u8>, ObjectError> {
+        Ok(format!("{} for {}", self.0.lock().unwrap(), wanted.audience).into_bytes())
+    }
+
+    fn has_services(&self, _: &Pod) -> bool {
+        true
+    }
+
+    fn services(&self, _: &Pod) -> Result<Vec<(String, String)>, ObjectError> {
+        match self.0.lock().unwrap().as_str() {
+            "" => Err(ObjectError::Services("it has not answered yet".to_owned())),
+            _ => Ok(vec![("DB_SERVICE_HOST".to_owned(), "10.0.0.9".to_owned())]),
+        }
+    }
+}
+
+/// CLU-30: the token belongs to the user that the pod runs as, or to its group, and is replaced in place. Pods of manifests get none.
+#[tokio::test]
+async fn a_token_in_a_volume_belongs_to_its_pod() {
+    let node = Node::new();
+    let cluster = Arc::new(OneToken::default());
+    let local: Arc<dyn ObjectStore> = Arc::new(NoObjects);
+    let objects = ByOrigin { local, cluster: Arc::clone(&cluster) as Arc<dyn ObjectStore> };
+    let node = Node { host: node.host.clone().with_objects(Arc::new(objects)), ..node };
+    let pod = |context: serde_json::Value, uid: &str| {
+        let source = serde_json::json!({"serviceAccountToken": {"path": "token", "audience": "vault"}});
+        let source: v1::Pod = serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "web", "namespace": "shop", "uid": uid},
+            "spec": {
+                "securityContext": context, "containers": [{"name": "main", "image": "x"}],
+                "volumes": [{"name": "v", "projected": {"sources": [source]}}],
+            },
+        }))
+        .unwrap();
+        Pod::from_api(source, &keelet_pod::Features::default()).unwrap()
+    };
+    cluster.0.lock().unwrap().push_str("first");
+    for (context, uid, owner, mode) in [
+        (serde_json::json!({"runAsUser": 5}), "u1", (5, 0), 0o600),
+        (serde_json::json!({"fsGroup": 7}), "u2", (0, 7), 0o640),
+        (serde_json::json!({}), "u3", (0, 0), 0o644),
+    ] {
+        let pod = pod(context.clone(), uid);
+        let Some(volume) = node.prepare(&pod).await else { return };
+        let metadata = fs::metadata(volume.join("token")).unwrap();
+        assert_eq!(((metadata.uid(), metadata.gid()), metadata.mode() & 0o7777), (owner, mode), "{context}");
+        assert_eq!(read(&volume, "token"), "first for vault");
+        *cluster.0.lock().unwrap() = "second".to_owned();
+        node.host.refresh(&pod).await.unwrap();
+        assert_eq!(read(&volume, "token"), "second for vault");
+        *cluster.0.lock().unwrap() = "first".to_owned();
+        node.host.clean_up(uid).await.unwrap();
+    }
+    let static_pod = Pod { trust: keelet_pod::Trust::Node, ..pod(serde_json::json!({}), "u4") };
+    let error = node.host.prepare(&static_pod).await.unwrap_err();
+    assert!(error.message.ends_with("it needs an API server, and this pod does not come from one"), "{error}");
+}
+
+/// CLU-29: a container waits for the list of services, also one that refers to no object.
+#[tokio::test]
+async fn services_are_waited_for_although_no_object_is_asked_for() {
+    let node = Node::new();
+    let cluster = Arc::new(OneToken::default());
+    let host = node.host.clone().with_objects(Arc::clone(&cluster) as Arc<dyn ObjectStore>);
+    let pod = pod("emptyDir: {}", "");
+    let error = host.objects(&pod, &[]).await.unwrap_err();
+    assert_eq!(error.reason, "CreateContainerConfigError");
+    assert_eq!(error.message, "services have not been read from the API server yet: it has not answered yet");
+    cluster.0.lock().unwrap().push('x');
+    assert_ne!(host.objects(&pod, &[]).await.unwrap(), Objects::default());
+}

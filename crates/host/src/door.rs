@@ -19,7 +19,7 @@ pub trait Host: Send + Sync + fmt::Debug {
     /// Fills the pod's volumes with what should be in them by now. Those that the pod writes to itself, and those that
     /// were never made, are left alone.
     fn refresh<'a>(&'a self, pod: &'a Pod) -> BoxFuture<'a, Result<(), HostError>>;
-    /// The config maps and secrets that are asked for, of the pod's namespace, as far as they are there.
+    /// The config maps and secrets that are asked for, of the pod's namespace, as far as they are there, and the variables of services.
     fn objects<'a>(&'a self, pod: &'a Pod, wanted: &'a [Reference]) -> BoxFuture<'a, Result<Objects, HostError>>;
     /// Resolves when something that a pod may have in a volume has changed since the last time. Where nothing tells, never.
     fn contents_changed(&self) -> BoxFuture<'_, ()> {

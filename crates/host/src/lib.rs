@@ -180,9 +180,13 @@ impl Host for OsHost {
     fn objects<'a>(&'a self, pod: &'a Pod, wanted: &'a [Reference]) -> BoxFuture<'a, Result<Objects, HostError>> {
         let (store, pod, wanted) = (Arc::clone(&self.objects), pod.clone(), wanted.to_vec());
         Box::pin(async move {
+            if wanted.is_empty() && !self.objects.has_services(&pod) {
+                return Ok(Objects::default());
+            }
             self.objects.settled(&pod).await;
             let find = move || {
                 let mut objects = Objects::default();
+                objects.set_services(store.services(&pod).map_err(|error| HostError::new(NO_OBJECT, error))?);
                 for Reference { kind, name, .. } in wanted {
                     let found = store.find(&pod, kind, &name);
                     if let Some(data) = found.map_err(|error| HostError::new(NO_OBJECT, error))? {

@@ -41,7 +41,7 @@ impl Environment {
 /// The environment of a container. A value refers to variables before it; a later variable of the same name replaces
 /// the earlier one.
 pub(super) fn environment(placement: &Placement<'_>, raw: &v1::Container) -> Result<Environment, ConfigError> {
-    let mut environment = Environment::default();
+    let mut environment = Environment(placement.objects.services().to_vec());
     for source in raw.env_from.iter().flatten() {
         add_whole_object(&mut environment, placement, source)?;
     }

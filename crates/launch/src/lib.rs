@@ -15,7 +15,7 @@
 //! | labels and annotations | [`labels`], `marks` |
 //! | name, resolver, ports, namespaces of a sandbox | `sandbox`, `dns`, `hostname` |
 //! | what a pod needs from elsewhere | `carried`, `objects` |
-//! | variables and `$(NAME)` in commands | `env`, `downward`, `expand` |
+//! | variables and `$(NAME)` in commands | `env`, `services`, `downward`, `expand` |
 //! | volumes, `/etc/hosts`, the termination message | `mounts` |
 //! | users, capabilities, profiles | `security` |
 //! | shares, quotas, limits, OOM scores | `resources`, `qos`, `amount` |
@@ -36,6 +36,7 @@ mod qos;
 mod resources;
 mod sandbox;
 mod security;
+mod services;
 #[cfg(test)]
 mod tests;
 
@@ -58,6 +59,7 @@ pub use self::{
     qos::qos_class,
     resources::memory_limit,
     sandbox::sandbox_config,
+    services::{Service, ServicePort, is_linked, service_variables},
 };
 
 /// Where a pod is put: everything a launch needs to know besides the container.

@@ -25,9 +25,12 @@ pub struct Reference {
 /// The values of an object, by key.
 pub type Data = BTreeMap<String, Vec<u8>>;
 
-/// Objects of one namespace, as far as they are there.
+/// Objects of one namespace, as far as they are there, and the variables of services.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Objects(BTreeMap<(ObjectKind, String), Arc<Data>>);
+pub struct Objects {
+    objects: BTreeMap<(ObjectKind, String), Arc<Data>>,
+    services: Vec<(String, String)>,
+}
 
 // === impl ObjectKind ===
 
@@ -54,11 +57,20 @@ impl ObjectKind {
 impl Objects {
     /// Takes in an object.
     pub fn insert(&mut self, kind: ObjectKind, name: &str, data: Arc<Data>) {
-        self.0.insert((kind, name.to_owned()), data);
+        self.objects.insert((kind, name.to_owned()), data);
+    }
+
+    /// Variables that tell where services are. Those of the container itself take precedence.
+    pub fn set_services(&mut self, variables: Vec<(String, String)>) {
+        self.services = variables;
+    }
+
+    pub(super) fn services(&self) -> &[(String, String)] {
+        &self.services
     }
 
     /// The values of an object; `None` if it is not there.
     pub fn get(&self, kind: ObjectKind, name: &str) -> Option<&Data> {
-        self.0.get(&(kind, name.to_owned())).map(Arc::as_ref)
+        self.objects.get(&(kind, name.to_owned())).map(Arc::as_ref)
     }
 }

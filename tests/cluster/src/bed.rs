@@ -8,7 +8,7 @@ use std::{
 use keelet_harness::eventually;
 use kube::{
     Client, Config,
-    config::{KubeConfigOptions, Kubeconfig},
+    config::{AuthInfo, KubeConfigOptions, Kubeconfig},
 };
 use tokio::process::Command;
 
@@ -44,6 +44,15 @@ impl Cluster {
     /// An administrator.
     pub fn admin(&self) -> Identity {
         Identity { user: "admin".to_owned(), kubeconfig: self.directory.join("kubeconfig/admin") }
+    }
+
+    /// A client that has nothing but a token.
+    pub async fn with_token(&self, token: &str) -> Client {
+        let file = Kubeconfig::read_from(self.admin().kubeconfig).expect("a kubeconfig");
+        let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.expect("a config");
+        config.auth_info = AuthInfo { token: Some(token.to_owned().into()), ..AuthInfo::default() };
+        config.default_retry = false;
+        Client::try_from(config).expect("a client")
     }
 
     /// A node agent: what the node authorizer and NodeRestriction allow.

@@ -1,8 +1,8 @@
-//! What pods of a real cluster carry: config maps and secrets, in variables and volumes.
+//! What pods of a real cluster carry: config maps and secrets, in variables and volumes, tokens, and where services are.
 
 use std::fs;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod, Secret, Service};
 use keelet_control_plane::{IMAGE, Worker, audit, gone, is_ready, pods, ready_node, until};
 use keelet_harness::eventually;
 use kube::{
@@ -152,6 +152,91 @@ fn is_on_tmpfs(path: &str) -> bool {
         fs::canonicalize(path).ok()?.starts_with(place).then(|| (place.len(), kind.to_owned()))
     });
     of_path.max().is_some_and(|(_, kind)| kind == "tmpfs")
+}
+
+/// CLU-29, CLU-30: what every pod has: a token that the API server takes, its certificate authority, and where it is. The next agent
+/// requests no token.
+#[tokio::test]
+#[ignore = "needs a control plane: make e2e"]
+async fn a_pod_has_a_token_of_its_own_and_an_agent_restart_requests_no_other() {
+    let worker = Worker::new("trusted").await;
+    let admin = worker.cluster.admin().client().await;
+    let agent = worker.start(&[]);
+    ready_node(&admin, "trusted").await;
+    worker.import().await;
+    let services: Api<Service> = Api::namespaced(admin.clone(), "default");
+    let service = json!({ "metadata": { "name": "my-db" }, "spec": { "ports": [{ "name": "sql", "port": 5432 }] } });
+    let service = serde_json::from_value(service).expect("a service");
+    let service = services.create(&PostParams::default(), &service).await.expect("created");
+    let address = service.spec.and_then(|spec| spec.cluster_ip).expect("an address");
+    let script = "cd /var/run/secrets/kubernetes.io/serviceaccount; echo \"space $(cat namespace) db $MY_DB_SERVICE_HOST:$MY_DB_SERVICE_PORT_SQL \
+                  api $KUBERNETES_SERVICE_HOST\"; echo \"token $(cat token) end\"; cat ca.crt; while :; do sleep 1; done";
+    let spec =
+        json!({ "automountServiceAccountToken": true, "securityContext": { "runAsUser": 4711, "runAsGroup": 4712 } });
+    let trusted = pod("trusting", "trusted", script, &spec, &json!({}));
+    pods(&admin).create(&PostParams::default(), &trusted).await.expect("a pod");
+    let trusted = until(&admin, Some("default"), "trusting", "Ready", is_ready).await;
+    let api: Service = services.get("kubernetes").await.expect("the service of the API server");
+    let api = api.spec.and_then(|spec| spec.cluster_ip).expect("an address");
+    says(&worker, &trusted, 0, &format!("space default db {address}:5432 api {api}")).await;
+    says(&worker, &trusted, 0, "END CERTIFICATE").await;
+    let written = output(&worker, &trusted, 0);
+    let token = written.split("token ").nth(1).and_then(|rest| rest.split(" end").next()).expect("a token").to_owned();
+    let uid = trusted.metadata.uid.clone().expect("a UID");
+    let who = who_is(&worker, &token).await.expect("the API server takes the token");
+    assert_eq!(who["username"], "system:serviceaccount:default:default");
+    assert_eq!(who["extra"]["authentication.kubernetes.io/pod-uid"], json!([uid]));
+
+    let requests = || {
+        let entries = audit::entries(&worker.cluster.audit_log(), "system:node:trusted");
+        entries
+            .iter()
+            .filter(|entry| entry.object_ref.subresource == "token" && entry.response_status.code == 201)
+            .count()
+    };
+    eventually("one request for a token", async || match requests() {
+        1 => Ok(()),
+        count => Err(count.to_string()),
+    })
+    .await;
+    agent.kill().await;
+    let agent = worker.start(&[]);
+    // The next agent works once a new pod is Ready.
+    let other =
+        pod("bare", "trusted", "while :; do sleep 1; done", &json!({ "enableServiceLinks": false }), &json!({}));
+    pods(&admin).create(&PostParams::default(), &other).await.expect("a pod");
+    until(&admin, Some("default"), "bare", "Ready", is_ready).await;
+    assert_eq!(requests(), 1, "an agent restart requests no token");
+    let memory = format!("{}/cluster/tokens/{uid}", worker.path("state"));
+    assert!(fs::exists(&memory).expect("a look"), "it is remembered");
+    delete(&admin, "trusting").await;
+    eventually("the token goes with its pod", async || {
+        if fs::exists(&memory).unwrap_or(true) { Err("it is there") } else { Ok(()) }
+    })
+    .await;
+    eventually("the API server refuses the token of a pod that is gone", async || {
+        match who_is(&worker, &token).await {
+            Ok(who) => Err(who.to_string()),
+            Err(kube::Error::Api(status)) if status.code == 401 => Ok(()),
+            Err(error) => Err(error.to_string()),
+        }
+    })
+    .await;
+    delete(&admin, "bare").await;
+    assert!(!agent.log().contains(&token), "the log has it");
+    agent.terminate().await;
+}
+
+/// Who the API server takes the holder of a token for.
+async fn who_is(worker: &Worker, token: &str) -> Result<Value, kube::Error> {
+    let client = worker.cluster.with_token(token).await;
+    let review = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview" });
+    let request = http::Request::post("/apis/authentication.k8s.io/v1/selfsubjectreviews")
+        .header("Content-Type", "application/json")
+        .body(review.to_string().into_bytes())
+        .expect("a request");
+    let review: Value = client.request(request).await?;
+    Ok(review["status"]["userInfo"].clone())
 }
 
 /// CLU-31: a pod waits for what is missing with the reason, and continues when it is there.

@@ -136,9 +136,7 @@ impl Work {
     async fn ground_for(&self, container: &Container, attempt: u32) -> Result<Ground, GroundError> {
         let mut ground = self.ground().await?;
         let wanted = launch::references(&self.pod, &container.name);
-        if !wanted.is_empty() {
-            ground.objects = self.shared.host.objects(&self.pod, &wanted).await?;
-        }
+        ground.objects = self.shared.host.objects(&self.pod, &wanted).await?;
         if launch::wants_recursive_read_only(&self.pod, container) {
             let features = self.shared.runtime.handler_features(self.handler()).await;
             ground.recursive_read_only = features?.recursive_read_only_mounts;

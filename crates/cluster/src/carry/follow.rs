@@ -58,8 +58,12 @@ enum Unusable {
 // === impl Carried ===
 
 impl Carried {
-    /// Follows what pods refer to, for as long as it is polled.
+    /// Gets what pods refer to, for as long as it is polled.
     pub(crate) async fn run(&self, api: &Api) {
+        futures::join!(self.follow_objects(api), self.request_tokens(api), self.follow_services(api));
+    }
+
+    async fn follow_objects(&self, api: &Api) {
         let mut watches = FuturesUnordered::new();
         let mut open: BTreeMap<Follow, AbortHandle> = BTreeMap::new();
         loop {

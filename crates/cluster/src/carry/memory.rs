@@ -6,6 +6,8 @@
 //!
 //! ```text
 //! <dir>/objects/<kind>/<namespace>/<name>    the values as JSON; null if there is no such object
+//! <dir>/tokens/<uid>                         the tokens of a pod
+//! <dir>/services/<namespace>                 the services that pods of a namespace see
 //! <dir>/new                                  a file before it has its name
 //! ```
 
@@ -23,10 +25,10 @@ use std::{
 
 use k8s_openapi::ByteString;
 use keelet_host::mount_private_tmpfs;
-use keelet_launch::{Data, ObjectKind};
+use keelet_launch::{Data, ObjectKind, Service};
 use tracing::{debug, warn};
 
-use super::objects::ObjectKey;
+use super::{objects::ObjectKey, tokens::Token};
 
 /// The memory of one boot.
 pub(super) struct Memory {
@@ -46,6 +48,8 @@ enum Medium {
 }
 
 const OBJECTS: &str = "objects";
+const TOKENS: &str = "tokens";
+const SERVICES: &str = "services";
 
 // === impl Memory ===
 
@@ -78,6 +82,58 @@ impl Memory {
         let text = fs::read(self.path(key)).ok()?;
         let data: Option<BTreeMap<String, ByteString>> = serde_json::from_slice(&text).ok()?;
         Some(data.map(|data| data.into_iter().map(|(key, value)| (key, value.0)).collect()))
+    }
+
+    /// Remembers the tokens of a pod.
+    pub(super) fn remember_tokens(&self, uid: &str, tokens: &[&Token]) {
+        let (Some(path), Ok(text)) = (self.path_of_tokens(uid), serde_json::to_vec(tokens)) else { return };
+        self.write(&path, &text);
+    }
+
+    /// The tokens of a pod that are remembered.
+    pub(super) fn recall_tokens(&self, uid: &str) -> Vec<Token> {
+        let read = || fs::read(self.path_of_tokens(uid).filter(|_| self.is_usable())?).ok();
+        read().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
+    }
+
+    /// Remembers the services that pods of a namespace see.
+    pub(super) fn remember_services(&self, namespace: &str, services: &[&Service]) {
+        if let (true, Ok(text)) = (is_plain(namespace), serde_json::to_vec(services)) {
+            self.write(&self.directory.join(SERVICES).join(namespace), &text);
+        }
+    }
+
+    /// The services that pods of a namespace saw; `None` if that is not remembered.
+    pub(super) fn recall_services(&self, namespace: &str) -> Option<Vec<Service>> {
+        if !is_plain(namespace) || !self.is_usable() {
+            return None;
+        }
+        serde_json::from_slice(&fs::read(self.directory.join(SERVICES).join(namespace)).ok()?).ok()
+    }
+
+    /// Forgets the tokens of pods that are gone.
+    pub(super) fn retain_tokens(&self, keep: impl Fn(&str) -> bool) {
+        self.retain_in(TOKENS, keep);
+    }
+
+    /// Forgets the services of namespaces without a pod.
+    pub(super) fn retain_services(&self, keep: impl Fn(&str) -> bool) {
+        self.retain_in(SERVICES, keep);
+    }
+
+    fn retain_in(&self, part: &str, keep: impl Fn(&str) -> bool) {
+        if !self.is_usable() {
+            return;
+        }
+        let part = self.directory.join(part);
+        for name in names(&part).into_iter().filter(|name| !keep(name)) {
+            self.report(fs::remove_file(part.join(name)));
+        }
+    }
+
+    /// A UID comes from the API server, and becomes the name of a file.
+    fn path_of_tokens(&self, uid: &str) -> Option<PathBuf> {
+        is_plain(uid).then(|| self.directory.join(TOKENS).join(uid))
     }
 
     /// Forgets what no pod refers to.
@@ -143,6 +199,11 @@ impl Memory {
             warn!(%directory, %error, "cannot remember objects of the API server");
         }
     }
+}
+
+/// Whether a UID or a namespace can be the name of a file.
+fn is_plain(name: &str) -> bool {
+    !name.is_empty() && name.len() <= 253 && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
 fn make_directories(path: &Path) -> io::Result<()> {

@@ -1,21 +1,30 @@
-//! What pods of the API server carry: config maps and secrets.
+//! What pods of the API server carry: config maps, secrets, tokens of their service accounts, and
+//! where services are.
 //!
 //! ```text
 //! pods of this node --set_pods--> what they refer to --watch, one by one--> objects: what was seen of each
 //!                                                                             |  '--> memory: the same for the next agent
+//!        |                                                                    |
+//!        '--> tokens --request, a few at once, again at 80 % of their life --> tokens
+//!                                                                             |
 //!  host: volumes, variables  <--find, or wait for it--------------------------+
 //!  agent: volumes are refreshed  <--changed-----------------------------------'
 //! ```
 //!
 //! - [`objects`]: which objects are followed, and what is known of each. Pure.
+//! - [`tokens`]: which tokens pods have, when they are requested, which answers are refused. Pure.
+//! - [`services`]: the services of the cluster, as far as containers have variables of them.
 //! - [`memory`]: what was seen, on a tmpfs, for an agent that is restarted while the API server is away.
-//! - [`follow`]: the watches, on the thread of the connection.
+//! - [`follow`] and [`request`]: the watches and the requests, on the thread of the connection.
 //!
 //! The agent's side only ever reads what is known. Values are never printed: nothing here that holds one has a `Debug` that shows it.
 
 mod follow;
 mod memory;
 mod objects;
+mod request;
+mod services;
+mod tokens;
 
 use std::{
     collections::BTreeSet,
@@ -26,8 +35,9 @@ use std::{
 };
 
 use futures::future::BoxFuture;
+use keelet_agent::doors::Clock;
 use keelet_host::{ObjectError, ObjectName, ObjectStore};
-use keelet_launch::{Data, ObjectKind, pod_objects};
+use keelet_launch::{Data, ObjectKind, TokenSource, pod_objects, service_variables};
 use keelet_pod::Pod;
 use tokio::{
     sync::{Notify, watch},
@@ -37,6 +47,8 @@ use tokio::{
 use self::{
     memory::Memory,
     objects::{Change, ObjectKey, Objects, Seen},
+    services::{Services, Touched},
+    tokens::{Token, TokenKey, Tokens},
 };
 
 /// What pods of the API server carry. It is cheap to clone.
@@ -46,6 +58,11 @@ pub struct Carried(Arc<Inner>);
 struct Inner {
     state: Mutex<State>,
     memory: Memory,
+    clock: Arc<dyn Clock>,
+    /// Rung when other tokens are needed.
+    token_work: Notify,
+    /// Rung when there are pods, which need to know services.
+    service_work: Notify,
     /// Rung when other objects are to be followed.
     work: Notify,
     /// Rung when volumes may have to be filled anew.
@@ -58,6 +75,10 @@ struct Inner {
 struct State {
     link: Link,
     objects: Objects,
+    tokens: Tokens,
+    services: Services,
+    /// The namespaces of pods.
+    namespaces: BTreeSet<String>,
 }
 
 /// Whether the API server has said which pods run here.
@@ -80,14 +101,17 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Carried {
     /// Nothing is known yet. What is seen is remembered below this directory, which is made when there is something to remember.
-    pub fn new(directory: PathBuf) -> Self {
-        Self::with(Memory::new(directory))
+    pub fn new(directory: PathBuf, clock: Arc<dyn Clock>) -> Self {
+        Self::with(Memory::new(directory), clock)
     }
 
-    fn with(memory: Memory) -> Self {
+    fn with(memory: Memory, clock: Arc<dyn Clock>) -> Self {
         Self(Arc::new(Inner {
             state: Mutex::default(),
             memory,
+            clock,
+            token_work: Notify::new(),
+            service_work: Notify::new(),
             work: Notify::new(),
             changed: Notify::new(),
             more: watch::Sender::new(()),
@@ -96,16 +120,40 @@ impl Carried {
 
     /// The pods that run here. Unless they are all of them, what others may need is kept.
     pub(crate) fn set_pods<'a>(&self, pods: impl IntoIterator<Item = &'a Arc<Pod>>, all: bool) {
-        let wanted: BTreeSet<ObjectKey> = pods.into_iter().flat_map(|pod| keys(pod)).collect();
+        let (mut wanted, mut tokens, mut namespaces) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        for pod in pods {
+            namespaces.insert(pod.namespace.clone());
+            wanted.extend(keys(pod));
+            tokens.extend(tokens::keys(pod));
+        }
         let mut state = self.lock();
         let first = all && std::mem::replace(&mut state.link, Link::Reached) != Link::Reached;
         let (added, removed) = state.objects.refer(wanted, all);
         if first || removed {
             self.0.memory.retain(|key| state.objects.has(key));
         }
+        let (new_tokens, tokens_went) = state.tokens.refer(tokens, all, |key| self.recall_token(key));
+        if first || tokens_went {
+            self.0.memory.retain_tokens(|uid| state.tokens.has_pod(uid));
+        }
+        if !all {
+            namespaces.extend(state.namespaces.iter().cloned());
+        }
+        let others = namespaces != state.namespaces;
+        state.namespaces = namespaces;
+        if first || (all && others) {
+            self.0.memory.retain_services(|namespace| state.namespaces.contains(namespace));
+        }
         drop(state);
+        if others {
+            self.0.service_work.notify_one();
+            self.remember_services(&Touched::All);
+        }
         if added || removed {
             self.0.work.notify_one();
+        }
+        if new_tokens {
+            self.0.token_work.notify_one();
         }
         if first {
             self.0.more.send_replace(());
@@ -150,16 +198,24 @@ impl Carried {
         }
     }
 
+    /// The token that an earlier agent of this boot has received.
+    fn recall_token(&self, key: &TokenKey) -> Option<Token> {
+        let now_ms = self.now_ms();
+        let remembered = self.0.memory.recall_tokens(&key.uid).into_iter();
+        remembered.filter(|token| token.is_for(key) && token.is_good(now_ms)).max_by_key(|token| token.requested_ms)
+    }
+
+    fn now_ms(&self) -> i64 {
+        self.0.clock.now().boot_ms
+    }
+
     /// Why an object is not known, or what it is.
     fn seen(&self, key: &ObjectKey) -> Seen {
         let state = self.lock();
-        match (state.objects.seen(key), &state.link) {
-            (Some(Seen::NotYet(why)), Link::Away(away)) if why.is_empty() => Seen::NotYet(away.clone()),
-            (Some(Seen::NotYet(why)), _) if why.is_empty() => Seen::NotYet("it has not answered yet".to_owned()),
-            (Some(seen), _) => seen.clone(),
-            (None, Link::Away(why)) => Seen::NotYet(why.clone()),
-            (None, Link::NotReached) => Seen::NotYet("it has not been reached yet".to_owned()),
-            (None, Link::Reached) => Seen::NotYet("it has no such pod".to_owned()),
+        match state.objects.seen(key) {
+            Some(Seen::NotYet(why)) if why.is_empty() => Seen::NotYet(state.link.why(true)),
+            Some(seen) => seen.clone(),
+            None => Seen::NotYet(state.link.why(false)),
         }
     }
 
@@ -170,7 +226,13 @@ impl Carried {
             return true;
         }
         let failed = |key: &ObjectKey| state.objects.has_failed(key) && self.0.memory.recall(key).is_some();
+        let now_ms = self.now_ms();
+        let has_token = |key: &TokenKey| state.tokens.get(key, now_ms).is_some_and(|token| token.is_ok());
+        let services_failed = !state.services.why.is_empty();
+        let knew_services = services_failed && self.0.memory.recall_services(&pod.namespace).is_some();
         keys(pod).iter().all(|key| state.objects.is_known(key) || failed(key))
+            && tokens::keys(pod).iter().all(has_token)
+            && (state.services.are_complete() || knew_services)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -197,6 +259,44 @@ impl ObjectStore for Carried {
         }
     }
 
+    fn token(&self, pod: &Pod, wanted: &TokenSource) -> Result<Vec<u8>, ObjectError> {
+        let mut keys = tokens::keys(pod).into_iter();
+        let Some(key) = keys.find(|key| key.source == *wanted) else { return Err(ObjectError::NeedsApiServer) };
+        let why = {
+            let state = self.lock();
+            match state.tokens.get(&key, self.now_ms()) {
+                Some(Ok(token)) => return Ok(token.text.clone().into_bytes()),
+                Some(Err(why)) => why.to_owned(),
+                None => state.link.why(state.tokens.has(&key)),
+            }
+        };
+        match self.recall_token(&key) {
+            Some(token) => Ok(token.text.into_bytes()),
+            None => Err(ObjectError::Token { account: format!("{}/{}", key.namespace, key.account), why }),
+        }
+    }
+
+    fn has_services(&self, _: &Pod) -> bool {
+        true
+    }
+
+    fn services(&self, pod: &Pod) -> Result<Vec<(String, String)>, ObjectError> {
+        let links = pod.source.spec.as_ref().and_then(|spec| spec.enable_service_links).unwrap_or(true);
+        let why = {
+            let state = self.lock();
+            if state.services.are_complete() {
+                let seen = state.services.seen_from(&pod.namespace);
+                return Ok(service_variables(seen, &pod.namespace, links));
+            }
+            let said = &state.services.why;
+            if said.is_empty() { state.link.why(true) } else { said.clone() }
+        };
+        match self.0.memory.recall_services(&pod.namespace) {
+            Some(services) => Ok(service_variables(&services, &pod.namespace, links)),
+            None => Err(ObjectError::Services(why)),
+        }
+    }
+
     fn settled<'a>(&'a self, pod: &'a Pod) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             let mut more = self.0.more.subscribe();
@@ -212,6 +312,20 @@ impl ObjectStore for Carried {
 
     fn changed(&self) -> BoxFuture<'_, ()> {
         Box::pin(self.0.changed.notified())
+    }
+}
+
+// === impl Link ===
+
+impl Link {
+    /// Why the API server has not answered about something that pods refer to, or that no pod refers to.
+    fn why(&self, asked: bool) -> String {
+        match self {
+            Self::Away(why) => why.clone(),
+            Self::NotReached => "it has not been reached yet".to_owned(),
+            Self::Reached if asked => "it has not answered yet".to_owned(),
+            Self::Reached => "it has no such pod".to_owned(),
+        }
     }
 }
 

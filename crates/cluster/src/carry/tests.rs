@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use keelet_api::Api;
 use keelet_launch::Data;
+use keelet_lifecycle::{Moment, Wall};
 use keelet_pod::Features;
 use keelet_sim_api::{Fate, Identity, Partition, SimApi, Verb};
 use serde_json::{Value, json};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::*;
 
@@ -15,7 +16,22 @@ use super::*;
 struct Bed {
     sim: SimApi,
     directory: tempfile::TempDir,
+    clock: Arc<dyn Clock>,
     carried: Carried,
+}
+
+/// Time since boot, as tokio has it.
+#[derive(Debug)]
+struct TestClock(Instant);
+
+// === impl TestClock ===
+
+impl Clock for TestClock {
+    fn now(&self) -> Moment {
+        let boot_ms = i64::try_from(self.0.elapsed().as_millis()).expect("not so long") + 60_000;
+        let boot_id = "6f5c0a9e-3c36-4f4b-9d1c-2f1f2a3b4c5d".parse().expect("a boot ID");
+        Moment { boot_ms, wall: Wall::from_millis(boot_ms), boot_id }
+    }
 }
 
 // === impl Bed ===
@@ -24,14 +40,15 @@ impl Bed {
     fn new() -> Self {
         let sim = SimApi::new(1);
         let directory = tempfile::tempdir().expect("a directory");
-        let carried = Carried::with(Memory::without_mount(directory.path().to_owned()));
+        let clock: Arc<dyn Clock> = Arc::new(TestClock(Instant::now()));
+        let carried = Carried::with(Memory::without_mount(directory.path().to_owned()), Arc::clone(&clock));
         sim.act("POST", "/api/v1/nodes", &json!({"metadata": {"name": "n1"}}));
-        Self { sim, directory, carried }
+        Self { sim, directory, clock, carried }
     }
 
     /// The next agent of the same node.
     fn restart(&mut self) {
-        self.carried = Carried::with(Memory::without_mount(self.directory.path().to_owned()));
+        self.carried = Carried::with(Memory::without_mount(self.directory.path().to_owned()), Arc::clone(&self.clock));
     }
 
     fn api(&self) -> Api {
@@ -100,6 +117,136 @@ fn data(value: &str) -> Result<Option<Data>, String> {
     Ok(Some(Data::from([("k".to_owned(), value.as_bytes().to_vec())])))
 }
 
+impl Bed {
+    /// A pod of this node with nothing but what the API server mounts into it.
+    fn plain_pod(&self, name: &str) -> Arc<Pod> {
+        let spec = json!({"nodeName": "n1", "containers": [{"name": "main", "image": "x"}]});
+        let created = self.create("pods", json!({"metadata": {"name": name}, "spec": spec}));
+        let pod = serde_json::from_value(created).expect("a pod");
+        Arc::new(Pod::from_api(pod, &Features::default()).expect("a pod"))
+    }
+
+    fn token(&self, pod: &Pod) -> Result<String, String> {
+        let token = self.carried.token(pod, &TokenSource { audience: String::new(), seconds: 3607 });
+        token.map(|token| String::from_utf8(token).expect("text")).map_err(|error| error.to_string())
+    }
+}
+
+/// CLU-30: one request for a pod, none at an agent restart, the next one at 80 % of the life; the token goes with the pod.
+#[tokio::test(start_paused = true)]
+async fn a_token_is_requested_once_and_again_when_it_is_due() {
+    let mut bed = Bed::new();
+    let pod = bed.plain_pod("web");
+    let first = bed
+        .run(async {
+            bed.carried.set_pods([&pod], true);
+            bed.carried.settled(&pod).await;
+            bed.token(&pod).expect("a token")
+        })
+        .await;
+    let review = json!({"spec": {"token": first}});
+    let (_, review) = bed.sim.act("POST", "/apis/authentication.k8s.io/v1/tokenreviews", &review);
+    assert_eq!(review["status"]["user"]["username"], "system:serviceaccount:default:default");
+    bed.restart();
+    bed.run(async {
+        sleep(Duration::from_secs(1000)).await;
+        assert_eq!(bed.token(&pod), Ok(first.clone()), "before the API server has been reached");
+        bed.carried.set_pods([&pod], true);
+        bed.carried.settled(&pod).await;
+        assert_eq!(bed.token(&pod), Ok(first.clone()));
+        sleep(Duration::from_secs(1880)).await;
+        assert_eq!(bed.requests("serviceaccounts/token").len(), 1, "it is still good");
+        timeout(Duration::from_secs(10), bed.carried.changed()).await.expect("volumes get the new one");
+        assert_eq!(bed.requests("serviceaccounts/token").len(), 2);
+        let second = bed.token(&pod).expect("a token");
+        assert_ne!(second, first);
+
+        bed.sim.faults("agent", |faults| faults.partition = Partition::Refused);
+        sleep(Duration::from_secs(3600)).await;
+        assert_eq!(bed.token(&pod), Ok(second), "it is good until it expires");
+        sleep(Duration::from_secs(10)).await;
+        let error = bed.token(&pod).expect_err("expired");
+        assert!(error.starts_with("no token of service account default/default: "), "{error}");
+        bed.sim.faults("agent", |faults| faults.partition = Partition::Open);
+        timeout(Duration::from_secs(60), bed.carried.changed()).await.expect("a new one");
+        assert!(bed.token(&pod).is_ok());
+        assert_eq!(bed.carried.0.memory.recall_tokens(&pod.uid).len(), 1);
+        bed.carried.set_pods([], true);
+        assert!(bed.carried.0.memory.recall_tokens(&pod.uid).is_empty(), "the token goes with its pod");
+        let asked = bed.requests("serviceaccounts/token").len();
+        sleep(Duration::from_secs(7200)).await;
+        assert_eq!(bed.requests("serviceaccounts/token").len(), asked, "the pod is gone");
+    })
+    .await;
+}
+
+/// CLU-29: the first start of a pod waits for the list; the next agent knows what was last seen.
+#[tokio::test(start_paused = true)]
+async fn a_pod_waits_for_the_list_of_services() {
+    let mut bed = Bed::new();
+    let pod = bed.plain_pod("web");
+    bed.create("services", json!({"metadata": {"name": "db"}, "spec": {"ports": [{"port": 5432}]}}));
+    bed.sim.faults("agent", |faults| faults.seal(Verb::Watch, "services", Fate::Error(503), 1));
+    let host = |bed: &Bed| {
+        let variables = bed.carried.services(&pod).map_err(|error| error.to_string())?;
+        Ok::<_, String>(variables.into_iter().find(|(name, _)| name == "DB_SERVICE_HOST").map(|(_, value)| value))
+    };
+    assert_eq!(
+        host(&bed),
+        Err("services have not been read from the API server yet: it has not been reached yet".to_owned())
+    );
+    let first = bed
+        .run(async {
+            sleep(Duration::from_secs(60)).await;
+            assert!(bed.requests("services").is_empty(), "without a pod no service is needed");
+            bed.carried.set_pods([&pod], true);
+            while host(&bed).is_err() {
+                bed.carried.settled(&pod).await;
+            }
+            host(&bed)
+        })
+        .await;
+    assert!(matches!(&first, Ok(Some(_))), "{first:?}");
+    bed.restart();
+    bed.carried.away("connection refused".to_owned());
+    assert_eq!(host(&bed), first);
+    bed.restart();
+    bed.run(async {
+        bed.carried.set_pods([], true);
+        assert!(host(&bed).is_err(), "no pod of this namespace is here any more");
+    })
+    .await;
+}
+
+/// CLU-30, CLU-31: what an agent restart with fifty pods costs.
+#[tokio::test(start_paused = true)]
+async fn an_agent_restart_with_fifty_pods_costs_two_watches_and_no_token() {
+    let mut bed = Bed::new();
+    let pods: Vec<_> = (0..50).map(|number| bed.plain_pod(&format!("web-{number}"))).collect();
+    let all_have_all = async |bed: &Bed| {
+        bed.carried.set_pods(&pods, true);
+        for pod in &pods {
+            while bed.token(pod).is_err() {
+                bed.carried.settled(pod).await;
+            }
+        }
+    };
+    bed.run(all_have_all(&bed)).await;
+    assert_eq!(bed.requests("serviceaccounts/token").len(), 50);
+    let before = bed.sim.log().requests().count();
+    bed.restart();
+    bed.run(async {
+        all_have_all(&bed).await;
+        sleep(Duration::from_secs(120)).await;
+    })
+    .await;
+    let log = bed.sim.log();
+    let mut asked: Vec<_> =
+        log.requests().skip(before).map(|(_, request)| (request.verb, &*request.resource)).collect();
+    asked.sort();
+    assert_eq!(asked, [(Some(Verb::Watch), "configmaps"), (Some(Verb::Watch), "services")]);
+}
+
 /// CLU-31: each object is watched by name with one request; a change reaches volumes; without a pod nothing is watched.
 #[tokio::test(start_paused = true)]
 async fn objects_are_watched_one_by_one_while_a_pod_refers_to_them() {
@@ -124,11 +271,10 @@ async fn objects_are_watched_one_by_one_while_a_pod_refers_to_them() {
         sleep(Duration::from_secs(1)).await;
         assert_eq!(bed.secret(&twin), data("2"), "another pod refers to it");
         bed.carried.set_pods([], true);
-        let before = bed.sim.log().entries().len();
         bed.change("secrets/keys", json!({"stringData": {"k": "4"}}));
         sleep(Duration::from_secs(3600)).await;
-        let asked = bed.sim.log().entries()[before..].iter().filter(|entry| &*entry.client == "agent").count();
-        assert_eq!((bed.requests("secrets").len(), asked), (1, 0), "no pod refers to it");
+        let asked = (bed.requests("secrets").len(), bed.requests("configmaps").len());
+        assert_eq!(asked, (1, 1), "no pod refers to them");
         let error = bed.secret(&pod).expect_err("forgotten");
         assert!(error.contains("it has no such pod"), "{error}");
     })
@@ -143,7 +289,7 @@ async fn a_refused_object_is_asked_for_again_until_it_is_there() {
     let pod = bed.pod("web", "");
     bed.run(async {
         bed.carried.set_pods([&pod], true);
-        let waits = tokio::time::Instant::now();
+        let waits = Instant::now();
         bed.carried.settled(&pod).await;
         assert_eq!(waits.elapsed(), PATIENCE, "it may be allowed any moment");
         let error = bed.secret(&pod).expect_err("not allowed");

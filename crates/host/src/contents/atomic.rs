@@ -87,7 +87,7 @@ fn stamp() -> String {
 
 fn fill(directory: &Path, payload: &Payload, group: Option<u32>) -> io::Result<()> {
     own(directory, DIR_MODE, group, GROUP_DIR)?;
-    for (path, File { bytes, mode }) in payload {
+    for (path, File { bytes, mode, owner }) in payload {
         let above: Vec<_> = path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty()).collect();
         for above in above.into_iter().rev() {
             let above = directory.join(above);
@@ -102,6 +102,9 @@ fn fill(directory: &Path, payload: &Payload, group: Option<u32>) -> io::Result<(
         let path = directory.join(path);
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
         file.write_all(bytes)?;
+        if owner.is_some() {
+            chown(&path, *owner, None)?;
+        }
         own(&path, *mode, group, GROUP_FILE)?;
     }
     Ok(())
@@ -125,10 +128,11 @@ fn holds(directory: &Path, payload: &Payload, group: Option<u32>) -> io::Result<
     if !found.keys().eq(payload.keys()) {
         return Ok(false);
     }
-    for (path, File { bytes, mode }) in payload {
+    for (path, File { bytes, mode, owner }) in payload {
         let metadata = &found[path];
         let same = metadata.permissions().mode() & 0o7777 == with_group(*mode, group, GROUP_FILE)
             && group.is_none_or(|group| metadata.gid() == group)
+            && owner.is_none_or(|owner| metadata.uid() == owner)
             && metadata.len() == bytes.len() as u64
             && fs::read(directory.join(path))? == *bytes;
         if !same {
@@ -201,7 +205,7 @@ mod tests {
     use super::*;
 
     fn payload(files: &[(&str, &str, u32)]) -> Payload {
-        let file = |text: &str, mode| File { bytes: text.as_bytes().to_vec(), mode };
+        let file = |text: &str, mode| File { bytes: text.as_bytes().to_vec(), mode, owner: None };
         files.iter().map(|(path, text, mode)| (path.into(), file(text, *mode))).collect()
     }
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1;
-use keelet_launch::{Data, DownwardError, NodeFacts, ObjectKind, downward_file};
+use keelet_launch::{Data, DownwardError, NodeFacts, ObjectKind, TokenSource, downward_file};
 use keelet_pod::Pod;
 
 use super::Content;
@@ -14,6 +14,8 @@ use crate::objects::{ObjectError, ObjectStore};
 
 /// The mode of files of which nothing is said.
 const MODE: i32 = 0o644;
+/// The mode of a token that belongs to a user or a group; the group gets to read it.
+const TOKEN_MODE: i32 = 0o600;
 
 /// Where contents come from.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +33,8 @@ pub(super) type Payload = BTreeMap<PathBuf, File>;
 pub(super) struct File {
     pub(super) bytes: Vec<u8>,
     pub(super) mode: u32,
+    /// The user that it belongs to, if it is not root.
+    pub(super) owner: Option<u32>,
 }
 
 /// Part of an object, as files.
@@ -53,8 +57,10 @@ pub(crate) enum ContentError {
     NoConfigKey(String),
     #[error("references non-existent secret key: {0}")]
     NoSecretKey(String),
-    #[error("projected source {0}: it needs an API server, and this node has none")]
-    NeedsApiServer(ApiSource),
+    #[error("projected source serviceAccountToken (path {path:?}): {error}")]
+    Token { path: String, error: ObjectError },
+    #[error("projected source {0}: it is not supported by this agent yet")]
+    UnsupportedSource(ApiSource),
     #[error("file {path:?} {source}")]
     Downward { path: String, source: DownwardError },
     #[error("{} is no path of a file in the volume", .0.display())]
@@ -63,11 +69,9 @@ pub(crate) enum ContentError {
     FileAndDirectory { file: PathBuf, below: PathBuf },
 }
 
-/// A source of a projected volume that comes from an API server.
+/// A source of a projected volume that comes from an API server, and that this agent does not have.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApiSource {
-    #[error("serviceAccountToken (path {0:?})")]
-    ServiceAccountToken(String),
     #[error("clusterTrustBundle (path {0:?})")]
     ClusterTrustBundle(String),
     #[error("podCertificate")]
@@ -135,17 +139,38 @@ fn projection(
         downward(source.items.as_deref(), mode, payload, sources)?;
     }
     if let Some(source) = &source.service_account_token {
-        return Err(ContentError::NeedsApiServer(ApiSource::ServiceAccountToken(source.path.clone())));
+        let token = sources.objects.token(sources.pod, &TokenSource::of(source));
+        let token = token.map_err(|error| ContentError::Token { path: source.path.clone(), error })?;
+        payload.insert(source.path.clone().into(), token_file(token, mode, sources.pod));
     }
     if let Some(source) = &source.cluster_trust_bundle
         && source.optional != Some(true)
     {
-        return Err(ContentError::NeedsApiServer(ApiSource::ClusterTrustBundle(source.path.clone())));
+        return Err(ContentError::UnsupportedSource(ApiSource::ClusterTrustBundle(source.path.clone())));
     }
     if source.pod_certificate.is_some() {
-        return Err(ContentError::NeedsApiServer(ApiSource::PodCertificate));
+        return Err(ContentError::UnsupportedSource(ApiSource::PodCertificate));
     }
     Ok(())
+}
+
+/// A token is for the pod's one user, or its group, if there is such a thing; else for whoever the mode says, as other files.
+fn token_file(token: Vec<u8>, mode: i32, pod: &Pod) -> File {
+    let group = pod.source.spec.as_ref().and_then(|spec| spec.security_context.as_ref()?.fs_group);
+    let owner = one_user(pod);
+    let mode = if owner.is_some() || group.is_some() { TOKEN_MODE } else { mode };
+    File { owner, ..File::new(token, mode) }
+}
+
+/// The user that all containers of a pod run as, if its spec says so.
+fn one_user(pod: &Pod) -> Option<u32> {
+    let spec = pod.source.spec.as_ref()?;
+    let of_pod = spec.security_context.as_ref().and_then(|context| context.run_as_user);
+    let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
+    let mut users = containers
+        .map(|container| container.security_context.as_ref().and_then(|context| context.run_as_user).or(of_pod));
+    let first = users.next()??;
+    users.all(|user| user == Some(first)).then_some(first).and_then(|user| u32::try_from(user).ok())
 }
 
 fn downward(
@@ -215,7 +240,7 @@ impl Part<'_> {
 
 impl File {
     fn new(bytes: Vec<u8>, mode: i32) -> Self {
-        Self { bytes, mode: mode.cast_unsigned() & 0o777 }
+        Self { bytes, mode: mode.cast_unsigned() & 0o777, owner: None }
     }
 }
 
@@ -293,6 +318,35 @@ mod tests {
         }
     }
 
+    /// CLU-30: a token is readable for the pod's one user, or its group; without either, as its volume says.
+    #[test]
+    fn a_token_is_for_the_user_or_the_group_of_its_pod() {
+        for (spec, owner, mode) in [
+            ("containers: [{name: a, image: x}]", None, 0o644),
+            ("securityContext: {fsGroup: 7}, containers: [{name: a, image: x}]", None, 0o600),
+            ("securityContext: {runAsUser: 5}, containers: [{name: a, image: x}]", Some(5), 0o600),
+            ("containers: [{name: a, image: x, securityContext: {runAsUser: 5}}, {name: b, image: x}]", None, 0o644),
+            (
+                "securityContext: {runAsUser: 6}, containers: [{name: a, image: x, securityContext: {runAsUser: 5}}, {name: b, image: x}]",
+                None,
+                0o644,
+            ),
+            (
+                "securityContext: {runAsUser: 6}, initContainers: [{name: i, image: x, securityContext: {runAsUser: 5}}], \
+                 containers: [{name: a, image: x, securityContext: {runAsUser: 5}}]",
+                Some(5),
+                0o600,
+            ),
+        ] {
+            let manifest = format!(
+                "apiVersion: v1\nkind: Pod\nmetadata: {{name: web, namespace: shop, uid: u}}\nspec: {{{spec}}}\n"
+            );
+            let pod = keelet_pod::parse_one(&manifest).unwrap();
+            let file = token_file(b"t".to_vec(), 0o644, &pod);
+            assert_eq!((file.owner, file.mode), (owner, mode), "{spec}");
+        }
+    }
+
     /// In the words of the kubelet, where it has words for it.
     #[test]
     fn what_is_missing_is_named() {
@@ -305,11 +359,11 @@ mod tests {
             ("projected: {sources: [{secret: {name: none}}]}", "secret \"none\" not found"),
             (
                 "projected: {sources: [{serviceAccountToken: {path: token}}]}",
-                "projected source serviceAccountToken (path \"token\"): it needs an API server, and this node has none",
+                "projected source serviceAccountToken (path \"token\"): it needs an API server, and this pod does not come from one",
             ),
             (
                 "projected: {sources: [{clusterTrustBundle: {name: x, path: ca}}]}",
-                "projected source clusterTrustBundle (path \"ca\"): it needs an API server, and this node has none",
+                "projected source clusterTrustBundle (path \"ca\"): it is not supported by this agent yet",
             ),
             (
                 "configMap: {name: conf, items: [{key: a, path: x}, {key: b, path: x/y}]}",

@@ -38,6 +38,14 @@ impl ObjectStore for ByOrigin {
         self.of(pod).token(pod, wanted)
     }
 
+    fn has_services(&self, pod: &Pod) -> bool {
+        self.of(pod).has_services(pod)
+    }
+
+    fn services(&self, pod: &Pod) -> Result<Vec<(String, String)>, ObjectError> {
+        self.of(pod).services(pod)
+    }
+
     fn settled<'a>(&'a self, pod: &'a Pod) -> BoxFuture<'a, ()> {
         self.of(pod).settled(pod)
     }

@@ -36,6 +36,18 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
         Err(ObjectError::NeedsApiServer)
     }
 
+    /// Whether pods like this one have variables of services.
+    fn has_services(&self, pod: &Pod) -> bool {
+        let _ = pod;
+        false
+    }
+
+    /// The variables of services that a pod has.
+    fn services(&self, pod: &Pod) -> Result<Vec<(String, String)>, ObjectError> {
+        let _ = pod;
+        Ok(Vec::new())
+    }
+
     /// Resolves when it is known what the pod refers to, or after a few seconds.
     fn settled<'a>(&'a self, pod: &'a Pod) -> BoxFuture<'a, ()> {
         let _ = pod;
@@ -67,6 +79,9 @@ pub enum ObjectError {
         /// What the API server said, or why it has not been asked.
         why: String,
     },
+    /// The services of the cluster are not known.
+    #[error("services have not been read from the API server yet: {0}")]
+    Services(String),
     /// There is no token for a pod.
     #[error("no token of service account {account}: {why}")]
     Token {

@@ -137,6 +137,24 @@ fn variables_come_from_config_maps_and_secrets() {
     }
 }
 
+/// CLU-29: variables of services can be referred to, and what the pod says takes precedence.
+#[test]
+fn variables_of_services_give_way_to_those_of_the_pod() {
+    for (container, variables) in [
+        ("", ["DB_SERVICE_HOST=10.0.0.9", "token=service"].as_slice()),
+        ("envFrom: [{secretRef: {name: keys}}]", &["DB_SERVICE_HOST=10.0.0.9", "token=t", "url=s"]),
+        (
+            "env: [{name: token, value: own}, {name: DB, value: $(DB_SERVICE_HOST):1}]",
+            &["DB_SERVICE_HOST=10.0.0.9", "token=own", "DB=10.0.0.9:1"],
+        ),
+    ] {
+        let mut place = with_objects(container);
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        place.objects.set_services(vec![pair("DB_SERVICE_HOST", "10.0.0.9"), pair("token", "service")]);
+        assert_eq!(place.variables(), variables, "{container}");
+    }
+}
+
 /// In the kubelet's words.
 #[test]
 fn variables_whose_object_or_key_is_missing_are_refused() {
