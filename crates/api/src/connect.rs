@@ -1,12 +1,12 @@
 //! A client for a real API server.
 
-use std::{path::Path, time::Duration};
+use std::time::Duration;
 
 use http::Uri;
 use kube::{
     Client, Config,
     client::ClientBuilder,
-    config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError},
+    config::{InClusterError, KubeconfigError},
 };
 use tracing::{info, warn};
 
@@ -63,13 +63,6 @@ pub enum ConnectError {
         /// What is wrong.
         error: Box<kube::Error>,
     },
-}
-
-/// A client from a kubeconfig: its current context.
-pub async fn connect(path: &Path) -> Result<Client, ConnectError> {
-    let wrong = |error| ConnectError::Kubeconfig { path: path.display().to_string(), error };
-    let kubeconfig = Kubeconfig::read_from(path).map_err(wrong)?;
-    client(Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(wrong)?)
 }
 
 /// A client from the service account of this pod. The address of the API server is a number there, so that no name has to be resolved.

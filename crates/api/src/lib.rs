@@ -8,6 +8,7 @@ mod body;
 mod connect;
 mod follow;
 mod kubeconfig;
+mod reload;
 mod watch;
 
 use std::{sync::Arc, time::Duration};
@@ -23,9 +24,10 @@ use tokio::{sync::Notify, time::timeout};
 pub use self::{
     access::{Denied, Permission, check},
     body::Lines,
-    connect::{ConnectError, connect, connect_in_cluster},
+    connect::{ConnectError, connect_in_cluster},
     follow::{News, Objects, WatchObserver, escaped, follow, log_list_failed},
     kubeconfig::{Connected, Kubectl, connect_as_kubectl},
+    reload::connect,
     watch::{BadJson, Failure, Page, Version, WatchEvent, read_event, read_page},
 };
 
