@@ -1,11 +1,12 @@
 //! The writer of the ledger.
 //!
 //! All pods share one ledger and one disk, so one task owns it. It takes whatever is waiting, commits it in one go off
-//! the tasks' threads, and acknowledges to each pod that its evidence holds. A pod acts on a plan only then.
+//! the tasks' threads, and acknowledges to each pod that its evidence holds. A pod acts on a plan only then. What need not be written,
+//! that a probe passed again as a rule, is acknowledged on the spot: a turn of another thread would cost more than the probe.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use keelet_ledger::{Committed, Disk, Ledger, Outcome, PodCommit, PodRef, WriteError};
+use keelet_ledger::{Committed, Disk, Ledger, Outcome, PodCommit, PodRef, Taken, WriteError};
 use keelet_lifecycle::{Evidence, Moment, ProbeRecord, Why};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
@@ -38,13 +39,16 @@ pub(crate) struct Record {
 
 #[derive(Debug)]
 enum Request {
-    Commit(Record, oneshot::Sender<()>),
+    Commit(Record, Acknowledge),
     KeepPod(Arc<PodRef>, Value, oneshot::Sender<()>),
     Remove(String, oneshot::Sender<bool>),
     KeepEvents(Vec<Arc<PodEvent>>),
     Beat,
     Stop(oneshot::Sender<()>),
 }
+
+/// Says to a pod that its evidence holds.
+type Acknowledge = oneshot::Sender<()>;
 
 /// Says once that a disk does not take evidence, and once that it does again.
 #[derive(Debug, Default)]
@@ -112,15 +116,56 @@ async fn keep<D: Disk + Send + 'static>(
     let complaint = Arc::new(Mutex::new(Complaint::default()));
     let mut batch = Vec::with_capacity(BATCH);
     while inbox.recv_many(&mut batch, BATCH).await > 0 {
-        let requests = std::mem::take(&mut batch);
+        let mut requests = std::mem::take(&mut batch);
         let now = clock.now();
+        let commits = leading_commits(&mut requests);
+        let taken = take(&mut ledger.lock().unwrap_or_else(PoisonError::into_inner), commits, now);
+        if taken.is_none() && requests.is_empty() {
+            continue;
+        }
         let (ledger, complaint) = (Arc::clone(&ledger), Arc::clone(&complaint));
         let work = move || {
             let mut ledger = ledger.lock().unwrap_or_else(PoisonError::into_inner);
             let mut complaint = complaint.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some((taken, acknowledge)) = taken {
+                write(&mut ledger, &mut complaint, taken, acknowledge, now);
+            }
             serve(&mut ledger, &mut complaint, requests, now);
         };
         tasks.block(Box::new(work)).await;
+    }
+}
+
+/// Takes the commits with which a batch begins out of it.
+fn leading_commits(requests: &mut Vec<Request>) -> Vec<(Record, Acknowledge)> {
+    let end = requests.iter().position(|request| !matches!(request, Request::Commit(..))).unwrap_or(requests.len());
+    let commit = |request| match request {
+        Request::Commit(record, done) => Some((record, done)),
+        _ => None,
+    };
+    requests.drain(..end).filter_map(commit).collect()
+}
+
+/// Takes commits into memory, and acknowledges them if none has to be written. Otherwise returns what to write, and the pods that wait for it.
+fn take<D: Disk>(
+    ledger: &mut Ledger<D>,
+    commits: Vec<(Record, Acknowledge)>,
+    now: Moment,
+) -> Option<(Taken, Vec<Acknowledge>)> {
+    let entries: Vec<PodCommit<'_>> = commits.iter().map(|(record, _)| record.as_commit()).collect();
+    let taken = ledger.take(&entries, now);
+    let is_due = ledger.is_due(&taken, now);
+    let acknowledge: Vec<Acknowledge> = commits.into_iter().map(|(_, done)| done).collect();
+    if is_due {
+        return Some((taken, acknowledge));
+    }
+    acknowledge_all(acknowledge);
+    None
+}
+
+fn acknowledge_all(pods: Vec<Acknowledge>) {
+    for done in pods {
+        let _ = done.send(());
     }
 }
 
@@ -173,22 +218,22 @@ fn serve<D: Disk>(ledger: &mut Ledger<D>, complaint: &mut Complaint, requests: V
 fn commit<D: Disk>(
     ledger: &mut Ledger<D>,
     complaint: &mut Complaint,
-    commits: Vec<(Record, oneshot::Sender<()>)>,
+    commits: Vec<(Record, Acknowledge)>,
     now: Moment,
 ) {
-    if commits.is_empty() {
-        return;
+    if let Some((taken, acknowledge)) = take(ledger, commits, now) {
+        write(ledger, complaint, taken, acknowledge, now);
     }
-    let entries: Vec<PodCommit<'_>> = commits
-        .iter()
-        .map(|(record, _)| PodCommit {
-            pod: &record.pod,
-            evidence: &record.evidence,
-            results: &record.results,
-            why: Some((record.version, &record.why)),
-        })
-        .collect();
-    for committed in ledger.commit_many(&entries, now) {
+}
+
+fn write<D: Disk>(
+    ledger: &mut Ledger<D>,
+    complaint: &mut Complaint,
+    taken: Taken,
+    acknowledge: Vec<Acknowledge>,
+    now: Moment,
+) {
+    for committed in ledger.write(taken, now) {
         match committed {
             Ok(Committed { volatile, durable, journal, .. }) => {
                 [volatile, durable, journal].iter().for_each(|outcome| complaint.hear(outcome));
@@ -196,8 +241,15 @@ fn commit<D: Disk>(
             Err(error) => tracing::warn!(%error, "cannot commit evidence of a pod; it is kept in memory only"),
         }
     }
-    for (_, done) in commits {
-        let _ = done.send(());
+    acknowledge_all(acknowledge);
+}
+
+// === impl Record ===
+
+impl Record {
+    fn as_commit(&self) -> PodCommit<'_> {
+        let Self { pod, evidence, results, version, why } = self;
+        PodCommit { pod, evidence, results, why: Some((*version, why)) }
     }
 }
 

@@ -4,7 +4,7 @@
 //! against the death of the agent. The durable file follows where durable evidence changed; once its directory is
 //! synced, the commit holds against the death of the node. The journal comes last, because nothing waits for it.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc};
 
 use keelet_lifecycle::{Evidence, Moment, ProbeRecord, Why};
 
@@ -13,7 +13,7 @@ use crate::{
     envelope::PodRef,
     ledger::Ledger,
     names::{self, BadUid},
-    page::{Extent, Page, WriteDecision},
+    page::{Page, WriteDecision},
     write::{Draft, Outcome, WriteError, WriteStep},
 };
 
@@ -44,6 +44,11 @@ pub struct Committed {
     pub journal: Outcome,
 }
 
+/// Commits that are in memory, and what has to be written for them: [`Ledger::take`].
+#[derive(Debug)]
+#[must_use]
+pub struct Taken(Vec<Result<(String, WriteDecision), BadUid>>);
+
 // === impl Ledger ===
 
 impl<D: Disk> Ledger<D> {
@@ -61,44 +66,95 @@ impl<D: Disk> Ledger<D> {
     /// disk the benchmark shows between nothing and a tenth, because the file syncs, one per pod, are what costs.
     pub fn commit_many(&mut self, entries: &[PodCommit<'_>], now: Moment) -> Vec<Result<Committed, BadUid>> {
         let mut committed = Vec::with_capacity(entries.len());
-        let mut round: Vec<&PodCommit<'_>> = Vec::new();
+        let mut round: Vec<PodCommit<'_>> = Vec::new();
         let mut seen = BTreeSet::new();
         for entry in entries {
             // Two entries of one pod are two commits, one after the other.
             if !seen.insert(&entry.pod.uid) {
-                self.commit_round(&round, now, &mut committed);
+                let taken = self.take(&round, now);
+                committed.extend(self.write(taken, now));
                 round.clear();
                 seen = BTreeSet::from([&entry.pod.uid]);
             }
-            round.push(entry);
+            round.push(*entry);
         }
-        self.commit_round(&round, now, &mut committed);
+        let taken = self.take(&round, now);
+        committed.extend(self.write(taken, now));
+        committed
+    }
+
+    /// Takes commits of different pods into memory. They hold once [`Self::write`] has returned, at once if nothing [is
+    /// due](Self::is_due).
+    pub fn take(&mut self, entries: &[PodCommit<'_>], now: Moment) -> Taken {
+        let (settings, last_seen) = (&self.settings, self.heartbeat.found());
+        let take = |entry: &PodCommit<'_>| {
+            let page = page_of(&mut self.pages, entry.pod)?;
+            let decision = page.take(entry, settings.history, settings.quiet_interval, last_seen, now);
+            Ok((entry.pod.uid.clone(), decision))
+        };
+        Taken(entries.iter().map(take).collect())
+    }
+
+    /// Whether [`Self::write`] has anything to write or to refuse. Most commits are made because a probe passed again, and write nothing.
+    pub fn is_due(&self, taken: &Taken, now: Moment) -> bool {
+        let interval = self.settings.quiet_interval;
+        taken.0.iter().any(|commit| match commit {
+            // Its error is to be returned.
+            Err(_) => true,
+            Ok((uid, volatile)) => {
+                let is_behind =
+                    |page: &Page| page.durable_write(interval, now) == WriteDecision::Now || page.journal.is_behind();
+                *volatile == WriteDecision::Now || self.pages.get(uid).is_some_and(is_behind)
+            }
+        })
+    }
+
+    /// Writes what these commits changed; the results are in their order.
+    pub fn write(&mut self, taken: Taken, now: Moment) -> Vec<Result<Committed, BadUid>> {
+        let mut uids = Vec::with_capacity(taken.0.len());
+        let mut committed: Vec<Result<Committed, BadUid>> = Vec::with_capacity(taken.0.len());
+        for commit in taken.0 {
+            committed.push(commit.map(|(uid, decision)| {
+                let page = self.pages.get_mut(&uid);
+                let volatile = match (decision, page) {
+                    (WriteDecision::Nothing, _) | (_, None) => Outcome::Unchanged,
+                    (WriteDecision::Later(until), _) => Outcome::Deferred { until },
+                    (WriteDecision::Now, Some(page)) => page.write_volatile(&self.disk, &self.settings, now),
+                };
+                uids.push(uid);
+                Committed { generation: 0, volatile, durable: Outcome::Unchanged, journal: Outcome::Unchanged }
+            }));
+        }
+        let durable = self.write_durable(&uids, now);
+        let accepted = committed.iter_mut().filter_map(|result| result.as_mut().ok());
+        for ((committed, outcome), uid) in accepted.zip(durable).zip(&uids) {
+            committed.durable = outcome;
+            if let Some(page) = self.pages.get_mut(uid) {
+                committed.generation = page.generation;
+                committed.journal = page.write_journal(&self.disk, &self.settings, now);
+            }
+        }
         committed
     }
 
     /// Writes deferred changes that are due, and retries failed writes. To be called on a slow timer if pods may stay
     /// without a commit for long; commits do the same for their own pod.
     pub fn flush(&mut self, now: Moment) -> Vec<WriteError> {
-        self.flush_if(now, |page, interval| match page.volatile_write(interval, now) {
-            WriteDecision::Now(extent) => Some(extent),
-            WriteDecision::Nothing | WriteDecision::Later(_) => None,
-        })
+        self.flush_if(now, |decision| decision == WriteDecision::Now)
     }
 
     /// Writes all deferred changes.
     pub(crate) fn flush_all(&mut self, now: Moment) -> Vec<WriteError> {
-        self.flush_if(now, |page, interval| match page.volatile_write(interval, now) {
-            WriteDecision::Now(_) | WriteDecision::Later(_) => Some(Extent::All),
-            WriteDecision::Nothing => None,
-        })
+        self.flush_if(now, |decision| decision != WriteDecision::Nothing)
     }
 
-    fn flush_if(&mut self, now: Moment, due: impl Fn(&Page, Duration) -> Option<Extent>) -> Vec<WriteError> {
+    fn flush_if(&mut self, now: Moment, is_due: impl Fn(WriteDecision) -> bool) -> Vec<WriteError> {
         let mut errors = Vec::new();
         let settings = &self.settings;
         for page in self.pages.values_mut() {
-            let Some(extent) = due(page, settings.quiet_interval) else { continue };
-            errors.extend(failed(page.write_volatile(&self.disk, settings, extent, now)));
+            if is_due(page.volatile_write(settings.quiet_interval, now)) {
+                errors.extend(failed(page.write_volatile(&self.disk, settings, now)));
+            }
         }
         let behind: Vec<String> = self.pages.keys().cloned().collect();
         for outcome in self.write_durable(&behind, now) {
@@ -108,46 +164,6 @@ impl<D: Disk> Ledger<D> {
             errors.extend(failed(page.write_journal(&self.disk, &self.settings, now)));
         }
         errors
-    }
-
-    fn commit_round(
-        &mut self,
-        entries: &[&PodCommit<'_>],
-        now: Moment,
-        committed: &mut Vec<Result<Committed, BadUid>>,
-    ) {
-        let first = committed.len();
-        let mut uids = Vec::with_capacity(entries.len());
-        for entry in entries {
-            committed.push(match self.commit_volatile(entry, now) {
-                Ok(volatile) => {
-                    uids.push(entry.pod.uid.clone());
-                    let (durable, journal) = (Outcome::Unchanged, Outcome::Unchanged);
-                    Ok(Committed { generation: 0, volatile, durable, journal })
-                }
-                Err(error) => Err(error),
-            });
-        }
-        let durable = self.write_durable(&uids, now);
-        let accepted = committed[first..].iter_mut().filter_map(|result| result.as_mut().ok());
-        for ((committed, outcome), uid) in accepted.zip(durable).zip(&uids) {
-            committed.durable = outcome;
-            if let Some(page) = self.pages.get_mut(uid) {
-                committed.generation = page.generation;
-                committed.journal = page.write_journal(&self.disk, &self.settings, now);
-            }
-        }
-    }
-
-    fn commit_volatile(&mut self, entry: &PodCommit<'_>, now: Moment) -> Result<Outcome, BadUid> {
-        let settings = &self.settings;
-        let page = page_of(&mut self.pages, entry.pod)?;
-        let last_seen = self.heartbeat.found();
-        Ok(match page.take(entry, settings.history, settings.quiet_interval, last_seen, now) {
-            WriteDecision::Nothing => Outcome::Unchanged,
-            WriteDecision::Later(until) => Outcome::Deferred { until },
-            WriteDecision::Now(extent) => page.write_volatile(&self.disk, settings, extent, now),
-        })
     }
 
     /// Writes the durable files of these pods, step by step for all of them together.
@@ -160,7 +176,7 @@ impl<D: Disk> Ledger<D> {
             jobs.push(match decision {
                 WriteDecision::Nothing => Job::Settled(Outcome::Unchanged),
                 WriteDecision::Later(until) => Job::Settled(Outcome::Deferred { until }),
-                WriteDecision::Now(_) => match self.begin_durable(uid, &mut made_directory) {
+                WriteDecision::Now => match self.begin_durable(uid, &mut made_directory) {
                     Ok(draft) => Job::Written(Box::new(draft)),
                     Err(error) => Job::Failed(error),
                 },

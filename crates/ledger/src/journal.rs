@@ -77,6 +77,11 @@ impl Journal {
         &self.notes[self.notes.len() - self.unwritten..]
     }
 
+    /// Whether the file lacks changes.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.unwritten > 0
+    }
+
     /// All changes that are known, oldest first.
     pub(crate) fn notes(&self) -> &[journal::Note] {
         &self.notes

@@ -37,7 +37,7 @@ pub struct Settings {
     pub boot_id: BootId,
     /// How much probe history is kept.
     pub history: Bounds,
-    /// How long a change without influence on decisions may wait, and the interval between retries of failed writes.
+    /// The interval between retries of failed writes; a change without influence on decisions may wait ten times as long.
     pub quiet_interval: Duration,
 }
 

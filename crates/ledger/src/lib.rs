@@ -11,7 +11,7 @@
 //! | where | a disk | tmpfs |
 //! | survives | a reboot | the agent, within one boot |
 //! | holds | restart counts, backoff, restart-all, exits, last status, a copy of the pod, the journal of what changed when | started and ready per container ID, streaks, operations, probe history, the reasons of the last status |
-//! | written | on transitions: temporary file, sync, rename, sync of the directory (the journal: without the syncs, because nothing is decided from it) | at once where a decision could rest on the change, else once a second (history: every ten); temporary file, rename |
+//! | written | on transitions: temporary file, sync, rename, sync of the directory (the journal: without the syncs, because nothing is decided from it) | at once where a decision could rest on the change, else every ten seconds; temporary file, rename |
 //!
 //! Beside the pods the ledger keeps the newest events of the node (`events`) and the newest removed pods (`gone`), for
 //! people.
@@ -68,7 +68,7 @@ mod set_aside;
 mod write;
 
 pub use self::{
-    commit::{Committed, PodCommit},
+    commit::{Committed, PodCommit, Taken},
     disk::{Disk, DiskEntry, EntryKind, Lock, OsDisk, Sheet},
     envelope::{Damage, Kind, LARGEST_FILE, PodRef},
     gone::Gone,

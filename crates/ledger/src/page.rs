@@ -74,7 +74,6 @@ pub(crate) struct VolatilePart {
     pub(crate) written_at: Option<Moment>,
     pub(crate) history: History,
     pub(crate) history_unwritten: bool,
-    pub(crate) history_written_at: Option<Moment>,
     pub(crate) explanation: Option<Explanation>,
     pub(crate) explanation_unwritten: bool,
     pub(crate) has_directory: bool,
@@ -142,27 +141,19 @@ impl ReadVolatileBody {
 }
 
 /// The effect of a commit on the volatile files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteDecision {
     /// They are up to date.
     Nothing,
     /// To be written from then on.
     Later(Moment),
     /// To be written at once.
-    Now(Extent),
+    Now,
 }
 
-/// How much of the volatile tier a write updates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Extent {
-    /// Everything that is outdated.
-    All,
-    /// All but the probe history.
-    WithoutHistory,
-}
-
-/// A history that only gains passing results is written every so many quiet intervals: it is the largest file, and
-/// no decision rests on it.
-const HISTORY_INTERVALS: u32 = 10;
+/// Changes that decide nothing, which are probes that passed again, are written every so many quiet intervals: a successor decides the same
+/// without them.
+const QUIET_INTERVALS: u32 = 10;
 
 // === impl Page ===
 
@@ -225,7 +216,7 @@ impl Page {
             volatile.explanation = Some(Explanation { status_version, why: why.to_vec() });
             volatile.explanation_unwritten = true;
         }
-        if decisive { WriteDecision::Now(Extent::All) } else { self.volatile_write(interval, now) }
+        if decisive { WriteDecision::Now } else { self.volatile_write(interval, now) }
     }
 
     /// Whether the volatile files are outdated, and whether a write is due.
@@ -238,23 +229,16 @@ impl Page {
             Some(_) | None => Change::Decisive,
         };
         let behind = change != Change::None || volatile.history_unwritten || volatile.explanation_unwritten;
-        let or_later = |due: Option<Moment>, extent| match due {
-            Some(due) if !now.has_reached(&due) => WriteDecision::Later(due),
-            Some(_) | None => WriteDecision::Now(extent),
+        let wait = if volatile.explanation_unwritten { interval } else { interval * QUIET_INTERVALS };
+        let due = match volatile.failures.retry_at(interval) {
+            Some(retry_at) => Some(retry_at),
+            None if change == Change::Decisive => None,
+            None => volatile.written_at.map(|at| at.plus(wait)),
         };
-        let history_due = volatile.history_written_at.map(|at| at.plus(interval * HISTORY_INTERVALS));
-        if !behind {
-            WriteDecision::Nothing
-        } else if let Some(retry_at) = volatile.failures.retry_at(interval) {
-            or_later(Some(retry_at), Extent::All)
-        } else if change == Change::Decisive {
-            WriteDecision::Now(Extent::All)
-        } else if history_due.is_none_or(|due| now.has_reached(&due)) {
-            or_later(volatile.written_at.map(|at| at.plus(interval)), Extent::All)
-        } else if change == Change::Quiet || volatile.explanation_unwritten {
-            or_later(volatile.written_at.map(|at| at.plus(interval)), Extent::WithoutHistory)
-        } else {
-            or_later(history_due, Extent::All)
+        match due {
+            _ if !behind => WriteDecision::Nothing,
+            Some(due) if !now.has_reached(&due) => WriteDecision::Later(due),
+            Some(_) | None => WriteDecision::Now,
         }
     }
 
@@ -265,20 +249,14 @@ impl Page {
         }
         match self.durable.failures.retry_at(interval) {
             Some(retry_at) if !now.has_reached(&retry_at) => WriteDecision::Later(retry_at),
-            Some(_) | None => WriteDecision::Now(Extent::All),
+            Some(_) | None => WriteDecision::Now,
         }
     }
 
     /// Writes the outdated volatile files.
-    pub(crate) fn write_volatile(
-        &mut self,
-        disk: &impl Disk,
-        settings: &Settings,
-        extent: Extent,
-        now: Moment,
-    ) -> Outcome {
+    pub(crate) fn write_volatile(&mut self, disk: &impl Disk, settings: &Settings, now: Moment) -> Outcome {
         let directory = names::pod_dir(&settings.volatile_root, &self.directory);
-        let result = self.try_write_volatile(disk, &directory, settings.boot_id, extent, now);
+        let result = self.try_write_volatile(disk, &directory, settings.boot_id);
         match &result {
             Ok(()) => self.volatile.written_at = Some(now),
             // Another program may have cleaned up /run.
@@ -287,14 +265,7 @@ impl Page {
         self.volatile.failures.record(result, now)
     }
 
-    fn try_write_volatile(
-        &mut self,
-        disk: &impl Disk,
-        directory: &Path,
-        boot_id: BootId,
-        extent: Extent,
-        now: Moment,
-    ) -> Result<(), WriteError> {
+    fn try_write_volatile(&mut self, disk: &impl Disk, directory: &Path, boot_id: BootId) -> Result<(), WriteError> {
         self.generation += 1;
         if !self.volatile.has_directory {
             disk.make_dir(directory).map_err(WriteError::at(WriteStep::MakeDirectory, directory))?;
@@ -315,13 +286,12 @@ impl Page {
         write::replace(disk, &path, &bytes)?;
         self.volatile.written = Some((Arc::clone(&self.evidence), self.durable.generation));
         self.volatile.explanation_unwritten = false;
-        if self.volatile.history_unwritten && extent == Extent::All {
+        if self.volatile.history_unwritten {
             let path = directory.join(names::HISTORY);
             let bytes = encoded(&path, Kind::History.encode(label, self.volatile.history.body()))?;
             clear_the_way(disk, &mut self.in_the_way, &path)?;
             write::replace(disk, &path, &bytes)?;
             self.volatile.history_unwritten = false;
-            self.volatile.history_written_at = Some(now);
         }
         Ok(())
     }

@@ -1,9 +1,9 @@
 //! Which changes of volatile evidence may wait.
 //!
 //! Evidence is recorded before it is acted upon, so a change that could influence a decision is written at once. Most
-//! changes are not of that kind: a probe that passes again decides nothing. Such a change may wait for up to a second,
-//! so a pod with many probes rewrites its file once a second at most. An agent that dies within that second loses only
-//! the knowledge that passing probes kept passing, as if it had died one second earlier.
+//! changes are not of that kind: a probe that passes again decides nothing. Such a change may wait for ten
+//! seconds, so a pod with many probes hardly ever rewrites its file. An agent that dies meanwhile loses only the knowledge
+//! that passing probes kept passing, and its successor decides the same without it.
 //!
 //! The rule lists what may wait. Everything else, including fields of a later version, is decisive:
 //!
@@ -12,8 +12,7 @@
 //! - when a probe was last tried, with what outcome, and when it is due again;
 //! - the run of passing results of a probe whose verdict is "passed" already.
 //!
-//! A failing result is never quiet: it begins or lengthens a failing run. The probe history follows the same rule,
-//! but more slowly: every ten seconds while probes pass, at once with whatever is decisive.
+//! A failing result is never quiet: it begins or lengthens a failing run. The probe history follows the same rule.
 
 use keelet_lifecycle::{
     evidence::{RunningInstance, Volatile},

@@ -1,9 +1,13 @@
 use std::{
     collections::BTreeMap,
     path::Path,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
+use futures::future::BoxFuture;
 use keelet_lifecycle::{BootId, Wall};
 use serde_json::json;
 
@@ -104,4 +108,51 @@ fn requests_are_served_in_their_order() {
         vec![Request::Remove("a".to_owned(), oneshot::channel().0), Request::Commit(record("a"), oneshot::channel().0)];
     serve(&mut ledger, &mut Complaint::default(), again, at(1));
     assert_eq!(ledger.uids().collect::<Vec<_>>(), ["a"], "what comes after the removal is of a new pod");
+}
+
+/// Counts what is done off the tasks' threads.
+#[derive(Debug, Default)]
+struct Counted(AtomicUsize);
+
+impl Tasks for Counted {
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        drop(tokio::spawn(task));
+    }
+
+    fn block(&self, work: Box<dyn FnOnce() + Send>) -> BoxFuture<'static, ()> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Box::pin(async move { work() })
+    }
+}
+
+#[derive(Debug)]
+struct Still;
+
+impl Clock for Still {
+    fn now(&self) -> Moment {
+        at(1000)
+    }
+}
+
+/// Evidence that need not be written is acknowledged without a turn of another thread, and no other is.
+#[tokio::test]
+async fn evidence_that_decides_nothing_is_acknowledged_on_the_spot() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let counted = Arc::new(Counted::default());
+    let tasks = Arc::clone(&counted) as Arc<dyn Tasks>;
+    let ledger = open(keelet_ledger::OsDisk, directory.path());
+    let writer = LedgerWriter::open(ledger, Arc::new(Still), &tasks);
+    let blocked = || counted.0.load(Ordering::Relaxed);
+    writer.commit(record("a")).await;
+    assert_eq!(blocked(), 1, "a new pod is written");
+    for _ in 0..10 {
+        writer.commit(record("a")).await;
+    }
+    assert_eq!(blocked(), 1, "nothing has changed");
+    let mut evidence = Evidence::default();
+    evidence.durable.version = 7;
+    writer.commit(Record { evidence: Arc::new(evidence), ..record("a") }).await;
+    assert_eq!(blocked(), 2, "durable evidence is written");
+    writer.commit(record("")).await;
+    assert_eq!(blocked(), 3, "a pod that cannot be kept is said to be one");
 }

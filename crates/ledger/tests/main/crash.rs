@@ -29,13 +29,13 @@ fn day(ledger: &mut Ledger<SimDisk>, mut before: impl FnMut(&[(&'static str, Opt
         PodCommit { pod: &pod_b, evidence: &Arc::new(b.clone()), results: &[], why: None },
     ];
     let _ = ledger.commit_many(&both, at(10));
-    pass(&mut a, 2000);
+    pass(&mut a, 12_000);
     before(&[("a", Some(a.clone()))]);
-    let _ = ledger.commit(&entry("a", &a), at(2000));
+    let _ = ledger.commit(&entry("a", &a), at(12_000));
     b.durable.containers.get_mut("db").unwrap().restart_count = 5;
     b.volatile.instances.remove("db");
     before(&[("b", Some(b.clone()))]);
-    let _ = ledger.commit(&entry("b", &b), at(2100));
+    let _ = ledger.commit(&entry("b", &b), at(12_100));
     before(&[("a", None)]);
     let _ = ledger.remove("a", at(9));
     before(&[]);

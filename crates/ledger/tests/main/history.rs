@@ -50,7 +50,8 @@ fn passing_results_are_written_every_ten_seconds_and_at_once_with_whatever_is_de
     for second in 1..=9 {
         pass(&mut evidence, second * 1000);
         let results = [record("app", ProbeKind::Readiness, second * 1000, "ok")];
-        assert!(commit_with(&mut ledger, UID, &evidence, &results, second * 1000).volatile.is_written());
+        let waits = commit_with(&mut ledger, UID, &evidence, &results, second * 1000).volatile;
+        assert!(matches!(waits, Outcome::Deferred { until } if until == at(10_000)), "{waits:?}");
         assert_eq!(on_disk(&disk), 1, "after {second} s");
     }
     pass(&mut evidence, 10_000);
