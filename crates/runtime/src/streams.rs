@@ -1,11 +1,14 @@
 //! Sessions: commands with their streams, attaching, forwarded connections.
 //!
 //! CRI answers a request for a session with an address on loopback that holds a token. The server behind it is started
-//! with the first such request, so a node whose agent has no use for it has no port open.
+//! with the first such request, so a node whose agent has no use for it has no port open. It has a thread of its own: what
+//! passes through sessions delays no pod.
 
 use std::{
+    io,
     os::fd::{AsFd, OwnedFd},
     sync::{Arc, Weak},
+    thread,
     time::Duration,
 };
 
@@ -23,7 +26,8 @@ use rustix::{
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, unix::pipe},
-    sync::OnceCell,
+    runtime,
+    sync::{OnceCell, oneshot},
 };
 use tonic::Status;
 
@@ -38,10 +42,44 @@ const LAST_WORDS: Duration = Duration::from_millis(200);
 
 /// The server of sessions, once a client has asked for one.
 #[derive(Debug, Default)]
-pub(crate) struct Server(OnceCell<Arc<Sessions>>);
+pub(crate) struct Server(OnceCell<Serving>);
+
+/// The sessions of a server that listens.
+#[derive(Debug)]
+struct Serving {
+    sessions: Arc<Sessions>,
+    /// Dropped with the engine, which ends the thread.
+    _stop: oneshot::Sender<()>,
+}
 
 /// Does the work of sessions. It does not keep the engine alive.
 struct Worker(Weak<Parts>);
+
+/// Serves sessions on a new thread, until what is returned is dropped.
+fn serve(
+    listener: std::net::TcpListener,
+    sessions: Arc<Sessions>,
+    worker: Arc<dyn Backend>,
+) -> io::Result<oneshot::Sender<()>> {
+    let (stop, stopped) = oneshot::channel();
+    let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+    let work = move || {
+        runtime.block_on(async {
+            let serving = async {
+                keelet_stream::serve(TcpListener::from_std(listener)?, sessions, worker, Config::default()).await
+            };
+            tokio::select! {
+                biased;
+                _ = stopped => {}
+                served = serving => if let Err(error) = served {
+                    tracing::warn!(%error, "streaming server stopped: exec, attach and port-forward fail until keelet is restarted");
+                },
+            }
+        });
+    };
+    thread::Builder::new().name("streams".to_owned()).spawn(work)?;
+    Ok(stop)
+}
 
 // === impl Engine ===
 
@@ -80,18 +118,15 @@ impl Engine {
 
     async fn sessions(&self) -> Result<Arc<Sessions>, Status> {
         let started = self.parts.streams.0.get_or_try_init(|| async {
-            let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+            let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
+            listener.set_nonblocking(true)?;
             let sessions = Arc::new(Sessions::new(format!("http://{}", listener.local_addr()?)));
             let worker: Arc<dyn Backend> = Arc::new(Worker(Arc::downgrade(&self.parts)));
-            let serving = keelet_stream::serve(listener, Arc::clone(&sessions), worker, Config::default());
-            tokio::spawn(async move {
-                if let Err(error) = serving.await {
-                    tracing::warn!(%error, "streaming server stopped: exec, attach and port-forward fail until keelet is restarted");
-                }
-            });
-            Ok::<_, std::io::Error>(sessions)
+            let stop = serve(listener, Arc::clone(&sessions), worker)?;
+            Ok::<_, io::Error>(Serving { sessions, _stop: stop })
         });
-        started.await.cloned().map_err(|error| internal("the server of sessions", &error))
+        let started = started.await.map_err(|error| internal("the server of sessions", &error))?;
+        Ok(Arc::clone(&started.sessions))
     }
 
     async fn run_session(&self, request: Exec, io: Io) -> Result<ExitStatus, Failure> {
@@ -229,7 +264,7 @@ struct Ends {
     errors: Option<pipe::Receiver>,
 }
 
-fn pipes(stdin: bool) -> std::io::Result<(Ends, [OwnedFd; 3])> {
+fn pipes(stdin: bool) -> io::Result<(Ends, [OwnedFd; 3])> {
     let (output, theirs_out) = reader()?;
     let (errors, theirs_err) = reader()?;
     let (input, theirs_in) = if stdin {
@@ -241,7 +276,7 @@ fn pipes(stdin: bool) -> std::io::Result<(Ends, [OwnedFd; 3])> {
     Ok((Ends { input, output: Some(output), errors: Some(errors) }, [theirs_in, theirs_out, theirs_err]))
 }
 
-fn terminal_ends(terminal: OwnedFd) -> std::io::Result<Ends> {
+fn terminal_ends(terminal: OwnedFd) -> io::Result<Ends> {
     rustix::io::ioctl_fionbio(&terminal, true)?;
     // A terminal is read and written like a pipe, by two descriptors.
     let input = pipe::Sender::from_owned_fd_unchecked(terminal.try_clone()?)?;
