@@ -18,6 +18,8 @@ mod server;
 pub use self::{
     client::{Client, ClientError, escaped},
     server::{
-        Archive, BindError, DeleteError, DesiredPods, Images, ImportError, Listener, Local, log_state, serve_loopback,
+        Action, Archive, Area, BadPath, BindError, ContainerRef, Debugging, DeleteError, DesiredPods, Images,
+        ImportError, KubeletApi, KubeletSettings, Listener, Local, Numbers, Patience, Patient, PodRef, SessionHold,
+        log_state, serve_loopback,
     },
 };

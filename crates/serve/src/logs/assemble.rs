@@ -2,7 +2,10 @@
 
 use jiff::Timestamp;
 
-use super::line::{End, LogLine, Stream, parse};
+use super::{
+    LogStream,
+    line::{End, LogLine, Stream, parse},
+};
 
 /// The most that is held back of a line whose end has not come. Longer ones are passed on in pieces.
 const LONGEST: usize = 1 << 20;
@@ -14,6 +17,8 @@ pub(super) struct Wish {
     pub(super) timestamps: bool,
     /// Only what was written from then on.
     pub(super) since: Option<Timestamp>,
+    /// Only what was written to this stream.
+    pub(super) stream: Option<LogStream>,
 }
 
 /// Takes bytes as they are read and gives lines.
@@ -96,6 +101,9 @@ impl Assembler {
             self.skip -= u64::from(entry.end == End::Full);
             return;
         }
+        if self.wish.stream.is_some_and(|wanted| Stream::from(wanted) != entry.stream) {
+            return;
+        }
         let open = &mut self.open[entry.stream as usize];
         if open.is_none() && self.wish.since.is_some_and(|since| entry.is_before(since)) {
             return;
@@ -118,6 +126,15 @@ fn begin(entry: &LogLine<'_>, wish: Wish) -> Vec<u8> {
     match wish.timestamps {
         true => format!("{} ", entry.time).into_bytes(),
         false => Vec::new(),
+    }
+}
+
+impl From<LogStream> for Stream {
+    fn from(stream: LogStream) -> Self {
+        match stream {
+            LogStream::Stdout => Self::Out,
+            LogStream::Stderr => Self::Err,
+        }
     }
 }
 
@@ -161,6 +178,14 @@ mod tests {
         let told = assembled(wish, LOG, 4096);
         assert!(told.contains("2026-01-01T00:00:02Z two halves\n"), "{told}");
         assert!(told.ends_with("2026-01-01T00:00:05Z \n"), "{told}");
+    }
+
+    /// CLU-40
+    #[test]
+    fn one_stream_alone_can_be_read() {
+        let of = |stream| assembled(Wish { stream: Some(stream), ..Wish::default() }, LOG, 7);
+        assert_eq!(of(LogStream::Stdout), "one\ntwo halves\n\n");
+        assert_eq!(of(LogStream::Stderr), "between\n");
     }
 
     #[test]

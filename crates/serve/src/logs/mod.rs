@@ -36,14 +36,37 @@ pub struct LogRequest {
     pub directory: PathBuf,
     /// Of which instance.
     pub which: Which,
-    /// Goes on with what is written later, in later instances too.
+    /// Goes on with what is written later.
     pub follow: bool,
+    /// Whether following goes on in later instances.
+    pub instances: Instances,
     /// Only the last so many lines.
     pub tail: Option<u64>,
     /// Only what was written from then on.
     pub since: Option<Timestamp>,
     /// The time of each line before it.
     pub timestamps: bool,
+    /// Only what was written to this stream.
+    pub stream: Option<LogStream>,
+}
+
+/// Which instances are followed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Instances {
+    /// The newest, and those that come after it.
+    #[default]
+    AndLater,
+    /// The one that was chosen.
+    One,
+}
+
+/// Where a container writes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogStream {
+    /// Its standard output.
+    Stdout,
+    /// Its standard error.
+    Stderr,
 }
 
 /// Of which instance of a container.

@@ -13,7 +13,7 @@ use std::{
 use flate2::read::MultiGzDecoder;
 
 use super::{
-    LogRequest, Which,
+    Instances, LogRequest, Which,
     assemble::{Assembler, Wish},
     files::{self, Rotated, Snapshot},
     tail::{self, Skip, What},
@@ -88,7 +88,7 @@ enum Log {
 
 impl Reader {
     pub(super) fn new(request: LogRequest) -> Self {
-        let wish = Wish { timestamps: request.timestamps, since: request.since };
+        let wish = Wish { timestamps: request.timestamps, since: request.since, stream: request.stream };
         Self {
             assembler: Assembler::new(wish),
             ahead: if request.follow { Ahead::Open } else { Ahead::Nothing },
@@ -236,6 +236,7 @@ impl Reader {
         let Some(attempt) = self.attempt.filter(|_| self.ahead != Ahead::Nothing) else { return Ok(false) };
         let instances = files::instances(&self.request.directory).map_err(|error| self.in_directory(error))?;
         let next = instances.range((Bound::Excluded(attempt), Bound::Unbounded)).next().map(|(next, _)| *next);
+        let next = next.filter(|_| self.request.instances == Instances::AndLater);
         // Nearly always: the file is the one that was there, and needs no closer look.
         let newest = instances.get(&attempt).and_then(|instance| instance.newest.as_deref());
         let there = newest.and_then(|path| path.symlink_metadata().ok());

@@ -26,6 +26,11 @@ impl Refusal {
     pub(crate) fn new(code: u16, reason: &str, message: String) -> Self {
         Self(Box::new(Failure::new(code, reason, message)))
     }
+
+    /// For people.
+    pub(crate) fn message(&self) -> &str {
+        &self.0.message
+    }
 }
 
 impl IntoResponse for Refusal {

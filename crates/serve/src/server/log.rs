@@ -122,11 +122,12 @@ fn request(local: &Local, published: &Published, container: &str, asked: &LogQue
         tail: asked.tail_lines,
         since: asked.since_time.or(seconds),
         timestamps: asked.timestamps,
+        ..LogRequest::default()
     })
 }
 
 /// Why there is no log.
-fn nothing(published: &Published, container: &str, previous: bool) -> Refusal {
+pub(super) fn nothing(published: &Published, container: &str, previous: bool) -> Refusal {
     let pod = &published.pod.name;
     if previous {
         return bad_request(format!("previous terminated container {container:?} in pod {pod:?} not found"));

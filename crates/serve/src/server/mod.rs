@@ -9,12 +9,14 @@
 //! | `pull` | fetching an image, and reporting how far it has come |
 //! | `log` | logs |
 //! | `session` | commands in containers, forwarded ports |
+//! | `kubelet` | the kubelet's API, for a server that has authenticated and authorized its clients |
 //!
 //! Handlers look and answer; whatever they change, they ask the agent or the runtime for.
 
 mod change;
 mod events;
 mod failure;
+mod kubelet;
 mod listen;
 mod log;
 mod node;
@@ -48,8 +50,12 @@ use keelet_lifecycle::Moment;
 use tokio::{io::AsyncRead, sync::watch};
 
 use self::failure::{Refusal, not_found};
+pub use self::kubelet::{
+    Action, Area, BadPath, ContainerRef, Debugging, KubeletApi, KubeletSettings, Numbers, PodRef, SessionHold,
+};
 pub use self::listen::{BindError, Listener, serve_loopback};
 pub use self::log::log_state;
+pub use self::patient::{Patience, Patient};
 use crate::api::Pulling;
 
 /// What the API speaks of.
@@ -204,6 +210,10 @@ fn open_routes() -> Router<Arc<Local>> {
 
 /// Whether the loop that owns all pods turns.
 async fn health(State(local): State<Arc<Local>>) -> Result<&'static str, (StatusCode, &'static str)> {
+    health_of(&local).await
+}
+
+async fn health_of(local: &Local) -> Result<&'static str, (StatusCode, &'static str)> {
     let turned = tokio::time::timeout(PULSE_TAKES, local.agent.pulse()).await;
     turned.map(|()| "ok").map_err(|_| (StatusCode::INTERNAL_SERVER_ERROR, "the agent's main loop is blocked"))
 }

@@ -4,6 +4,10 @@ use std::{
     future::Future,
     io,
     pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -16,20 +20,52 @@ use tokio::{
 /// How long a peer may take none of what it asked for, before it is left alone.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How long the peer of one connection may take nothing. It can be changed while the connection lasts.
+#[derive(Clone, Debug)]
+pub struct Patience(Arc<AtomicU64>);
+
 /// A stream whose writes fail once the other side has taken nothing for a while. Reads wait as long as they like: a
 /// client that follows a log has nothing to say.
 #[derive(Debug)]
-pub(super) struct Patient<S> {
+pub struct Patient<S> {
     stream: S,
+    patience: Patience,
     /// Set while a write waits.
     stuck: Option<Pin<Box<Sleep>>>,
+}
+
+// === impl Patience ===
+
+impl Patience {
+    /// From now on the peer may take nothing for so long: a person may look at a page of a log for hours.
+    pub fn set(&self, patience: Duration) {
+        self.0.store(u64::try_from(patience.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    fn get(&self) -> Duration {
+        Duration::from_millis(self.0.load(Ordering::Relaxed))
+    }
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        let patience = Self(Arc::default());
+        patience.set(PATIENCE);
+        patience
+    }
 }
 
 // === impl Patient ===
 
 impl<S> Patient<S> {
-    pub(super) fn new(stream: S) -> Self {
-        Self { stream, stuck: None }
+    /// A stream whose peer has the usual time.
+    pub fn new(stream: S) -> Self {
+        Self::with(stream, Patience::default())
+    }
+
+    /// A stream whose peer has so much time.
+    pub fn with(stream: S, patience: Patience) -> Self {
+        Self { stream, patience, stuck: None }
     }
 
     fn watched<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
@@ -37,7 +73,8 @@ impl<S> Patient<S> {
             self.stuck = None;
             return written;
         }
-        let stuck = self.stuck.get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + PATIENCE)));
+        let patience = &self.patience;
+        let stuck = self.stuck.get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + patience.get())));
         ready!(stuck.as_mut().poll(cx));
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not read")))
     }

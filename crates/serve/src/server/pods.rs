@@ -140,7 +140,7 @@ pub(super) async fn restart(
 }
 
 /// The whole pod, as an API server would show it.
-fn object(published: &Published, local: &Local) -> Result<Value, serde_json::Error> {
+pub(super) fn object(published: &Published, local: &Local) -> Result<Value, serde_json::Error> {
     let mut pod = published.pod.to_json()?;
     let mut status = serde_json::to_value(&published.status)?;
     if let Some(fields) = status.as_object_mut() {

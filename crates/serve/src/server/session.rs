@@ -61,15 +61,21 @@ pub(super) async fn port_forward(
 ) -> Result<Json<Session>, Refusal> {
     no_query(&uri)?;
     let published = local.pod(&namespace, &name)?;
+    let sandbox = sandbox(&local, &published).await?;
+    let url = local.runtime().port_forward(&sandbox, &[]).await?;
+    Ok(Json(Session { url, container: String::new() }))
+}
+
+/// The ID of the sandbox that a pod runs in.
+pub(super) async fn sandbox(local: &Local, published: &Published) -> Result<String, Refusal> {
     let labels = [(POD_UID.to_owned(), published.pod.uid.clone())];
     let state = v1::PodSandboxStateValue { state: v1::PodSandboxState::SandboxReady.into() };
     let filter =
         v1::PodSandboxFilter { label_selector: labels.into(), state: Some(state), ..v1::PodSandboxFilter::default() };
     let sandboxes = local.runtime().list_pod_sandbox(Some(filter)).await?;
     let newest = sandboxes.into_iter().max_by_key(|sandbox| sandbox.created_at);
-    let sandbox = newest.ok_or_else(|| not_running(format!("pod {name:?} has no running sandbox")))?;
-    let url = local.runtime().port_forward(&sandbox.id, &[]).await?;
-    Ok(Json(Session { url, container: String::new() }))
+    let missing = || not_running(format!("pod {:?} has no running sandbox", published.pod.name));
+    newest.map(|sandbox| sandbox.id).ok_or_else(missing)
 }
 
 /// The one its annotation names, or the first that is no init container.
@@ -83,7 +89,7 @@ fn usual_container(published: &Published) -> String {
 }
 
 /// The ID of the container's present instance.
-async fn running(local: &Local, published: &Published, container: &str) -> Result<String, Refusal> {
+pub(super) async fn running(local: &Local, published: &Published, container: &str) -> Result<String, Refusal> {
     let labels = [(POD_UID.to_owned(), published.pod.uid.clone()), (CONTAINER_NAME.to_owned(), container.to_owned())];
     let state = v1::ContainerStateValue { state: v1::ContainerState::ContainerRunning.into() };
     let filter =
