@@ -1,0 +1,388 @@
+//! The server with real TLS on loopback, before an agent on a simulated runtime. The API server says what each test lets it say.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Empty};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use keelet_agent::{Agent, Doors, Settings, clock::OsClock, doors::Clock, source::Listing};
+use keelet_api::Api;
+use keelet_host::{Layout, OsHost};
+use keelet_https::{
+    Certificates, Guard, Listening, MinVersion, ReviewSettings, Reviews, ServingCertificate, TlsSettings, serve,
+};
+use keelet_launch::NodeFacts;
+use keelet_pod::Features;
+use keelet_serve::{Debugging, KubeletApi, KubeletSettings, Local};
+use kube::client::Body;
+use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use rustls::{
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName},
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::{
+    io::AsyncWriteExt,
+    net::{TcpListener, TcpStream},
+    sync::watch,
+    time::timeout,
+};
+use tokio_rustls::{TlsConnector, client::TlsStream};
+
+/// It only ends a test that failed.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// An authority, and the text of its certificate.
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    pem: String,
+}
+
+/// A certificate and its key.
+struct Pair {
+    certificate: rcgen::Certificate,
+    key: KeyPair,
+}
+
+/// A running server.
+struct Server {
+    directory: TempDir,
+    authority: Authority,
+    address: SocketAddr,
+    listening: Listening,
+    /// What the API server has been asked, and whether it answers.
+    asked: Arc<Mutex<Vec<Value>>>,
+}
+
+impl Authority {
+    fn new(name: &str) -> Self {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("a key");
+        let pem = params.self_signed(&key).expect("a certificate").pem();
+        Self { issuer: Issuer::new(params, key), pem }
+    }
+
+    fn server(&self) -> Pair {
+        let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("names");
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        self.sign(&params)
+    }
+
+    fn client(&self, change: impl FnOnce(&mut CertificateParams)) -> Pair {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, "jane");
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        change(&mut params);
+        self.sign(&params)
+    }
+
+    fn sign(&self, params: &CertificateParams) -> Pair {
+        let key = KeyPair::generate().expect("a key");
+        Pair { certificate: params.signed_by(&key, &self.issuer).expect("a certificate"), key }
+    }
+}
+
+impl Server {
+    async fn start() -> Self {
+        Self::with(MinVersion::Tls12).await
+    }
+
+    async fn with(min_version: MinVersion) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (authority, path) = (Authority::new("clients and servers"), directory.path().to_owned());
+        fs::write(path.join("ca.crt"), &authority.pem).expect("written");
+        let serving = ServingCertificate::Files { certificate: path.join("own.crt"), key: path.join("own.key") };
+        let tls = TlsSettings { serving, client_ca: Some(path.join("ca.crt")), min_version };
+        let server = authority.server();
+        write(&path, &server);
+        let asked: Arc<Mutex<Vec<Value>>> = Arc::default();
+        let reviews = Reviews::new(api(Arc::clone(&asked)), "node".to_owned(), ReviewSettings::default());
+        let kubelet = KubeletApi::new(
+            local(&path).await,
+            KubeletSettings { debugging: Debugging::Served, configuration: json!({ "port": 10250 }) },
+        );
+        let guard = Guard::new(Certificates::load(tls).expect("certificates"), reviews, kubelet);
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
+        let address = listener.local_addr().expect("an address");
+        let listening = Listening::default();
+        let of_server = listening.clone();
+        tokio::spawn(async move { serve(listener, Arc::new(guard), &of_server).await });
+        Self { directory, authority, address, listening, asked }
+    }
+
+    /// A connection of a client with that certificate.
+    async fn connect(&self, pair: Option<&Pair>) -> std::io::Result<TlsStream<TcpStream>> {
+        self.connect_with(pair, &[&rustls::version::TLS13, &rustls::version::TLS12]).await
+    }
+
+    async fn connect_with(
+        &self,
+        pair: Option<&Pair>,
+        versions: &[&'static rustls::SupportedProtocolVersion],
+    ) -> std::io::Result<TlsStream<TcpStream>> {
+        let mut roots = RootCertStore::empty();
+        let own = rustls::pki_types::pem::PemObject::from_pem_slice(self.authority.pem.as_bytes()).expect("PEM");
+        roots.add(own).expect("a root");
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider).with_protocol_versions(versions).expect("versions");
+        let config = config.with_root_certificates(roots);
+        let config = match pair {
+            None => config.with_no_client_auth(),
+            Some(Pair { certificate, key }) => {
+                let key = PrivateKeyDer::try_from(key.serialize_der()).expect("a key");
+                config.with_client_auth_cert(vec![certificate.der().clone()], key).expect("a certificate")
+            }
+        };
+        let socket = TcpStream::connect(self.address).await?;
+        let name = ServerName::try_from("127.0.0.1").expect("a name");
+        TlsConnector::from(Arc::new(config)).connect(name, socket).await
+    }
+
+    /// The status of an answer, or that there is none.
+    async fn ask(&self, pair: Option<&Pair>, path: &str, token: Option<&str>) -> Option<StatusCode> {
+        let stream = self.connect(pair).await.ok()?;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.ok()?;
+        tokio::spawn(connection);
+        let answer = timeout(PATIENCE, sender.send_request(request(path, token))).await.expect("in time").ok()?;
+        let status = answer.status();
+        let _ = answer.into_body().collect().await;
+        Some(status)
+    }
+
+    /// The certificate that the server shows now.
+    async fn shown(&self) -> CertificateDer<'static> {
+        let stream = self.connect(None).await.expect("a connection");
+        stream.get_ref().1.peer_certificates().expect("a certificate")[0].clone().into_owned()
+    }
+}
+
+fn write(directory: &std::path::Path, Pair { certificate, key }: &Pair) {
+    // As an operator's tool does it: under another name first.
+    for (name, text) in [("own.crt", certificate.pem()), ("own.key", key.serialize_pem())] {
+        let aside = directory.join("aside");
+        fs::write(&aside, text).expect("written");
+        fs::rename(&aside, directory.join(name)).expect("renamed");
+    }
+}
+
+fn request(path: &str, token: Option<&str>) -> Request<Empty<Bytes>> {
+    let request = Request::get(path).header(header::HOST, "node");
+    let request = match token {
+        Some(token) => request.header(header::AUTHORIZATION, format!("Bearer {token}")),
+        None => request,
+    };
+    request.body(Empty::new()).expect("a request")
+}
+
+/// An API server: `token-of-NAME` is NAME's token, and each user may get `nodes/SUBRESOURCE` for the name of the user, and jane everything.
+fn api(asked: Arc<Mutex<Vec<Value>>>) -> Api {
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let asked = Arc::clone(&asked);
+        async move {
+            let body = request.into_body().collect_bytes().await.expect("a body");
+            let review: Value = serde_json::from_slice(&body).expect("JSON");
+            let spec = &review["spec"];
+            let status = if review["kind"] == "TokenReview" {
+                let name = spec["token"].as_str().and_then(|token| token.strip_prefix("token-of-"));
+                json!({ "authenticated": name.is_some(), "user": { "username": name.unwrap_or_default() } })
+            } else {
+                let attributes = &spec["resourceAttributes"];
+                let granted = attributes["verb"] == "get" && attributes["subresource"] == spec["user"];
+                json!({ "allowed": granted || spec["user"] == "jane" })
+            };
+            asked.lock().expect("not poisoned").push(review.clone());
+            let body = Body::from(json!({ "status": status }).to_string().into_bytes());
+            Ok::<_, std::convert::Infallible>(Response::new(body))
+        }
+    });
+    Api::new(kube::Client::new(service, "default"))
+}
+
+async fn local(path: &std::path::Path) -> Arc<Local> {
+    let clock = Arc::new(OsClock::new().expect("a clock"));
+    let ledger = keelet_ledger::Settings::new(path.join("durable"), path.join("volatile"), clock.now().boot_id);
+    let layout = Layout::new(path, path.join("logs"));
+    let facts = NodeFacts { name: "node".to_owned(), ..NodeFacts::default() };
+    let host = Arc::new(OsHost::new(layout.clone()));
+    let doors = Doors::on_this_machine(keelet_sim::bare_runtime(1), clock, host).expect("a thread");
+    let settings = Settings { facts: facts.into(), ..Settings::new(Features::default(), ledger) };
+    let agent = Arc::new(Agent::start(doors, settings).await.expect("an agent"));
+    let all = Listing { complete: true, readable: true, pods: BTreeMap::new(), ..Listing::default() };
+    let (_, desired) = watch::channel(Arc::new(all));
+    Arc::new(Local { agent, layout, desired: Arc::new(desired), images: None })
+}
+
+/// CLU-38: who has a certificate of the authority that is valid now and for clients is let in, and who has another one is not.
+#[tokio::test]
+async fn a_client_certificate_has_to_be_of_the_authority_valid_and_for_clients() {
+    let server = Server::start().await;
+    let ask = async |pair: &Pair| server.ask(Some(pair), "/healthz", None).await;
+    assert_eq!(ask(&server.authority.client(|_| {})).await, Some(StatusCode::OK));
+    let past = rcgen::date_time_ymd(2020, 1, 1);
+    assert_eq!(ask(&server.authority.client(|params| params.not_after = past)).await, None, "expired");
+    let future = rcgen::date_time_ymd(2999, 1, 1);
+    assert_eq!(ask(&server.authority.client(|params| params.not_before = future)).await, None, "not valid yet");
+    let for_servers = |params: &mut CertificateParams| {
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    };
+    assert_eq!(ask(&server.authority.client(for_servers)).await, None, "for servers");
+    let for_nothing = |params: &mut CertificateParams| params.extended_key_usages.clear();
+    assert_eq!(ask(&server.authority.client(for_nothing)).await, Some(StatusCode::UNAUTHORIZED), "without clientAuth");
+    assert_eq!(ask(&Authority::new("clients and servers").client(|_| {})).await, None, "of another authority");
+    let own_word = |params: &mut CertificateParams| params.distinguished_name = rcgen::DistinguishedName::new();
+    assert_eq!(ask(&server.authority.client(own_word)).await, Some(StatusCode::UNAUTHORIZED), "without a name");
+    assert!(server.asked.lock().expect("not poisoned").iter().all(|review| review["spec"]["user"] == "jane"));
+}
+
+/// CLU-38, CLU-39
+#[tokio::test]
+async fn without_a_certificate_a_token_decides_and_without_both_nothing_is_said() {
+    let server = Server::start().await;
+    let ask = async |path: &str, token: Option<&str>| server.ask(None, path, token).await.expect("an answer");
+    for path in ["/healthz", "/pods", "/exec/a/b/c", "/none", "//", "/%2e%2e"] {
+        assert_eq!(ask(path, None).await, StatusCode::UNAUTHORIZED, "{path}");
+        assert_eq!(ask(path, Some("invented")).await, StatusCode::UNAUTHORIZED, "{path}");
+    }
+    assert_eq!(ask("/healthz", Some("token-of-healthz")).await, StatusCode::OK);
+    assert_eq!(ask("/pods", Some("token-of-healthz")).await, StatusCode::FORBIDDEN);
+    assert_eq!(ask("/pods", Some("token-of-proxy")).await, StatusCode::OK, "nodes/proxy is enough for pods");
+    assert_eq!(ask("/metrics", Some("token-of-proxy")).await, StatusCode::FORBIDDEN, "and not for metrics");
+    assert_eq!(ask("/exec/a/b/c?command=x&output=1", Some("token-of-proxy")).await, StatusCode::FORBIDDEN);
+    assert_eq!(
+        ask("/exec/a/b/c?command=x&output=1", Some("token-of-jane")).await,
+        StatusCode::BAD_REQUEST,
+        "no upgrade"
+    );
+    assert_eq!(ask("/none", Some("token-of-jane")).await, StatusCode::NOT_FOUND);
+    assert_eq!(ask("//healthz", Some("token-of-jane")).await, StatusCode::BAD_REQUEST);
+}
+
+/// CLU-38: what a connection was let in for ends with the authority that vouched for it.
+#[tokio::test]
+async fn a_connection_outlives_neither_its_certificate_nor_its_authority() {
+    let server = Server::start().await;
+    let client = server.authority.client(|_| {});
+    let stream = server.connect(Some(&client)).await.expect("a connection");
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.expect("HTTP");
+    tokio::spawn(connection);
+    let first = sender.send_request(request("/healthz", None)).await.expect("an answer");
+    assert_eq!(first.status(), StatusCode::OK);
+    first.into_body().collect().await.expect("read");
+    fs::write(server.directory.path().join("ca.crt"), Authority::new("another").pem).expect("written");
+    let ended = async {
+        loop {
+            match sender.send_request(request("/healthz", None)).await {
+                Ok(answer) if answer.status() == StatusCode::OK => drop(answer.into_body().collect().await),
+                Ok(answer) => return answer.status(),
+                Err(error) => panic!("{error}"),
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    assert_eq!(timeout(PATIENCE, ended).await.expect("in time"), StatusCode::UNAUTHORIZED);
+}
+
+/// CLU-43
+#[tokio::test]
+async fn a_new_certificate_is_shown_without_a_restart_and_a_broken_one_is_not() {
+    let server = Server::start().await;
+    let first = server.shown().await;
+    let path: PathBuf = server.directory.path().into();
+    fs::write(path.join("own.crt"), "nonsense").expect("written");
+    let look = async |until: &dyn Fn(&CertificateDer<'static>) -> bool| {
+        let looking = async {
+            loop {
+                let shown = server.shown().await;
+                if until(&shown) {
+                    return shown;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        timeout(PATIENCE, looking).await.expect("in time")
+    };
+    // Long enough for the files to be looked at again: the old certificate is still served.
+    let began = tokio::time::Instant::now();
+    look(&|shown| {
+        assert_eq!(*shown, first);
+        began.elapsed() > Duration::from_millis(1500)
+    })
+    .await;
+    let second = server.authority.server();
+    write(&path, &second);
+    look(&|shown| shown == second.certificate.der()).await;
+}
+
+/// CLU-43
+#[tokio::test]
+async fn versions_of_tls_begin_with_the_oldest_that_is_allowed() {
+    let (tls12, tls13) = (&rustls::version::TLS12, &rustls::version::TLS13);
+    let usual = Server::start().await;
+    let strict = Server::with(MinVersion::Tls13).await;
+    for (server, version, works) in
+        [(&usual, tls12, true), (&usual, tls13, true), (&strict, tls12, false), (&strict, tls13, true)]
+    {
+        assert_eq!(server.connect_with(None, &[version]).await.is_ok(), works, "{version:?}");
+    }
+    assert_eq!(usual.listening.port(), Some(usual.address.port()));
+}
+
+/// CLU-42: connections that say nothing make room for each other, and never take the place of a client that is known.
+#[tokio::test]
+async fn silent_connections_do_not_keep_clients_out() {
+    let server = Server::start().await;
+    let client = server.authority.client(|_| {});
+    let known = server.connect(Some(&client)).await.expect("a connection");
+    let (mut sender, connection) = http1::handshake(TokioIo::new(known)).await.expect("HTTP");
+    tokio::spawn(connection);
+    let first = sender.send_request(request("/healthz", None)).await.expect("an answer");
+    first.into_body().collect().await.expect("read");
+    let mut silent = Vec::new();
+    for _ in 0..40 {
+        silent.push(TcpStream::connect(server.address).await.expect("a connection"));
+    }
+    let closed = |socket: &TcpStream| {
+        let read = socket.try_read(&mut [0]);
+        !read.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+    };
+    let oldest = async {
+        while !silent[..24].iter().all(closed) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(PATIENCE, oldest).await.expect("the oldest are closed");
+    assert!(!silent[24..].iter().any(closed), "and the youngest are not");
+    assert_eq!(server.ask(Some(&client), "/healthz", None).await, Some(StatusCode::OK), "a new client is served");
+    let again = sender.send_request(request("/healthz", None)).await.expect("an answer");
+    assert_eq!(again.status(), StatusCode::OK, "a known one still is");
+}
+
+/// CLU-42
+#[tokio::test]
+async fn endless_heads_are_given_up() {
+    let server = Server::start().await;
+    let mut stream = server.connect(Some(&server.authority.client(|_| {}))).await.expect("a connection");
+    let flood = async {
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: node\r\n").await?;
+        let mut sent = 0;
+        while sent < 64 << 20 {
+            stream.write_all(format!("x-{sent}: {}\r\n", "x".repeat(1000)).as_bytes()).await?;
+            sent += 1000;
+        }
+        Ok::<_, std::io::Error>(sent)
+    };
+    timeout(PATIENCE, flood).await.expect("in time").expect_err("the connection is closed long before");
+    assert_eq!(server.ask(Some(&server.authority.client(|_| {})), "/healthz", None).await, Some(StatusCode::OK));
+}
