@@ -19,7 +19,12 @@ use keelet_pod::Features;
 use keelet_serve::{BindError, DesiredPods, Images, Listener, Local, serve_loopback};
 use tokio::task::JoinSet;
 
-use crate::{embedded::ChosenRuntime, paths::Paths};
+use crate::{
+    cluster::ClusterThread,
+    embedded::ChosenRuntime,
+    https::{HttpsSettings, HttpsThread},
+    paths::Paths,
+};
 
 /// What an agent on this machine is built from. [`Assembly::new`] has the usual, which a command changes where it has to.
 #[derive(Debug)]
@@ -132,6 +137,11 @@ impl Servers {
     /// Serves health and metrics on a port of loopback.
     pub fn serve_health(&mut self, address: SocketAddr) {
         self.tasks.spawn(serve_loopback(address, Arc::clone(&self.local)));
+    }
+
+    /// Serves the kubelet's API to clients on the network that the cluster's API server lets in.
+    pub async fn serve_https(&self, settings: HttpsSettings, cluster: &ClusterThread) -> io::Result<HttpsThread> {
+        HttpsThread::start(settings, cluster.api(), Arc::clone(&self.local)).await
     }
 
     /// Serves on a new socket where the one before was: its directory was deleted.

@@ -15,18 +15,21 @@ use keelet_host::ObjectStore;
 use keelet_pod::Features;
 use tokio::{runtime, sync::oneshot};
 
+use crate::https::{HttpsThread, ServedNode};
+
 /// The thread of the connection. It ends when this is dropped; pods keep running.
 #[derive(Debug)]
 pub struct ClusterThread {
     publisher: ClusterPublisher,
     carried: Carried,
+    api: Api,
     begin: std::sync::Mutex<Option<oneshot::Sender<Begin>>>,
     /// Dropped to end the thread.
     _stop: oneshot::Sender<()>,
 }
 
 /// What the connection needs of a running agent.
-type Begin = (Feed, Arc<Agent>);
+type Begin = (Feed, Arc<ServedNode>);
 
 /// Why an agent cannot join a cluster.
 #[derive(Debug, thiserror::Error)]
@@ -70,11 +73,12 @@ impl ClusterThread {
                     Ok(client) => client,
                     Err(error) => return drop(report.send(Err(error.into()))),
                 };
-                let cluster = Cluster::new(Api::new(client), clock, settings, &of_thread, carried_there);
-                let _ = report.send(Ok(()));
+                let api = Api::new(client);
+                let cluster = Cluster::new(api.clone(), clock, settings, &of_thread, carried_there);
+                let _ = report.send(Ok(api));
                 let run = async {
-                    if let Ok((feed, agent)) = begun.await {
-                        cluster.run(feed, agent).await;
+                    if let Ok((feed, node)) = begun.await {
+                        cluster.run(feed, node).await;
                     }
                 };
                 tokio::select! {
@@ -86,8 +90,8 @@ impl ClusterThread {
         };
         thread::Builder::new().name("cluster".to_owned()).spawn(work).map_err(JoinError::Thread)?;
         let ended = || JoinError::Thread(io::Error::other("the thread has ended"));
-        connected.await.unwrap_or_else(|_| Err(ended()))?;
-        Ok(Self { publisher, carried, begin: Some(begin).into(), _stop: stop })
+        let api = connected.await.unwrap_or_else(|_| Err(ended()))?;
+        Ok(Self { publisher, carried, api, begin: Some(begin).into(), _stop: stop })
     }
 
     /// Where the agent's statuses and events go.
@@ -100,11 +104,17 @@ impl ClusterThread {
         Arc::new(self.carried.clone())
     }
 
-    /// Connects a running agent: pods come to it from now on, and its node is registered.
-    pub fn begin(&self, feed: Feed, agent: Arc<Agent>) {
+    /// The API server. Its requests are made on the thread of the connection, whichever thread asks for them.
+    pub(crate) fn api(&self) -> Api {
+        self.api.clone()
+    }
+
+    /// Connects a running agent: pods come to it from now on, and its node is registered, with the port of its HTTPS server.
+    pub fn begin(&self, feed: Feed, agent: Arc<Agent>, https: Option<&HttpsThread>) {
         let begin = self.begin.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         if let Some(begin) = begin {
-            let _ = begin.send((feed, agent));
+            let node = ServedNode { agent, listening: https.map(HttpsThread::listening) };
+            let _ = begin.send((feed, Arc::new(node)));
         }
     }
 }

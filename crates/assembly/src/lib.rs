@@ -9,7 +9,7 @@
 //!                      | start
 //!                  Assembled: the agent, and what its servers answer from
 //!                      | Servers
-//!                  a socket for root, a loopback port for health and metrics
+//!                  a socket for root, a loopback port for health and metrics; in a cluster, HTTPS for clients on the network
 //! ```
 //!
 //! `keelet agent` and `keelet run` differ in what they put in: [`Run`] is the agent of `keelet run`, with directories of its own and pods
@@ -19,6 +19,7 @@ mod assembly;
 mod claim;
 mod cluster;
 mod embedded;
+mod https;
 pub mod leftovers;
 mod paths;
 mod run;
@@ -29,6 +30,7 @@ pub use self::{
     claim::{Claim, ClaimError, Extra, Holder, Record, Refusal},
     cluster::{ClusterThread, JoinError},
     embedded::{ChosenRuntime, image_name, prepare_to_pull, pull_progress, settings_in},
+    https::{HttpsSettings, HttpsThread},
     paths::Paths,
     run::{Place, PlaceError, Run},
     service_manager::ServiceManager,

@@ -1,6 +1,7 @@
 //! `keelet agent`: the daemon.
 
 mod cluster;
+mod https;
 mod options;
 
 use std::{
@@ -85,6 +86,8 @@ pub(crate) struct Args {
     log: LogOptions,
     #[command(flatten)]
     cluster: cluster::Args,
+    #[command(flatten)]
+    https: https::Args,
 }
 
 /// What the service manager shows.
@@ -121,6 +124,10 @@ async fn serve(args: &Args) -> Result<()> {
     };
     let named = embedded::named(endpoint, &embedded)?;
     let facts = options.facts(args)?;
+    let https = match args.cluster.kubeconfig {
+        Some(_) => args.https.settings(&options.config, &facts)?,
+        None => None,
+    };
     let cluster = args.cluster.connect(&facts, &features, &options.paths).await?;
     let mut claim = Claim::take(&options.paths, Holder::Agent, Extra::default()).await?;
     let runtime = embedded::choose(named, &options.paths, &claim, &embedded, None).await?;
@@ -180,6 +187,7 @@ async fn serve(args: &Args) -> Result<()> {
     // Both sources are opened before one of them says anything.
     let pods_of_cluster = cluster.as_ref().map(|_| agent.source());
     let mut without_directory = None;
+    let mut serving = None;
     let bell = match source {
         Some(source) => {
             let source = match options.config.file_check_frequency {
@@ -196,7 +204,15 @@ async fn serve(args: &Args) -> Result<()> {
         }
     };
     if let (Some(cluster), Some(feed)) = (&cluster, pods_of_cluster) {
-        cluster.begin(feed, Arc::clone(&agent));
+        // Before the node is registered, so that its object names the port from the beginning.
+        let https = match https {
+            Some(settings) => {
+                Some(servers.serve_https(settings, cluster).await.context("no thread for the HTTPS server")?)
+            }
+            None => None,
+        };
+        cluster.begin(feed, Arc::clone(&agent), https.as_ref());
+        serving = https;
     }
     let mut config = options.config;
     loop {
@@ -225,6 +241,7 @@ async fn serve(args: &Args) -> Result<()> {
     service_manager.stopping();
     tracing::info!("agent stopping; pods keep running");
     drop(without_directory);
+    drop(serving);
     servers.stop().await;
     agent.stop().await;
     drop(cluster);

@@ -27,7 +27,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::Args),
-    Agent(agent::Args),
+    Agent(Box<agent::Args>),
     Runtime(embedded::Args),
     Controller(controller::Args),
     Get(get::Args),

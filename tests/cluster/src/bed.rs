@@ -72,6 +72,18 @@ impl Cluster {
         Identity { user: user.to_owned(), kubeconfig: path.into() }
     }
 
+    /// A certificate for a server, of the authority that the API server trusts nodes by: the paths of it and of its key. The names are as
+    /// OpenSSL writes them, `IP:10.0.0.1,DNS:node`.
+    pub async fn certificate(&self, name: &str, names: &str) -> (PathBuf, PathBuf) {
+        let path = self.bed(&["certificate", name, names]).await;
+        (format!("{path}.crt").into(), format!("{path}.key").into())
+    }
+
+    /// The certificate authority of the whole cluster.
+    pub fn authority(&self) -> PathBuf {
+        self.directory.join("pki/ca.crt")
+    }
+
     /// Applies manifests from a file.
     pub async fn apply(&self, manifests: &Path) {
         self.bed(&["kubectl", "apply", "--filename", &manifests.to_string_lossy()]).await;

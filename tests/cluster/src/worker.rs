@@ -91,14 +91,15 @@ impl Worker {
 /// A docker archive with a shell and what it loads.
 async fn shell_image(directory: &Path) -> PathBuf {
     let root = directory.join("image/root");
-    for (place, file) in keelet_fixtures::files(&["cat", "env", "sh", "sleep", "test", "touch"]) {
+    for (place, file) in keelet_fixtures::files(&["cat", "env", "mkdir", "rm", "sh", "sleep", "tar", "test", "touch"]) {
         let target = root.join(place);
         fs::create_dir_all(target.parent().expect("a parent")).expect("made");
         fs::copy(file, target).expect("copied");
     }
+    fs::create_dir_all(root.join("tmp")).expect("made");
     let script = format!(
         r#"set -e; cd "$1"; tar -cf layer.tar -C root .; diff=$(sha256sum layer.tar | cut -d' ' -f1)
-        printf '{{"architecture":"amd64","os":"linux","config":{{}},"rootfs":{{"type":"layers","diff_ids":["sha256:%s"]}}}}' "$diff" >config.json
+        printf '{{"architecture":"amd64","os":"linux","config":{{"Env":["PATH=/bin"]}},"rootfs":{{"type":"layers","diff_ids":["sha256:%s"]}}}}' "$diff" >config.json
         printf '[{{"Config":"config.json","RepoTags":["{IMAGE}"],"Layers":["layer.tar"]}}]' >manifest.json
         tar -cf image.tar manifest.json config.json layer.tar"#
     );

@@ -6,6 +6,7 @@
 
 mod duration;
 mod fields;
+mod https;
 #[cfg(test)]
 mod tests;
 
@@ -21,7 +22,11 @@ use keelet_lifecycle::sysctls::{NAMESPACED, NotNamespaced, Sysctls};
 use keelet_pod::{Kind, Object, Origin, Quantity, TypeMeta, read_object};
 use serde::Deserialize;
 
-pub use self::fields::{FIELDS, Fate, fate};
+use self::https::{Authentication, Authorization};
+pub use self::{
+    fields::{FIELDS, Fate, fate},
+    https::{HttpsConfig, TlsVersion},
+};
 use crate::upkeep::{ImageRules, LogRules, Upkeep};
 
 const TYPE: TypeMeta = TypeMeta { api_version: "kubelet.config.k8s.io/v1beta1", kind: "KubeletConfiguration" };
@@ -65,6 +70,8 @@ pub struct NodeConfig {
     pub eager_probes: Option<bool>,
     /// Logs and images.
     pub upkeep: Upkeep,
+    /// The HTTPS server of a node of a cluster.
+    pub https: HttpsConfig,
 }
 
 /// The kernel has no numbers for more processes.
@@ -136,6 +143,15 @@ struct Raw {
     memory_reservation_policy: Option<String>,
     topology_manager_policy: Option<String>,
     sync_frequency: Option<String>,
+    address: Option<String>,
+    port: Option<i32>,
+    enable_server: Option<bool>,
+    enable_debugging_handlers: Option<bool>,
+    tls_cert_file: Option<String>,
+    tls_private_key_file: Option<String>,
+    tls_min_version: Option<String>,
+    authentication: Option<Authentication>,
+    authorization: Option<Authorization>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -192,6 +208,7 @@ impl Checker<'_> {
     fn config(&mut self, directory: &Path) -> NodeConfig {
         let raw = self.object.value.clone();
         self.policies(&raw);
+        let https = self.https(&raw, directory);
         // As the kubelet reads them: relative to the file.
         let path = |text: Option<String>| text.filter(|text| !text.is_empty()).map(|text| directory.join(text));
         let period = raw.crash_loop_back_off.and_then(|backoff| backoff.max_container_restart_period);
@@ -225,6 +242,7 @@ impl Checker<'_> {
                 ),
                 images: self.images(raw.image_gc_high, raw.image_gc_low, raw.image_minimum_age, raw.image_maximum_age),
             },
+            https,
         }
     }
 
@@ -396,6 +414,7 @@ impl NodeConfig {
     pub fn changes(&self, new: &Self) -> Vec<Change> {
         let (old, (logs, images)) = (self, (&self.upkeep.logs, &self.upkeep.images));
         let (new_logs, new_images) = (&new.upkeep.logs, &new.upkeep.images);
+        let https = old.https.changes(&new.https).map(|(field, changed)| (field, changed, false));
         [
             ("staticPodPath", old.static_pod_path != new.static_pod_path, false),
             ("containerRuntimeEndpoint", old.container_runtime_endpoint != new.container_runtime_endpoint, false),
@@ -423,6 +442,7 @@ impl NodeConfig {
             ("imageMaximumGCAge", images.maximum_age != new_images.maximum_age, true),
         ]
         .into_iter()
+        .chain(https)
         .filter(|(_, changed, _)| *changed)
         .map(|(field, _, takes_effect)| Change { field, takes_effect })
         .collect()

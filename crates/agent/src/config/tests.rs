@@ -58,6 +58,38 @@ fn what_has_a_meaning_here_is_read() {
                 config.upkeep.images.low_percent = 69;
             }),
         ),
+        ("address: 192.0.2.7", with(&|config| config.https.address = Some([192, 0, 2, 7].into()))),
+        ("port: 0\nenableServer: true", with(&|config| config.https.port = Some(0))),
+        ("enableServer: false", with(&|config| config.https.disabled = true)),
+        (
+            "tlsCertFile: pki/a.crt\ntlsPrivateKeyFile: /k/a.key\ntlsMinVersion: VersionTLS13",
+            with(&|config| {
+                config.https.certificate = Some("/etc/kubelet/pki/a.crt".into());
+                config.https.private_key = Some("/k/a.key".into());
+                config.https.min_version = Some(TlsVersion::Tls13);
+            }),
+        ),
+        (
+            "authentication: {x509: {clientCAFile: /ca.crt}, webhook: {enabled: true, cacheTTL: 1m}, anonymous: {enabled: false}}",
+            with(&|config| {
+                config.https.client_ca = Some("/ca.crt".into());
+                config.https.tokens = Some(true);
+                config.https.token_lasts = seconds(60);
+            }),
+        ),
+        ("authentication: {anonymous: {enabled: true}}", with(&|config| config.https.anonymous = true)),
+        (
+            "authorization: {mode: Webhook, webhook: {cacheAuthorizedTTL: 0s, cacheUnauthorizedTTL: 5s}}",
+            with(&|config| {
+                config.https.allowed_lasts = seconds(0);
+                config.https.denied_lasts = seconds(5);
+            }),
+        ),
+        (
+            "authorization: {mode: AlwaysAllow}",
+            with(&|config| config.https.authorization_mode = Some("AlwaysAllow".to_owned())),
+        ),
+        ("enableDebuggingHandlers: false", with(&|config| config.https.debugging = Some(false))),
         ("cpuManagerPolicy: none\nmemoryManagerPolicy: None\ntopologyManagerPolicy: none", usual.clone()),
         ("memorySwap: {swapBehavior: NoSwap}", usual.clone()),
     ];
@@ -109,6 +141,9 @@ fn what_cannot_be_meant_is_told_with_file_line_and_field() {
             "imageGCLowThresholdPercent: 90",
             "imageGCLowThresholdPercent: Invalid value: 90: must be less than imageGCHighThresholdPercent, which is 85",
         ),
+        ("tlsCertFile: /a.crt", "tlsCertFile: Invalid value: \"/a.crt\": needs tlsPrivateKeyFile beside it"),
+        ("tlsMinVersion: VersionTLS10", "tlsMinVersion: Invalid value: \"VersionTLS10\": must be \"VersionTLS12\" or"),
+        ("port: 70000", "port: Invalid value: 70000: must be between 1 and 65535, or 0 for none"),
         ("imageMaximumGCAge: 1m", "imageMaximumGCAge: Invalid value: 60s: must be greater than imageMinimumGCAge"),
         ("featureGates: {A: 1}", "featureGates[A]: Invalid type: 1: must be true or false"),
         ("failSwapOn: 'true'", "failSwapOn: Invalid type: \"true\": must be true or false"),
