@@ -15,8 +15,8 @@ use crate::{
     connection::Connection,
     faults::{Faults, Partition},
     kinds::define,
-    life::Life,
     log::{Happening, Log, LogEntry, Write},
+    process::Process,
     random::Random,
     request::Query,
     server::{Body, Call, Server},
@@ -42,7 +42,7 @@ pub(crate) struct Shared {
 pub(crate) struct State {
     pub(crate) server: Server,
     pub(crate) clients: BTreeMap<Arc<str>, Client>,
-    lives: Vec<Life>,
+    processes: Vec<Process>,
     random: Random,
 }
 
@@ -63,7 +63,7 @@ impl SimApi {
         let clock = Clock::start();
         let mut random = Random::new(seed);
         let server = Server::new(random.fork(), clock.elapsed(), clock.now());
-        let state = State { server, clients: BTreeMap::new(), lives: Vec::new(), random };
+        let state = State { server, clients: BTreeMap::new(), processes: Vec::new(), random };
         let shared =
             Shared { state: Mutex::new(state), clock, changed: watch::Sender::new(0), calm: watch::Sender::new(0) };
         Self { shared: Arc::new(shared) }
@@ -75,17 +75,17 @@ impl SimApi {
     }
 
     /// A connection of a process.
-    pub fn connect_in(&self, life: &Life, name: &str, identity: Identity) -> Connection {
+    pub fn connect_in(&self, process: &Process, name: &str, identity: Identity) -> Connection {
         let name: Arc<str> = name.into();
         self.shared.lock().client(&name);
-        Connection { shared: Arc::clone(&self.shared), name, identity: Arc::new(identity), life: life.clone() }
+        Connection { shared: Arc::clone(&self.shared), name, identity: Arc::new(identity), process: process.clone() }
     }
 
     /// A new process.
-    pub fn process(&self) -> Life {
-        let life = Life::new();
-        self.shared.lock().lives.push(life.clone());
-        life
+    pub fn process(&self) -> Process {
+        let process = Process::new();
+        self.shared.lock().processes.push(process.clone());
+        process
     }
 
     /// The server's wall clock.
@@ -234,8 +234,8 @@ impl SimApi {
 
     /// Ends the simulation: kills all processes and drops what they owned.
     pub fn end(&self) {
-        let lives = std::mem::take(&mut self.shared.lock().lives);
-        lives.iter().for_each(Life::bury);
+        let processes = std::mem::take(&mut self.shared.lock().processes);
+        processes.iter().for_each(Process::bury);
         self.shared.lock().server.observers.clear();
     }
 }

@@ -22,7 +22,7 @@ use crate::{
     api::Shared,
     faults::{Fate, Faults, Partition},
     follow::follow,
-    life::{InFlight, Life},
+    process::{InFlight, Process},
     refusal::Refusal,
     request::{Path, Query, Verb},
     server::{Answer, Body, Call},
@@ -34,7 +34,7 @@ pub struct Connection {
     pub(crate) shared: Arc<Shared>,
     pub(crate) name: Arc<str>,
     pub(crate) identity: Arc<Identity>,
-    pub(crate) life: Life,
+    pub(crate) process: Process,
 }
 
 /// Why a client gets no answer.
@@ -81,8 +81,8 @@ impl Connection {
     }
 
     /// The process that it belongs to.
-    pub fn life(&self) -> &Life {
-        &self.life
+    pub fn process(&self) -> &Process {
+        &self.process
     }
 
     /// The client's wall clock, which may differ from the server's.
@@ -104,9 +104,9 @@ impl Connection {
     }
 
     async fn send(self, sent: Sent) -> Reply {
-        self.life.running().await;
+        self.process.running().await;
         let number = if sent.verb.is_some_and(Verb::is_write) {
-            match self.life.send_write() {
+            match self.process.send_write() {
                 Some(number) => Some(number),
                 None => std::future::pending().await,
             }
@@ -117,7 +117,7 @@ impl Connection {
         // A task of the world's own, so that the request goes on when the client stops waiting for it.
         drop(tokio::spawn(self.clone().deliver(sent, number, reply)));
         let answer = answer.await.unwrap_or(Err(ConnectionError::Reset));
-        self.life.running().await;
+        self.process.running().await;
         answer
     }
 
@@ -137,10 +137,10 @@ impl Connection {
             Partition::Refused => Fate::Refused,
             Partition::Silent => Fate::Hangs,
         };
-        let fate = if self.life.is_dead() && !self.arrives() { Fate::Lost } else { fate };
+        let fate = if self.process.is_dead() && !self.arrives() { Fate::Lost } else { fate };
         let answer = self.carry_out(&sent, fate);
         if let (Some(number), true) = (number, fate.is_applied()) {
-            self.life.wrote(number);
+            self.process.wrote(number);
         }
         match fate {
             Fate::Hangs | Fate::HangsApplied => self.shared.reachable_again(&self.name).await,
@@ -159,7 +159,7 @@ impl Connection {
 
     /// Whether a request arrives whose process died meanwhile.
     fn arrives(&self) -> bool {
-        match self.life.in_flight() {
+        match self.process.in_flight() {
             InFlight::Applied => true,
             InFlight::Lost => false,
             InFlight::ByChance => self.shared.lock().client(&self.name).random.chance(500),

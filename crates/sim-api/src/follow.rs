@@ -82,13 +82,13 @@ impl Follower {
             None => {}
         }
         loop {
-            self.connection.life.running().await;
+            self.connection.process.running().await;
             let mut changes = self.connection.shared.changed.subscribe();
             changes.mark_unchanged();
             match self.step() {
                 Step::Send(bytes) => {
                     // A process that was stopped meanwhile reads it later.
-                    self.connection.life.running().await;
+                    self.connection.process.running().await;
                     return Some(Ok(bytes));
                 }
                 Step::End(Last::Nothing) => {

@@ -7,7 +7,7 @@
 //! ```text
 //! client --kube::Client--> Connection --faults, time--> Server: access -> admission -> validation -> Store
 //!   |                          |                                                                      |
-//!   '--- Life: freeze, kill ---'      watches <--- changes, in the order of their revisions <---------+
+//!   '--- Process: freeze, kill ---'      watches <--- changes, in the order of their revisions <---------+
 //!                                                                                                     |
 //!                                     Log, observers <--- every request, every stored change ---------'
 //! ```
@@ -16,7 +16,7 @@
 //!   `kinds`. The store under it is as etcd is: one growing revision, all changes kept, so that the past can be listed.
 //! - A connection adds what lies between a client and a server: latency, [`Faults`], partitions. Each client has its own. A request
 //!   belongs to the world once it is sent: it is carried out, or lost, whatever becomes of the client.
-//! - A client is part of a process ([`Life`]) that can be frozen, thawed and killed at any write, without destructors.
+//! - A client is part of a process ([`Process`]) that can be frozen, thawed and killed at any write, without destructors.
 //! - [`Log`] has every request and every stored change with what was before and after. A checker is called at each change
 //!   ([`SimApi::observe`]).
 //!
@@ -52,11 +52,11 @@ mod field;
 mod follow;
 mod json;
 mod kinds;
-mod life;
 mod log;
 mod meta;
 mod names;
 mod patch;
+mod process;
 mod random;
 mod refusal;
 mod request;
@@ -72,8 +72,8 @@ pub use self::{
     clock::Clock,
     connection::{AnswerBody, Connection, ConnectionError},
     faults::{Fate, Faults, Odds, Partition, WatchOdds},
-    life::{Death, InFlight, Life, Mortal},
     log::{Happening, Log, LogEntry, Request, Write},
+    process::{Death, InFlight, Mortal, Process},
     random::Random,
     request::Verb,
     store::Key,

@@ -173,18 +173,18 @@ impl Party {
                 "a foreign taint changes"
             }
             9 => {
-                self.replicas[index].life.freeze();
+                self.replicas[index].process.freeze();
                 "a replica is frozen"
             }
             10 => {
-                self.replicas[index].life.thaw();
+                self.replicas[index].process.thaw();
                 "a replica is thawed"
             }
             11 => {
                 self.deaths += 1;
                 let killed = self.random.chance(500);
                 if killed {
-                    self.replicas[index].life.kill();
+                    self.replicas[index].process.kill();
                 } else {
                     self.replicas[index].terminate();
                 }
@@ -243,7 +243,7 @@ impl Party {
     /// All faults end, and everything that stands still goes on.
     fn calm(&mut self) {
         for replica in &self.replicas {
-            replica.life.thaw();
+            replica.process.thaw();
         }
         self.world.api.calm();
         self.start();
@@ -283,7 +283,7 @@ impl Party {
         if self.settings.enforcement == Enforcement::Continuous && closed < failing.min(allowed) {
             self.accuse(format!("{closed} of {failing} failing nodes are closed, {allowed} may be held"));
         }
-        let runs = |replica: &&Replica| replica.life.is_running() && !replica.has_ended();
+        let runs = |replica: &&Replica| replica.process.is_running() && !replica.has_ended();
         let leaders = self.replicas.iter().filter(runs).filter(|replica| replica.leads()).count();
         if leaders != 1 {
             self.accuse(format!("{leaders} replicas lead"));

@@ -13,7 +13,7 @@ use keelet_gates::{
     process::Process,
     settings::Settings,
 };
-use keelet_sim_api::{Connection, Grant, Identity, Key, Life, SimApi};
+use keelet_sim_api::{Connection, Grant, Identity, Key, SimApi};
 use serde_json::{Value, json};
 use tokio::{
     sync::{oneshot, watch},
@@ -39,7 +39,7 @@ pub struct World {
 /// A controller in a process of its own.
 pub struct Replica {
     /// Its process.
-    pub life: Life,
+    pub process: keelet_sim_api::Process,
     /// The connection that its client uses.
     pub connection: Connection,
     /// What it counts.
@@ -119,18 +119,18 @@ impl World {
 
     /// Starts a controller.
     pub fn start(&self, name: &str, options: Options) -> Replica {
-        let life = self.api.process();
-        let connection = self.api.connect_in(&life, name, user());
+        let process = self.api.process();
+        let connection = self.api.connect_in(&process, name, user());
         let client = kube::Client::new(connection.clone(), "kube-system");
         let metrics = Arc::new(Metrics::new());
         let clock = Arc::new(SimClock(ClockOf(connection.clone())));
         let controller = Controller::new(Api::new(client), clock, options, Arc::clone(&metrics));
         let (stop, stopped) = oneshot::channel::<()>();
         let vitals = controller.vitals();
-        let running = tokio::spawn(drop_output(life.own(controller.run(async {
+        let running = tokio::spawn(drop_output(process.own(controller.run(async {
             let _ = stopped.await;
         }))));
-        Replica { life, connection, metrics, vitals, stop: Some(stop), running }
+        Replica { process, connection, metrics, vitals, stop: Some(stop), running }
     }
 
     /// Starts a controller with what is around it in a process.

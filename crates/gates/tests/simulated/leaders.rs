@@ -65,7 +65,7 @@ fn a_leader_that_is_killed_is_followed_when_its_lease_is_over() {
         world.until("a leads", |_| a.leads()).await;
         let b = world.replica("b");
         sleep(secs(10)).await;
-        a.life.kill();
+        a.process.kill();
         world.gated("n");
         world.report("n", "CNIReady", "True");
         let took = world.until("the gate is open", |world| world.taints("n").is_empty()).await;
@@ -91,10 +91,10 @@ fn a_leader_that_freezes_writes_nothing_afterwards() {
             world.report(&format!("n{number}"), "CNIReady", "True");
         }
         sleep(Duration::from_millis(3)).await;
-        a.life.freeze();
+        a.process.freeze();
         world.until("b leads", |_| b.leads()).await;
         let before = world.requests("a", "patch", "nodes");
-        a.life.thaw();
+        a.process.thaw();
         world
             .until("all are free", |world| (0..100).all(|number| world.taints(&format!("n{number}")).is_empty()))
             .await;
@@ -142,9 +142,11 @@ fn skewed_clocks_do_not_matter() {
         sleep(secs(3600)).await;
         assert_eq!(transitions(&world), Some(0), "the same one for an hour");
         let leader = replicas.iter().find(|replica| replica.leads()).unwrap();
-        leader.life.kill();
+        leader.process.kill();
         let took = world
-            .until("another one leads", |_| replicas.iter().any(|replica| !replica.life.is_dead() && replica.leads()))
+            .until("another one leads", |_| {
+                replicas.iter().any(|replica| !replica.process.is_dead() && replica.leads())
+            })
             .await;
         assert!(took < secs(18), "{took:?}");
         world.gated("n");

@@ -245,7 +245,7 @@ fn a_dry_run_writes_nothing() {
         sleep(secs(600)).await;
         assert_eq!(world.taints("n").len(), 1);
         assert_eq!(replica.metric("keelet_gates_would_total{change=\"remove\"}"), 1.0);
-        assert_eq!(replica.life.writes(), 0);
+        assert_eq!(replica.process.writes(), 0);
     });
 }
 

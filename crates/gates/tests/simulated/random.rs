@@ -20,7 +20,7 @@ fn a_leader_may_die_at_every_write() {
             let faults = watch_over(&world, Enforcement::Bootstrap);
             let a = world.replica("a");
             if let Some((death, in_flight)) = death {
-                a.life.die_at(death, in_flight);
+                a.process.die_at(death, in_flight);
             }
             for name in names {
                 world.gated(name);
@@ -36,11 +36,11 @@ fn a_leader_may_die_at_every_write() {
                 let count: u64 = world.events(name).iter().map(|(_, count)| *count).sum();
                 assert!(count <= 1, "{death:?}: {name} has {:?}", world.events(name));
             }
-            assert!(a.life.is_dead() || a.leads() || b.leads(), "{death:?}");
+            assert!(a.process.is_dead() || a.leads() || b.leads(), "{death:?}");
             assert_eq!(*faults.lock().unwrap(), Vec::<String>::new(), "{death:?}");
             let removed = world.api.with_log(|log| log.writes().filter(|write| removes_gate(write)).count());
             assert_eq!(removed, 3, "{death:?}: each taint is removed once");
-            a.life.writes()
+            a.process.writes()
         })
     };
     let writes = play(None);

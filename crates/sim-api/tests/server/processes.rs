@@ -18,17 +18,17 @@ fn a_process_dies_at_a_write() {
         simulate(async {
             let api = SimApi::new(1);
             let client = api.connect("one", Identity::admin());
-            client.life().die_at(death, InFlight::Lost);
+            client.process().die_at(death, InFlight::Lost);
             let done = Arc::new(Mutex::new(0));
             let count = Arc::clone(&done);
-            let life = client.life().clone();
-            drop(tokio::spawn(life.own(async move {
+            let process = client.process().clone();
+            drop(tokio::spawn(process.own(async move {
                 for name in ["a", "b", "c"] {
                     drop(ask(&client, "POST", NODES, &node(name)).await);
                     *count.lock().unwrap_or_else(std::sync::PoisonError::into_inner) += 1;
                 }
             })));
-            life.death().await;
+            process.death().await;
             tokio::time::sleep(secs(10)).await;
             let names: Vec<String> = api
                 .stored_of("nodes")
@@ -50,11 +50,11 @@ fn requests_on_their_way_arrive_or_not() {
         simulate(async {
             let api = SimApi::new(1);
             let client = api.connect("one", Identity::admin());
-            client.life().die_at(Death::Before(99), in_flight);
+            client.process().die_at(Death::Before(99), in_flight);
             let sending = client.clone();
-            drop(tokio::spawn(client.life().own(async move { ask(&sending, "POST", NODES, &node("a")).await })));
+            drop(tokio::spawn(client.process().own(async move { ask(&sending, "POST", NODES, &node("a")).await })));
             tokio::task::yield_now().await;
-            client.life().kill();
+            client.process().kill();
             tokio::time::sleep(secs(1)).await;
             assert_eq!(api.stored(&node_key("a")).is_some(), stored, "{in_flight:?}");
             api.end();
@@ -84,16 +84,16 @@ fn a_frozen_process_writes_late() {
         let api = SimApi::new(1);
         let created = create(&api, NODES, &node("a"));
         let client = api.connect("one", Identity::admin());
-        let life = client.life().clone();
-        life.freeze();
+        let process = client.process().clone();
+        process.freeze();
         let version = created["metadata"]["resourceVersion"].clone();
-        let write = tokio::spawn(life.own(async move {
+        let write = tokio::spawn(process.own(async move {
             let patch = json!({ "metadata": { "resourceVersion": version, "labels": { "late": "yes" } } });
             ask(&client, "PATCH", "/api/v1/nodes/a", &patch).await
         }));
         tokio::time::sleep(secs(60)).await;
         api.act("PATCH", "/api/v1/nodes/a", &json!({ "metadata": { "labels": { "other": "first" } } }));
-        life.thaw();
+        process.thaw();
         let answer = write.await.ok().and_then(Result::ok);
         assert_eq!(answer.map(|(code, _)| code), Some(409), "the precondition is the fence");
         let stored = api.stored(&node_key("a")).map(|node| node["metadata"]["labels"].clone());
@@ -107,10 +107,10 @@ fn a_frozen_process_reads_its_watch_later() {
         let api = SimApi::new(1);
         let client = api.connect("one", Identity::admin());
         let mut lines = watch(&client, &format!("{NODES}?watch=1&resourceVersion={}", api.revision())).await;
-        client.life().freeze();
+        client.process().freeze();
         create(&api, NODES, &node("a"));
         assert!(tokio::time::timeout(secs(60), lines.next()).await.is_err());
-        client.life().thaw();
+        client.process().thaw();
         assert_eq!(lines.next().await.map(|event| event["type"].clone()), Some(Value::from("ADDED")));
     });
 }

@@ -1,4 +1,4 @@
-//! The life of a client's process, which can be frozen, thawed and killed.
+//! The process of a client, which can be frozen, thawed and killed.
 //!
 //! A process that is killed runs no destructors and finishes nothing; one that is frozen does nothing until it is thawed,
 //! and does not notice. So nothing of a process is dropped here while anything is simulated: its futures are kept and not
@@ -37,7 +37,7 @@ pub enum InFlight {
 
 /// A process: shared by the connections that it has.
 #[derive(Clone, Debug)]
-pub struct Life(Arc<Inner>);
+pub struct Process(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -70,20 +70,20 @@ struct Counts {
 
 /// A future of a process: polled only while the process runs, and not dropped when it dies.
 pub struct Mortal<F: Send + 'static> {
-    life: Life,
+    process: Process,
     phase: Pin<Box<dyn Future<Output = ()> + Send>>,
     task: Option<Pin<Box<F>>>,
 }
 
-// === impl Life ===
+// === impl Process ===
 
-impl Default for Life {
+impl Default for Process {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Life {
+impl Process {
     /// A process that runs.
     pub fn new() -> Self {
         Self(Arc::new(Inner {
@@ -149,7 +149,7 @@ impl Life {
 
     /// A future that is part of this process.
     pub fn own<F: Future + Send + 'static>(&self, task: F) -> Mortal<F> {
-        Mortal { life: self.clone(), phase: self.changes(), task: Some(Box::pin(task)) }
+        Mortal { process: self.clone(), phase: self.changes(), task: Some(Box::pin(task)) }
     }
 
     /// Kills it if it still runs, and drops what it owned. For the end of a simulation: what a process owns refers to the
@@ -230,11 +230,11 @@ impl<F: Future + Send + 'static> Future for Mortal<F> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let this = &mut *self;
         loop {
-            if this.life.is_running() {
+            if this.process.is_running() {
                 let Some(task) = this.task.as_mut() else { return Poll::Pending };
                 let polled = task.as_mut().poll(context);
                 // It may have died while it was polled: then it has not ended, whatever it says.
-                if this.life.is_running() && polled.is_ready() {
+                if this.process.is_running() && polled.is_ready() {
                     this.task = None;
                     return polled;
                 }
@@ -243,15 +243,15 @@ impl<F: Future + Send + 'static> Future for Mortal<F> {
             if this.phase.as_mut().poll(context).is_pending() {
                 return Poll::Pending;
             }
-            this.phase = this.life.changes();
+            this.phase = this.process.changes();
         }
     }
 }
 
 impl<F: Send + 'static> Drop for Mortal<F> {
     fn drop(&mut self) {
-        if let (true, Some(task)) = (self.life.is_dead(), self.task.take()) {
-            self.life.keep(task);
+        if let (true, Some(task)) = (self.process.is_dead(), self.task.take()) {
+            self.process.keep(task);
         }
     }
 }
@@ -266,7 +266,7 @@ impl std::fmt::Debug for Remains {
 
 impl<F: Send + 'static> std::fmt::Debug for Mortal<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Mortal").field("life", &self.life).finish_non_exhaustive()
+        f.debug_struct("Mortal").field("process", &self.process).finish_non_exhaustive()
     }
 }
 
@@ -280,17 +280,17 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_frozen_process_goes_on_where_it_was() {
-        let life = Life::new();
+        let process = Process::new();
         let began = Instant::now();
-        let task = tokio::spawn(life.own(async move {
+        let task = tokio::spawn(process.own(async move {
             sleep(Duration::from_secs(1)).await;
             Instant::now() - began
         }));
         tokio::task::yield_now().await;
-        life.freeze();
+        process.freeze();
         sleep(Duration::from_secs(10)).await;
         assert!(!task.is_finished());
-        life.thaw();
+        process.thaw();
         assert_eq!(task.await.ok(), Some(Duration::from_secs(10)));
     }
 
@@ -304,36 +304,36 @@ mod tests {
         }
         let dropped = Arc::new(Mutex::new(0));
         for (dies, expected, in_the_end) in [(true, 0, 1), (false, 2, 2)] {
-            let life = Life::new();
+            let process = Process::new();
             let tell = Tell(Arc::clone(&dropped));
-            let task = tokio::spawn(life.own(async move {
+            let task = tokio::spawn(process.own(async move {
                 sleep(Duration::from_secs(1)).await;
                 drop(tell);
             }));
             if dies {
-                life.kill();
-                life.thaw();
+                process.kill();
+                process.thaw();
             }
             sleep(Duration::from_secs(5)).await;
             task.abort();
             drop(task.await);
             assert_eq!(*dropped.lock().unwrap_or_else(PoisonError::into_inner), expected);
-            life.bury();
+            process.bury();
             assert_eq!(*dropped.lock().unwrap_or_else(PoisonError::into_inner), in_the_end);
         }
     }
 
     #[test]
     fn death_comes_before_or_after_a_write() {
-        let life = Life::new();
-        life.die_at(Death::Before(2), InFlight::Lost);
-        assert_eq!((life.send_write(), life.is_dead()), (Some(1), false));
-        assert_eq!((life.send_write(), life.is_dead()), (None, true));
-        let life = Life::new();
-        life.die_at(Death::After(1), InFlight::Lost);
-        assert_eq!(life.send_write(), Some(1));
-        assert!(!life.is_dead());
-        life.wrote(1);
-        assert!(life.is_dead());
+        let process = Process::new();
+        process.die_at(Death::Before(2), InFlight::Lost);
+        assert_eq!((process.send_write(), process.is_dead()), (Some(1), false));
+        assert_eq!((process.send_write(), process.is_dead()), (None, true));
+        let process = Process::new();
+        process.die_at(Death::After(1), InFlight::Lost);
+        assert_eq!(process.send_write(), Some(1));
+        assert!(!process.is_dead());
+        process.wrote(1);
+        assert!(process.is_dead());
     }
 }
