@@ -5,16 +5,12 @@
 
 use std::sync::Arc;
 
-use crate::node::Text;
+pub use keelet_pod::gate::{LABEL, PREFIX, is_name};
 
-/// The prefix that is always a gate's.
-pub const PREFIX: &str = "readiness.k8s.io/";
+use crate::node::Text;
 
 /// The value of the annotation of a gate that has passed.
 pub const PASSED: &str = "passed";
-
-/// The value of the label of a gate.
-pub const LABEL: &str = "true";
 
 /// Prefixes of taint keys that make a taint a gate; [`PREFIX`] is always one of them (GN-7).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,13 +32,6 @@ pub enum BadPrefix {
 /// Taints below these belong to the node lifecycle controller, to cloud providers and to kubeadm.
 const OF_KUBERNETES: [&str; 4] =
     ["node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "node-role.kubernetes.io/", "kubernetes.io/"];
-
-/// Whether a name can follow the slash of a taint key: 1 to 63 letters, digits, `-`, `_` and `.`, with a letter or digit at both ends.
-pub fn is_name(name: &str) -> bool {
-    let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    let ends = [name.chars().next(), name.chars().next_back()];
-    name.len() <= 63 && name.chars().all(inner) && ends.iter().all(|end| end.is_some_and(|c| c.is_ascii_alphanumeric()))
-}
 
 /// Whether a text is a DNS subdomain.
 pub(crate) fn is_domain(text: &str) -> bool {
@@ -94,19 +83,6 @@ impl Default for Prefixes {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// SCN-G11, CTRL-9, PEER-4
-    #[test]
-    fn names_of_gates() {
-        let longest = "a".repeat(63);
-        for name in ["CNIReady", "a", "network-pending", "a_b.c", "1", &longest] {
-            assert!(is_name(name), "{name}");
-        }
-        let too_long = "a".repeat(64);
-        for name in ["", "-a", "a-", ".a", "a.", "_a", "a/b", "a b", "ä", "a*", &too_long] {
-            assert!(!is_name(name), "{name}");
-        }
-    }
 
     /// GN-7, CTRL-2
     #[test]

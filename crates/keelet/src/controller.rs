@@ -16,7 +16,7 @@ use keelet_gates::{
     process::{self, BindAddress, Endpoint, LEASE, LEASE_NAMESPACE, Process},
     settings::{Enforcement, MaxHeld, Settings},
 };
-use keelet_pod::{FeatureGateWarning, Switch, duration};
+use keelet_pod::{Switch, duration};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::log::{self, LogOptions};
@@ -192,10 +192,7 @@ async fn serve(args: &Args, settings: Settings, timing: Timing) -> Result<()> {
 /// Starting the controller switches the feature on, unless the flag says otherwise.
 fn is_off(args: &Args) -> Result<bool> {
     for warning in args.feature_gates.resolve()?.warnings {
-        // The agent alone lacks it.
-        if !matches!(warning, FeatureGateWarning::Missing { gate: FEATURE }) {
-            tracing::warn!(%warning, "feature gate");
-        }
+        tracing::warn!(%warning, "feature gate");
     }
     let implied = [(FEATURE.to_owned(), true)].into();
     Ok(args.feature_gates.resolve_over(&implied)?.features.node_readiness_gates == Switch::Off)

@@ -134,31 +134,34 @@ fn defaults_of(container: &mut v1::Container, host_network: bool) {
         }
     }
     let probes = [&mut container.liveness_probe, &mut container.readiness_probe, &mut container.startup_probe];
-    for probe in probes.into_iter().flatten() {
-        // API-2: zero stands for the default.
-        for (field, default) in [
-            (&mut probe.timeout_seconds, 1),
-            (&mut probe.period_seconds, 10),
-            (&mut probe.success_threshold, 1),
-            (&mut probe.failure_threshold, 3),
-        ] {
-            if field.unwrap_or_default() == 0 {
-                *field = Some(default);
-            }
-        }
-        if let Some(http) = &mut probe.http_get {
-            http_defaults(http);
-        }
-        if let Some(grpc) = &mut probe.grpc {
-            grpc.service.get_or_insert_default();
-        }
-    }
+    probes.into_iter().flatten().for_each(of_probe);
     if let Some(lifecycle) = &mut container.lifecycle {
         for hook in [&mut lifecycle.post_start, &mut lifecycle.pre_stop].into_iter().flatten() {
             if let Some(http) = &mut hook.http_get {
                 http_defaults(http);
             }
         }
+    }
+}
+
+/// Fills in the defaults of a probe.
+pub(crate) fn of_probe(probe: &mut v1::Probe) {
+    // API-2: zero stands for the default.
+    for (field, default) in [
+        (&mut probe.timeout_seconds, 1),
+        (&mut probe.period_seconds, 10),
+        (&mut probe.success_threshold, 1),
+        (&mut probe.failure_threshold, 3),
+    ] {
+        if field.unwrap_or_default() == 0 {
+            *field = Some(default);
+        }
+    }
+    if let Some(http) = &mut probe.http_get {
+        http_defaults(http);
+    }
+    if let Some(grpc) = &mut probe.grpc {
+        grpc.service.get_or_insert_default();
     }
 }
 

@@ -162,7 +162,7 @@ const GATES: [(&str, Stage); 18] = [
     ("GRPCContainerProbeTLS", Stage::Default),
     ("ContainerStopSignals", Stage::OptIn),
     ("SidecarsRestartableDuringPodTermination", Stage::Missing),
-    ("NodeReadinessGates", Stage::Missing),
+    ("NodeReadinessGates", Stage::OptIn),
     ("StartupProbeEnabled", Stage::Locked),
 ];
 

@@ -23,6 +23,7 @@ mod defaults;
 pub mod duration;
 mod features;
 mod from_api;
+pub mod gate;
 mod hash;
 mod model;
 mod names;
@@ -33,6 +34,7 @@ mod problem;
 mod quantity;
 mod read;
 mod review;
+mod taint;
 mod tree;
 mod validate;
 
@@ -45,5 +47,6 @@ pub use self::{
     quantity::Quantity,
     read::{MAX_MANIFEST_BYTES, parse_one, read_manifest},
     review::Strictness,
+    taint::{BadTaint, Effect, Taint},
     validate::{DIRECTORY_IMAGE, MANIFEST, volume_types},
 };

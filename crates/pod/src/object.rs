@@ -3,15 +3,18 @@
 //! They are read like manifests: every mistake in one pass, each with its line. Unknown fields are warnings here,
 //! because only the caller knows which of them matter.
 
+use k8s_openapi::api::core::v1;
 use serde::de::DeserializeOwned;
 
 use crate::{
+    Probe,
     normalise::drop_repeated_keys,
     path::FieldPath,
     problem::{Complaint, Kind, Origin, Problem, required, syntax, unsupported},
     read::text,
     review::{Review, Strictness},
     tree::{Note, Notes, Position, TreeNode, Value, decode_field, parse},
+    validate::node_probe,
 };
 
 /// The API version and kind that an object must have.
@@ -96,21 +99,45 @@ fn root(bytes: &[u8]) -> Result<TreeNode, (Option<Position>, String)> {
     }
 }
 
+/// The path of a field as people write it: `a.b[0].c`.
+fn path_of(field: &str) -> FieldPath {
+    let mut path = FieldPath::root();
+    for part in field.split('.') {
+        let (name, index) = match part.split_once('[') {
+            Some((name, index)) => (name, index.trim_end_matches(']').parse().ok()),
+            None => (part, None),
+        };
+        path = path.field(name.to_owned());
+        path = index.map_or_else(|| path.clone(), |index| path.index(index));
+    }
+    path
+}
+
 // === impl Object ===
 
 impl<T> Object<T> {
     /// Adds an error about the value of a field, such as `crashLoopBackOff.maxContainerRestartPeriod`, with its line.
     pub fn refuse(&mut self, field: &str, value: &str, message: impl Into<String>) {
         let complaint = Complaint { kind: Kind::Invalid, value: Some(value.to_owned()), message: message.into() };
-        let mut path = FieldPath::root();
-        for name in field.split('.') {
-            path = path.field(name.to_owned());
-        }
+        let path = path_of(field);
         let mut review = Review::new(&self.origin, None, FieldPath::root(), Strictness::Lenient);
         review.tree = self.tree.as_ref();
         review.refuse(&path, complaint);
         let new = review.report.errors;
         self.errors.extend(new);
+    }
+
+    /// Checks the probe of a component of the node, at a field such as `nodeReadinessProbes[0].probe`, by the rules for readiness probes of
+    /// containers; those of its numbers that are missing have the usual values. What is wrong with it becomes an error of the object.
+    pub fn node_probe(&mut self, field: &str, raw: &v1::Probe) -> Option<Probe> {
+        let mut review = Review::new(&self.origin, None, FieldPath::root(), Strictness::Strict);
+        review.tree = self.tree.as_ref();
+        let probe = node_probe(raw, &path_of(field), &mut review);
+        let (errors, warnings) = (review.report.errors, review.report.warnings);
+        let is_sound = errors.is_empty();
+        self.errors.extend(errors);
+        self.warnings.extend(warnings);
+        probe.filter(|_| is_sound)
     }
 
     /// Whether the file sets the field, to any value. For fields of the object itself only.

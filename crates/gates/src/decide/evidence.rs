@@ -1,6 +1,7 @@
 //! What the conditions of a node say about a gate.
 
 use jiff::{SignedDuration, Timestamp};
+use keelet_pod::gate::{Meant, meant};
 
 use crate::{
     node::{Condition, Node, Status, Text},
@@ -62,13 +63,10 @@ pub(super) struct Judged {
 
 /// The condition of a gate: the one of its name, else the only one that ends in a slash and its name (GATE-22).
 pub(super) fn of_gate(node: &Node, name: &str, max_age: Option<SignedDuration>, now: Timestamp) -> Judged {
-    let exact = node.conditions.iter().find(|condition| &*condition.kind == name);
-    let ends_so = |kind: &str| kind.strip_suffix(name).is_some_and(|domain| domain.ends_with('/'));
-    let qualified = || node.conditions.iter().filter(|condition| ends_so(&condition.kind)).collect::<Vec<_>>();
-    match exact.map_or_else(qualified, |condition| vec![condition])[..] {
-        [] => Judged { evidence: Evidence::Absent { assumed: Status::Unknown }, until: None },
-        [condition] => judge(condition, max_age, now),
-        ref several => {
+    match meant(node.conditions.iter(), name, |condition| &*condition.kind) {
+        Meant::None => Judged { evidence: Evidence::Absent { assumed: Status::Unknown }, until: None },
+        Meant::One(condition) => judge(condition, max_age, now),
+        Meant::Several(several) => {
             let mut kinds: Vec<_> = several.iter().map(|condition| Text::clone(&condition.kind)).collect();
             kinds.sort();
             Judged { evidence: Evidence::Ambiguous { kinds }, until: None }

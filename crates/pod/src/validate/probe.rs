@@ -5,7 +5,8 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1;
 
 use crate::{
-    Container, GrpcProbe, Handler, HttpGet, HttpProtocol, PortRef, Probe, ProbeKind, Scheme, TcpSocket, names,
+    Container, GrpcProbe, Handler, HttpGet, HttpProtocol, PortRef, Probe, ProbeKind, Scheme, TcpSocket, defaults,
+    names,
     path::FieldPath,
     problem::{Complaint, forbidden, invalid, quoted, required, suspicious, unsupported},
     review::Review,
@@ -20,7 +21,7 @@ const GRPC_MODES: [(&str, bool); 2] = [("Plaintext", false), ("TLS", true)];
 /// Checks the three probes of a container and adds them to the model.
 pub(super) fn build(raw: &v1::Container, container: &mut Container, path: &FieldPath, review: &mut Review<'_>) {
     let build = |kind, field: &'static str, raw: &Option<v1::Probe>, review: &mut Review<'_>| {
-        build_probe(raw.as_ref()?, kind, container, &path.field(field), review)
+        build_probe(raw.as_ref()?, kind, Some(container), &path.field(field), review)
     };
     let liveness = build(ProbeKind::Liveness, "livenessProbe", &raw.liveness_probe, review);
     let readiness = build(ProbeKind::Readiness, "readinessProbe", &raw.readiness_probe, review);
@@ -28,10 +29,47 @@ pub(super) fn build(raw: &v1::Container, container: &mut Container, path: &Field
     (container.liveness, container.readiness, container.startup) = (liveness, readiness, startup);
 }
 
+/// Checks the probe of a component of the node (VEC-81): it asks over the network, at a port by number. A number that is written has to be
+/// a usable one: zero is an error here, not a word for the default.
+pub(crate) fn node_probe(raw: &v1::Probe, path: &FieldPath, review: &mut Review<'_>) -> Option<Probe> {
+    for (field, value) in [
+        ("timeoutSeconds", raw.timeout_seconds),
+        ("periodSeconds", raw.period_seconds),
+        ("successThreshold", raw.success_threshold),
+        ("failureThreshold", raw.failure_threshold),
+    ] {
+        if value == Some(0) {
+            review.object(&path.field(field), invalid(0, "must be greater than 0"));
+        }
+    }
+    for (field, given) in [("exec", raw.exec.is_some()), ("tcpSocket", raw.tcp_socket.is_some())] {
+        if given {
+            let why = "a probe of the node asks over HTTP or gRPC: one of httpGet, grpc";
+            review.refuse(&path.field(field), forbidden(why));
+            return None;
+        }
+    }
+    for (index, header) in raw.http_get.iter().flat_map(|get| get.http_headers.iter().flatten()).enumerate() {
+        if header.value.chars().any(char::is_control) {
+            let path = path.field("httpGet").field("httpHeaders").index(index).field("value");
+            review.object(&path, invalid(quoted(&header.value), "must not contain control characters"));
+        }
+    }
+    let mut raw = raw.clone();
+    defaults::of_probe(&mut raw);
+    let probe = build_probe(&raw, ProbeKind::Readiness, None, path, review)?;
+    if let Handler::HttpGet(HttpGet { port: PortRef::Name(name), .. }) = &probe.handler {
+        let message = "must be a number between 1 and 65535: a component of the node has no named ports";
+        review.refuse(&path.field("httpGet").field("port"), invalid(quoted(name), message));
+        return None;
+    }
+    Some(probe)
+}
+
 fn build_probe(
     raw: &v1::Probe,
     kind: ProbeKind,
-    container: &Container,
+    container: Option<&Container>,
     path: &FieldPath,
     review: &mut Review<'_>,
 ) -> Option<Probe> {
@@ -83,7 +121,12 @@ fn grace(raw: &v1::Probe, kind: ProbeKind, path: &FieldPath, review: &mut Review
 }
 
 /// API-1: exactly one handler. If there are several, only the first is checked.
-fn build_handler(raw: &v1::Probe, container: &Container, path: &FieldPath, review: &mut Review<'_>) -> Option<Handler> {
+fn build_handler(
+    raw: &v1::Probe,
+    container: Option<&Container>,
+    path: &FieldPath,
+    review: &mut Review<'_>,
+) -> Option<Handler> {
     let given = [
         ("exec", raw.exec.is_some()),
         ("httpGet", raw.http_get.is_some()),
@@ -192,8 +235,8 @@ fn grpc(raw: &v1::GRPCAction, path: &FieldPath, review: &mut Review<'_>) -> Opti
 }
 
 /// API-7: an unknown name is an error of every attempt, not of the manifest.
-fn warn_of_unknown_port(port: &PortRef, container: &Container, path: &FieldPath, review: &mut Review<'_>) {
-    if let Err(error) = container.resolve_port(port) {
+fn warn_of_unknown_port(port: &PortRef, container: Option<&Container>, path: &FieldPath, review: &mut Review<'_>) {
+    if let Some(Err(error)) = container.map(|container| container.resolve_port(port)) {
         review.warn(&path.field("port"), suspicious(format!("{error}: the probe can never succeed")));
     }
 }
