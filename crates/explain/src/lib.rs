@@ -6,6 +6,7 @@
 //!
 //! - [`why`] follows every part of a status down to what was observed: the exit, the probe attempts with their output
 //!   and latency, the rule, the backoff, the request. [`why::check_chains`] says whether every chain gets there.
+//! - [`node`] does the same for the conditions of the node.
 //! - [`timeline`] draws a pod's history: conditions, one lane per container, probe attempts, exits, restarts, and the
 //!   times at which no agent was there.
 //! - [`simulation`] says what a simulated pod's probes and restart rules amount to.
@@ -14,6 +15,7 @@
 //! and nowhere else.
 
 mod known;
+pub mod node;
 mod sentence;
 pub mod simulation;
 pub mod timeline;

@@ -283,6 +283,10 @@ pub(crate) fn brief(because: &Because, container: &str, known: &Known<'_>, now: 
         Because::Containers { names } if names.len() == 1 => format!("of container {}", list(names)),
         Because::Containers { names } => format!("of containers {}", list(names)),
         Because::ReadinessGates { pending } => format!("readiness gates that are not True: {}", list(pending)),
+        Because::NodeGates { pending, since } => {
+            let taints: Vec<String> = pending.iter().map(|gate| gate.taint.clone()).collect();
+            format!("held back since {} by gates of the node: {}", time(since.wall, now), list(&taints))
+        }
         Because::Sandbox { id: Some(id), .. } => format!("sandbox {} is ready", short_id(id)),
         Because::Sandbox { id: None, lost } => no_sandbox(lost.as_deref()),
         Because::Ending { cause, since } => {

@@ -68,6 +68,8 @@ pub enum Kind {
     Events,
     /// A removed pod.
     Gone,
+    /// The node itself: conditions, probes of its components, gates.
+    Node,
 }
 
 /// Why a file cannot be used.
@@ -234,6 +236,7 @@ impl Kind {
             Self::Heartbeat => "keelet.heartbeat",
             Self::Events => "keelet.events",
             Self::Gone => "keelet.gone",
+            Self::Node => "keelet.node",
         }
     }
 
@@ -255,6 +258,7 @@ impl Kind {
             Self::Heartbeat => "the agent's heartbeat",
             Self::Events => "the newest events of the node",
             Self::Gone => "a removed pod",
+            Self::Node => "conditions of the node, probes of its components",
         }
     }
 
@@ -263,7 +267,7 @@ impl Kind {
         match self {
             Self::Heartbeat => 2,
             Self::Why | Self::Journal | Self::Events => 3,
-            Self::Durable | Self::History => 4,
+            Self::Durable | Self::History | Self::Node => 4,
             Self::Volatile | Self::Gone => 5,
             // Namespace and name, as kubectl shows pods.
             Self::Pod => 16,

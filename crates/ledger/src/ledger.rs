@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use keelet_lifecycle::{BootId, Moment, observed::Absence};
+use keelet_lifecycle::{BootId, Moment, node::NodeEvidence, observed::Absence};
 use serde::Serialize;
 use serde_json::{Value, value::to_raw_value};
 
@@ -22,6 +22,7 @@ use crate::{
     history::Bounds,
     load::{Loader, Loss, Mode, Recovered},
     names::{self, BadUid},
+    node::NodeFile,
     page::Page,
     write::{self, Outcome, WriteError, WriteStep},
 };
@@ -50,6 +51,7 @@ pub struct Ledger<D = OsDisk> {
     pub(crate) pages: BTreeMap<String, Page>,
     pub(crate) heartbeat: Heartbeat,
     events: Events,
+    node: NodeFile,
     gone: Places,
 }
 
@@ -64,6 +66,8 @@ pub struct Opened<D = OsDisk> {
     pub gone: Vec<Gone>,
     /// The newest events, as the agent gave them.
     pub events: Vec<Value>,
+    /// What is remembered of the node itself; of whatever boot.
+    pub node: Option<NodeEvidence>,
     /// Files that cannot be used. The agent must log them.
     pub losses: Vec<Loss>,
     /// Why a tier cannot be written, such as a read-only disk. The ledger continues in memory.
@@ -178,6 +182,7 @@ impl<D: Disk> Ledger<D> {
         let found = loader.pods();
         let (places, gone) = gone::load(&mut loader);
         let (kept_events, events) = Events::load(&mut loader);
+        let (kept_node, node) = NodeFile::load(&mut loader);
         let losses = loader.losses;
         if let Some((path, error)) = losses.iter().find_map(|loss| Some((loss.file.clone(), loss.why.shortage()?))) {
             let others = losses.into_iter().filter(|loss| loss.why.shortage().is_none()).collect();
@@ -189,8 +194,8 @@ impl<D: Disk> Ledger<D> {
             pages.insert(uid, page);
             pods.push(recovered);
         }
-        let ledger = Self { disk, settings, pages, heartbeat, events: kept_events, gone: places };
-        Ok(Opened { ledger, pods, gone, events, losses, troubles })
+        let ledger = Self { disk, settings, pages, heartbeat, events: kept_events, node: kept_node, gone: places };
+        Ok(Opened { ledger, pods, gone, events, node, losses, troubles })
     }
 
     /// Keeps a copy of the pod, in the API's form. It is written when it changes.
@@ -227,6 +232,12 @@ impl<D: Disk> Ledger<D> {
         self.events.keep(&self.disk, &self.settings, events, now)
     }
 
+    /// Keeps what is remembered of the node. Written to tmpfs at once; to the durable disk, if it is to outlast the boot (`lasting`), when due, or
+    /// at a stop.
+    pub fn keep_node(&mut self, evidence: &NodeEvidence, lasting: bool, now: Moment) -> Outcome {
+        self.node.keep(&self.disk, &self.settings, evidence, lasting, now)
+    }
+
     /// Removes a pod permanently. Once this returns without an error, no restart and no reboot brings it back.
     ///
     /// Its durable directory is renamed first, and a rename is atomic: a crash never leaves a pod without its evidence,
@@ -260,6 +271,7 @@ impl<D: Disk> Ledger<D> {
     pub fn beat(&mut self, now: Moment) -> Beat {
         // The durable heartbeat reports the same failure, because it goes to the same disk.
         let _ = self.events.flush(&self.disk, &self.settings, now);
+        let _ = self.node.flush(&self.disk, &self.settings, now);
         self.heartbeat.beat(&self.disk, &self.settings, now)
     }
 
@@ -287,6 +299,7 @@ impl<D: Disk> Ledger<D> {
     pub fn stop(&mut self, now: Moment) -> Vec<WriteError> {
         let mut errors = self.flush_all(now);
         errors.extend(self.events.catch_up(&self.disk, &self.settings, now).err());
+        errors.extend(self.node.catch_up(&self.disk, &self.settings, now).err());
         errors.extend(self.heartbeat.stop(&self.disk, &self.settings, now));
         errors
     }

@@ -13,8 +13,8 @@
 //! | holds | restart counts, backoff, restart-all, exits, last status, a copy of the pod, the journal of what changed when | started and ready per container ID, streaks, operations, probe history, the reasons of the last status |
 //! | written | on transitions: temporary file, sync, rename, sync of the directory (the journal: without the syncs, because nothing is decided from it) | at once where a decision could rest on the change, else every ten seconds; temporary file, rename |
 //!
-//! Beside the pods the ledger keeps the newest events of the node (`events`) and the newest removed pods (`gone`), for
-//! people.
+//! Beside the pods the ledger keeps what is remembered of the node itself (`node`) and, for people, the newest events of the node
+//! (`events`) and the newest removed pods (`gone`).
 //!
 //! A passing probe changes nothing durable, and `quiet` says which volatile changes may wait. Both tiers are JSON that
 //! `cat` shows; `names` says where, `envelope` what every file has in common.
@@ -61,6 +61,7 @@ mod lines;
 mod load;
 mod migrate;
 mod names;
+mod node;
 mod page;
 mod quiet;
 mod reader;

@@ -128,7 +128,7 @@ fn file_name(kind: Kind) -> &'static str {
         Kind::Journal => names::JOURNAL,
         Kind::History => names::HISTORY,
         Kind::Why => names::WHY,
-        Kind::Heartbeat | Kind::Events | Kind::Gone => unreachable!("not a file in a pod's directory"),
+        Kind::Heartbeat | Kind::Events | Kind::Gone | Kind::Node => unreachable!("not a file in a pod's directory"),
     }
 }
 
@@ -270,7 +270,7 @@ impl<D: Disk> Loader<'_, D> {
         match self.read(path, kind) {
             Ok(decoded) => decoded,
             // It is written without a sync, so a power cut may leave it empty.
-            Err(Damage::Empty) if matches!(kind, Kind::Events | Kind::Gone) => None,
+            Err(Damage::Empty) if matches!(kind, Kind::Events | Kind::Gone | Kind::Node) => None,
             Err(damage) => {
                 let place = self.move_away(path, &damage);
                 self.lose(None, path, Some(kind), damage, place);

@@ -8,8 +8,10 @@
 //! <durable root>/pods/<uid>/journal.json
 //! <durable root>/events.json
 //! <durable root>/gone/<place>.json
+//! <durable root>/node.json
 //! <volatile root>/events.json
 //! <volatile root>/heartbeat.json
+//! <volatile root>/node.json
 //! <volatile root>/pods/<uid>/evidence.json
 //! <volatile root>/pods/<uid>/history.json
 //! ```
@@ -32,6 +34,8 @@ pub(crate) const WHY: &str = "why.json";
 pub(crate) const HEARTBEAT: &str = "heartbeat.json";
 /// The newest events of the node, in both tiers.
 pub(crate) const EVENTS: &str = "events.json";
+/// What is remembered of the node itself, in both tiers.
+pub(crate) const NODE: &str = "node.json";
 /// The directory of removed pods.
 pub(crate) const GONE_PODS: &str = "gone";
 /// Names the process that holds the lock.

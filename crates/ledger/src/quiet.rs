@@ -40,6 +40,7 @@ pub(crate) fn change(before: &Volatile, after: &Volatile) -> Change {
         agent_started,
         instances,
         launches,
+        gate_hold,
         pending,
         retries,
         // An operation of another kind takes a sequence number too, but is itself among the pending ones.
@@ -52,6 +53,7 @@ pub(crate) fn change(before: &Volatile, after: &Volatile) -> Change {
     let same = *boot_id == after.boot_id
         && *agent_started == after.agent_started
         && *launches == after.launches
+        && *gate_hold == after.gate_hold
         && without_tries(pending).eq(without_tries(&after.pending))
         && *retries == after.retries
         && *volumes_ready == after.volumes_ready

@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
-use keelet_lifecycle::BootId;
+use keelet_lifecycle::{BootId, node::NodeEvidence};
 
 use crate::{
     disk::{Disk, OsDisk},
     gone::{self, Gone},
     history::Bounds,
     load::{Loader, Loss, Mode, Recovered},
+    node::NodeFile,
 };
 
 /// The content of a ledger on disk, for `keelet why` and for people.
@@ -39,6 +40,13 @@ impl Snapshot {
         let mut loader = read_only(&OsDisk, durable_root, volatile_root, boot_id);
         let pods = at_rest(&mut loader, uid).into_iter().collect();
         Self { pods, losses: loader.losses }
+    }
+
+    /// Reads what is remembered of the node itself.
+    pub fn of_node(durable_root: &Path, volatile_root: &Path) -> (Option<NodeEvidence>, Vec<Loss>) {
+        let mut loader = read_only(&OsDisk, durable_root, volatile_root, BootId::default());
+        let (_, node) = NodeFile::load(&mut loader);
+        (node, loader.losses)
     }
 
     /// Reads the newest removed pods, the newest last.

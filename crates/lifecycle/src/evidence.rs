@@ -212,6 +212,9 @@ pub struct Volatile {
     pub instances: BTreeMap<String, Box<RunningInstance>>,
     /// Containers that are being started, by name.
     pub launches: BTreeMap<String, Box<Launch>>,
+    /// Whether readiness gates of the node hold the pod back. Belongs to one boot, as the gates do.
+    #[serde(skip_serializing_if = "GateHold::is_undecided")]
+    pub gate_hold: GateHold,
     /// Operations that have not been observed as finished.
     pub pending: Vec<Pending>,
     /// Failed operations to be retried.
@@ -230,6 +233,22 @@ pub struct Volatile {
     /// be reached: the values of the Ready condition that were ours when it last could. Kept over runs of the agent.
     #[serde(rename = "copyOwed", skip_serializing_if = "Option::is_none")]
     pub copy_unchecked: Option<Vec<ReadyMark>>,
+}
+
+/// Whether readiness gates of the node hold a pod back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum GateHold {
+    /// Not decided in this boot.
+    #[default]
+    Undecided,
+    /// They do.
+    Held {
+        /// Since when.
+        since: Moment,
+    },
+    /// They let it go. Gates hold no pod back that has begun to start.
+    Released,
 }
 
 /// What is remembered of a running container.
@@ -335,6 +354,14 @@ impl Durable {
     /// The record of a container.
     pub fn container(&self, name: &str) -> Option<&ContainerRecord> {
         self.containers.get(name).map(Box::as_ref)
+    }
+}
+
+// === impl GateHold ===
+
+impl GateHold {
+    fn is_undecided(&self) -> bool {
+        *self == Self::Undecided
     }
 }
 

@@ -14,12 +14,15 @@
 //!   termination; policy, exit-code rules, backoff, and the restart of all containers.
 //! - [`status`] computes the result: container states, phase, conditions, each with the evidence behind it.
 //!
+//! [`node`] does for the node itself what these do for pods: probes of its components, and the conditions that follow from them.
+//!
 //! The caller owns the evidence. It records what a plan returns before it acts on it, and passes it to the next plan.
 
 mod absorb;
 mod draft;
 pub mod evidence;
 pub mod journal;
+pub mod node;
 pub mod observed;
 pub mod operation;
 mod order;

@@ -32,6 +32,18 @@ pub struct Observed {
     pub acknowledged: Acknowledged,
     /// For containers that neither the runtime nor the evidence knows: the next restart count by their log files.
     pub log_counts: BTreeMap<String, u32>,
+    /// Readiness gates of the node that are closed and that the pod does not tolerate.
+    pub pending_gates: Vec<PendingGate>,
+}
+
+/// A readiness gate of the node that holds a pod back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PendingGate {
+    /// Its taint: `readiness.k8s.io/CNIReady:NoSchedule`.
+    pub taint: String,
+    /// What it waits for.
+    pub waits_for: String,
 }
 
 /// The agent process that observes, and what it found when it started.
@@ -185,6 +197,7 @@ impl Observed {
             foreign_conditions: BTreeMap::new(),
             acknowledged: Acknowledged::UpTo(0),
             log_counts: BTreeMap::new(),
+            pending_gates: Vec::new(),
         }
     }
 

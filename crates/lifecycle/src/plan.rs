@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     evidence::{EndingCause, Evidence, ExitCause},
+    observed::PendingGate,
     operation::{KillReason, Outcome, Step, serde_millis},
     probe::Basis,
     status::{ConditionType, PodStatus},
@@ -182,6 +183,13 @@ pub enum Because {
     ReadinessGates {
         /// The ones that are not True.
         pending: Vec<String>,
+    },
+    /// Readiness gates of the node hold the pod back, which it does not tolerate.
+    NodeGates {
+        /// Those that are closed.
+        pending: Vec<PendingGate>,
+        /// Since when they do.
+        since: Moment,
     },
     /// The state of the sandbox.
     Sandbox {

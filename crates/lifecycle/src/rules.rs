@@ -79,6 +79,7 @@ impl Rules {
         order::admit(&mut draft);
         order::end_if_asked(&mut draft);
         order::end_if_final(&mut draft);
+        order::hold(&mut draft);
         restart::notice(&mut draft);
         if !restart::clean_up(&mut draft) {
             order::proceed(&mut draft);

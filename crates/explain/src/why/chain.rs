@@ -209,6 +209,14 @@ impl<'k, 'a> Chain<'k, 'a> {
                     Link::evidence(format!("readiness gate {gate:?}, which another controller sets, is not True"))
                 })
                 .collect(),
+            Because::NodeGates { pending, since } => pending
+                .iter()
+                .map(|gate| {
+                    let (ago, waits_for) = (time_ago(*since, now), &gate.waits_for);
+                    let text = format!("gate {} of the node holds it back since {ago}: {waits_for}", gate.taint);
+                    Link::evidence(text).at(*since).proof(because)
+                })
+                .collect(),
             Because::Sandbox { id, .. } => vec![self.sandbox(id.as_deref()).proof(because)],
             Because::Ending { .. } => vec![self.ending(way)],
             Because::Spec => vec![Link::evidence(self.spec(subject)).proof(because)],

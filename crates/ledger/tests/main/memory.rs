@@ -159,3 +159,34 @@ fn events_and_gone_pods_of_version_1_are_loaded_for_ever() {
     assert_eq!((gone.at, gone.pod.evidence), (at(900), evidence(3)));
     assert_eq!(gone.pod.history, [record("app", ProbeKind::Readiness, 40, "200 OK")]);
 }
+
+/// GATE-16, GATE-17: what is remembered of the node is there for the next agent of the boot; after a reboot there is what was to outlast it.
+#[test]
+fn what_is_remembered_of_the_node_is_kept_for_the_next_agent() {
+    use keelet_lifecycle::node::{ConditionStatus, NodeCondition, NodeEvidence};
+    let node = |since: i64| NodeEvidence {
+        boot_id: BOOT,
+        conditions: vec![NodeCondition {
+            kind: "Ready".to_owned(),
+            status: ConditionStatus::True,
+            reason: "KeeletReady".to_owned(),
+            message: String::new(),
+            since: at(since).wall,
+            seen: at(since).wall,
+        }],
+        ..NodeEvidence::default()
+    };
+    let disk = SimDisk::default();
+    let mut ledger = open_well(&disk).ledger;
+    assert!(ledger.keep_node(&node(1), true, at(0)).is_written());
+    let _ = ledger.beat(at(0));
+    assert!(ledger.keep_node(&node(2), false, at(10)).is_written());
+    let _ = ledger.beat(at(70_000));
+    drop(ledger);
+    assert_eq!(open_well(&disk).node, Some(node(2)), "the next agent");
+    disk.remove(Path::new(VOLATILE)).unwrap();
+    assert_eq!(open_well(&disk).node, Some(node(1)), "after a reboot: a probe that passed again was not written");
+    disk.put(&format!("{VOLATILE}/node.json"), b"garbage".to_vec());
+    let opened = open(&disk);
+    assert_eq!((opened.losses.len(), opened.losses[0].kind, opened.node), (1, Some(Kind::Node), Some(node(1))));
+}

@@ -17,7 +17,8 @@ pub(crate) use self::{
 };
 use crate::{
     draft::Draft,
-    evidence::{Admission, Ending, EndingCause},
+    evidence::{Admission, Ending, EndingCause, GateHold},
+    observed::{Instance, InstanceState, PendingGate},
     plan::Severity,
     restart::{self, RestartAllRule},
 };
@@ -52,6 +53,45 @@ fn objection(draft: &Draft<'_>) -> Option<(&'static str, String)> {
     Some(("SysctlForbidden", format!("forbidden sysctl: {forbidden}")))
 }
 
+/// Decides whether readiness gates of the node hold the pod back: those that it does not tolerate, until they open, and only while nothing of
+/// it has started in this boot. A pod that runs is never stopped by a gate.
+pub(crate) fn hold(draft: &mut Draft<'_>) {
+    let (now, gates) = (draft.now, &draft.observed.pending_gates);
+    // What is left of an earlier boot is neither running nor ready.
+    let runs = |instance: &Instance| matches!(instance.state, InstanceState::Running { .. });
+    let has_begun =
+        draft.observed.containers.iter().any(runs) || draft.observed.sandboxes.iter().any(|sandbox| sandbox.ready);
+    let hold = draft.evidence.volatile.gate_hold;
+    let next = match hold {
+        GateHold::Released => return,
+        GateHold::Undecided | GateHold::Held { .. } if gates.is_empty() || has_begun => GateHold::Released,
+        GateHold::Undecided => GateHold::Held { since: now },
+        GateHold::Held { .. } => return,
+    };
+    draft.evidence.volatile.gate_hold = next;
+    match (hold, next) {
+        (_, GateHold::Held { .. }) => {
+            let message = held_by(gates);
+            draft.event(None, GATE_PENDING, Severity::Warning, message);
+        }
+        (GateHold::Held { .. }, GateHold::Released) => {
+            let message = "The readiness gates of the node that held the pod back have passed".to_owned();
+            draft.event(None, "NodeGatePassed", Severity::Normal, message);
+        }
+        _ => {}
+    }
+}
+
+/// Why a pod is held back: the reason of its containers' waiting states.
+pub(crate) const GATE_PENDING: &str = "NodeGatePending";
+
+/// The gates that hold a pod back, and what each of them waits for.
+pub(crate) fn held_by(gates: &[PendingGate]) -> String {
+    let one = |gate: &PendingGate| format!("{}: {}", gate.taint, gate.waits_for);
+    let gates: Vec<String> = gates.iter().map(one).collect();
+    format!("the node has a readiness gate that the pod does not tolerate: {}", gates.join("; "))
+}
+
 /// Absorbs a deletion, and a grace period that has shrunk since.
 pub(crate) fn end_if_asked(draft: &mut Draft<'_>) {
     let Some(deletion) = &draft.observed.deletion else { return };
@@ -76,6 +116,9 @@ pub(crate) fn end_if_final(draft: &mut Draft<'_>) {
 /// Does what the pod needs next.
 pub(crate) fn proceed(draft: &mut Draft<'_>) {
     if draft.evidence.durable.ending.is_none() {
+        if is_held(draft) {
+            return;
+        }
         if !restart::release(draft) {
             startup::ephemeral_containers(draft);
             return;
@@ -85,6 +128,11 @@ pub(crate) fn proceed(draft: &mut Draft<'_>) {
     if draft.evidence.durable.ending.is_some() {
         termination::proceed(draft);
     }
+}
+
+/// Whether readiness gates of the node hold the pod back.
+pub(crate) fn is_held(draft: &Draft<'_>) -> bool {
+    matches!(draft.evidence.volatile.gate_hold, GateHold::Held { .. }) && draft.evidence.durable.ending.is_none()
 }
 
 /// The pod is ending, permanently.

@@ -6,7 +6,7 @@ use super::{
     Condition, ConditionType, ContainerState, ContainerStatus, Phase, PodIp, PodStatus, Terminated, Truth,
     conditions::{Finding, containers_ready, initialized, ready},
     phase::{Context, phase},
-    states::{container_status, next_change},
+    states::{container_status, held, next_change},
     transition::may_return,
 };
 use crate::{
@@ -245,7 +245,7 @@ fn conditions(draft: &Draft<'_>, all: &[ContainerStatus], phase: Phase, why: &mu
         (ConditionType::Initialized, initialized(pod, all, phase, was_initialized)),
         (ConditionType::Ready, unless_restarting(draft, ready(pod, &containers, &draft.observed.foreign_conditions))),
         (ConditionType::ContainersReady, containers),
-        (ConditionType::PodScheduled, Finding::holds(Because::Spec)),
+        (ConditionType::PodScheduled, scheduled(draft)),
     ];
     if let Some(finding) = all_containers_restarting(draft, phase) {
         findings.push((ConditionType::AllContainersRestarting, finding));
@@ -267,6 +267,17 @@ fn conditions(draft: &Draft<'_>, all: &[ContainerStatus], phase: Phase, why: &mu
             }
         })
         .collect()
+}
+
+/// On a node of its own there is no scheduler. What a scheduler would say of a pod that the node's gates hold back, the agent says.
+fn scheduled(draft: &Draft<'_>) -> Finding {
+    match held(draft) {
+        None => Finding::holds(Because::Spec),
+        Some(because) => {
+            let message = order::held_by(&draft.observed.pending_gates);
+            Finding::fails("Unschedulable", Some(message), because)
+        }
+    }
 }
 
 /// A pod whose containers are about to be killed takes no traffic, and must not look healthy if the kills fail

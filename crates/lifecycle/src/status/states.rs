@@ -5,7 +5,7 @@ use keelet_pod::{Container, ProbeKind, Role};
 use super::{ContainerState, ContainerStatus, LastState, Running, Terminated, Waiting};
 use crate::{
     draft::Draft,
-    evidence::{ContainerRecord, Exit, ExitCause, Launch, RunningInstance},
+    evidence::{ContainerRecord, Exit, ExitCause, GateHold, Launch, RunningInstance},
     observed::InstanceState,
     operation::OpKey,
     order::{self, has_started},
@@ -163,7 +163,14 @@ fn never_lived(draft: &Draft<'_>, container: &Container) -> (ContainerState, Bec
     if is_created(draft, container) {
         return (waiting("", String::new()), Because::Pending);
     }
-    (default_waiting(draft), Because::Pending)
+    (default_waiting(draft), held(draft).unwrap_or(Because::Pending))
+}
+
+/// The readiness gates of the node that hold the pod back, if some do.
+pub(super) fn held(draft: &Draft<'_>) -> Option<Because> {
+    let GateHold::Held { since } = draft.evidence.volatile.gate_hold else { return None };
+    let pending = draft.observed.pending_gates.clone();
+    order::is_held(draft).then_some(Because::NodeGates { pending, since })
 }
 
 /// Created but not started, and nothing delays its start (STAT-3).
@@ -286,6 +293,9 @@ fn waiting(reason: &str, message: String) -> ContainerState {
 }
 
 fn default_waiting(draft: &Draft<'_>) -> ContainerState {
+    if order::is_held(draft) {
+        return waiting(order::GATE_PENDING, order::held_by(&draft.observed.pending_gates));
+    }
     let reason = if draft.pod.init_containers.is_empty() { "ContainerCreating" } else { "PodInitializing" };
     waiting(reason, String::new())
 }

@@ -19,6 +19,7 @@ mod init_order;
 mod init_sequence;
 mod journal;
 mod maintenance;
+mod node_gates;
 mod phase;
 mod probe_eager;
 mod probe_effects;
