@@ -2,8 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use keelet_lifecycle::operation::{Outcome, ProbeReport};
-use keelet_pod::{Container, GrpcProbe, Handler, HttpGet, Pod, PortError, Probe, ProbeKind, TcpSocket};
+use keelet_lifecycle::{
+    node::LOOPBACK,
+    operation::{Outcome, ProbeReport},
+};
+use keelet_pod::{Container, GrpcProbe, Handler, HttpGet, Pod, PortError, PortRef, Probe, ProbeKind, TcpSocket};
 use tokio::time::{Instant, timeout};
 
 use crate::{
@@ -24,6 +27,9 @@ const LONGEST_WAIT: Duration = Duration::from_secs(10);
 /// begin at once. A long attempt costs the node next to nothing, and other pods need its permit.
 const LONGEST_HOLD: Duration = Duration::from_secs(10);
 
+/// Probes of components of the node that may be configured. Each has a permit, so none waits for another.
+pub const MOST_NODE_PROBES: usize = 32;
+
 /// Runs probe attempts and hooks. Clones share everything.
 #[derive(Clone, Debug)]
 pub struct Prober {
@@ -39,6 +45,8 @@ struct Shared {
     /// processes, and a runtime that hangs blocks all commands.
     exec_permits: Permits,
     network_permits: Permits,
+    /// Probes of components of the node have permits of their own: they wait for no pod, and no pod waits for them.
+    node_permits: Permits,
 }
 
 /// The container to probe.
@@ -88,6 +96,8 @@ enum Impossible {
     Port(#[from] PortError),
     #[error("port {0} is not between 1 and 65535")]
     PortNumber(u16),
+    #[error("a component of the node is probed with httpGet or grpc, at a port by number")]
+    NotOnNode,
 }
 
 // === impl Prober ===
@@ -96,8 +106,15 @@ impl Prober {
     /// A prober with `limit` permits for commands and as many for attempts over the network, at least one of each. Pods
     /// share them fairly.
     pub fn new(dial: Arc<dyn Dial>, exec: Arc<dyn Exec>, limit: usize) -> Self {
-        let (exec_permits, network_permits) = (Permits::new(limit), Permits::new(limit));
-        Self { shared: Arc::new(Shared { dial, exec, tls: Tls::default(), exec_permits, network_permits }) }
+        let shared = Shared {
+            dial,
+            exec,
+            tls: Tls::default(),
+            exec_permits: Permits::new(limit),
+            network_permits: Permits::new(limit),
+            node_permits: Permits::new(MOST_NODE_PROBES),
+        };
+        Self { shared: Arc::new(shared) }
     }
 
     /// Makes one attempt. Its timeout starts with the permit; the wait for the permit is measured apart. If the wait
@@ -107,52 +124,50 @@ impl Prober {
     ///
     /// Dropping the future cancels the attempt and closes its connection.
     pub async fn attempt(&self, attempt: Attempt<'_>) -> Attempted {
-        let asked = Instant::now();
-        let Attempt { target, probe, .. } = attempt;
-        let is_exec = matches!(probe.handler, Handler::Exec { .. });
+        let is_exec = matches!(attempt.probe.handler, Handler::Exec { .. });
         let permits = if is_exec { &self.shared.exec_permits } else { &self.shared.network_permits };
-        let half = probe.timeout / 2;
-        let permit = permits.acquire(&target.pod.uid, half.min(LONGEST_WAIT)).await;
-        let begun = Instant::now();
-        let queued = begun - asked;
-        let Some(permit) = permit else {
-            let output = format!("not attempted: no free permit within {}", text::limit(queued));
-            return Attempted {
-                report: ProbeReport { outcome: Outcome::Late, latency: Duration::ZERO, output },
-                queued,
-            };
-        };
-        // An attempt over the network ends by itself at its timeout; a command ends when the runtime says so.
+        let permit = permits.acquire(&attempt.target.pod.uid, patience(attempt.probe));
         // Boxed, because it is large and awaited in two places: operations of all kinds would be as large.
-        let made = Box::pin(self.make(attempt));
-        let made = if is_exec || probe.timeout > LONGEST_HOLD {
-            hold(permit, probe.timeout.min(LONGEST_HOLD), made).await
-        } else {
-            let _permit = permit;
-            made.await
-        };
-        let (mut outcome, mut output) = match made {
-            Ok(result) => result,
-            Err(error) => (Outcome::Error, error.to_string()),
-        };
-        let latency = begun.elapsed();
-        // The agent saw the result more than half a timeout after the deadline: the node's CPU was busy, and the target may have
-        // answered in time.
-        let overdue = latency.saturating_sub(probe.timeout);
-        if outcome == Outcome::Failure && overdue > half && !is_exec {
-            outcome = Outcome::Late;
-            output = format!("observed {} too late: {output}", text::limit(overdue));
+        timed(attempt.probe, permit, || Box::pin(self.make(attempt))).await
+    }
+
+    /// Makes one attempt at a component of the node, over the node's own network. Its name tells the components apart. Everything else is as
+    /// for a container, but for the permits: those of pods are for pods.
+    pub async fn attempt_on_node(&self, name: &str, probe: &Probe) -> Attempted {
+        let permit = self.shared.node_permits.acquire(name, patience(probe));
+        timed(probe, permit, || Box::pin(self.make_on_node(name, probe))).await
+    }
+
+    async fn make_on_node(&self, name: &str, probe: &Probe) -> Result<(Outcome, String), Impossible> {
+        let within = probe.timeout;
+        match &probe.handler {
+            Handler::HttpGet(get) => {
+                let PortRef::Number(port) = get.port else { return Err(Impossible::NotOnNode) };
+                let host = get.host.as_deref().unwrap_or(LOOPBACK);
+                Ok(self.get(get, name, host, usable(port)?, within).await)
+            }
+            Handler::Grpc(grpc) => {
+                usable(grpc.port)?;
+                Ok(self.check(grpc, name, LOOPBACK, within).await)
+            }
+            Handler::Exec { .. } | Handler::TcpSocket(_) => Err(Impossible::NotOnNode),
         }
-        Attempted { report: ProbeReport { outcome, latency, output }, queued }
     }
 
     async fn make(&self, attempt: Attempt<'_>) -> Result<(Outcome, String), Impossible> {
         let Attempt { target, probe, .. } = attempt;
         match &probe.handler {
             Handler::Exec { command } => Ok(self.run(command, target, probe.timeout).await),
-            Handler::HttpGet(get) => self.get(get, target, probe.timeout).await,
+            Handler::HttpGet(get) => {
+                let host = target.host(get.host.as_deref())?;
+                let port = usable(target.container.resolve_port(&get.port)?)?;
+                Ok(self.get(get, &target.pod.uid, host, port, probe.timeout).await)
+            }
             Handler::TcpSocket(socket) => self.knock(socket, target, probe.timeout).await,
-            Handler::Grpc(grpc) => self.check(grpc, target, probe.timeout).await,
+            Handler::Grpc(grpc) => {
+                usable(grpc.port)?;
+                Ok(self.check(grpc, &target.pod.uid, target.host(None)?, probe.timeout).await)
+            }
         }
     }
 
@@ -161,15 +176,14 @@ impl Prober {
         exec::judge(exec::run(self.exec(), target.container_id, &command, within).await)
     }
 
-    async fn get(&self, get: &HttpGet, target: Target<'_>, within: Duration) -> Result<(Outcome, String), Impossible> {
-        let host = target.host(get.host.as_deref())?;
-        let port = usable(target.container.resolve_port(&get.port)?)?;
-        Ok(match self.client(PROBE_AGENT, target).get(get, host, port, Some(within)).await {
+    /// `of` is the UID of a pod, or the name of a component of the node.
+    async fn get(&self, get: &HttpGet, of: &str, host: &str, port: u16, within: Duration) -> (Outcome, String) {
+        match self.client(PROBE_AGENT, of).get(get, host, port, Some(within)).await {
             Ok(reply) => reply.judge(),
             Err(error @ Unanswered::NotSent(_)) => (Outcome::Error, error.to_string()),
             Err(error @ Unanswered::Exhausted { .. }) => (Outcome::Late, error.to_string()),
             Err(error) => (Outcome::Failure, error.to_string()),
-        })
+        }
     }
 
     async fn knock(
@@ -195,20 +209,13 @@ impl Prober {
         })
     }
 
-    async fn check(
-        &self,
-        probe: &GrpcProbe,
-        target: Target<'_>,
-        within: Duration,
-    ) -> Result<(Outcome, String), Impossible> {
-        let host = target.host(None)?;
-        usable(probe.port)?;
+    async fn check(&self, probe: &GrpcProbe, of: &str, host: &str, within: Duration) -> (Outcome, String) {
         let (dial, tls) = (&*self.shared.dial, &self.shared.tls);
-        Ok(match grpc::check(dial, tls, probe, &target.pod.uid, host, within).await {
+        match grpc::check(dial, tls, probe, of, host, within).await {
             Ok(()) => (Outcome::Success, "SERVING".to_owned()),
             Err(error @ Unhealthy::Exhausted(..)) => (Outcome::Late, error.to_string()),
             Err(error) => (Outcome::Failure, error.to_string()),
-        })
+        }
     }
 
     pub(crate) fn exec(&self) -> &dyn Exec {
@@ -216,11 +223,11 @@ impl Prober {
     }
 
     pub(crate) fn hook_client<'a>(&'a self, target: Target<'a>) -> Client<'a> {
-        self.client(HOOK_AGENT, target)
+        self.client(HOOK_AGENT, &target.pod.uid)
     }
 
-    fn client<'a>(&'a self, agent: &'static str, target: Target<'a>) -> Client<'a> {
-        Client { dial: &*self.shared.dial, tls: &self.shared.tls, pod: &target.pod.uid, agent }
+    fn client<'a>(&'a self, agent: &'static str, of: &'a str) -> Client<'a> {
+        Client { dial: &*self.shared.dial, tls: &self.shared.tls, pod: of, agent }
     }
 }
 
@@ -231,6 +238,50 @@ impl<'a> Target<'a> {
     pub(crate) fn host(&self, named: Option<&'a str>) -> Result<&'a str, NoAddress> {
         named.filter(|host| !host.is_empty()).or(self.address).ok_or(NoAddress)
     }
+}
+
+/// How long an attempt waits for its permit.
+fn patience(probe: &Probe) -> Duration {
+    (probe.timeout / 2).min(LONGEST_WAIT)
+}
+
+/// Makes an attempt once it has its permit, within its timeout.
+async fn timed<F: Future<Output = Result<(Outcome, String), Impossible>> + Unpin>(
+    probe: &Probe,
+    permit: impl Future<Output = Option<Permit>>,
+    make: impl FnOnce() -> F,
+) -> Attempted {
+    let asked = Instant::now();
+    let is_exec = matches!(probe.handler, Handler::Exec { .. });
+    let half = probe.timeout / 2;
+    let permit = permit.await;
+    let begun = Instant::now();
+    let queued = begun - asked;
+    let Some(permit) = permit else {
+        let output = format!("not attempted: no free permit within {}", text::limit(queued));
+        return Attempted { report: ProbeReport { outcome: Outcome::Late, latency: Duration::ZERO, output }, queued };
+    };
+    // An attempt over the network ends by itself at its timeout; a command ends when the runtime says so.
+    let made = make();
+    let made = if is_exec || probe.timeout > LONGEST_HOLD {
+        hold(permit, probe.timeout.min(LONGEST_HOLD), made).await
+    } else {
+        let _permit = permit;
+        made.await
+    };
+    let (mut outcome, mut output) = match made {
+        Ok(result) => result,
+        Err(error) => (Outcome::Error, error.to_string()),
+    };
+    let latency = begun.elapsed();
+    // The agent saw the result more than half a timeout after the deadline: the node's CPU was busy, and the target may have
+    // answered in time.
+    let overdue = latency.saturating_sub(probe.timeout);
+    if outcome == Outcome::Failure && overdue > half && !is_exec {
+        outcome = Outcome::Late;
+        output = format!("observed {} too late: {output}", text::limit(overdue));
+    }
+    Attempted { report: ProbeReport { outcome, latency, output }, queued }
 }
 
 /// Makes an attempt that holds its permit for at most that long.

@@ -32,7 +32,7 @@ mod tls;
 mod wire;
 
 pub use self::{
-    attempt::{Attempt, Attempted, NoAddress, Prober, Target},
+    attempt::{Attempt, Attempted, MOST_NODE_PROBES, NoAddress, Prober, Target},
     dial::TcpDial,
     door::{Connection, Dial, Exec, ExecError, Executed},
     hook::{HookDone, HookError},

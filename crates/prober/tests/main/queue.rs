@@ -9,7 +9,9 @@ use std::{
 use futures::{FutureExt, future::BoxFuture};
 use keelet_lifecycle::operation::Outcome;
 use keelet_pod::{Handler, Probe, ProbeKind};
-use keelet_prober::{Attempt, Attempted, Connection, Dial, Exec, ExecError, Executed, Prober, Target, TcpDial};
+use keelet_prober::{
+    Attempt, Attempted, Connection, Dial, Exec, ExecError, Executed, MOST_NODE_PROBES, Prober, Target, TcpDial,
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
     sync::mpsc,
@@ -256,4 +258,27 @@ async fn a_limit_of_zero_is_one() {
     let (prober, connections) = in_memory(0);
     serve_after(Duration::ZERO, connections);
     assert_eq!(attempt(&prober, &web(LONG)).await.report.outcome, Outcome::Success);
+}
+
+/// GATE-7, PROBE-46: probes of the node's components and probes of pods take no turns from each other, and as many components as there may be
+/// are asked at once.
+#[tokio::test(start_paused = true)]
+async fn components_of_the_node_have_permits_of_their_own() {
+    let (prober, connections) = in_memory(1);
+    serve_after(Duration::from_millis(900), connections);
+    let probe = web(Duration::from_secs(2));
+    let names: Vec<String> = (0..MOST_NODE_PROBES).map(|number| format!("component-{number}")).collect();
+    let of_node = futures::future::join_all(names.iter().map(|name| prober.attempt_on_node(name, &probe)));
+    let (of_pod, of_node) = tokio::join!(attempt(&prober, &probe), of_node);
+    for done in of_node.iter().chain([&of_pod]) {
+        assert_eq!((done.report.outcome, done.queued), (Outcome::Success, Duration::ZERO), "{done:?}");
+    }
+}
+
+/// GATE-8: what the configuration refuses, the prober does not do either.
+#[tokio::test]
+async fn a_component_of_the_node_is_never_asked_with_a_command() {
+    let prober = Prober::new(Arc::new(TcpDial::default()), no_exec(), 1);
+    let done = prober.attempt_on_node("a", &command(Duration::from_secs(1))).await;
+    assert_eq!(done.report.outcome, Outcome::Error);
 }
