@@ -114,17 +114,30 @@ pub struct OverdueProbe {
     pub since: Moment,
 }
 
-/// An event and the pod it is about, which may be gone by now.
+/// An event and the pod it is about, which may be gone by now; or an event of the node itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodEvent {
-    /// The pod.
+    /// What it is about.
+    #[serde(default, skip_serializing_if = "Involved::is_pod")]
+    pub involved: Involved,
+    /// The pod; or the node, under its name in the namespace of its events.
     pub pod: PodRef,
     /// The part of the pod it is about: `spec.containers{main}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field_path: Option<String>,
     /// What happened.
     pub event: EventRecord,
+}
+
+/// What an event is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Involved {
+    /// A pod.
+    #[default]
+    Pod,
+    /// The node.
+    Node,
 }
 
 /// A pod that is gone.
@@ -150,7 +163,30 @@ impl PodEvent {
             format!("spec.{list}{{{name}}}")
         });
         let pod = PodRef { uid: pod.uid.clone(), namespace: pod.namespace.clone(), name: pod.name.clone() };
-        Self { pod, field_path, event }
+        Self { involved: Involved::Pod, pod, field_path, event }
+    }
+
+    /// An event of the node. As the kubelet's, it is in the default namespace, and the name of the node stands for its UID.
+    pub fn of_node(name: &str, event: EventRecord) -> Self {
+        let node = PodRef { uid: name.to_owned(), namespace: "default".to_owned(), name: name.to_owned() };
+        Self { involved: Involved::Node, pod: node, field_path: None, event }
+    }
+}
+
+// === impl Involved ===
+
+impl Involved {
+    /// The API's name of its kind.
+    pub fn kind(self) -> &'static str {
+        match self {
+            Self::Pod => "Pod",
+            Self::Node => "Node",
+        }
+    }
+
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    fn is_pod(&self) -> bool {
+        *self == Self::Pod
     }
 }
 
@@ -274,7 +310,20 @@ impl Board {
             Severity::Warning => tracing::warn!(pod = name, container, reason, count, note = %message, "pod event"),
             Severity::Normal => tracing::info!(pod = name, container, reason, count, note = %message, "pod event"),
         }
-        let event = Arc::new(PodEvent::new(pod, event.clone()));
+        self.add(PodEvent::new(pod, event.clone()));
+    }
+
+    pub(crate) fn node_event(&self, node: &str, event: &EventRecord) {
+        let EventRecord { reason, message, count, severity, .. } = event;
+        match severity {
+            Severity::Warning => tracing::warn!(node, reason, count, note = %message, "node event"),
+            Severity::Normal => tracing::info!(node, reason, count, note = %message, "node event"),
+        }
+        self.add(PodEvent::of_node(node, event.clone()));
+    }
+
+    fn add(&self, event: PodEvent) {
+        let event = Arc::new(event);
         let mut kept = self.kept();
         kept.add(Arc::clone(&event));
         kept.unsaved = true;
@@ -332,7 +381,12 @@ impl Board {
 
     /// The events of a pod, oldest first.
     pub(crate) fn events_of(&self, uid: &str) -> Vec<EventRecord> {
-        self.kept().events.iter().filter(|event| event.pod.uid == uid).map(|event| event.event.clone()).collect()
+        self.kept()
+            .events
+            .iter()
+            .filter(|event| event.involved == Involved::Pod && event.pod.uid == uid)
+            .map(|event| event.event.clone())
+            .collect()
     }
 }
 

@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use keelet_ledger::{Committed, Disk, Ledger, Outcome, PodCommit, PodRef, Taken, WriteError};
-use keelet_lifecycle::{Evidence, Moment, ProbeRecord, Why};
+use keelet_lifecycle::{Evidence, Moment, ProbeRecord, Why, node::NodeEvidence};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
@@ -43,6 +43,7 @@ enum Request {
     KeepPod(Arc<PodRef>, Value, oneshot::Sender<()>),
     Remove(String, oneshot::Sender<bool>),
     KeepEvents(Vec<Arc<PodEvent>>),
+    KeepNode(Box<NodeEvidence>, bool, oneshot::Sender<()>),
     Beat,
     Stop(oneshot::Sender<()>),
 }
@@ -88,6 +89,11 @@ impl LedgerWriter {
     /// Keeps the newest events for the next agent.
     pub(crate) async fn keep_events(&self, events: Vec<Arc<PodEvent>>) {
         let _ = self.requests.send(Request::KeepEvents(events)).await;
+    }
+
+    /// Keeps what is remembered of the node; beyond the boot if it is `lasting`. Returns once it holds against the death of the agent.
+    pub(crate) async fn keep_node(&self, evidence: NodeEvidence, lasting: bool) {
+        self.ask(|done| Request::KeepNode(Box::new(evidence), lasting, done)).await;
     }
 
     /// Says that the agent is alive, and writes what was deferred and is due.
@@ -199,6 +205,10 @@ fn serve<D: Disk>(ledger: &mut Ledger<D>, complaint: &mut Complaint, requests: V
             Request::KeepEvents(events) => {
                 let events: Vec<&PodEvent> = events.iter().map(|told| &**told).collect();
                 complaint.hear(&ledger.keep_events(&events, now));
+            }
+            Request::KeepNode(evidence, lasting, done) => {
+                complaint.hear(&ledger.keep_node(&evidence, lasting, now));
+                let _ = done.send(());
             }
             Request::Beat => {
                 let beat = ledger.beat(now);

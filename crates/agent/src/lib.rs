@@ -51,6 +51,7 @@ use keelet_cri::Runtime;
 use keelet_ledger::{Disk, Ledger, OpenError, Opened};
 use keelet_lifecycle::{
     Moment, Rules,
+    node::NodeProbe,
     observed::{Absence, RestartRequest},
     restart::{RestartRefused, check_request},
 };
@@ -62,7 +63,7 @@ use self::{
     board::{Board, GonePod, Recall},
     ledger_writer::LedgerWriter,
     manager::{Mailbox, Manager},
-    node::{Condition, DiskPressure, Facts, Node},
+    node::{Condition, DiskPressure, Facts, Gating, Node},
     registry::Registry,
     shared::Shared,
 };
@@ -98,6 +99,10 @@ pub struct Settings {
     pub parallel_pulls: Option<NonZeroUsize>,
     /// What is done about logs and images.
     pub upkeep: Upkeep,
+    /// Probes of components of the node.
+    pub node_probes: Vec<NodeProbe>,
+    /// What the node has to do with readiness gates.
+    pub gating: Gating,
 }
 
 /// Turns for probes where nothing else is asked for: a pod may have a quarter of them, and 110 pods with a probe a second need less
@@ -149,6 +154,8 @@ impl Settings {
             facts: Facts::default(),
             parallel_pulls: None,
             upkeep: Upkeep::default(),
+            node_probes: Vec::new(),
+            gating: Gating::default(),
         }
     }
 }
@@ -160,7 +167,8 @@ impl Agent {
     pub async fn start<D: Disk + Send + 'static>(doors: Doors<D>, settings: Settings) -> Result<Self, StartError> {
         let started = doors.clock.now();
         let disk = settings.ledger.durable_root.clone();
-        let Opened { mut ledger, pods, gone, events, losses, troubles } = Ledger::open_on(doors.disk, settings.ledger)?;
+        let Opened { mut ledger, pods, gone, events, node, losses, troubles } =
+            Ledger::open_on(doors.disk, settings.ledger)?;
         for loss in &losses {
             tracing::warn!(file = %loss.file.display(), error = %loss.why, "moved damaged ledger file aside");
         }
@@ -194,7 +202,7 @@ impl Agent {
             registry: Registry::default(),
             rules: settings.rules,
             features: settings.features,
-            node: Node::new(settings.facts),
+            node: Node::new(settings.facts, settings.node_probes, settings.gating, node, started),
             started,
             absence,
             missed,
@@ -220,6 +228,7 @@ impl Agent {
         shared.tasks.spawn(Box::pin(refresh::keep(Arc::clone(&shared))));
         shared.tasks.spawn(Box::pin(node::pressure::watch(Arc::clone(&shared))));
         shared.tasks.spawn(Box::pin(node::watch(Arc::clone(&shared))));
+        node::probes::start(&shared);
         upkeep::start(&shared);
         Ok(Self { shared, mailbox, stop, stopped, upkeep, only_source: OnceLock::new() })
     }
@@ -295,6 +304,21 @@ impl Agent {
         self.shared.node.conditions()
     }
 
+    /// Whether the node was observed since this agent started. Before that, [`Agent::node`] has what an earlier agent said.
+    pub fn node_is_observed(&self) -> bool {
+        self.shared.node.is_observed()
+    }
+
+    /// Changes when the node is first observed, and when its conditions change.
+    pub fn node_changes(&self) -> signal::Receiver<u64> {
+        self.shared.node.changes()
+    }
+
+    /// Types of conditions that earlier agents reported of this node, and this one does not: their probes are gone.
+    pub fn retired_conditions(&self) -> Vec<String> {
+        self.shared.node.retired()
+    }
+
     /// The node as it is now. It takes as long as the runtime takes to answer.
     pub async fn observe_node(&self) -> v1::Node {
         node::observe(&self.shared).await;
@@ -332,8 +356,11 @@ impl Agent {
     }
 }
 
-/// Keeps the newest events for the next agent, if there are new ones.
+/// Keeps the newest events and probe results for the next agent, if there are new ones.
 async fn keep_news(shared: &Shared) {
+    if let Some(evidence) = shared.node.unsaved() {
+        shared.ledger.keep_node(evidence, false).await;
+    }
     if let Some(events) = shared.board.unsaved() {
         shared.ledger.keep_events(events).await;
     }

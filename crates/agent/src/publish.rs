@@ -22,6 +22,8 @@ pub trait Publisher: Send + Sync + fmt::Debug {
     fn publish(&self, pod: &Arc<Pod>, version: u64, status: &PodStatus, answers: Answers);
     /// Takes an event.
     fn event(&self, pod: &Arc<Pod>, event: &EventRecord);
+    /// Takes an event of the node itself.
+    fn node_event(&self, node: &str, event: &EventRecord);
     /// Nothing of the pod is left on the node.
     fn gone(&self, pod: &Arc<Pod>, at: Moment);
 }

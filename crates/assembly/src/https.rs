@@ -9,7 +9,12 @@ use keelet_api::Api;
 use keelet_cluster::NodeView;
 use keelet_https::{Certificates, Guard, Listening, ReviewSettings, Reviews, TlsSettings};
 use keelet_serve::{KubeletApi, KubeletSettings, Local};
-use tokio::{net::TcpListener, runtime, sync::oneshot, time::sleep};
+use tokio::{
+    net::TcpListener,
+    runtime,
+    sync::{oneshot, watch},
+    time::sleep,
+};
 
 /// What the server is started with.
 #[derive(Clone, Debug)]
@@ -127,5 +132,17 @@ impl NodeView for ServedNode {
         let endpoints = NodeDaemonEndpoints { kubelet_endpoint: Some(DaemonEndpoint { port }) };
         node.status.get_or_insert_default().daemon_endpoints = Some(endpoints);
         node
+    }
+
+    fn is_observed(&self) -> bool {
+        self.agent.node_is_observed()
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.agent.node_changes()
+    }
+
+    fn retired(&self) -> Vec<String> {
+        self.agent.retired_conditions()
     }
 }

@@ -11,7 +11,7 @@ use clap::Args;
 use keelet_agent::{clock::OsClock, doors::Clock};
 use keelet_assembly::Paths;
 use keelet_ledger::{Gone, Loss, PodRef, Recovered, Settings, Snapshot};
-use keelet_lifecycle::Moment;
+use keelet_lifecycle::{Moment, node::NodeEvidence};
 use serde::Deserialize;
 
 use crate::{
@@ -64,6 +64,20 @@ impl Question {
         }
         let or = |given: &Option<PathBuf>, usual: &str| given.clone().unwrap_or_else(|| usual.into());
         Ok(Paths { root_dir: or(&self.root_dir, Paths::ROOT), state_dir: or(&self.state_dir, Paths::STATE) })
+    }
+
+    /// What is remembered of the node itself, and the time. What is lost of it is said on standard error.
+    pub(crate) fn node(&self) -> anyhow::Result<(NodeEvidence, Moment)> {
+        let now = OsClock::new().context("cannot read the clock")?.now();
+        let settings = self.paths()?.ledger_settings(now.boot_id);
+        let (node, losses) = Snapshot::of_node(&settings.durable_root, &settings.volatile_root);
+        for loss in losses {
+            output::warning(&loss.to_string());
+        }
+        let place = settings.durable_root.display();
+        node.map(|node| (node, now)).with_context(|| {
+            format!("nothing is known of the node in {place}: no agent has run here, or it had another --root-dir or --state-dir")
+        })
     }
 
     /// The one pod of that name. What is lost of it is said on standard error.

@@ -3,24 +3,27 @@
 use anyhow::bail;
 use clap::ValueEnum;
 use keelet_explain::{
-    Known,
+    Known, node,
     why::{Detail, explain, text},
 };
 
 use crate::{ask::without_kind, exit::ExitStatus, lookup::Question, output};
 
-/// Explain the status of a pod, with the evidence for every part of it
+/// Explain the status of a pod or of the node, with the evidence for every part of it
 ///
 /// For every condition, the phase, and each container's state, started, ready and restart count: the reason, and the
 /// reason for that, down to what was observed: exits, probe attempts with their output and latency, restart rules,
 /// backoffs, requests, times without an agent. The command reads the ledger, so it works while the agent is stopped
 /// too.
+///
+/// `keelet why node` explains the conditions of the node: which probe of which component says so, with its attempts, and
+/// what its readiness gates wait for.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Exit status: 0 success, 1 pod not found or no ledger, 2 wrong usage.\n\n\
-                        Examples:\n  keelet why web\n  keelet why web/main -n shop\n  keelet why web -o json | jq '.answers[0]'")]
+                        Examples:\n  keelet why web\n  keelet why web/main -n shop\n  keelet why web -o json | jq '.answers[0]'\n  keelet why node")]
 pub struct Args {
-    /// Pod, by name or UID; with /CONTAINER only that container
-    #[arg(value_name = "[pod/]POD[/CONTAINER]")]
+    /// Pod, by name or UID; with /CONTAINER only that container. `node` is the node; a pod of that name is pod/node
+    #[arg(value_name = "[pod/]POD[/CONTAINER]|node")]
     pod: String,
     /// Print every probe attempt with all of its output
     #[arg(long)]
@@ -54,7 +57,21 @@ pub fn run(args: &Args) -> anyhow::Result<ExitStatus> {
     output::answer(answer(args))
 }
 
+/// Whether the node is meant.
+fn is_node(text: &str) -> bool {
+    ["node", "nodes", "no"].contains(&text.split_once('/').map_or(text, |(kind, _)| kind))
+}
+
 fn answer(args: &Args) -> anyhow::Result<String> {
+    let detail = if args.full { Detail::Full } else { Detail::Brief };
+    if is_node(&args.pod) {
+        let (known, now) = args.question.node()?;
+        let explained = node::explain(&known, now);
+        return Ok(match args.output {
+            Format::Text => node::text(&explained, detail),
+            Format::Json => format!("{}\n", serde_json::to_string_pretty(&explained)?),
+        });
+    }
     let (name, container) = pod_and_container(&args.pod);
     let found = args.question.find(name)?;
     let known = Known::from_ledger(&found.pod);
@@ -73,14 +90,23 @@ fn answer(args: &Args) -> anyhow::Result<String> {
         }
     }
     Ok(match args.output {
-        Format::Text => text(&explained, if args.full { Detail::Full } else { Detail::Brief }),
+        Format::Text => text(&explained, detail),
         Format::Json => format!("{}\n", serde_json::to_string_pretty(&explained)?),
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::pod_and_container;
+    use super::{is_node, pod_and_container};
+
+    #[test]
+    fn the_node_is_meant_by_its_kind() {
+        for (text, expected) in
+            [("node", true), ("no", true), ("nodes/worker", true), ("pod/node", false), ("web", false)]
+        {
+            assert_eq!(is_node(text), expected, "{text}");
+        }
+    }
 
     #[test]
     fn a_pod_may_be_named_with_its_kind_and_with_a_container() {

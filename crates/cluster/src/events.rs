@@ -1,4 +1,4 @@
-//! Events of pods, as the API server has them.
+//! Events of pods and of the node, as the API server has them.
 //!
 //! The agent has counted and combined them already. An event's name follows from what it says, so that the same thing said again, by this
 //! agent or the next, is one event with a higher count.
@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use jiff::Timestamp;
-use keelet_agent::board::PodEvent;
+use keelet_agent::board::{Involved, PodEvent};
 use keelet_lifecycle::Severity;
 use serde_json::{Value, json};
 
@@ -73,13 +73,14 @@ pub(crate) fn name(event: &PodEvent) -> String {
 
 /// The event as the API has it.
 pub(crate) fn object(event: &PodEvent, node: &str) -> Value {
-    let PodEvent { pod, field_path, event: record } = event;
+    let PodEvent { involved, pod, field_path, event: record } = event;
     let at = seconds(record.at.wall.as_millis());
     json!({
         "apiVersion": "v1", "kind": "Event",
         "metadata": { "name": name(event), "namespace": pod.namespace },
         "involvedObject": {
-            "apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid, "fieldPath": field_path,
+            "apiVersion": "v1", "kind": involved.kind(), "name": pod.name, "uid": pod.uid, "fieldPath": field_path,
+            "namespace": (*involved == Involved::Pod).then_some(&pod.namespace),
         },
         "type": match record.severity { Severity::Normal => "Normal", Severity::Warning => "Warning" },
         "reason": record.reason, "message": record.message,

@@ -81,6 +81,11 @@ impl Publisher for ClusterPublisher {
         }
     }
 
+    fn node_event(&self, node: &str, event: &EventRecord) {
+        self.0.lock().events.push(PodEvent::of_node(node, event.clone()));
+        self.0.events_bell.notify_one();
+    }
+
     fn gone(&self, pod: &Arc<Pod>, _: Moment) {
         let mut state = self.0.lock();
         if state.pods.finish(&pod.uid) {

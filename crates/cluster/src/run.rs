@@ -4,11 +4,12 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream::FuturesUnordered};
 use jiff::Timestamp;
-use keelet_agent::{Feed, doors::Clock};
+use keelet_agent::{Feed, board::PodEvent, doors::Clock, events::EventRecord};
 use keelet_api::{
     Api, ApiError, BadJson, News, Objects, Page, SHORT, Version, WatchEvent, WatchObserver, escaped, follow,
     log_list_failed, read_event, read_page,
 };
+use keelet_lifecycle::Severity;
 use serde_json::Value;
 use tokio::{
     sync::mpsc,
@@ -18,7 +19,7 @@ use tracing::{debug, info, warn};
 
 use crate::{
     Carried, events,
-    node::{self, NodeView, Registration, Reporter},
+    node::{self, GateLabels, NodeView, Registration, Reporter},
     outbox::{Call, Next, Request},
     publisher::{ClusterPublisher, Shared},
 };
@@ -46,6 +47,9 @@ pub struct Cluster {
 
 /// How often the node's own view of itself is compared with what was reported.
 const NODE_PERIOD: Duration = Duration::from_secs(10);
+
+/// How long a change of a condition waits for others, so that there is at most one report a second.
+const NODE_CHANGE_PAUSE: Duration = Duration::from_secs(1);
 
 /// The shortest and the longest pause between attempts to register (CLU-23).
 const REGISTER_AGAIN: Duration = Duration::from_millis(100);
@@ -252,7 +256,9 @@ impl Cluster {
                     sleep(EVENT_AGAIN).await;
                     continue;
                 }
-                Err(error) => warn!(pod = event.pod.name, %error, "cannot write an event"),
+                Err(error) => {
+                    warn!(kind = event.involved.kind(), name = event.pod.name, %error, "cannot write an event")
+                }
                 Ok(_) => {}
             }
             self.shared.lock().events.remove(&event);
@@ -283,7 +289,13 @@ impl Cluster {
             return self.node().await.map(|node| uid_of(&node));
         };
         let own = view.node();
-        match self.api.create("/api/v1/nodes", &node::new_node(&own, registration)).await {
+        let create = async |gates| self.api.create("/api/v1/nodes", &node::new_node(&own, registration, gates)).await;
+        let mut created = create(GateLabels::Set).await;
+        if self.may_lack_gate_labels(registration, &created) {
+            created = create(GateLabels::LeftOut).await;
+            self.told_of_gate_labels(registration, created.is_ok());
+        }
+        match created {
             Ok(body) => {
                 info!(node = self.settings.name, "registered the node");
                 return Ok(uid_of(&serde_json::from_slice(&body).unwrap_or_default()));
@@ -293,10 +305,40 @@ impl Cluster {
         }
         let object = self.node().await?;
         info!(node = self.settings.name, "the node is registered already: adopting its object");
-        if let Some(patch) = node::label_patch(&own, registration, &object) {
-            self.api.patch(&self.node_path(), patch.to_string().into_bytes(), SHORT).await?;
+        let patch = async |gates| match node::label_patch(&own, registration, gates, &object) {
+            Some(patch) => self.api.patch(&self.node_path(), patch.to_string().into_bytes(), SHORT).await.map(drop),
+            None => Ok(()),
+        };
+        let mut patched = patch(GateLabels::Set).await;
+        if self.may_lack_gate_labels(registration, &patched) {
+            patched = patch(GateLabels::LeftOut).await;
+            self.told_of_gate_labels(registration, patched.is_ok());
         }
+        patched?;
         Ok(uid_of(&object))
+    }
+
+    /// Whether the labels of readiness gates may be why the API server refuses something (GATE-5).
+    fn may_lack_gate_labels<T>(&self, registration: &Registration, answer: &Result<T, ApiError>) -> bool {
+        let forbidden = answer.as_ref().is_err_and(|error| error.code().is_some_and(|code| code.as_u16() == 403));
+        forbidden && node::gate_keys(registration).next().is_some()
+    }
+
+    /// Reports that the labels of readiness gates were the reason, if it went well without them.
+    fn told_of_gate_labels(&self, registration: &Registration, went_well: bool) {
+        if !went_well {
+            return;
+        }
+        let keys: Vec<&str> = node::gate_keys(registration).collect();
+        let message = format!(
+            "The API server forbids the labels of readiness gates to nodes: {}; the controller of the gates sets them",
+            keys.join(", ")
+        );
+        let at = self.clock.now();
+        let (reason, severity) = ("ReadinessGateLabelForbidden".to_owned(), Severity::Warning);
+        let event = EventRecord { at, container: None, reason, severity, message, count: 1 };
+        self.shared.lock().events.push(PodEvent::of_node(&self.settings.name, event));
+        self.shared.events_bell.notify_one();
     }
 
     fn node_path(&self) -> String {
@@ -316,12 +358,17 @@ impl Cluster {
         let registration = self.settings.registration.as_ref().unwrap_or(&none);
         // What the object says now: read once, then known from the answers.
         let mut object: Option<Value> = None;
+        let mut changes = view.changes();
         loop {
             if object.is_none() {
                 object = self.node().await.ok();
             }
-            if let Some(known) = &object
-                && let Some(patch) = reporter.patch(&view.node(), registration, known, began.elapsed())
+            changes.mark_unchanged();
+            // Before its first look at the node the agent knows less than the object may say.
+            let observed = view.is_observed();
+            let time = node::Time { running: began.elapsed(), wall: self.now() };
+            if let Some(known) = object.as_ref().filter(|_| observed)
+                && let Some(patch) = reporter.patch(&view.node(), registration, &view.retired(), known, time)
             {
                 let path = format!("{}/status", self.node_path());
                 match self.api.patch_strategic(&path, patch.to_string().into_bytes(), SHORT).await {
@@ -333,7 +380,17 @@ impl Cluster {
                     }
                 }
             }
-            sleep(NODE_PERIOD).await;
+            // A condition that changes is reported soon; those that flap together, together.
+            let changed = async {
+                if changes.changed().await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+                sleep(NODE_CHANGE_PAUSE).await;
+            };
+            tokio::select! {
+                () = sleep(NODE_PERIOD) => {}
+                () = changed => {}
+            }
         }
     }
 

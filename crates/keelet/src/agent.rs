@@ -1,6 +1,7 @@
 //! `keelet agent`: the daemon.
 
 mod cluster;
+mod gating;
 mod https;
 mod options;
 
@@ -30,7 +31,10 @@ use tokio::{
     time::timeout,
 };
 
-use self::options::{Options, read_config};
+use self::{
+    gating::Gating,
+    options::{Options, read_config},
+};
 use crate::{
     embedded,
     log::{self, LogOptions},
@@ -106,10 +110,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 async fn serve(args: &Args) -> Result<()> {
     let options = Options::of(args, read_config(args.config.as_deref())?)?;
-    let Resolution { features, warnings } = args.gates.resolve_over(&options.config.feature_gates)?;
+    let gating = Gating::of(args, &options.config);
+    let Resolution { features, warnings } = args.gates.resolve_over(&gating.feature_gates)?;
     for warning in &warnings {
         tracing::warn!(%warning, "feature gate");
     }
+    let gating = gating.unless_off(&features);
     options.check_swap()?;
     let service_manager = Arc::new(ServiceManager::of_environment());
     let endpoint = options.endpoint.as_deref();
@@ -128,7 +134,7 @@ async fn serve(args: &Args) -> Result<()> {
         Some(_) => args.https.settings(&options.config, &facts)?,
         None => None,
     };
-    let cluster = args.cluster.connect(&facts, &features, &options.paths).await?;
+    let cluster = args.cluster.connect(&facts, &features, &gating.taints, &options.paths).await?;
     let mut claim = Claim::take(&options.paths, Holder::Agent, Extra::default()).await?;
     let runtime = embedded::choose(named, &options.paths, &claim, &embedded, None).await?;
     let usual = Assembly::new(&options.paths, facts, features.clone(), runtime)?;
@@ -146,6 +152,8 @@ async fn serve(args: &Args) -> Result<()> {
             probe_limit: args.max_concurrent_probes.get(),
             parallel_pulls: options.parallel_pulls(),
             upkeep: options.config.upkeep.clone(),
+            node_probes: gating.probes,
+            gating: gating.of_node,
             ..usual.settings
         },
         publisher: cluster.as_ref().map(ClusterThread::publisher),

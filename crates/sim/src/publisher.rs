@@ -125,6 +125,8 @@ impl Publisher for SimPublisher {
 
     fn event(&self, _: &Arc<Pod>, _: &EventRecord) {}
 
+    fn node_event(&self, _: &str, _: &EventRecord) {}
+
     fn gone(&self, pod: &Arc<Pod>, _at: Moment) {
         take_away(&self.sim, &self.process, &pod.uid);
     }

@@ -32,9 +32,14 @@ pub struct Worker {
 impl Worker {
     /// A node that is not registered yet.
     pub async fn new(name: &str) -> Self {
+        Self::within(name, &std::env::temp_dir()).await
+    }
+
+    /// The same, with its directories in there.
+    pub async fn within(name: &str, place: &Path) -> Self {
         let cluster = Cluster::here();
         let identity = cluster.node(name).await;
-        Self { name: name.to_owned(), cluster, identity, directory: tempfile::tempdir().expect("a directory") }
+        Self { name: name.to_owned(), cluster, identity, directory: tempfile::tempdir_in(place).expect("a directory") }
     }
 
     /// A path among the directories of the node.

@@ -9,9 +9,9 @@ use std::{num::NonZeroUsize, path::Path, sync::Arc, time::Duration};
 use futures::future::BoxFuture;
 use keelet_host::{Layout, OsHost};
 use keelet_ledger::{Disk, Ledger, OsDisk, PodCommit, PodRef};
-use keelet_lifecycle::{BootId, Evidence, Moment, Wall, status::ConditionType};
-use keelet_pod::{Features, Pod};
-use keelet_prober::TcpDial;
+use keelet_lifecycle::{BootId, Evidence, Moment, Wall, node::NodeProbe, status::ConditionType};
+use keelet_pod::{Features, Pod, Taint};
+use keelet_prober::{Dial, TcpDial};
 use tempfile::TempDir;
 use tokio::time::Instant;
 
@@ -20,6 +20,7 @@ use crate::{
     Agent, Doors, Settings, Wanted, WantedPods,
     board::Board,
     doors::{Clock, Tasks},
+    node::Gating,
 };
 
 const BOOT: BootId = BootId::from_u128(1);
@@ -29,6 +30,11 @@ pub(crate) struct Bed {
     pub(crate) runtime: FakeRuntime,
     /// Pulls that an agent may have under way at once.
     pub(crate) parallel_pulls: Option<NonZeroUsize>,
+    /// Probes of components of the node, and gates that hold pods back.
+    pub(crate) node_probes: Vec<NodeProbe>,
+    pub(crate) gates: Vec<Taint>,
+    /// How probes connect.
+    pub(crate) dial: Arc<dyn Dial>,
     clock: Arc<TestClock>,
     directory: TempDir,
 }
@@ -64,6 +70,9 @@ impl Bed {
         Self {
             runtime: FakeRuntime::default(),
             parallel_pulls: None,
+            node_probes: Vec::new(),
+            gates: Vec::new(),
+            dial: Arc::new(TcpDial::default()),
             clock: Arc::new(TestClock(Instant::now())),
             directory: tempfile::tempdir().expect("a directory"),
         }
@@ -119,7 +128,7 @@ impl Bed {
         let doors = Doors {
             runtime: keelet_cri::Runtime::in_process(self.runtime.clone(), self.runtime.clone()),
             clock: Arc::clone(&self.clock) as Arc<dyn Clock>,
-            dial: Arc::new(TcpDial::default()),
+            dial: Arc::clone(&self.dial),
             disk,
             host: Arc::new(OsHost::new(Layout::new(root.join("kubelet"), root.join("logs")))),
             publisher: None,
@@ -129,6 +138,8 @@ impl Bed {
         let settings = Settings {
             probe_limit: 4,
             parallel_pulls: self.parallel_pulls,
+            node_probes: self.node_probes.clone(),
+            gating: Gating { gates: self.gates.clone(), built_in: Vec::new() },
             ..Settings::new(Features::default(), self.ledger_settings())
         };
         Agent::start(doors, settings).await.expect("an agent")

@@ -6,6 +6,7 @@
 
 mod duration;
 mod fields;
+mod gates;
 mod https;
 #[cfg(test)]
 mod tests;
@@ -18,21 +19,29 @@ use std::{
     time::Duration,
 };
 
-use keelet_lifecycle::sysctls::{NAMESPACED, NotNamespaced, Sysctls};
-use keelet_pod::{Kind, Object, Origin, Quantity, TypeMeta, read_object};
+use k8s_openapi::api::core::v1;
+use keelet_lifecycle::{
+    node::NodeProbe,
+    sysctls::{NAMESPACED, NotNamespaced, Sysctls},
+};
+use keelet_pod::{Kind, Object, Origin, Quantity, Taint, TypeMeta, read_object};
 use serde::Deserialize;
 
-use self::https::{Authentication, Authorization};
 pub use self::{
     fields::{FIELDS, Fate, fate},
+    gates::{built_in_conditions, gate_warnings},
     https::{HttpsConfig, TlsVersion},
+};
+use self::{
+    gates::RawNodeProbe,
+    https::{Authentication, Authorization},
 };
 use crate::upkeep::{ImageRules, LogRules, Upkeep};
 
 const TYPE: TypeMeta = TypeMeta { api_version: "kubelet.config.k8s.io/v1beta1", kind: "KubeletConfiguration" };
 
 /// What a configuration file says, as far as it means something here.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeConfig {
     /// Directory with pod manifests.
     pub static_pod_path: Option<PathBuf>,
@@ -68,6 +77,10 @@ pub struct NodeConfig {
     pub sysctls: Sysctls,
     /// Whether startup and readiness probes that have not passed yet are also attempted between their scheduled attempts.
     pub eager_probes: Option<bool>,
+    /// Probes of components of the node, each with the condition that it decides.
+    pub node_probes: Vec<NodeProbe>,
+    /// Taints that the node registers with.
+    pub taints: Vec<Taint>,
     /// Logs and images.
     pub upkeep: Upkeep,
     /// The HTTPS server of a node of a cluster.
@@ -80,7 +93,7 @@ pub const MOST_PIDS: i32 = 1 << 22;
 pub const NO_PIDS_LIMIT: i32 = -1;
 
 /// A configuration and what has to be said about it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ReadConfig {
     /// What it says.
     pub config: NodeConfig,
@@ -152,6 +165,8 @@ struct Raw {
     tls_min_version: Option<String>,
     authentication: Option<Authentication>,
     authorization: Option<Authorization>,
+    node_readiness_probes: Option<Vec<RawNodeProbe>>,
+    register_with_taints: Option<Vec<v1::Taint>>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -234,6 +249,8 @@ impl Checker<'_> {
             pod_pids_limit: self.pids(raw.pod_pids_limit),
             sysctls: self.sysctls(raw.allowed_unsafe_sysctls.unwrap_or_default()),
             eager_probes: raw.eager_probes,
+            node_probes: self.node_probes(raw.node_readiness_probes.unwrap_or_default()),
+            taints: self.taints(raw.register_with_taints.unwrap_or_default()),
             upkeep: Upkeep {
                 logs: self.logs(
                     raw.container_log_max_size,
@@ -432,6 +449,8 @@ impl NodeConfig {
             ("failSwapOn", old.fail_swap_on != new.fail_swap_on, false),
             ("maxParallelImagePulls", old.parallel_pulls != new.parallel_pulls, false),
             ("crashLoopBackOff", old.max_restart_period != new.max_restart_period, false),
+            ("nodeReadinessProbes", old.node_probes != new.node_probes, false),
+            ("registerWithTaints", old.taints != new.taints, false),
             ("seccompDefault", old.seccomp_default != new.seccomp_default, false),
             ("containerLogMaxSize", logs.max_bytes != new_logs.max_bytes, true),
             ("containerLogMaxFiles", logs.max_files != new_logs.max_files, true),

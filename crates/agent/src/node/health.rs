@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use keelet_cri::v1::RuntimeCondition;
 use keelet_pod::Pod;
 
-use super::DiskPressure;
+use super::{DiskPressure, publish};
 use crate::{board::OverdueProbe, shared::Shared};
 
 /// How often the node is looked at: as often as a kubelet may report a change.
@@ -57,5 +57,5 @@ pub(crate) async fn observe(shared: &Shared) {
         Err(error) => RuntimeHealth::Silent(error.to_string()),
     };
     let health = Health { runtime, disk: shared.pressure.borrow().clone(), overdue: shared.board.overdue_probes() };
-    shared.node.note(&health, shared.clock.now());
+    publish(shared, shared.node.note(health, shared.clock.now())).await;
 }

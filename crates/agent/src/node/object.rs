@@ -11,9 +11,10 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use keelet_lifecycle::{BootId, Wall};
+use keelet_pod::Taint;
 
 use super::{
-    conditions::Condition,
+    Condition,
     facts::{Facts, Resources},
 };
 
@@ -27,7 +28,13 @@ pub struct Versions<'a> {
 }
 
 /// The node in the shape of the Kubernetes API.
-pub fn object(facts: &Facts, conditions: &[Condition], versions: &Versions<'_>, started: Wall) -> v1::Node {
+pub fn object(
+    facts: &Facts,
+    conditions: &[Condition],
+    taints: &[&Taint],
+    versions: &Versions<'_>,
+    started: Wall,
+) -> v1::Node {
     let metadata = ObjectMeta {
         name: Some(facts.for_pods.name.clone()),
         creation_timestamp: time(started),
@@ -41,7 +48,18 @@ pub fn object(facts: &Facts, conditions: &[Condition], versions: &Versions<'_>, 
         node_info: Some(node_info(facts, versions)),
         ..v1::NodeStatus::default()
     };
-    v1::Node { metadata, spec: None, status: Some(status) }
+    let taints: Vec<v1::Taint> = taints.iter().map(|held| taint(held)).collect();
+    let spec = (!taints.is_empty()).then(|| v1::NodeSpec { taints: Some(taints), ..v1::NodeSpec::default() });
+    v1::Node { metadata, spec, status: Some(status) }
+}
+
+fn taint(taint: &Taint) -> v1::Taint {
+    v1::Taint {
+        key: taint.key.clone(),
+        value: Some(taint.value.clone()).filter(|value| !value.is_empty()),
+        effect: taint.effect.as_str().to_owned(),
+        time_added: None,
+    }
 }
 
 fn addresses(facts: &Facts) -> Vec<v1::NodeAddress> {
@@ -144,7 +162,7 @@ mod tests {
             seen: Wall::from_millis(1_800_000_060_000),
         };
         let versions = Versions { runtime: Some("containerd://2.4.0"), boot_id: BootId::from_u128(1) };
-        let node = object(&facts, &[ready], &versions, Wall::from_millis(1_800_000_000_000));
+        let node = object(&facts, &[ready], &[], &versions, Wall::from_millis(1_800_000_000_000));
         let expected = serde_json::json!({
             "apiVersion": "v1",
             "kind": "Node",

@@ -364,6 +364,7 @@ impl PodTask {
             None => Acknowledged::NotNeeded,
         };
         observed.log_counts.clone_from(&self.log_counts);
+        observed.pending_gates = self.shared.node.gates_holding(&self.wanted.pod);
         (observed, told)
     }
 

@@ -160,7 +160,7 @@ fn event(item: &Value, now: Wall) -> Row {
         seen.into(),
         Cell::tinted(kind, tint),
         text(&item["reason"]).into(),
-        format!("pod/{}", text(&object["name"])).into(),
+        format!("{}/{}", if object["kind"] == "Node" { "node" } else { "pod" }, text(&object["name"])).into(),
         text(&item["message"]).into(),
     ];
     (text(&object["namespace"]), cells, vec![count.to_string().into()])

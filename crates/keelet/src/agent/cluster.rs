@@ -8,9 +8,9 @@ use keelet_agent::node::Facts;
 use keelet_assembly::{ClusterThread, Paths};
 use keelet_cluster::{
     Registration, Settings,
-    node::{BadLabel, Taint, parse_label},
+    node::{BadLabel, parse_label},
 };
-use keelet_pod::{Features, Switch};
+use keelet_pod::{Features, Switch, Taint, gate};
 
 /// The feature that a scheduler looks for before it assigns a pod with such a rule to a node (CLU-25).
 const RESTART_ALL: &str = "RestartAllContainersOnContainerExits";
@@ -25,8 +25,9 @@ pub(super) struct Args {
     /// Create the Node object if it does not exist
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set, requires = "kubeconfig")]
     register_node: bool,
-    /// Taints of a new Node object, KEY=VALUE:EFFECT or KEY:EFFECT, separated by commas; an existing one keeps its own
-    #[arg(long, value_name = "TAINTS", value_delimiter = ',', requires = "kubeconfig")]
+    /// Taints of a new Node object, KEY=VALUE:EFFECT or KEY:EFFECT, separated by commas; an existing one keeps its own.
+    /// Without a cluster, those that are readiness gates hold manifests back until their conditions are True
+    #[arg(long, value_name = "TAINTS", value_delimiter = ',')]
     register_with_taints: Vec<Taint>,
     /// Labels of the Node object, KEY=VALUE, separated by commas
     #[arg(long, value_name = "LABELS", value_delimiter = ',', value_parser = label, requires = "kubeconfig")]
@@ -47,11 +48,23 @@ fn no_bootstrap(_: &str) -> Result<String, &'static str> {
 // === impl Args ===
 
 impl Args {
+    /// The taints that the node registers with: the flag's, else the file's.
+    pub(super) fn taints(&self, of_file: &[Taint]) -> Vec<Taint> {
+        if self.register_with_taints.is_empty() { of_file.to_vec() } else { self.register_with_taints.clone() }
+    }
+
+    /// The readiness gates that hold pods back on this node. In a cluster the scheduler does that (GATE-19).
+    pub(super) fn own_gates(&self, taints: &[Taint]) -> Vec<Taint> {
+        let is_gate = |taint: &&Taint| gate::of_taint(taint).is_some();
+        taints.iter().filter(|_| self.kubeconfig.is_none()).filter(is_gate).cloned().collect()
+    }
+
     /// Prepares the connection to the API server, if there is to be one. Nothing waits for the API server.
     pub(super) async fn connect(
         &self,
         facts: &Facts,
         features: &Features,
+        taints: &[Taint],
         paths: &Paths,
     ) -> Result<Option<ClusterThread>> {
         let Some(kubeconfig) = &self.kubeconfig else { return Ok(None) };
@@ -61,7 +74,7 @@ impl Args {
             address: facts.for_pods.address.clone(),
             registration: self.register_node.then(|| Registration {
                 labels: self.node_labels.iter().cloned().collect(),
-                taints: self.register_with_taints.clone(),
+                taints: taints.to_vec(),
                 unschedulable: false,
                 features: declared.into_iter().collect(),
             }),

@@ -11,7 +11,7 @@ use axum::{
     http::Uri,
     response::{IntoResponse, Response},
 };
-use keelet_agent::board::PodEvent;
+use keelet_agent::board::{Involved, PodEvent};
 use keelet_lifecycle::{Severity, Wall};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -41,7 +41,7 @@ pub(super) async fn list(State(local): State<Arc<Local>>, uri: Uri) -> Result<Re
     let EventQuery { namespace, pod, watch } = pods::query(&uri)?;
     let wanted = move |told: &PodEvent| {
         namespace.as_ref().is_none_or(|wanted| *wanted == told.pod.namespace)
-            && pod.as_ref().is_none_or(|wanted| *wanted == told.pod.name)
+            && pod.as_ref().is_none_or(|wanted| told.involved == Involved::Pod && *wanted == told.pod.name)
     };
     let node = local.facts().name.clone();
     if watch {
@@ -103,7 +103,7 @@ fn name(told: &PodEvent) -> String {
 fn object(event: &Folded, node: &str) -> Value {
     let (told, record) = (&event.newest, &event.newest.event);
     let mut involved = json!({
-        "apiVersion": "v1", "kind": "Pod",
+        "apiVersion": "v1", "kind": told.involved.kind(),
         "namespace": told.pod.namespace, "name": told.pod.name, "uid": told.pod.uid,
     });
     if let Some(path) = &told.field_path {

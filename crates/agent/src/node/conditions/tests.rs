@@ -3,11 +3,18 @@
 use std::sync::Arc;
 
 use keelet_cri::v1::RuntimeCondition;
-use keelet_lifecycle::{BootId, Moment};
+use keelet_lifecycle::{
+    BootId, Moment,
+    probe::{ProbeMemory, Verdict},
+};
 use keelet_pod::ProbeKind;
 
 use super::*;
-use crate::{bed::pod_of, board::OverdueProbe, node::DiskPressure};
+use crate::{
+    bed::pod_of,
+    board::OverdueProbe,
+    node::{Condition, DiskPressure},
+};
 
 fn at(seconds: i64) -> Moment {
     Moment { boot_ms: seconds * 1000, wall: Wall::from_millis(seconds * 1000), boot_id: BootId::default() }
@@ -35,10 +42,16 @@ fn healthy() -> Health {
     }
 }
 
+fn said_of(before: &[Condition], health: &Health, now: Wall) -> Vec<Condition> {
+    let built_in = BUILT_IN_CONDITIONS.map(str::to_owned);
+    conditions(before, Some(health), &BTreeMap::new(), &built_in, now)
+}
+
 fn find<'a>(conditions: &'a [Condition], kind: &str) -> &'a Condition {
     conditions.iter().find(|condition| condition.kind == kind).unwrap_or_else(|| panic!("no {kind}: {conditions:?}"))
 }
 
+/// GN-12
 #[test]
 fn a_node_is_ready_if_all_that_the_runtime_tells_is_true() {
     for (runtime, status, reason) in [
@@ -47,13 +60,16 @@ fn a_node_is_ready_if_all_that_the_runtime_tells_is_true() {
         (RuntimeHealth::Silent("no socket".to_owned()), ConditionStatus::False, "RuntimeNotAnswering"),
         (RuntimeHealth::NotAskedYet, ConditionStatus::Unknown, "RuntimeNotAskedYet"),
     ] {
-        let said = conditions(&[], &Health { runtime, ..healthy() }, second(5));
+        let said = said_of(&[], &Health { runtime, ..healthy() }, second(5));
         let ready = said.last().expect("some");
         assert_eq!((ready.kind.as_str(), ready.status, ready.reason.as_str()), (READY, status, reason));
     }
-    let said = conditions(&[], &healthy(), second(5));
+    let said = said_of(&[], &healthy(), second(5));
     let kinds: Vec<&str> = said.iter().map(|condition| condition.kind.as_str()).collect();
     assert_eq!(kinds, ["DiskPressure", "ProbePressure", "RuntimeReady", "NetworkReady", "Ready"]);
+    let unnamed = conditions(&said, Some(&healthy()), &BTreeMap::new(), &["RuntimeReady".to_owned()], second(6));
+    let kinds: Vec<&str> = unnamed.iter().map(|condition| condition.kind.as_str()).collect();
+    assert_eq!(kinds, ["DiskPressure", "ProbePressure", "RuntimeReady", "Ready"], "only what a gate names");
 }
 
 /// PROBE-50.
@@ -63,7 +79,7 @@ fn a_node_that_cannot_keep_up_with_its_probes_says_so() {
     let probe = OverdueProbe { container: "main".to_owned(), kind: ProbeKind::Liveness, since: at(0) };
     let said = |count: usize| {
         let overdue = vec![(Arc::clone(&pod), probe.clone()); count];
-        find(&conditions(&[], &Health { overdue, ..healthy() }, second(5)), "ProbePressure").clone()
+        find(&said_of(&[], &Health { overdue, ..healthy() }, second(5)), "ProbePressure").clone()
     };
     for (count, status, message) in [
         (0, ConditionStatus::False, "all probes are made in time"),
@@ -79,7 +95,7 @@ fn a_node_that_cannot_keep_up_with_its_probes_says_so() {
 #[test]
 fn a_full_disk_is_a_condition_of_the_node() {
     let said = |disk: &DiskPressure| {
-        find(&conditions(&[], &Health { disk: disk.clone(), ..healthy() }, second(5)), "DiskPressure").clone()
+        find(&said_of(&[], &Health { disk: disk.clone(), ..healthy() }, second(5)), "DiskPressure").clone()
     };
     let full =
         DiskPressure { holds: true, since: Some(at(2)), message: "nodefs.available is 3 %, less than 10 %".to_owned() };
@@ -108,12 +124,12 @@ fn a_condition_keeps_its_transition_time_while_its_status_stays() {
         (40, &silent, 30),
         (50, &healthy(), 50),
     ] {
-        said = conditions(&said, health, second(now));
+        said = said_of(&said, health, second(now));
         let ready = find(&said, READY);
         assert_eq!((ready.since, ready.seen), (second(since), second(now)), "at {now}");
     }
     assert_eq!(find(&said, "ProbePressure").since, second(10));
-    assert_eq!(find(&said, "NetworkReady").since, second(50), "it was not heard of in between");
+    assert_eq!(find(&said, "NetworkReady").since, second(50), "it was Unknown in between");
 }
 
 /// NODE-9: what another agent said before this one is what the first look is compared with.
@@ -128,7 +144,52 @@ fn what_was_said_before_this_agent_counts() {
         seen: second(4),
     };
     let foreign = Condition { kind: "example.com/Gpu".to_owned(), ..before.clone() };
-    let said = conditions(&[foreign, before], &healthy(), second(100));
+    let said = said_of(&[foreign, before], &healthy(), second(100));
     assert_eq!(find(&said, READY).since, second(3));
     assert!(said.iter().all(|condition| condition.kind != "example.com/Gpu"), "the conditions of others are theirs");
+}
+
+/// GN-12: a runtime that does not answer leaves no True behind that a gate could go by.
+#[test]
+fn conditions_of_a_runtime_that_does_not_answer_are_unknown() {
+    let silent = Health { runtime: RuntimeHealth::Silent("no socket".to_owned()), ..healthy() };
+    let said = said_of(&said_of(&[], &healthy(), second(5)), &silent, second(9));
+    for kind in ["RuntimeReady", "NetworkReady"] {
+        let condition = find(&said, kind);
+        assert_eq!((condition.status, condition.since), (ConditionStatus::Unknown, second(9)), "{kind}");
+    }
+}
+
+/// CLU-26, GATE-16: what an agent has not looked at yet stays as the one before it said.
+#[test]
+fn what_was_not_looked_at_yet_stays_as_it_was() {
+    let before = said_of(&[], &healthy(), second(5));
+    let unseen = Health { disk: DiskPressure::default(), ..healthy() };
+    let said = said_of(&before, &unseen, second(9));
+    assert_eq!(find(&said, "DiskPressure"), find(&before, "DiskPressure"));
+    let only_started = conditions(&before, None, &BTreeMap::new(), &[], second(9));
+    assert_eq!(only_started, before);
+}
+
+/// GATE-11, GATE-13: the message of a probe's condition tells of the transition. Another answer of a component that fails anyway, or the same verdict
+/// of the next agent, is nothing to write to the API server.
+#[test]
+fn the_message_of_a_probe_changes_with_its_status() {
+    let probed = |passed: bool, output: &str| {
+        let verdict = Verdict::Probed { passed, at: at(1), streak: 3, output: output.to_owned() };
+        let probe = ComponentProbe {
+            condition: "Net".to_owned(),
+            target: "http://127.0.0.1:1/".to_owned(),
+            failure_threshold: 3,
+            memory: ProbeMemory { verdict, ..ProbeMemory::default() },
+            ..ComponentProbe::default()
+        };
+        BTreeMap::from([("net".to_owned(), probe)])
+    };
+    let refused = conditions(&[], None, &probed(false, "connection refused"), &[], second(2));
+    assert_eq!(refused[0].message, "probe net (http://127.0.0.1:1/) failed 3 times in a row: connection refused");
+    let other = conditions(&refused, None, &probed(false, "503"), &[], second(3));
+    assert_eq!((&other[0].message, other[0].since), (&refused[0].message, second(2)));
+    let passed = conditions(&other, None, &probed(true, "ok"), &[], second(4));
+    assert_eq!((passed[0].message.as_str(), passed[0].since), ("probe net (http://127.0.0.1:1/) passed", second(4)));
 }
