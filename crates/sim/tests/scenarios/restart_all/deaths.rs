@@ -206,7 +206,7 @@ fn a_deletion_survives_every_death() {
         let skipped = effects_of(build, start);
         kill(
             skipped,
-            90,
+            80,
             build,
             |world| {
                 start(world);
