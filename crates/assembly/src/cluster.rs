@@ -1,7 +1,7 @@
 //! The connection to an API server, on a thread of its own: what an API server sends, however large, is never read on the thread that
 //! plans pods.
 
-use std::{io, path::PathBuf, sync::Arc, thread};
+use std::{io, path::PathBuf, sync::Arc};
 
 use keelet_agent::{
     Agent, Feed,
@@ -13,9 +13,12 @@ use keelet_api::{Api, ConnectError, connect};
 use keelet_cluster::{Carried, Cluster, ClusterPublisher, Settings};
 use keelet_host::ObjectStore;
 use keelet_pod::Features;
-use tokio::{runtime, sync::oneshot};
+use tokio::sync::oneshot;
 
-use crate::https::{HttpsThread, ServedNode};
+use crate::{
+    https::{HttpsThread, ServedNode},
+    thread::OwnThread,
+};
 
 /// The thread of the connection. It ends when this is dropped; pods keep running.
 #[derive(Debug)]
@@ -24,8 +27,7 @@ pub struct ClusterThread {
     carried: Carried,
     api: Api,
     begin: std::sync::Mutex<Option<oneshot::Sender<Begin>>>,
-    /// Dropped to end the thread.
-    _stop: oneshot::Sender<()>,
+    thread: OwnThread,
 }
 
 /// What the connection needs of a running agent.
@@ -58,40 +60,31 @@ impl ClusterThread {
     ) -> Result<Self, JoinError> {
         let publisher = ClusterPublisher::new(features);
         let (begin, begun) = oneshot::channel::<Begin>();
-        let (stop, stopped) = oneshot::channel::<()>();
         let (report, connected) = oneshot::channel();
         let clock: Arc<OsClock> = Arc::new(OsClock::new()?);
         let carried = Carried::new(memory, Arc::clone(&clock) as Arc<dyn Clock>);
         let (of_thread, carried_there) = (publisher.clone(), carried.clone());
-        let work = move || {
-            let runtime = match runtime::Builder::new_current_thread().enable_all().build() {
-                Ok(runtime) => runtime,
-                Err(error) => return drop(report.send(Err(JoinError::Thread(error)))),
+        let work = move || async move {
+            let client = match connect(&kubeconfig).await {
+                Ok(client) => client,
+                Err(error) => return drop(report.send(Err(error.into()))),
             };
-            runtime.block_on(async {
-                let client = match connect(&kubeconfig).await {
-                    Ok(client) => client,
-                    Err(error) => return drop(report.send(Err(error.into()))),
-                };
-                let api = Api::new(client);
-                let cluster = Cluster::new(api.clone(), clock, settings, &of_thread, carried_there);
-                let _ = report.send(Ok(api));
-                let run = async {
-                    if let Ok((feed, node)) = begun.await {
-                        cluster.run(feed, node).await;
-                    }
-                };
-                tokio::select! {
-                    biased;
-                    _ = stopped => {}
-                    () = run => {}
-                }
-            });
+            let api = Api::new(client);
+            let cluster = Cluster::new(api.clone(), clock, settings, &of_thread, carried_there);
+            let _ = report.send(Ok(api));
+            if let Ok((feed, node)) = begun.await {
+                cluster.run(feed, node).await;
+            }
         };
-        thread::Builder::new().name("cluster".to_owned()).spawn(work).map_err(JoinError::Thread)?;
+        let thread = OwnThread::start("cluster", work).map_err(JoinError::Thread)?;
         let ended = || JoinError::Thread(io::Error::other("the thread has ended"));
         let api = connected.await.unwrap_or_else(|_| Err(ended()))?;
-        Ok(Self { publisher, carried, api, begin: Some(begin).into(), _stop: stop })
+        Ok(Self { publisher, carried, api, begin: Some(begin).into(), thread })
+    }
+
+    /// Resolves if the thread ends although it was not stopped: by a panic.
+    pub async fn ended(&self) {
+        self.thread.ended().await;
     }
 
     /// Where the agent's statuses and events go.

@@ -1,7 +1,7 @@
 //! The HTTPS server of a node of a cluster, on a thread of its own: handshakes, logs and sessions of clients on the network never use the
 //! thread that plans pods.
 
-use std::{io, net::SocketAddr, sync::Arc, thread, time::Duration};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::{DaemonEndpoint, Node, NodeDaemonEndpoints};
 use keelet_agent::Agent;
@@ -11,10 +11,11 @@ use keelet_https::{Certificates, Guard, Listening, ReviewSettings, Reviews, TlsS
 use keelet_serve::{KubeletApi, KubeletSettings, Local};
 use tokio::{
     net::TcpListener,
-    runtime,
     sync::{oneshot, watch},
     time::sleep,
 };
+
+use crate::thread::OwnThread;
 
 /// What the server is started with.
 #[derive(Clone, Debug)]
@@ -33,8 +34,7 @@ pub struct HttpsSettings {
 #[derive(Debug)]
 pub struct HttpsThread {
     listening: Listening,
-    /// Dropped to end the thread.
-    _stop: oneshot::Sender<()>,
+    thread: OwnThread,
 }
 
 /// The node as the agent sees it, with the port of its HTTPS server.
@@ -53,26 +53,17 @@ impl HttpsThread {
     /// Starts the thread, and returns once the server listens or has logged why it does not. It tries again: pods come first.
     pub(crate) async fn start(settings: HttpsSettings, api: Api, local: Arc<Local>) -> io::Result<Self> {
         let listening = Listening::default();
-        let (stop, stopped) = oneshot::channel::<()>();
         let (tried, first_try) = oneshot::channel::<()>();
         let of_thread = listening.clone();
-        let work = move || {
-            let Ok(runtime) = runtime::Builder::new_current_thread().enable_all().build() else {
-                return tracing::error!("cannot start the HTTPS server: no runtime for its thread");
-            };
-            runtime.block_on(async {
-                tokio::select! {
-                    biased;
-                    _ = stopped => {}
-                    () = run(settings, api, local, tried, &of_thread) => {}
-                }
-            });
-            // A log that is being read from a disk that does not answer must not delay the end.
-            runtime.shutdown_background();
-        };
-        thread::Builder::new().name("https".to_owned()).spawn(work)?;
+        let work = move || async move { run(settings, api, local, tried, &of_thread).await };
+        let thread = OwnThread::start("https", work)?;
         let _ = first_try.await;
-        Ok(Self { listening, _stop: stop })
+        Ok(Self { listening, thread })
+    }
+
+    /// Resolves if the thread ends although it was not stopped: by a panic.
+    pub async fn ended(&self) {
+        self.thread.ended().await;
     }
 
     /// Where it listens, for the Node object.

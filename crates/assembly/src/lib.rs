@@ -24,6 +24,7 @@ pub mod leftovers;
 mod paths;
 mod run;
 mod service_manager;
+mod thread;
 
 pub use self::{
     assembly::{Assembled, Assembly, AssemblyError, Servers, agent_socket},

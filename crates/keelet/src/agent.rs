@@ -12,14 +12,15 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args as ClapArgs;
+use futures::future::OptionFuture;
 use keelet_agent::{
     Agent, Settings,
     config::{Change, NodeConfig},
     source::{Listing, ManifestDir, ManifestSource},
 };
-use keelet_assembly::{Assembly, Claim, ClusterThread, Extra, Holder, ServiceManager, agent_socket};
+use keelet_assembly::{Assembly, Claim, ClusterThread, Extra, Holder, HttpsThread, ServiceManager, agent_socket};
 use keelet_cli::{feature_gates::FeatureGateArgs, number, paths::Directories};
 use keelet_cri::Runtime;
 use keelet_host::{Layout, LocalObjects};
@@ -223,11 +224,16 @@ async fn serve(args: &Args) -> Result<()> {
         serving = https;
     }
     let mut config = options.config;
-    loop {
+    let failure = loop {
+        let of_cluster = async { OptionFuture::from(cluster.as_ref().map(ClusterThread::ended)).await };
+        let of_https = async { OptionFuture::from(serving.as_ref().map(HttpsThread::ended)).await };
         tokio::select! {
             biased;
-            _ = terminate.recv() => break,
-            _ = interrupt.recv() => break,
+            _ = terminate.recv() => break None,
+            _ = interrupt.recv() => break None,
+            // A panic, which is in the log. The next agent takes over without a change of any status; without one the node would be lost.
+            Some(()) = of_cluster => break Some("the connection to the API server"),
+            Some(()) = of_https => break Some("the HTTPS server"),
             _ = hangup.recv() => {
                 service_manager.reloading();
                 config = reload(args.config.as_deref(), config, &agent);
@@ -245,7 +251,7 @@ async fn serve(args: &Args) -> Result<()> {
                 listings.mark_unchanged();
             }
         }
-    }
+    };
     service_manager.stopping();
     tracing::info!("agent stopping; pods keep running");
     drop(without_directory);
@@ -253,7 +259,10 @@ async fn serve(args: &Args) -> Result<()> {
     servers.stop().await;
     agent.stop().await;
     drop(cluster);
-    Ok(())
+    match failure {
+        Some(part) => bail!("the thread of {part} has ended; its panic is in the log above: start the agent again"),
+        None => Ok(()),
+    }
 }
 
 /// Reads the configuration file again. What can change while the agent runs does; the rest is named. A file that cannot
