@@ -14,7 +14,7 @@
 //! | --- | --- |
 //! | labels and annotations | [`labels`], `marks` |
 //! | name, resolver, ports, namespaces of a sandbox | `sandbox`, `dns`, `hostname` |
-//! | what a pod needs from elsewhere | `carried`, `objects` |
+//! | what a pod needs from elsewhere | `carried`, `objects`, `pull` |
 //! | variables and `$(NAME)` in commands | `env`, `services`, `downward`, `expand` |
 //! | volumes, `/etc/hosts`, the termination message | `mounts` |
 //! | users, capabilities, profiles | `security` |
@@ -32,6 +32,7 @@ pub mod labels;
 mod marks;
 mod mounts;
 mod objects;
+mod pull;
 mod qos;
 mod resources;
 mod sandbox;
@@ -56,6 +57,7 @@ pub use self::{
     env::references,
     mounts::{SubPath, Writer, has_contents, sub_paths, wants_recursive_read_only},
     objects::{Data, ObjectKind, Objects, Reference},
+    pull::{pull_credentials, pull_secrets},
     qos::qos_class,
     resources::memory_limit,
     sandbox::sandbox_config,

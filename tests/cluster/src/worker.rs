@@ -69,9 +69,14 @@ impl Worker {
         Process::keelet(&self.cluster, &self.name, &[&own, more].concat())
     }
 
+    /// Makes an archive of the image of the pods. The files that it is made of are beside it.
+    pub async fn image(&self) -> PathBuf {
+        shell_image(self.directory.path()).await
+    }
+
     /// Imports the image of the pods, once the agent answers.
     pub async fn import(&self) {
-        let archive = shell_image(self.directory.path()).await;
+        let archive = self.image().await;
         let socket = format!("{}/keelet.sock", self.path("state"));
         eventually("an agent that imports an image", async || {
             let mut command = Command::new(std::env::var("KEELET_E2E_AGENT").expect("a keelet"));

@@ -1,7 +1,8 @@
 //! What pods of a real cluster carry: config maps and secrets, in variables and volumes, tokens, and where services are.
 
-use std::fs;
+use std::{fs, path::Path, sync::Arc};
 
+use base64::{Engine, prelude::BASE64_STANDARD as STANDARD};
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod, Secret, Service};
 use keelet_control_plane::{IMAGE, Worker, audit, gone, is_ready, pods, ready_node, until};
 use keelet_harness::eventually;
@@ -10,6 +11,12 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    task::JoinHandle,
+};
 
 /// A value that must not be found anywhere but in the pod.
 const VALUE: &str = "s3cret-vAlue-4711";
@@ -237,6 +244,133 @@ async fn who_is(worker: &Worker, token: &str) -> Result<Value, kube::Error> {
         .expect("a request");
     let review: Value = client.request(request).await?;
     Ok(review["status"]["userInfo"].clone())
+}
+
+/// CLU-33: an image of a registry that asks for a password, which is in a pull secret of the pod; without it the pod waits.
+#[tokio::test]
+#[ignore = "needs a control plane: make e2e"]
+async fn an_image_is_pulled_with_the_secret_of_its_pod() {
+    let worker = Worker::new("puller").await;
+    let admin = worker.cluster.admin().client().await;
+    let registry = Registry::start(&worker.image().await).await;
+    // No image is of that registry: this is how a node is told that the host speaks plain HTTP.
+    let plain = format!("unused.invalid=http://{}", registry.host);
+    let agent = worker.start(&["--registry-mirror", &plain]);
+    ready_node(&admin, "puller").await;
+    let image = format!("{}/private/shell:1", registry.host);
+    let of_image = |secrets: &[&str]| {
+        let secrets: Vec<_> = secrets.iter().map(|name| json!({ "name": name })).collect();
+        (json!({ "imagePullSecrets": secrets }), json!({ "image": image }))
+    };
+    let (spec, container) = of_image(&["absent"]);
+    let stranger = pod("stranger", "puller", "while :; do sleep 1; done", &spec, &container);
+    pods(&admin).create(&PostParams::default(), &stranger).await.expect("a pod");
+    told(&admin, "stranger", "FailedToRetrieveImagePullSecret", "image pull secrets (absent)").await;
+    told(&admin, "stranger", "Failed", "unauthorised").await;
+    let config = json!({ "auths": { registry.host.as_str(): { "username": "puller", "password": VALUE } } });
+    let secret = json!({
+        "metadata": { "name": "registry" }, "type": "kubernetes.io/dockerconfigjson",
+        "stringData": { ".dockerconfigjson": config.to_string() },
+    });
+    let secrets: Api<Secret> = Api::namespaced(admin.clone(), "default");
+    let secret = serde_json::from_value(secret).expect("a secret");
+    secrets.create(&PostParams::default(), &secret).await.expect("created");
+    let (spec, container) = of_image(&["registry"]);
+    let guest = pod("guest", "puller", "while :; do sleep 1; done", &spec, &container);
+    pods(&admin).create(&PostParams::default(), &guest).await.expect("a pod");
+    until(&admin, Some("default"), "guest", "Ready", is_ready).await;
+    assert!(!agent.log().contains(VALUE), "the log has the password");
+    for name in ["stranger", "guest"] {
+        delete(&admin, name).await;
+    }
+    agent.terminate().await;
+}
+
+/// A registry with one image, for those who know the password.
+struct Registry {
+    host: String,
+    serving: JoinHandle<()>,
+}
+
+// === impl Registry ===
+
+impl Registry {
+    /// Serves the files that an archive of an image was made of.
+    async fn start(archive: &Path) -> Self {
+        let file = |name: &str| fs::read(archive.with_file_name(name)).expect("a file of the image");
+        let (config, layer) = (file("config.json"), file("layer.tar"));
+        let described =
+            |kind: &str, bytes: &[u8]| json!({ "mediaType": kind, "digest": digest(bytes), "size": bytes.len() });
+        let manifest = json!({
+            "schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
+            "config": described("application/vnd.oci.image.config.v1+json", &config),
+            "layers": [described("application/vnd.oci.image.layer.v1.tar", &layer)],
+        });
+        let content = Arc::new([manifest.to_string().into_bytes(), config, layer]);
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let host = listener.local_addr().expect("an address").to_string();
+        let serving = tokio::spawn(async move {
+            while let Ok((connection, _)) = listener.accept().await {
+                tokio::spawn(answer(connection, Arc::clone(&content)));
+            }
+        });
+        Self { host, serving }
+    }
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+fn digest(bytes: &[u8]) -> String {
+    format!("sha256:{}", hex(&Sha256::digest(bytes)))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Answers one request, and closes the connection.
+async fn answer(mut connection: TcpStream, content: Arc<[Vec<u8>; 3]>) {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        match connection.read_u8().await {
+            Ok(byte) => head.push(byte),
+            Err(_) => return,
+        }
+    }
+    let head = String::from_utf8_lossy(&head).into_owned();
+    let path = head.split(' ').nth(1).unwrap_or_default();
+    let password = format!("basic {}", STANDARD.encode(format!("puller:{VALUE}")));
+    let knows = head.lines().any(|line| {
+        let (name, value) = line.split_once(": ").unwrap_or_default();
+        name.eq_ignore_ascii_case("authorization") && value.replacen("Basic", "basic", 1) == password
+    });
+    let found = match path {
+        "/v2/" => Some(&b"{}"[..]),
+        path if path.contains("/manifests/") => Some(&content[0][..]),
+        path => content.iter().find(|blob| path.ends_with(&digest(blob))).map(|blob| &blob[..]),
+    };
+    let (status, body) = match found {
+        _ if !knows => ("401 Unauthorized\r\nWWW-Authenticate: Basic realm=\"test\"", &b""[..]),
+        Some(body) => ("200 OK", body),
+        None => ("404 Not Found", &b""[..]),
+    };
+    let kind = if path.contains("/manifests/") {
+        "application/vnd.oci.image.manifest.v1+json"
+    } else {
+        "application/octet-stream"
+    };
+    let answer = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nDocker-Content-Digest: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        digest(body),
+        body.len()
+    );
+    let _ = connection.write_all(answer.as_bytes()).await;
+    let body = if head.starts_with("HEAD") { &[] } else { body };
+    let _ = connection.write_all(body).await;
 }
 
 /// CLU-31: a pod waits for what is missing with the reason, and continues when it is there.

@@ -7,7 +7,7 @@ mod runtime;
 use std::{num::NonZeroUsize, path::Path, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
-use keelet_host::{Layout, OsHost};
+use keelet_host::{Layout, NoObjects, ObjectStore, OsHost};
 use keelet_ledger::{Disk, Ledger, OsDisk, PodCommit, PodRef};
 use keelet_lifecycle::{BootId, Evidence, Moment, Wall, node::NodeProbe, status::ConditionType};
 use keelet_pod::{Features, Pod, Taint};
@@ -35,6 +35,8 @@ pub(crate) struct Bed {
     pub(crate) gates: Vec<Taint>,
     /// How probes connect.
     pub(crate) dial: Arc<dyn Dial>,
+    /// Where pods find config maps and secrets.
+    pub(crate) objects: Arc<dyn ObjectStore>,
     clock: Arc<TestClock>,
     directory: TempDir,
 }
@@ -73,6 +75,7 @@ impl Bed {
             node_probes: Vec::new(),
             gates: Vec::new(),
             dial: Arc::new(TcpDial::default()),
+            objects: Arc::new(NoObjects),
             clock: Arc::new(TestClock(Instant::now())),
             directory: tempfile::tempdir().expect("a directory"),
         }
@@ -130,7 +133,10 @@ impl Bed {
             clock: Arc::clone(&self.clock) as Arc<dyn Clock>,
             dial: Arc::clone(&self.dial),
             disk,
-            host: Arc::new(OsHost::new(Layout::new(root.join("kubelet"), root.join("logs")))),
+            host: Arc::new(
+                OsHost::new(Layout::new(root.join("kubelet"), root.join("logs")))
+                    .with_objects(Arc::clone(&self.objects)),
+            ),
             publisher: None,
             observer: None,
             tasks: Arc::new(InPlace),

@@ -439,7 +439,12 @@ impl ImageService for FakeRuntime {
     }
 
     async fn pull_image(&self, request: Request<v1::PullImageRequest>) -> Answered<v1::PullImageResponse> {
-        let name = request.into_inner().image.unwrap_or_default().image;
-        self.answer("PullImage", &name, |_| Ok(v1::PullImageResponse { image_ref: format!("sha256:{name}") })).await
+        let v1::PullImageRequest { image, auth, .. } = request.into_inner();
+        let name = image.unwrap_or_default().image;
+        let as_user = auth.map(|auth| format!(" as {}", auth.username)).unwrap_or_default();
+        self.answer("PullImage", &format!("{name}{as_user}"), |_| {
+            Ok(v1::PullImageResponse { image_ref: format!("sha256:{name}") })
+        })
+        .await
     }
 }

@@ -1,7 +1,8 @@
 //! Having an image on the node.
 
-use keelet_cri::ErrorKind;
-use keelet_lifecycle::operation::OpResult;
+use keelet_cri::{ErrorKind, v1::AuthConfig};
+use keelet_launch::{Objects, pull_credentials, pull_secrets};
+use keelet_lifecycle::{Severity, operation::OpResult};
 use keelet_pod::{DIRECTORY_IMAGE, PullPolicy};
 
 use super::{Work, failed};
@@ -38,7 +39,7 @@ impl Work {
         if !is_directory {
             self.tell(Some(container), "Pulling", format!("Pulling image {image:?}"));
         }
-        match runtime.pull_image(image, None, None).await {
+        match self.pull(container, image).await {
             Ok(_) if is_directory => OpResult::Done,
             Ok(_) => {
                 self.tell(Some(container), "Pulled", format!("Successfully pulled image {image:?}"));
@@ -49,5 +50,42 @@ impl Work {
             }
             Err(error) => failed("ErrImagePull", format!("cannot pull image {image:?}: {error}")),
         }
+    }
+
+    /// Pulls with what the pod's secrets have for the image, one after the other, or as the runtime does by itself if they have nothing.
+    async fn pull(&self, container: &str, image: &str) -> Result<String, keelet_cri::Error> {
+        let runtime = &self.shared.runtime;
+        let mut credentials = self.credentials(container, image).await.into_iter();
+        let mut pulled = runtime.pull_image(image, credentials.next(), None).await;
+        for next in credentials {
+            match pulled {
+                // Other credentials change nothing about a runtime that is away.
+                Err(error) if error.kind != ErrorKind::Unavailable => {}
+                ended => return ended,
+            }
+            pulled = runtime.pull_image(image, Some(next), None).await;
+        }
+        pulled
+    }
+
+    /// What the pod's pull secrets have for an image. One that is not there may not be needed: the pull is attempted without it.
+    async fn credentials(&self, container: &str, image: &str) -> Vec<AuthConfig> {
+        let wanted = pull_secrets(&self.pod);
+        if wanted.is_empty() {
+            return Vec::new();
+        }
+        let (found, why) = match self.shared.host.objects(&self.pod, &wanted).await {
+            Ok(found) => (found, String::new()),
+            Err(error) => (Objects::default(), format!(": {error}")),
+        };
+        let missing: Vec<_> = wanted.iter().filter(|secret| found.get(secret.kind, &secret.name).is_none()).collect();
+        if !missing.is_empty() {
+            let names = missing.iter().map(|secret| secret.name.as_str()).collect::<Vec<_>>().join(", ");
+            let message = format!(
+                "Unable to retrieve some image pull secrets ({names}); attempting to pull the image may not succeed{why}"
+            );
+            self.say(Some(container), "FailedToRetrieveImagePullSecret", Severity::Warning, message);
+        }
+        pull_credentials(image, wanted.iter().filter_map(|secret| found.get(secret.kind, &secret.name)))
     }
 }

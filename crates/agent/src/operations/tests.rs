@@ -1,8 +1,11 @@
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
+use keelet_host::{ObjectError, ObjectName, ObjectStore};
+use keelet_launch::{Data, ObjectKind};
 use keelet_lifecycle::operation::{OpId, OpResult, Operation};
-use keelet_pod::Pod;
+use keelet_pod::{Pod, Trust};
 use tokio::sync::oneshot;
+use tonic::Code;
 
 use super::{Executor, run};
 use crate::{
@@ -93,6 +96,86 @@ async fn pulls_take_turns() {
     bed.runtime.release("PullImage");
     assert_eq!((first.result().await, second.result().await), (OpResult::Done, OpResult::Done));
     assert_eq!(bed.runtime.calls("PullImage"), ["PullImage first", "PullImage second"]);
+}
+
+/// Two pull secrets, of which the first has an old password; every other object cannot be read.
+#[derive(Debug)]
+struct PullSecrets;
+
+impl ObjectStore for PullSecrets {
+    fn find(&self, _: &Pod, kind: ObjectKind, name: &str) -> Result<Option<Data>, ObjectError> {
+        let config = format!(r#"{{"auths": {{"reg.example": {{"username": "{name}", "password": "x"}}}}}}"#);
+        match name {
+            "old" | "new" => Ok(Some(Data::from([(".dockerconfigjson".to_owned(), config.into_bytes())]))),
+            "gone" => Ok(None),
+            _ => {
+                let object = ObjectName { kind, namespace: "default".to_owned(), name: name.to_owned() };
+                Err(ObjectError::Unavailable { object, why: "it has not answered yet".to_owned() })
+            }
+        }
+    }
+}
+
+/// CLU-33: the credentials of a pod's secrets are tried one after the other, for their registry only; a secret that is missing is told, and
+/// the pull attempted without it. Pods of manifests have the credentials of the node.
+#[tokio::test(start_paused = true)]
+async fn pulls_use_the_secrets_of_the_pod() {
+    for (trust, secrets, image, refused, pulls, told) in [
+        (Trust::Cluster, "{name: old}, {name: new}", "reg.example/app", "", ["reg.example/app as old"].as_slice(), ""),
+        (
+            Trust::Cluster,
+            "{name: old}, {name: new}",
+            "reg.example/app",
+            "reg.example/app as old",
+            &["reg.example/app as old", "reg.example/app as new"],
+            "",
+        ),
+        (Trust::Cluster, "{name: old}", "other.example/app", "", &["other.example/app"], ""),
+        (Trust::Node, "{name: old}", "reg.example/app", "", &["reg.example/app"], ""),
+        (
+            Trust::Cluster,
+            "{name: gone}, {name: new}",
+            "reg.example/app",
+            "",
+            &["reg.example/app as new"],
+            "Unable to retrieve some image pull secrets (gone); attempting to pull the image may not succeed",
+        ),
+        (
+            Trust::Cluster,
+            "{name: away}",
+            "reg.example/app",
+            "",
+            &["reg.example/app"],
+            "Unable to retrieve some image pull secrets (away); attempting to pull the image may not succeed: cannot read secret \
+             default/away from the API server: it has not answered yet",
+        ),
+    ] {
+        let mut bed = Bed::new();
+        bed.objects = Arc::new(PullSecrets);
+        let agent = bed.agent().await;
+        if !refused.is_empty() {
+            bed.runtime.fail(&format!("PullImage {refused}"), Some(Code::PermissionDenied));
+        }
+        let web = pod_of(&format!(
+            "metadata: {{name: web, uid: a}}\nspec: {{imagePullSecrets: [{secrets}], containers: [{{name: main, image: {image}, imagePullPolicy: Always}}]}}\n"
+        ));
+        let web = Arc::new(Pod { trust, ..Pod::clone(&web) });
+        let operation = Operation::EnsureImage { container: "main".to_owned(), image: image.to_owned() };
+        let started = Started::new(&agent, web, operation);
+        let mut events = Vec::new();
+        let result = loop {
+            let mut taken = started.slot.take();
+            events.append(&mut taken.events);
+            if let Some(finished) = taken.finished.pop() {
+                break finished.result;
+            }
+            started.slot.rung().await;
+        };
+        let pulls: Vec<_> = pulls.iter().map(|pull| format!("PullImage {pull}")).collect();
+        assert_eq!((result, bed.runtime.calls("PullImage")), (OpResult::Done, pulls), "{secrets} {image}");
+        let warned = events.iter().find(|event| event.reason == "FailedToRetrieveImagePullSecret");
+        assert_eq!(warned.map_or("", |event| event.message.as_str()), told, "{secrets}");
+    }
 }
 
 /// EVT-4: a directory of the node that stands for an image is looked at, not pulled.
