@@ -339,6 +339,38 @@ async fn versions_of_tls_begin_with_the_oldest_that_is_allowed() {
     assert_eq!(usual.listening.port(), Some(usual.address.port()));
 }
 
+/// CLU-43: a certificate that cannot be used is an error that names its file; one of our own is made only where that was asked for.
+#[test]
+fn a_certificate_that_cannot_be_used_is_named() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| directory.path().join(name);
+    let (one, other) = (Authority::new("a").server(), Authority::new("a").server());
+    fs::write(path("own.crt"), one.certificate.pem()).expect("written");
+    fs::write(path("own.key"), one.key.serialize_pem()).expect("written");
+    fs::write(path("other.key"), other.key.serialize_pem()).expect("written");
+    fs::write(path("empty"), "").expect("written");
+    let load = |certificate: &str, key: &str, authority: Option<&str>| {
+        let serving = ServingCertificate::Files { certificate: path(certificate), key: path(key) };
+        let tls = TlsSettings { serving, client_ca: authority.map(path), min_version: MinVersion::Tls12 };
+        Certificates::load(tls).map(drop).map_err(|error| error.to_string())
+    };
+    assert_eq!(load("own.crt", "own.key", Some("own.crt")), Ok(()));
+    for (certificate, key, authority, words) in [
+        ("none", "own.key", None, "cannot read "),
+        ("empty", "own.key", None, "no certificate in "),
+        ("own.crt", "empty", None, "no private key in "),
+        ("own.crt", "other.key", None, "cannot use the certificate in "),
+        ("own.crt", "own.key", Some("empty"), "no certificate in "),
+    ] {
+        let error = load(certificate, key, authority).expect_err(words);
+        let place = directory.path().display().to_string();
+        assert!(error.starts_with(words) && error.contains(&place), "{error}");
+    }
+    let own = ServingCertificate::SelfSigned(vec!["node".to_owned(), "192.0.2.7".to_owned()]);
+    let tls = TlsSettings { serving: own, client_ca: None, min_version: MinVersion::Tls12 };
+    Certificates::load(tls).expect("a certificate of our own");
+}
+
 /// CLU-42: connections that say nothing make room for each other, and never take the place of a client that is known.
 #[tokio::test]
 async fn silent_connections_do_not_keep_clients_out() {
