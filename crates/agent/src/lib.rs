@@ -14,6 +14,7 @@
 //! State has one owner each: a pod's evidence its [`pod_task`], the set of pods the [`manager`], the ledger the
 //! [`ledger_writer`]. They notify each other through slots that hold the latest value and never make a sender wait.
 
+mod admission;
 #[cfg(test)]
 mod bed;
 pub mod board;
@@ -60,6 +61,7 @@ use keelet_prober::{Exec, ExecError, Executed, LONGEST_OUTPUT, Prober};
 use tokio::sync::{Notify, OnceCell, Semaphore, watch as signal};
 
 use self::{
+    admission::Claims,
     board::{Board, GonePod, Recall},
     ledger_writer::LedgerWriter,
     manager::{Mailbox, Manager},
@@ -200,6 +202,7 @@ impl Agent {
             publisher: doors.publisher,
             metrics: Arc::new(Metrics::new()),
             registry: Registry::default(),
+            claims: Claims::default(),
             rules: settings.rules,
             features: settings.features,
             node: Node::new(settings.facts, settings.node_probes, settings.gating, node, started),

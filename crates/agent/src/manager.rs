@@ -315,6 +315,7 @@ impl Manager {
     fn ended(&mut self, uid: &str, ended: Ended) {
         let Some(managed) = self.pods.remove(uid) else { return };
         self.shared.registry.leave(uid);
+        self.shared.claims.release(uid);
         if ended == Ended::Gone {
             self.shared.metrics.forget_pod(uid);
             self.gone.truncate(REMEMBERED_GONE - 1);

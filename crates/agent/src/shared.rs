@@ -14,6 +14,7 @@ use keelet_prober::Prober;
 use tokio::sync::{Notify, OnceCell, Semaphore, watch};
 
 use crate::{
+    admission::Claims,
     board::Board,
     doors::{Clock, Tasks},
     ledger_writer::LedgerWriter,
@@ -39,6 +40,8 @@ pub(crate) struct Shared {
     pub(crate) prober: Prober,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) registry: Registry,
+    /// What admitted pods have taken of the node.
+    pub(crate) claims: Claims,
     pub(crate) rules: Rules,
     pub(crate) features: Features,
     pub(crate) node: Node,

@@ -34,6 +34,17 @@ pub struct Observed {
     pub log_counts: BTreeMap<String, u32>,
     /// Readiness gates of the node that are closed and that the pod does not tolerate.
     pub pending_gates: Vec<PendingGate>,
+    /// Why the pod does not fit on the node, as long as it is not decided whether it may run here.
+    pub objection: Option<Objection>,
+}
+
+/// Why a pod does not fit on a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Objection {
+    /// In a word: `OutOfcpu`, `NodePorts`.
+    pub reason: &'static str,
+    /// For people.
+    pub message: String,
 }
 
 /// A readiness gate of the node that holds a pod back.
@@ -198,6 +209,7 @@ impl Observed {
             acknowledged: Acknowledged::UpTo(0),
             log_counts: BTreeMap::new(),
             pending_gates: Vec::new(),
+            objection: None,
         }
     }
 

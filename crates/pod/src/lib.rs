@@ -33,6 +33,7 @@ mod path;
 mod problem;
 mod quantity;
 mod read;
+mod requests;
 mod review;
 mod taint;
 mod tree;
@@ -46,6 +47,7 @@ pub use self::{
     problem::{Kind, Origin, Problem, Report, Severity},
     quantity::Quantity,
     read::{MAX_MANIFEST_BYTES, parse_one, read_manifest},
+    requests::{HostPort, Requests},
     review::Strictness,
     taint::{BadTaint, Effect, Taint},
     validate::{DIRECTORY_IMAGE, MANIFEST, volume_types},

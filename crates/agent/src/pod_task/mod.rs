@@ -24,6 +24,7 @@ use futures::future::BoxFuture;
 use keelet_ledger::PodRef;
 use keelet_lifecycle::{
     Event, Evidence, Moment, Observed, Plan, Stage,
+    evidence::Admission,
     observed::{Acknowledged, AgentRun, Before, Deletion, Known, RestartRequest},
     operation::{OpId, OpReport, OpResult, OpState, Operation, Outcome, Step},
 };
@@ -76,6 +77,8 @@ pub(crate) struct PodTask {
     recorder: Recorder,
     /// Probes that this node cannot ask, as the board shows them.
     overdue: Vec<OverdueProbe>,
+    /// Whether what the pod takes of the node is counted.
+    claimed: bool,
     executor: Executor,
 }
 
@@ -115,6 +118,12 @@ impl PodTask {
         let reference =
             Arc::new(PodRef { uid: pod.uid.clone(), namespace: pod.namespace.clone(), name: pod.name.clone() });
         let recorder = Recorder::recalling(shared.board.events_of(&pod.uid));
+        let ended = evidence.durable.published.as_ref().is_some_and(|status| status.phase.is_terminal());
+        let claimed = evidence.durable.admission == Admission::Admitted && !ended;
+        if claimed {
+            // What an earlier agent admitted is counted before any new pod is asked about.
+            shared.claims.claim(pod);
+        }
         Self {
             agent: shared.agent_run(pod, &slot),
             audit: Audit::new(&pod.uid),
@@ -138,6 +147,7 @@ impl PodTask {
             made: Some(Instant::now()),
             recorder,
             overdue: Vec::new(),
+            claimed,
         }
     }
 
@@ -184,6 +194,7 @@ impl PodTask {
             self.wanted = wanted;
             self.plan_due = true;
             if other_spec {
+                self.claimed = false;
                 self.keep_copy().await;
             }
         }
@@ -281,6 +292,8 @@ impl PodTask {
         self.running.retain(|id, _| !told.contains(id));
 
         let Plan { operations, status, version, why, evidence, results, events, wake_at, stage } = plan;
+        // In the same step as the question: no other pod is asked in between.
+        self.keep_claim(evidence.durable.admission == Admission::Admitted && !status.phase.is_terminal());
         if evidence != *self.evidence || !results.is_empty() {
             let evidence = Arc::new(evidence);
             measure::transitions(&self.shared.metrics, &self.wanted.pod, &self.evidence, &evidence, now);
@@ -326,6 +339,17 @@ impl PodTask {
         stage
     }
 
+    /// What the pod takes of the node is taken from its admission to its end.
+    fn keep_claim(&mut self, takes: bool) {
+        if std::mem::replace(&mut self.claimed, takes) == takes {
+            return;
+        }
+        match takes {
+            true => self.shared.claims.claim(&self.wanted.pod),
+            false => self.shared.claims.release(&self.wanted.pod.uid),
+        }
+    }
+
     /// The observation for `plan`, and the IDs of the operations that it reports as finished.
     fn observed(&self) -> (Observed, BTreeSet<OpId>) {
         let mut observed = Observed::nothing(self.agent.clone());
@@ -365,6 +389,10 @@ impl PodTask {
         };
         observed.log_counts.clone_from(&self.log_counts);
         observed.pending_gates = self.shared.node.gates_holding(&self.wanted.pod);
+        if self.shared.publisher.is_some() && self.evidence.durable.admission == Admission::Undecided {
+            let allocatable = self.shared.node.facts.allocatable();
+            observed.objection = self.shared.claims.objection(&self.wanted.pod, &allocatable);
+        }
         (observed, told)
     }
 

@@ -42,15 +42,17 @@ pub(crate) fn admit(draft: &mut Draft<'_>) {
     end(draft, EndingCause::Rejected);
 }
 
-/// Why this node refuses the pod: a reason and a message (API-21, API-29).
+/// Why this node refuses the pod: a reason and a message (API-21, API-29, CLU-20).
 fn objection(draft: &Draft<'_>) -> Option<(&'static str, String)> {
     if draft.rules.restart_all == RestartAllRule::Ignored && draft.pod.has_restart_all_rule() {
         let why = "it asks for the restart rule action RestartAllContainers, and the feature gate \
                    RestartAllContainersOnContainerExits is off on this node";
         return Some(("PodFeatureUnsupported", why.to_owned()));
     }
-    let forbidden = draft.rules.sysctls.forbidden(draft.pod)?;
-    Some(("SysctlForbidden", format!("forbidden sysctl: {forbidden}")))
+    if let Some(forbidden) = draft.rules.sysctls.forbidden(draft.pod) {
+        return Some(("SysctlForbidden", format!("forbidden sysctl: {forbidden}")));
+    }
+    draft.observed.objection.as_ref().map(|objection| (objection.reason, objection.message.clone()))
 }
 
 /// Decides whether readiness gates of the node hold the pod back: those that it does not tolerate, until they open, and only while nothing of

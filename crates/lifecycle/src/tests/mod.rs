@@ -2,6 +2,7 @@
 
 mod world;
 
+mod admission;
 mod agent;
 mod agent_absence;
 mod agent_late_copy;
