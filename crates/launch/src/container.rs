@@ -21,8 +21,10 @@ pub fn container_config(
 ) -> Result<v1::ContainerConfig, ConfigError> {
     let raw = &*required(placement, container)?;
     let environment = env::environment(placement, raw)?;
-    let words =
-        |words: Option<&Vec<String>>| words.into_iter().flatten().map(|word| environment.expand(word)).collect();
+    let too_long = |why| ConfigError::container(format!("an argument of container {:?} {why}", raw.name));
+    let words = |words: Option<&Vec<String>>| -> Result<Vec<String>, ConfigError> {
+        words.into_iter().flatten().map(|word| environment.expand(word).map_err(too_long)).collect()
+    };
     Ok(v1::ContainerConfig {
         metadata: Some(v1::ContainerMetadata { name: container.name.clone(), attempt }),
         image: Some(v1::ImageSpec {
@@ -30,8 +32,8 @@ pub fn container_config(
             user_specified_image: image.name.clone(),
             ..v1::ImageSpec::default()
         }),
-        command: words(raw.command.as_ref()),
-        args: words(raw.args.as_ref()),
+        command: words(raw.command.as_ref())?,
+        args: words(raw.args.as_ref())?,
         working_dir: raw.working_dir.clone().unwrap_or_default(),
         envs: variables(&environment),
         mounts: mounts::mounts(placement, raw, &environment)?,

@@ -1,6 +1,6 @@
 //! The environment of a container: variables in the order of the manifest, references resolved.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use k8s_openapi::api::core::v1;
 use keelet_pod::Pod;
@@ -8,50 +8,91 @@ use keelet_pod::Pod;
 use super::objects::{ObjectKind, Reference};
 use super::{ConfigError, Placement, container, downward, expand::expand};
 
+/// The kernel takes no longer text, as a variable or an argument: MAX_ARG_STRLEN, less the zero at its end.
+const LONGEST: usize = 128 * 1024 - 1;
+
+/// The kernel takes no more of all variables and arguments together: three quarters of its default stack.
+const MOST: usize = 6 * 1024 * 1024;
+
 /// Variables and their values, each name once.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Environment(Vec<(String, String)>);
+#[derive(Clone, Default)]
+pub(super) struct Environment {
+    variables: Vec<(String, String)>,
+    /// Where each name is.
+    places: BTreeMap<String, usize>,
+    /// The length of all names and values.
+    bytes: usize,
+}
+
+/// More than the kernel takes. Values of config maps and secrets are multiplied by references to them, so this is found while they are put
+/// together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum TooLong {
+    #[error("is longer than {LONGEST} bytes, which the kernel does not take")]
+    One,
+    #[error("makes the environment longer than {MOST} bytes, which the kernel does not take")]
+    All,
+}
 
 // === impl Environment ===
 
 impl Environment {
     /// All variables, in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+        self.variables.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
     /// The value of a variable.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
-        self.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
+        self.places.get(name).map(|place| self.variables[*place].1.as_str())
     }
 
     /// Replaces references to variables; those to unknown ones stay.
-    pub(super) fn expand(&self, text: &str) -> String {
-        expand(text, |name| self.get(name).map_or_else(|| format!("$({name})"), str::to_owned))
+    pub(super) fn expand(&self, text: &str) -> Result<String, TooLong> {
+        let value_of = |name: &str| self.get(name).map_or_else(|| format!("$({name})"), str::to_owned);
+        expand(text, LONGEST, value_of).ok_or(TooLong::One)
     }
 
-    fn set(&mut self, name: &str, value: String) {
-        match self.0.iter_mut().find(|(known, _)| known == name) {
-            Some((_, old)) => *old = value,
-            None => self.0.push((name.to_owned(), value)),
+    fn set(&mut self, name: &str, value: String) -> Result<(), TooLong> {
+        if name.len() + "=".len() + value.len() > LONGEST {
+            return Err(TooLong::One);
         }
+        self.bytes += value.len();
+        match self.places.get(name) {
+            Some(place) => {
+                let old = std::mem::replace(&mut self.variables[*place].1, value);
+                self.bytes -= old.len();
+            }
+            None => {
+                self.bytes += name.len();
+                self.places.insert(name.to_owned(), self.variables.len());
+                self.variables.push((name.to_owned(), value));
+            }
+        }
+        if self.bytes > MOST { Err(TooLong::All) } else { Ok(()) }
     }
 }
 
 /// The environment of a container. A value refers to variables before it; a later variable of the same name replaces
 /// the earlier one.
 pub(super) fn environment(placement: &Placement<'_>, raw: &v1::Container) -> Result<Environment, ConfigError> {
-    let mut environment = Environment(placement.objects.services().to_vec());
+    let refuse = |variable: &str, why: TooLong| {
+        ConfigError::container(format!("environment variable {variable:?} of container {:?} {why}", raw.name))
+    };
+    let mut environment = Environment::default();
+    for (name, value) in placement.objects.services() {
+        environment.set(name, value.clone()).map_err(|why| refuse(name, why))?;
+    }
     for source in raw.env_from.iter().flatten() {
         add_whole_object(&mut environment, placement, source)?;
     }
     for variable in raw.env.iter().flatten() {
         let value = match (variable.value.as_deref().unwrap_or_default(), &variable.value_from) {
             ("", Some(source)) => from_source(placement, raw, &variable.name, source)?,
-            (text, _) => Some(environment.expand(text)),
+            (text, _) => Some(environment.expand(text).map_err(|why| refuse(&variable.name, why))?),
         };
         if let Some(value) = value {
-            environment.set(&variable.name, value);
+            environment.set(&variable.name, value).map_err(|why| refuse(&variable.name, why))?;
         }
     }
     Ok(environment)
@@ -115,7 +156,12 @@ fn add_whole_object(
     let prefix = source.prefix.as_deref().unwrap_or_default();
     for (key, value) in data {
         match (kind, text(placement, kind, name, key, value)) {
-            (_, Ok(value)) => environment.set(&format!("{prefix}{key}"), value),
+            (_, Ok(value)) => environment.set(&format!("{prefix}{key}"), value).map_err(|why| {
+                ConfigError::container(format!(
+                    "key {key} of {} {name:?}, as an environment variable, {why}",
+                    kind.name()
+                ))
+            })?,
             // Only the text of a config map makes variables.
             (ObjectKind::ConfigMap, Err(_)) => {}
             (ObjectKind::Secret, Err(error)) => return Err(error),

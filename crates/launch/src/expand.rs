@@ -1,11 +1,14 @@
 //! `$(NAME)` in values, commands, arguments and paths.
 
 /// Replaces every `$(NAME)` by what `value_of` says of the name. `$$` stands for one `$` and keeps what follows from
-/// being a reference. What is no complete reference stays as it is.
-pub(super) fn expand(text: &str, mut value_of: impl FnMut(&str) -> String) -> String {
+/// being a reference. What is no complete reference stays as it is. `None` if the result is longer than `most` bytes.
+pub(super) fn expand(text: &str, most: usize, mut value_of: impl FnMut(&str) -> String) -> Option<String> {
     let mut expanded = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('$') {
+        if expanded.len() > most {
+            return None;
+        }
         expanded.push_str(before);
         let reference = after.strip_prefix('(').and_then(|inner| inner.split_once(')'));
         rest = if let Some(escaped) = after.strip_prefix('$') {
@@ -19,7 +22,8 @@ pub(super) fn expand(text: &str, mut value_of: impl FnMut(&str) -> String) -> St
             after
         };
     }
-    expanded + rest
+    expanded.push_str(rest);
+    (expanded.len() <= most).then_some(expanded)
 }
 
 #[cfg(test)]
@@ -62,7 +66,7 @@ mod tests {
             ("$(VAR_A)foobarzab$", "Afoobarzab$"),
         ];
         for (text, expanded) in cases {
-            assert_eq!(expand(text, value_of), expanded, "{text}");
+            assert_eq!(expand(text, 100, value_of).as_deref(), Some(expanded), "{text}");
         }
     }
 
@@ -90,7 +94,22 @@ mod tests {
             "prefix-$€-suffix",
             "$中文",
         ] {
-            assert_eq!(expand(text, value_of), text);
+            assert_eq!(expand(text, 100, value_of).as_deref(), Some(text));
         }
+    }
+
+    #[test]
+    fn what_grows_too_long_is_given_up() {
+        let value_of = |_: &str| "x".repeat(40);
+        assert_eq!(expand("$(A)$(A)", 80, value_of).map(|text| text.len()), Some(80));
+        assert_eq!(expand("$(A)$(A)", 79, value_of), None);
+        let mut asked = 0;
+        let text = "$(A)".repeat(1_000_000);
+        let counted = |_: &str| {
+            asked += 1;
+            "x".repeat(40)
+        };
+        assert_eq!(expand(&text, 4000, counted), None);
+        assert!(asked < 200, "{asked} values were put together");
     }
 }

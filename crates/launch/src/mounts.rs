@@ -31,6 +31,9 @@ pub enum Writer {
     Agent,
 }
 
+/// The kernel's limit for a path.
+const LONGEST_PATH: usize = 4096;
+
 const ETC_HOSTS: &str = "/etc/hosts";
 
 /// The parts of volumes that a container mounts.
@@ -188,7 +191,7 @@ fn sub_path(
         None | Some("") => mount.sub_path.clone().unwrap_or_default(),
         Some(expression) => {
             let mut missing = Vec::new();
-            let asked = expand(expression, |name| {
+            let asked = expand(expression, LONGEST_PATH, |name| {
                 let value = environment.get(name).unwrap_or_default();
                 if value.is_empty() {
                     missing.push(name.to_owned());
@@ -199,7 +202,7 @@ fn sub_path(
                 let names = missing.join(", ");
                 return Err(refuse(&format!("subPathExpr {expression:?} has no value for {names}")));
             }
-            asked
+            asked.ok_or_else(|| refuse(&format!("subPathExpr {expression:?} is longer than {LONGEST_PATH} bytes")))?
         }
     };
     let mut plain = PathBuf::new();

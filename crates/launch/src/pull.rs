@@ -70,7 +70,8 @@ fn entries(secret: &Data) -> BTreeMap<String, Entry> {
 
 /// The registry and the repository of an image, without tag and digest.
 fn repository(image: &str) -> (&str, String) {
-    let name = image.split('@').next().unwrap_or(image);
+    let image = image.split('@').next().unwrap_or(image);
+    let name = image;
     let (above, last) = name.rsplit_once('/').map_or(("", name), |(above, last)| (above, last));
     let last = last.split(':').next().unwrap_or(last);
     let name = if above.is_empty() { last.to_owned() } else { format!("{above}/{last}") };
@@ -92,13 +93,19 @@ fn docker_host(host: &str) -> &str {
 }
 
 /// Whether a text is what a pattern describes, in which `*` stands for any letters.
+///
+/// Between the first and the last `*` each part is looked for where the one before it ended: a user writes the pattern, and trying all
+/// combinations takes longer than any node runs.
 fn is_like(text: &str, pattern: &str) -> bool {
-    match pattern.split_once('*') {
-        None => text == pattern,
-        Some((before, after)) => text
-            .strip_prefix(before)
-            .is_some_and(|rest| (0..=rest.len()).any(|at| rest.is_char_boundary(at) && is_like(&rest[at..], after))),
+    let Some((first, rest)) = pattern.split_once('*') else { return text == pattern };
+    let (between, last) = rest.rsplit_once('*').unwrap_or(("", rest));
+    let inner = text.strip_prefix(first).and_then(|text| text.strip_suffix(last));
+    let find = |text: &str, part: &str| text.find(part).map(|at| at + part.len());
+    let mut left = inner;
+    for part in between.split('*') {
+        left = left.and_then(|text| find(text, part).map(|end| &text[end..]));
     }
+    left.is_some()
 }
 
 // === impl Scope ===
@@ -204,6 +211,40 @@ mod tests {
         ];
         for (image, expected) in cases {
             assert_eq!(users(image, &secrets), expected, "{image}");
+        }
+    }
+
+    /// CLU-33: a pattern takes no longer than its length, whatever is in it.
+    #[test]
+    fn a_star_stands_for_any_letters_and_many_of_them_cost_no_more() {
+        for (text, pattern, expected) in [
+            ("", "", true),
+            ("", "*", true),
+            ("a", "", false),
+            ("abc", "abc", true),
+            ("abc", "a*c", true),
+            ("abc", "*", true),
+            ("abc", "a*b*c", true),
+            ("abc", "*b*", true),
+            ("abc", "*c*b*", false),
+            ("abcabc", "*bc", true),
+            ("aba", "ab*ba", false),
+            ("ab", "a*b*b", false),
+            ("äö", "*ö", true),
+        ] {
+            assert_eq!(is_like(text, pattern), expected, "{text} {pattern}");
+        }
+        assert!(!is_like(&"a".repeat(63), &format!("{}b", "*a".repeat(30))));
+    }
+
+    /// CLU-33: an image that is no name has no credentials, and does no harm.
+    #[test]
+    fn any_text_may_be_the_name_of_an_image() {
+        let any = secret(CONFIG, r#"{"auths": {"*": {"username": "u", "password": ""}}}"#);
+        for image in
+            ["a@b.c/x", "a.@/x", "x:1@y/z", "", "/", "@", ":", "a.b/", "ä.b/ö:ü@ß", "a.b:", "localhost", "a:/b"]
+        {
+            let _ = users(image, std::slice::from_ref(&any));
         }
     }
 

@@ -27,6 +27,15 @@ pub(crate) const MAX_PORTS: usize = 127;
 /// yet.
 const GRACE: Duration = Duration::from_secs(10);
 
+/// Connections of one session at once. A browser has a few for each tab; a client that opens more waits for the first ones to end.
+const MAX_CONNECTIONS: usize = 128;
+
+/// Streams of one session that wait for their other half.
+const MAX_HALVES: usize = 64;
+
+/// Clients number their connections.
+const LONGEST_REQUEST_ID: usize = 64;
+
 /// One of the two streams of a connection, while the other is missing.
 struct Half {
     kind: Kind,
@@ -58,6 +67,12 @@ pub(crate) async fn over_spdy(mut spdy: Spdy, sandbox: String, pair_within: Dura
         tokio::select! {
             incoming = spdy.accept() => {
                 let Some(incoming) = incoming else { break };
+                // A stream that is reset leaves the table of streams, but what was made for it ends in its own time.
+                if connections.len() >= MAX_CONNECTIONS || halves.len() >= MAX_HALVES {
+                    tracing::debug!(%sandbox, "port-forward stream refused: too many connections in this session");
+                    incoming.refuse().await;
+                    continue;
+                }
                 if let Some((port, data, error)) = pair(incoming, &mut halves, pair_within).await {
                     connections.spawn(connection(backend.clone(), sandbox.clone(), port, data, error));
                 }
@@ -131,6 +146,7 @@ fn label(id: u32, headers: &Headers) -> Option<Label> {
     };
     let port = headers.get(PORT)?.parse().ok().filter(|port| *port != 0)?;
     let request = match (headers.get(REQUEST_ID).filter(|request| !request.is_empty()), kind) {
+        (Some(request), _) if request.len() > LONGEST_REQUEST_ID => return None,
         (Some(request), _) => request.clone(),
         (None, Kind::Error) => id.to_string(),
         (None, Kind::Data) => id.saturating_sub(2).to_string(),
@@ -147,9 +163,15 @@ async fn expired(half: Half) {
 }
 
 async fn connection(backend: Arc<dyn Backend>, sandbox: String, port: u16, data: Channel, mut error: Channel) {
-    let stream = Box::new(tokio::io::join(data.inbound, data.outbound));
-    let ended = backend.port_forward(sandbox.clone(), port, stream).await;
-    let reset = data.sent.await.is_err();
+    let Channel { inbound, outbound, mut sent, .. } = data;
+    let mut forward = backend.port_forward(sandbox.clone(), port, Box::new(tokio::io::join(inbound, outbound)));
+    let ended = tokio::select! {
+        biased;
+        ended = &mut forward => ended,
+        // Reset by the client: the pod may keep its end open for ever.
+        Err(_) = &mut sent => return tracing::debug!(port, %sandbox, "forwarded connection reset by the client"),
+    };
+    let reset = sent.await.is_err();
     match ended {
         // A browser that closes a tab is not an error; clients would take any message here as the end of all their
         // connections.
@@ -186,6 +208,7 @@ mod tests {
             &[(STREAM_TYPE, "data"), (PORT, "0")],
             &[(STREAM_TYPE, "data"), (PORT, "65536")],
             &[(STREAM_TYPE, "data"), (PORT, "-1")],
+            &[(STREAM_TYPE, "data"), (PORT, "80"), (REQUEST_ID, &"7".repeat(LONGEST_REQUEST_ID + 1))],
         ] {
             assert_eq!(label(1, wrong), None, "{wrong:?}");
         }

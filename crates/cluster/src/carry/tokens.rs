@@ -304,8 +304,9 @@ impl TokenKey {
         let (Some(from), Some(until)) = (claims["iat"].as_i64(), warned.or_else(|| claims["exp"].as_i64())) else {
             return Err(RefusedToken::None);
         };
-        if until - from > self.source.seconds {
-            return Err(RefusedToken::Longer(until - from, self.source.seconds));
+        let seconds = until.saturating_sub(from);
+        if seconds > self.source.seconds {
+            return Err(RefusedToken::Longer(seconds, self.source.seconds));
         }
         Ok(())
     }

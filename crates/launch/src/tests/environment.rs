@@ -155,6 +155,40 @@ fn variables_of_services_give_way_to_those_of_the_pod() {
     }
 }
 
+/// CLU-31: a user multiplies the values of objects by references to them; what the kernel does not take is refused before it is put together.
+#[test]
+fn more_than_the_kernel_takes_is_refused_with_its_name() {
+    let long = |container: &str| {
+        let mut place = Place::container(container);
+        let one = |bytes| Arc::new([("a".to_owned(), vec![b'x'; bytes])].into());
+        let many = (0..100_000).map(|number| (format!("k{number}"), b"v".to_vec())).collect();
+        place.objects.insert(ObjectKind::ConfigMap, "many", Arc::new(many));
+        place.objects.insert(ObjectKind::ConfigMap, "long", one(100_000));
+        place.objects.insert(ObjectKind::ConfigMap, "longer", one(200_000));
+        place
+    };
+    let a = "{name: A, valueFrom: {configMapKeyRef: {name: long, key: a}}}";
+    for (container, why) in [
+        (format!("env: [{a}, {{name: B, value: $(A)$(A)}}]"), "environment variable \"B\" of container"),
+        (format!("env: [{a}]\nargs: [\"{}\"]", "$(A)".repeat(1000)), "an argument of container"),
+        ("envFrom: [{configMapRef: {name: longer}}]".to_owned(), "key a of ConfigMap"),
+        (
+            format!(
+                "envFrom: [{}]",
+                (0..200)
+                    .map(|n| format!("{{prefix: p{n}, configMapRef: {{name: long}}}}"))
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            ),
+            "longer than 6291456 bytes",
+        ),
+    ] {
+        let refusal = long(&container).refusal();
+        assert!(refusal.contains(why) && refusal.contains("which the kernel does not take"), "{refusal}");
+    }
+    assert_eq!(long("envFrom: [{configMapRef: {name: many}}]").variables().len(), 100_000);
+}
+
 /// In the kubelet's words.
 #[test]
 fn variables_whose_object_or_key_is_missing_are_refused() {

@@ -19,6 +19,9 @@ pub(crate) const GREETING_PORT: u16 = 13;
 /// Sends letters for ever.
 pub(crate) const ENDLESS_PORT: u16 = 19;
 
+/// Greets again and again, whatever becomes of its client.
+pub(crate) const STUBBORN_PORT: u16 = 20;
+
 /// Fails.
 pub(crate) const CLOSED_PORT: u16 = 9;
 
@@ -102,6 +105,10 @@ impl Backend for Words {
                     stream.write_all(format!("hello from {sandbox}").as_bytes()).await?;
                     Ok(stream.shutdown().await?)
                 }
+                STUBBORN_PORT => loop {
+                    let _ = stream.write_all(b"hello").await;
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                },
                 ENDLESS_PORT => {
                     tokio::io::copy(&mut tokio::io::repeat(b'x'), &mut stream).await?;
                     Ok(())

@@ -11,7 +11,9 @@ use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
-use crate::backend::{CLOSED_PORT, ECHO_PORT, ENDLESS_PORT, GREETING_PORT, STREAMS, Server, in_time, start};
+use crate::backend::{
+    CLOSED_PORT, ECHO_PORT, ENDLESS_PORT, GREETING_PORT, STREAMS, STUBBORN_PORT, Server, in_time, start,
+};
 
 /// Keeps what is written to it.
 #[derive(Clone, Default)]
@@ -211,4 +213,23 @@ async fn a_connection_that_the_client_resets_is_not_an_error_and_does_not_affect
     let mut greeting = String::new();
     near.read_to_string(&mut greeting).await.unwrap();
     assert_eq!(greeting, "hello from s1");
+}
+
+/// The pod keeps its end open; a client that resets one connection after the other must not fill the node with what is left of them.
+#[tokio::test]
+async fn a_connection_that_the_client_resets_ends_although_the_pod_keeps_it_open() {
+    let server = start(Config::default()).await;
+    let url = server.port_forward(&[]);
+    let forwarder = Arc::new(Forwarder::connect(connect(&server).await, &url).await.unwrap());
+    // More than a session may have at once.
+    for _ in 0..300 {
+        let (mut near, far) = tokio::io::duplex(1024);
+        let carried = tokio::spawn({
+            let forwarder = forwarder.clone();
+            async move { forwarder.forward(far, STUBBORN_PORT).await }
+        });
+        near.read_exact(&mut [0; 5]).await.unwrap();
+        carried.abort();
+        let _ = carried.await;
+    }
 }
