@@ -228,8 +228,8 @@ async fn a_connection_that_the_client_resets_ends_although_the_pod_keeps_it_open
             let forwarder = forwarder.clone();
             async move { forwarder.forward(far, STUBBORN_PORT).await }
         });
-        near.read_exact(&mut [0; 5]).await.unwrap();
-        carried.abort();
-        let _ = carried.await;
+        in_time("the greeting", near.read_exact(&mut [0; 5])).await.unwrap();
+        drop(near);
+        in_time("the end of the connection", carried).await.unwrap().unwrap();
     }
 }
