@@ -15,7 +15,7 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Limited};
 use kube::{Client, client::Body};
 use serde::Deserialize;
 use serde_json::Value;
@@ -88,6 +88,10 @@ const STRATEGIC_MERGE_PATCH: &str = "application/strategic-merge-patch+json";
 
 /// The longest text of an error that is kept: a proxy may answer with a page.
 const ERROR_TEXT: usize = 400;
+
+/// The longest answer that is not a success, and the longest message in it. Those of the API server name the fields of one object.
+const LONGEST_REFUSAL: usize = 64 * 1024;
+const LONGEST_MESSAGE: usize = 4 * 1024;
 
 // === impl Api ===
 
@@ -190,9 +194,9 @@ async fn within<T>(deadline: Duration, answer: impl Future<Output = T>) -> Resul
 /// What an answer that is not a success says.
 async fn refusal(response: Response<Body>) -> ApiError {
     let (parts, body) = response.into_parts();
-    let body = match body.collect().await {
+    let body = match Limited::new(body, LONGEST_REFUSAL).collect().await {
         Ok(body) => body.to_bytes(),
-        Err(error) => return no_answer(error),
+        Err(error) => return ApiError::NoAnswer(format!("answered {}, and not what is wrong: {error}", parts.status)),
     };
     let status: Option<Status> = serde_json::from_slice(&body).ok();
     let text = || String::from_utf8_lossy(&body[..body.len().min(ERROR_TEXT)]).trim().to_owned();
@@ -203,9 +207,14 @@ async fn refusal(response: Response<Body>) -> ApiError {
     ApiError::Refused {
         code: parts.status.as_u16(),
         reason: reason.unwrap_or_else(|| known.to_owned()),
-        message: status.map(|status| status.message).filter(|message| !message.is_empty()).unwrap_or_else(text),
+        message: status.map(|status| cut(status.message)).filter(|message| !message.is_empty()).unwrap_or_else(text),
         retry_after: seconds.or_else(asked).map(Duration::from_secs),
     }
+}
+
+fn cut(mut message: String) -> String {
+    message.truncate(message.floor_char_boundary(LONGEST_MESSAGE));
+    message
 }
 
 fn no_answer(error: impl std::error::Error) -> ApiError {

@@ -189,10 +189,18 @@ fn is_mounted(path: &Path) -> io::Result<bool> {
     Ok(fs::symlink_metadata(path)?.dev() != fs::symlink_metadata(parent)?.dev())
 }
 
-/// A tmpfs for root alone, unless something is mounted there.
+/// How the kernel tells a tmpfs.
+const TMPFS: rustix::fs::FsWord = 0x0102_1994;
+
+/// A tmpfs for root alone, unless one is mounted there.
 pub(super) fn private_tmpfs(path: &Path) -> io::Result<()> {
     if is_mounted(path)? {
-        return Ok(());
+        let is_tmpfs = rustix::fs::statfs(path)?.f_type == TMPFS;
+        return if is_tmpfs {
+            Ok(())
+        } else {
+            Err(io::Error::other("a file system other than tmpfs is mounted there"))
+        };
     }
     mount_tmpfs(path, "mode=700,noswap".to_owned()).or_else(|_| mount_tmpfs(path, "mode=700".to_owned()))
 }

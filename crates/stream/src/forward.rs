@@ -165,13 +165,20 @@ async fn expired(half: Half) {
 async fn connection(backend: Arc<dyn Backend>, sandbox: String, port: u16, data: Channel, mut error: Channel) {
     let Channel { inbound, outbound, mut sent, .. } = data;
     let mut forward = backend.port_forward(sandbox.clone(), port, Box::new(tokio::io::join(inbound, outbound)));
-    let ended = tokio::select! {
-        biased;
-        ended = &mut forward => ended,
-        // Reset by the client: the pod may keep its end open for ever.
-        Err(_) = &mut sent => return tracing::debug!(port, %sandbox, "forwarded connection reset by the client"),
+    let mut all_sent = false;
+    let ended = loop {
+        tokio::select! {
+            biased;
+            ended = &mut forward => break ended,
+            sent = &mut sent, if !all_sent => match sent {
+                // The pod has ended its side; the client may go on.
+                Ok(()) => all_sent = true,
+                // Reset by the client: the pod may keep its end open for ever.
+                Err(_) => return tracing::debug!(port, %sandbox, "forwarded connection reset by the client"),
+            },
+        }
     };
-    let reset = sent.await.is_err();
+    let reset = !all_sent && sent.await.is_err();
     match ended {
         // A browser that closes a tab is not an error; clients would take any message here as the end of all their
         // connections.

@@ -366,12 +366,22 @@ impl Node {
         runtime::shim(&sandbox.id).filter(|pid| Some(*pid) != sandbox.pause)
     }
 
-    /// Kills every shim and every pause process.
+    /// Kills every shim and every pause process that there is, and returns when none of these runs any more.
+    #[expect(clippy::disallowed_methods, reason = "a test waits for the kernel")]
     pub fn kill_shims(&self) {
-        for process in processes::all().iter().filter(|process| process.command.contains(" shim ")) {
+        let is_shim = |process: &processes::Process| process.command.contains(" shim ");
+        let shims: Vec<u32> = processes::all().iter().filter(|process| is_shim(process)).map(|shim| shim.pid).collect();
+        for shim in &shims {
             // It may have just exited.
-            let _ = kill_process(pid(process.pid), Signal::KILL);
+            let _ = kill_process(pid(*shim), Signal::KILL);
         }
+        for _ in 0..6000 {
+            if !processes::all().iter().any(|process| is_shim(process) && shims.contains(&process.pid)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("shims outlive SIGKILL: {:?}", processes::all());
     }
 
     /// Kills the shim of a pod.

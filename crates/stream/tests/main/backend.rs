@@ -22,6 +22,9 @@ pub(crate) const ENDLESS_PORT: u16 = 19;
 /// Greets again and again, whatever becomes of its client.
 pub(crate) const STUBBORN_PORT: u16 = 20;
 
+/// Ends its side first, and then listens to the end.
+pub(crate) const LISTENING_PORT: u16 = 21;
+
 /// Fails.
 pub(crate) const CLOSED_PORT: u16 = 9;
 
@@ -104,6 +107,11 @@ impl Backend for Words {
                 GREETING_PORT => {
                     stream.write_all(format!("hello from {sandbox}").as_bytes()).await?;
                     Ok(stream.shutdown().await?)
+                }
+                LISTENING_PORT => {
+                    stream.shutdown().await?;
+                    tokio::io::copy(&mut stream, &mut tokio::io::sink()).await?;
+                    Ok(())
                 }
                 STUBBORN_PORT => loop {
                     let _ = stream.write_all(b"hello").await;

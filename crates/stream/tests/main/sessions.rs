@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
 use crate::backend::{
-    CLOSED_PORT, ECHO_PORT, ENDLESS_PORT, GREETING_PORT, STREAMS, STUBBORN_PORT, Server, in_time, start,
+    CLOSED_PORT, ECHO_PORT, ENDLESS_PORT, GREETING_PORT, LISTENING_PORT, STREAMS, STUBBORN_PORT, Server, in_time, start,
 };
 
 /// Keeps what is written to it.
@@ -232,4 +232,27 @@ async fn a_connection_that_the_client_resets_ends_although_the_pod_keeps_it_open
         drop(near);
         in_time("the end of the connection", carried).await.unwrap().unwrap();
     }
+}
+
+/// A pod may end its side of a connection before its client does, and go on reading.
+#[tokio::test]
+async fn a_pod_that_ends_its_side_first_does_no_harm() {
+    let server = start(Config::default()).await;
+    let url = server.port_forward(&[]);
+    let forwarder = Forwarder::connect(connect(&server).await, &url).await.unwrap();
+    let (mut near, far) = tokio::io::duplex(1024);
+    let carried = tokio::spawn(async move {
+        forwarder.forward(far, LISTENING_PORT).await.unwrap();
+        forwarder
+    });
+    let mut nothing = Vec::new();
+    in_time("the end of the pod's side", near.read_to_end(&mut nothing)).await.unwrap();
+    assert_eq!(nothing, b"");
+    drop(near);
+    let forwarder = in_time("the end of the connection", carried).await.unwrap();
+    let (mut near, far) = tokio::io::duplex(1024);
+    forwarder.forward(far, GREETING_PORT).await.unwrap();
+    let mut greeting = String::new();
+    near.read_to_string(&mut greeting).await.unwrap();
+    assert_eq!(greeting, "hello from s1", "the session goes on");
 }

@@ -204,7 +204,9 @@ fn place(url: &str) -> Result<(SocketAddr, String), Refusal> {
         (plain && address.ip().is_loopback()).then(|| (address, uri.path_and_query().map_or("/", |p| p.as_str())))
     });
     found.map(|(address, path)| (address, path.to_owned())).ok_or_else(|| {
-        tracing::warn!(url, "the runtime offers no plain streaming server on loopback: exec, attach and port-forward fail");
+        // Not all of it: it has the token of the session.
+        let host = uri.as_ref().and_then(Uri::authority).map(ToString::to_string);
+        tracing::warn!(host, "the runtime offers no plain streaming server on loopback: exec, attach and port-forward fail");
         no_stream("the runtime offers no streaming server on loopback; in containerd's configuration: stream_server_address = \"127.0.0.1\"")
     })
 }
