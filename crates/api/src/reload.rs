@@ -145,7 +145,7 @@ mod tests {
                     while let Ok(read @ 1..) = connection.read(&mut buffer).await {
                         let head = String::from_utf8_lossy(&buffer[..read]).to_lowercase();
                         let token = head.lines().find_map(|line| line.strip_prefix("authorization: bearer "));
-                        let _ = send.send(token.unwrap_or("nobody").trim().to_owned()).await;
+                        let _ = send.send(token.unwrap_or("no token").trim().to_owned()).await;
                         let answer =
                             b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
                         let _ = connection.write_all(answer).await;

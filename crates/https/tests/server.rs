@@ -224,7 +224,7 @@ async fn local(path: &std::path::Path) -> Arc<Local> {
     Arc::new(Local { agent, layout, desired: Arc::new(desired), images: None })
 }
 
-/// CLU-38: who has a certificate of the authority that is valid now and for clients is let in, and who has another one is not.
+/// CLU-38: a client certificate has to be of the authority, valid now and for clients; a client with any other one is refused.
 #[tokio::test]
 async fn a_client_certificate_has_to_be_of_the_authority_valid_and_for_clients() {
     let server = Server::start().await;

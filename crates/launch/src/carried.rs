@@ -10,7 +10,7 @@ use super::{env, objects::ObjectKind};
 /// A token of the pod's service account, as a projected volume asks for it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TokenSource {
-    /// Who is to accept it; empty for the API server itself.
+    /// The audience that accepts it; empty for the API server itself.
     pub audience: String,
     /// How long it is to last, in seconds.
     pub seconds: i64,

@@ -15,15 +15,16 @@ use crate::{
     commit::page_of,
     disk::{Disk, OsDisk, shortage},
     envelope::PodRef,
-    events::Events,
+    events,
     gone::{self, Gone, Places},
     guard::{Guarded, Hold},
     heartbeat::{Beat, Heartbeat},
     history::Bounds,
     load::{Loader, Loss, Mode, Recovered},
     names::{self, BadUid},
-    node::NodeFile,
+    node,
     page::Page,
+    two_tiers::TwoTiers,
     write::{self, Outcome, WriteError, WriteStep},
 };
 
@@ -50,8 +51,8 @@ pub struct Ledger<D = OsDisk> {
     pub(crate) settings: Settings,
     pub(crate) pages: BTreeMap<String, Page>,
     pub(crate) heartbeat: Heartbeat,
-    events: Events,
-    node: NodeFile,
+    events: TwoTiers,
+    node: TwoTiers,
     gone: Places,
 }
 
@@ -181,8 +182,8 @@ impl<D: Disk> Ledger<D> {
         let heartbeat = Heartbeat::load(&mut loader);
         let found = loader.pods();
         let (places, gone) = gone::load(&mut loader);
-        let (kept_events, events) = Events::load(&mut loader);
-        let (kept_node, node) = NodeFile::load(&mut loader);
+        let (kept_events, events) = events::load(&mut loader);
+        let (kept_node, node) = node::load(&mut loader);
         let losses = loader.losses;
         if let Some((path, error)) = losses.iter().find_map(|loss| Some((loss.file.clone(), loss.why.shortage()?))) {
             let others = losses.into_iter().filter(|loss| loss.why.shortage().is_none()).collect();
@@ -229,7 +230,7 @@ impl<D: Disk> Ledger<D> {
 
     /// Keeps the newest events of the node. Written to tmpfs at once; to the durable disk when due, or at a stop.
     pub fn keep_events(&mut self, events: &impl Serialize, now: Moment) -> Outcome {
-        self.events.keep(&self.disk, &self.settings, events, now)
+        self.events.keep(&self.disk, &self.settings, &events::Body { events }, true, now)
     }
 
     /// Keeps what is remembered of the node. Written to tmpfs at once; to the durable disk, if it is to outlast the boot (`lasting`), when due, or

@@ -66,6 +66,7 @@ mod page;
 mod quiet;
 mod reader;
 mod set_aside;
+mod two_tiers;
 mod write;
 
 pub use self::{

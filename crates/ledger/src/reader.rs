@@ -9,7 +9,7 @@ use crate::{
     gone::{self, Gone},
     history::Bounds,
     load::{Loader, Loss, Mode, Recovered},
-    node::NodeFile,
+    node,
 };
 
 /// The content of a ledger on disk, for `keelet why` and for people.
@@ -45,7 +45,7 @@ impl Snapshot {
     /// Reads what is remembered of the node itself.
     pub fn of_node(durable_root: &Path, volatile_root: &Path) -> (Option<NodeEvidence>, Vec<Loss>) {
         let mut loader = read_only(&OsDisk, durable_root, volatile_root, BootId::default());
-        let (_, node) = NodeFile::load(&mut loader);
+        let (_, node) = node::load(&mut loader);
         (node, loader.losses)
     }
 

@@ -22,5 +22,5 @@ pub use self::{
     hollow::Hollow,
     process::{Process, http_get},
     wait::{gone, until},
-    worker::{IMAGE, Worker, condition, is_ready, pods, ready_node},
+    worker::{IMAGE, Worker, condition, is_ready, pods, probed_pod, ready_node},
 };

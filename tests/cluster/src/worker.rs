@@ -8,13 +8,31 @@ use std::{
 use k8s_openapi::api::core::v1::{Node, Pod};
 use keelet_harness::eventually;
 use kube::{Api, Client};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::{Cluster, Identity, Process, audit, until};
 
 /// The image of the pods: a shell of this machine.
 pub const IMAGE: &str = "keelet.test/shell:1";
+
+/// A pod for one node, with a readiness probe that passes.
+pub fn probed_pod(name: &str, node: &str) -> Pod {
+    let value = json!({
+        "metadata": { "name": name },
+        "spec": {
+            "nodeSelector": { "kubernetes.io/hostname": node },
+            "automountServiceAccountToken": false,
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{
+                "name": "main", "image": IMAGE, "imagePullPolicy": "IfNotPresent",
+                "command": ["/bin/sh", "-c", "trap 'exit 0' TERM; while :; do sleep 1; done"],
+                "readinessProbe": { "exec": { "command": ["/bin/sh", "-c", "true"] }, "periodSeconds": 1 },
+            }],
+        },
+    });
+    serde_json::from_value(value).expect("a pod")
+}
 
 /// A node of the cluster: directories of its own, and an agent that may be killed.
 #[derive(Debug)]

@@ -4,30 +4,13 @@ use k8s_openapi::api::{
     coordination::v1::Lease,
     core::v1::{Event, Pod},
 };
-use keelet_control_plane::{IMAGE, Worker, gone, is_ready, pods, ready_node, until};
+use keelet_control_plane::{Worker, gone, is_ready, pods, probed_pod, ready_node, until};
 use keelet_harness::eventually;
 use kube::{
     Api,
     api::{DeleteParams, ListParams, PostParams},
 };
 use serde_json::json;
-
-fn pod(name: &str, node: &str, ready_when: &str) -> Pod {
-    let value = json!({
-        "metadata": { "name": name },
-        "spec": {
-            "nodeSelector": { "kubernetes.io/hostname": node },
-            "automountServiceAccountToken": false,
-            "terminationGracePeriodSeconds": 1,
-            "containers": [{
-                "name": "main", "image": IMAGE, "imagePullPolicy": "IfNotPresent",
-                "command": ["/bin/sh", "-c", "trap 'exit 0' TERM; while :; do sleep 1; done"],
-                "readinessProbe": { "exec": { "command": ["/bin/sh", "-c", ready_when] }, "periodSeconds": 1 },
-            }],
-        },
-    });
-    serde_json::from_value(value).expect("a pod")
-}
 
 /// CLU-8, CLU-14, CLU-15, CLU-23, CLU-24, CLU-25, CLU-27, KEEP-10: the node registers, the scheduler assigns a pod to it, the pod becomes
 /// Ready in the API; the agent is killed and started again, and writes nothing about the pod; the pod is deleted, and so is its object.
@@ -57,7 +40,7 @@ async fn a_pod_of_the_cluster_runs_here_and_an_agent_restart_writes_nothing_abou
     })
     .await;
     worker.import().await;
-    pods(&admin).create(&PostParams::default(), &pod("first", "joined", "true")).await.expect("a pod");
+    pods(&admin).create(&PostParams::default(), &probed_pod("first", "joined")).await.expect("a pod");
     let first = until(&admin, Some("default"), "first", "Ready", is_ready).await;
     let status = first.status.clone().expect("a status");
     assert_eq!(status.phase.as_deref(), Some("Running"));
@@ -68,7 +51,7 @@ async fn a_pod_of_the_cluster_runs_here_and_an_agent_restart_writes_nothing_abou
     assert!(before > 0, "the audit log has the writes of the first agent");
     let agent = worker.start(&[]);
     // The next agent works once a new pod is Ready; the audit log is complete up to there.
-    pods(&admin).create(&PostParams::default(), &pod("second", "joined", "true")).await.expect("a pod");
+    pods(&admin).create(&PostParams::default(), &probed_pod("second", "joined")).await.expect("a pod");
     until(&admin, Some("default"), "second", "Ready", is_ready).await;
     assert_eq!(
         worker.status_writes("first"),
@@ -101,7 +84,7 @@ async fn an_api_server_that_is_away_changes_nothing_for_running_pods() {
     let agent = worker.start(&[]);
     ready_node(&admin, "patient").await;
     worker.import().await;
-    pods(&admin).create(&PostParams::default(), &pod("steady", "patient", "true")).await.expect("a pod");
+    pods(&admin).create(&PostParams::default(), &probed_pod("steady", "patient")).await.expect("a pod");
     let steady = until(&admin, Some("default"), "steady", "Ready", is_ready).await;
     worker.cluster.kill("kube-apiserver").await;
     agent.kill().await;
@@ -137,7 +120,7 @@ async fn twenty_agents_killed_in_a_row_write_nothing_about_five_pods() {
     worker.import().await;
     let names: Vec<_> = (1..=5).map(|number| format!("kept-{number}")).collect();
     for name in &names {
-        pods(&admin).create(&PostParams::default(), &pod(name, "restless", "true")).await.expect("a pod");
+        pods(&admin).create(&PostParams::default(), &probed_pod(name, "restless")).await.expect("a pod");
     }
     let mut versions = Vec::new();
     for name in &names {
@@ -156,7 +139,7 @@ async fn twenty_agents_killed_in_a_row_write_nothing_about_five_pods() {
         .await;
     }
     // The last agent works once a new pod is Ready; the audit log is complete up to there.
-    pods(&admin).create(&PostParams::default(), &pod("canary", "restless", "true")).await.expect("a pod");
+    pods(&admin).create(&PostParams::default(), &probed_pod("canary", "restless")).await.expect("a pod");
     until(&admin, Some("default"), "canary", "Ready", is_ready).await;
     assert_eq!(writes(), before);
     for (name, version) in names.iter().zip(versions) {

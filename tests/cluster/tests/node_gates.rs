@@ -3,34 +3,16 @@
 use std::{fs, path::Path};
 
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
-use keelet_control_plane::{IMAGE, Process, Worker, audit, condition, gone, is_ready, pods, ready_node, until};
+use keelet_control_plane::{Process, Worker, audit, condition, gone, is_ready, pods, probed_pod, ready_node, until};
 use keelet_harness::eventually;
 use kube::{
     Api,
     api::{DeleteParams, ListParams, PostParams},
 };
-use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     process::Command,
 };
-
-fn pod(name: &str, node: &str, ready_when: &str) -> Pod {
-    let value = json!({
-        "metadata": { "name": name },
-        "spec": {
-            "nodeSelector": { "kubernetes.io/hostname": node },
-            "automountServiceAccountToken": false,
-            "terminationGracePeriodSeconds": 1,
-            "containers": [{
-                "name": "main", "image": IMAGE, "imagePullPolicy": "IfNotPresent",
-                "command": ["/bin/sh", "-c", "trap 'exit 0' TERM; while :; do sleep 1; done"],
-                "readinessProbe": { "exec": { "command": ["/bin/sh", "-c", ready_when] }, "periodSeconds": 1 },
-            }],
-        },
-    });
-    serde_json::from_value(value).expect("a pod")
-}
 
 /// A component of the node: an HTTP server on loopback that answers every request.
 async fn component(port: u16) -> tokio::task::JoinHandle<()> {
@@ -79,7 +61,7 @@ async fn a_node_takes_its_first_pod_when_its_component_answers_and_an_agent_rest
 
     let node = ready_node(&admin, "newborn").await;
     assert!(is_tainted(&node, GATE), "{:?}", node.spec);
-    pods(&admin).create(&PostParams::default(), &pod("firstborn", "newborn", "true")).await.expect("a pod");
+    pods(&admin).create(&PostParams::default(), &probed_pod("firstborn", "newborn")).await.expect("a pod");
     until(&admin, Some("default"), "firstborn", "unschedulable", |pod: &Pod| {
         condition(&serde_json::to_value(pod).expect("JSON"), "PodScheduled").as_deref() == Some("False")
     })
@@ -136,7 +118,7 @@ async fn a_node_takes_its_first_pod_when_its_component_answers_and_an_agent_rest
     let (before, writes_before) = (nodes.get("newborn").await.expect("the node"), writes());
     let agent = worker.start(&arguments);
     // The next agent works once a new pod is Ready; the audit log is complete up to there.
-    pods(&admin).create(&PostParams::default(), &pod("secondborn", "newborn", "true")).await.expect("a pod");
+    pods(&admin).create(&PostParams::default(), &probed_pod("secondborn", "newborn")).await.expect("a pod");
     until(&admin, Some("default"), "secondborn", "Ready", is_ready).await;
     let after = nodes.get("newborn").await.expect("the node");
     assert_eq!(writes(), writes_before, "an agent restart writes nothing about a node that has not changed");

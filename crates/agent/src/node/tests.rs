@@ -174,7 +174,7 @@ async fn an_agent_restart_changes_no_condition() {
     for _ in 0..3 {
         agent.stop().await;
         drop(agent);
-        // Its tasks let go of the ledger.
+        // Its tasks end, and with them the lock of the ledger.
         pass(Duration::from_secs(1)).await;
         // The component does not answer the next agent's first attempts.
         component.set(false);

@@ -2,7 +2,10 @@ use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
 use keelet_host::{ObjectError, ObjectName, ObjectStore};
 use keelet_launch::{Data, ObjectKind};
-use keelet_lifecycle::operation::{OpId, OpResult, Operation};
+use keelet_lifecycle::{
+    Event,
+    operation::{OpId, OpResult, Operation},
+};
 use keelet_pod::{Pod, Trust};
 use tokio::sync::oneshot;
 use tonic::Code;
@@ -36,9 +39,17 @@ impl Started {
     }
 
     async fn result(&self) -> OpResult {
+        self.result_and_events().await.0
+    }
+
+    /// The result, and the events that came before it.
+    async fn result_and_events(&self) -> (OpResult, Vec<Event>) {
+        let mut events = Vec::new();
         loop {
-            if let Some(finished) = self.slot.take().finished.pop() {
-                return finished.result;
+            let mut taken = self.slot.take();
+            events.append(&mut taken.events);
+            if let Some(finished) = taken.finished.pop() {
+                return (finished.result, events);
             }
             self.slot.rung().await;
         }
@@ -162,15 +173,7 @@ async fn pulls_use_the_secrets_of_the_pod() {
         let web = Arc::new(Pod { trust, ..Pod::clone(&web) });
         let operation = Operation::EnsureImage { container: "main".to_owned(), image: image.to_owned() };
         let started = Started::new(&agent, web, operation);
-        let mut events = Vec::new();
-        let result = loop {
-            let mut taken = started.slot.take();
-            events.append(&mut taken.events);
-            if let Some(finished) = taken.finished.pop() {
-                break finished.result;
-            }
-            started.slot.rung().await;
-        };
+        let (result, events) = started.result_and_events().await;
         let pulls: Vec<_> = pulls.iter().map(|pull| format!("PullImage {pull}")).collect();
         assert_eq!((result, bed.runtime.calls("PullImage")), (OpResult::Done, pulls), "{secrets} {image}");
         let warned = events.iter().find(|event| event.reason == "FailedToRetrieveImagePullSecret");
@@ -189,15 +192,7 @@ async fn no_pull_is_told_of_a_directory_of_the_node() {
         ));
         let operation = Operation::EnsureImage { container: "main".to_owned(), image: image.to_owned() };
         let started = Started::new(&agent, web, operation);
-        let mut events = Vec::new();
-        let result = loop {
-            let mut taken = started.slot.take();
-            events.append(&mut taken.events);
-            if let Some(finished) = taken.finished.pop() {
-                break finished.result;
-            }
-            started.slot.rung().await;
-        };
+        let (result, events) = started.result_and_events().await;
         let reasons: Vec<&str> = events.iter().map(|event| event.reason).collect();
         assert_eq!((result, reasons), (OpResult::Done, told), "{image}");
     }

@@ -154,7 +154,7 @@ fn projection(
     Ok(())
 }
 
-/// A token is for the pod's one user, or its group, if there is such a thing; else for whoever the mode says, as other files.
+/// A token is for the pod's one user, or its group, if it has one; else its mode decides, as for other files.
 fn token_file(token: Vec<u8>, mode: i32, pod: &Pod) -> File {
     let group = pod.source.spec.as_ref().and_then(|spec| spec.security_context.as_ref()?.fs_group);
     let owner = one_user(pod);

@@ -1,6 +1,6 @@
 //! The logs of containers over the API: parameters and words as the Kubernetes API has them.
 
-use std::sync::Arc;
+use std::{io, sync::Arc};
 
 use axum::{
     Json,
@@ -57,14 +57,7 @@ pub(super) async fn log(
     let container = container(&published, asked.container.as_deref())?;
     let request = request(&local, &published, &container, &asked)?;
     if !asked.follow || asked.previous {
-        let looked = request.clone();
-        let exists = tokio::task::spawn_blocking(move || logs::exists(&looked)).await;
-        let exists = exists.map_err(std::io::Error::other).and_then(|exists| exists);
-        match exists {
-            Ok(true) => {}
-            Ok(false) => return Err(nothing(&published, &container, asked.previous)),
-            Err(error) => return Err(Refusal::new(500, "InternalError", format!("cannot read the log: {error}"))),
-        }
+        must_exist(&request, &published, &container, asked.previous).await?;
     }
     let (board, uid) = (Arc::clone(local.board()), published.pod.uid.clone());
     let log = logs::read(request, move || log_state(&board, &uid, &container));
@@ -107,27 +100,58 @@ fn container(published: &Published, asked: Option<&str>) -> Result<String, Refus
 }
 
 fn request(local: &Local, published: &Published, container: &str, asked: &LogQuery) -> Result<LogRequest, Refusal> {
+    let seconds = asked.since_seconds.map(|seconds| ago(local, seconds));
+    Ok(LogRequest {
+        follow: asked.follow && !asked.previous,
+        tail: asked.tail_lines,
+        since: asked.since_time.or(seconds),
+        timestamps: asked.timestamps,
+        ..request_of(local, published, container, asked.previous)?
+    })
+}
+
+/// A request for the log of a container's newest instance, or of the one before it.
+pub(super) fn request_of(
+    local: &Local,
+    published: &Published,
+    container: &str,
+    previous: bool,
+) -> Result<LogRequest, Refusal> {
     let paths = local.layout.pod(&published.pod).map_err(|error| bad_request(error.to_string()))?;
-    let seconds = asked.since_seconds.map(|seconds| {
-        let now = Timestamp::from_millisecond(local.now().wall.as_millis()).unwrap_or(Timestamp::MAX);
-        now.checked_sub(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MIN)
-    });
     // A container that waits to be started again has had no newer instance than its last one.
     let status = published.status.container(container);
     let waits = status.is_some_and(|status| matches!(status.state, ContainerState::Waiting(_)));
     Ok(LogRequest {
         directory: paths.container_log_dir(container),
-        which: if asked.previous && !waits { Which::BeforeNewest } else { Which::Newest },
-        follow: asked.follow && !asked.previous,
-        tail: asked.tail_lines,
-        since: asked.since_time.or(seconds),
-        timestamps: asked.timestamps,
+        which: if previous && !waits { Which::BeforeNewest } else { Which::Newest },
         ..LogRequest::default()
     })
 }
 
+/// The time that was so many seconds ago.
+pub(super) fn ago(local: &Local, seconds: i64) -> Timestamp {
+    let now = Timestamp::from_millisecond(local.now().wall.as_millis()).unwrap_or(Timestamp::MAX);
+    now.checked_sub(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MIN)
+}
+
+/// Refuses a request for a log that does not exist, with the reason.
+pub(super) async fn must_exist(
+    request: &LogRequest,
+    published: &Published,
+    container: &str,
+    previous: bool,
+) -> Result<(), Refusal> {
+    let looked = request.clone();
+    let exists = tokio::task::spawn_blocking(move || logs::exists(&looked)).await;
+    match exists.map_err(io::Error::other).and_then(|exists| exists) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(nothing(published, container, previous)),
+        Err(error) => Err(Refusal::new(500, "InternalError", format!("cannot read the log: {error}"))),
+    }
+}
+
 /// Why there is no log.
-pub(super) fn nothing(published: &Published, container: &str, previous: bool) -> Refusal {
+fn nothing(published: &Published, container: &str, previous: bool) -> Refusal {
     let pod = &published.pod.name;
     if previous {
         return bad_request(format!("previous terminated container {container:?} in pod {pod:?} not found"));

@@ -10,17 +10,17 @@ use axum::{
 };
 use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use keelet_agent::board::{Board, Published};
 use keelet_lifecycle::status::ContainerState;
 
 use super::{ContainerRef, SessionHold, pod_with};
 use crate::{
-    logs::{self, Instances, LogRequest, LogState, LogStream, Which},
+    logs::{self, Instances, LogRequest, LogState, LogStream},
     server::{
         Local,
         failure::{Refusal, bad_request},
-        log::nothing,
+        log::{ago, must_exist, request_of},
     },
 };
 
@@ -57,13 +57,7 @@ pub(super) async fn log<B>(local: &Local, of: &ContainerRef, asked: &Request<B>)
     let options = LogOptions::of(&pairs).map_err(|error| Refusal::new(422, "Invalid", error.to_string()))?;
     let published = pod_with(local, of).await?;
     let request = request(local, &published, &of.container, &options)?;
-    let looked = request.clone();
-    let exists = tokio::task::spawn_blocking(move || logs::exists(&looked)).await;
-    match exists.map_err(io::Error::other).and_then(|exists| exists) {
-        Ok(true) => {}
-        Ok(false) => return Err(nothing(&published, &of.container, options.previous)),
-        Err(error) => return Err(Refusal::new(500, "InternalError", format!("cannot read the log: {error}"))),
-    }
+    must_exist(&request, &published, &of.container, options.previous).await?;
     // The instance that runs now is followed to its end, as the kubelet does it; another request reads the next one.
     let instance = running(&published, &of.container);
     let (board, uid, container) = (Arc::clone(local.board()), published.pod.uid.clone(), of.container.clone());
@@ -81,26 +75,18 @@ pub(super) async fn log<B>(local: &Local, of: &ContainerRef, asked: &Request<B>)
 }
 
 fn request(local: &Local, published: &Published, container: &str, options: &LogOptions) -> Result<LogRequest, Refusal> {
-    let paths = local.layout.pod(&published.pod).map_err(|error| bad_request(error.to_string()))?;
     let since = options.since.map(|since| match since {
         Since::Time(time) => time,
-        Since::Seconds(seconds) => {
-            let now = Timestamp::from_millisecond(local.now().wall.as_millis()).unwrap_or(Timestamp::MAX);
-            now.checked_sub(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MIN)
-        }
+        Since::Seconds(seconds) => ago(local, seconds),
     });
-    // A container that waits to be started again has had no newer instance than its last one.
-    let status = published.status.container(container);
-    let waits = status.is_some_and(|status| matches!(status.state, ContainerState::Waiting(_)));
     Ok(LogRequest {
-        directory: paths.container_log_dir(container),
-        which: if options.previous && !waits { Which::BeforeNewest } else { Which::Newest },
         follow: options.follow && !options.previous,
         instances: Instances::One,
         tail: options.tail_lines,
         since,
         timestamps: options.timestamps,
         stream: options.stream,
+        ..request_of(local, published, container, options.previous)?
     })
 }
 

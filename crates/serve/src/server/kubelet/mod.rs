@@ -54,7 +54,7 @@ pub enum Debugging {
     /// It is.
     #[default]
     Served,
-    /// It is not, whoever asks.
+    /// It is refused to every client.
     Refused,
 }
 
