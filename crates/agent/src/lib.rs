@@ -22,6 +22,7 @@ pub mod clock;
 pub mod config;
 pub mod doors;
 pub mod events;
+mod exec;
 mod ledger_writer;
 mod manager;
 pub mod metrics;
@@ -40,13 +41,11 @@ pub mod upkeep;
 mod watch;
 
 use std::{
-    fmt,
     num::NonZeroUsize,
     sync::{Arc, OnceLock},
     time::Duration,
 };
 
-use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1;
 use keelet_cri::Runtime;
 use keelet_ledger::{Disk, Ledger, OpenError, Opened};
@@ -57,12 +56,13 @@ use keelet_lifecycle::{
     restart::{RestartRefused, check_request},
 };
 use keelet_pod::Features;
-use keelet_prober::{Exec, ExecError, Executed, LONGEST_OUTPUT, Prober};
+use keelet_prober::Prober;
 use tokio::sync::{Notify, OnceCell, Semaphore, watch as signal};
 
 use self::{
     admission::Claims,
     board::{Board, GonePod, Recall},
+    exec::RuntimeExec,
     ledger_writer::LedgerWriter,
     manager::{Mailbox, Manager},
     node::{Condition, DiskPressure, Facts, Gating, Node},
@@ -190,7 +190,7 @@ impl Agent {
         let (stop, stopping) = signal::channel(false);
         let (upkeep, present_upkeep) = signal::channel(settings.upkeep);
         let (ended, stopped) = signal::channel(false);
-        let exec = Arc::new(RuntimeExec(doors.runtime.clone()));
+        let exec = Arc::new(RuntimeExec::new(doors.runtime.clone()));
         let shared = Arc::new(Shared {
             ledger: LedgerWriter::open(ledger, Arc::clone(&doors.clock), &doors.tasks),
             prober: Prober::new(doors.dial, exec, settings.probe_limit),
@@ -379,40 +379,5 @@ async fn heartbeat(shared: Arc<Shared>) {
             _ = stopping.wait_for(|stop| *stop) => return,
             () = tokio::time::sleep(HEARTBEAT) => {}
         }
-    }
-}
-
-/// Runs commands in containers through the runtime.
-struct RuntimeExec(Runtime);
-
-// === impl RuntimeExec ===
-
-impl Exec for RuntimeExec {
-    fn exec<'a>(
-        &'a self,
-        container_id: &'a str,
-        command: &'a [String],
-        timeout: Duration,
-    ) -> BoxFuture<'a, Result<Executed, ExecError>> {
-        Box::pin(async move {
-            match self.0.exec_sync_keeping(container_id, command, timeout, LONGEST_OUTPUT).await {
-                Ok(mut done) => {
-                    done.stdout.append(&mut done.stderr);
-                    Ok(Executed { exit_code: done.exit_code, output: done.stdout })
-                }
-                Err(error) => Err(match error.kind {
-                    keelet_cri::ErrorKind::Deadline => ExecError::TimedOut(timeout),
-                    keelet_cri::ErrorKind::Unavailable => ExecError::RuntimeAway(error.to_string()),
-                    keelet_cri::ErrorKind::Exhausted => ExecError::Exhausted(error.to_string()),
-                    _ => ExecError::NotRun(error.to_string()),
-                }),
-            }
-        })
-    }
-}
-
-impl fmt::Debug for RuntimeExec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("RuntimeExec")
     }
 }

@@ -19,8 +19,10 @@ pub struct Error {
 /// The kinds of failures, by which a caller decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ErrorKind {
-    /// The runtime did not answer in time, or exceeded the time limit of the call. It may have acted.
+    /// The runtime answered that the time limit of the call was exceeded: a command ran too long, say. It may have acted.
     Deadline,
+    /// The runtime did not answer before the client gave up. It may have acted.
+    NoAnswer,
     /// The runtime is unreachable, or the connection was lost before it answered. It may have acted.
     Unavailable,
     /// The object of the call does not exist.
@@ -43,7 +45,7 @@ pub enum ErrorKind {
 impl Error {
     /// The deadline passed without a response.
     pub(crate) fn late(call: &'static str, deadline: Duration) -> Self {
-        Self { call, kind: ErrorKind::Deadline, message: format!("timed out after {deadline:?}") }
+        Self { call, kind: ErrorKind::NoAnswer, message: format!("timed out after {deadline:?}") }
     }
 
     /// A response without a required field.

@@ -312,7 +312,7 @@ async fn a_call_without_an_answer_ends_with_its_deadline() {
     for runtime in both(&Small::default()).runtimes {
         let error = runtime.with_deadlines(short()).stop_container("c1", Duration::ZERO).await.unwrap_err();
         assert_eq!(error.to_string(), "StopContainer: timed out after 50ms");
-        assert_eq!(error.kind, ErrorKind::Deadline);
+        assert_eq!(error.kind, ErrorKind::NoAnswer);
     }
 }
 
@@ -362,8 +362,8 @@ async fn a_runtime_that_accepts_and_says_nothing_runs_into_the_deadline() {
     let socket = directory.path().join("mute.sock");
     let _listener = UnixListener::bind(&socket).unwrap();
     let runtime = Runtime::connect(socket.to_str().unwrap()).unwrap().with_deadlines(short());
-    assert_eq!(kind(runtime.version().await), ErrorKind::Deadline);
-    assert_eq!(kind(runtime.container_events().await), ErrorKind::Deadline);
+    assert_eq!(kind(runtime.version().await), ErrorKind::NoAnswer);
+    assert_eq!(kind(runtime.container_events().await), ErrorKind::NoAnswer);
 }
 
 #[tokio::test]

@@ -53,7 +53,7 @@ impl From<keelet_cri::Error> for Refusal {
         let (code, reason) = match error.kind {
             ErrorKind::NotFound => (404, "NotFound"),
             ErrorKind::Unimplemented => (501, "NotImplemented"),
-            ErrorKind::Deadline => (504, "Timeout"),
+            ErrorKind::Deadline | ErrorKind::NoAnswer => (504, "Timeout"),
             ErrorKind::Unavailable | ErrorKind::Exhausted => (503, "ServiceUnavailable"),
             _ => (502, "RuntimeError"),
         };
