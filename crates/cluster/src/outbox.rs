@@ -248,6 +248,8 @@ impl<L: Listener> Outbox<L> {
                 }
                 self.pods.remove(&call.uid);
             }
+            // What rejects a deletion (an admission policy, say) may change its mind, and the object has to go some time.
+            Outcome::Rejected if matches!(call.request, Request::Delete(_)) => waiting.not_before = now + DENIED_PAUSE,
             // The same would be rejected again; a newer status may not be.
             Outcome::Rejected => {
                 if waiting.what.status.as_ref().is_some_and(|status| Some(status.version) == call.version) {
@@ -279,7 +281,7 @@ impl<L: Listener> Outbox<L> {
 
 /// What follows from a request that was not done.
 enum Outcome {
-    /// The object is gone, or another one has its name.
+    /// The object is gone.
     NoObject,
     /// The API server rejects what was asked for.
     Rejected,
@@ -294,10 +296,11 @@ impl Outcome {
         let Err(error) = answer else { return None };
         let ApiError::Refused { code, retry_after, .. } = error else { return Some(Self::Again(None)) };
         Some(match code {
-            // A patch and a deletion carry the UID: a conflict says that the object is another one.
-            404 | 409 => Self::NoObject,
+            404 => Self::NoObject,
             400 | 413 | 422 => Self::Rejected,
             401 | 403 => Self::Again(Some(DENIED_PAUSE)),
+            // A conflict (409) has two meanings: many writers at once, or another object of this name, because every request carries the UID. In
+            // the second case the watch reports that this object is gone.
             _ => Self::Again(*retry_after),
         })
     }

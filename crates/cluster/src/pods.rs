@@ -183,6 +183,14 @@ impl Pods {
         self.by_uid.iter().filter(|(_, pod)| pod.pod.is_err() && !pod.was_accepted() && !pod.is_terminal())
     }
 
+    /// Pods that the agent cannot run, that run nowhere else, and whose deletion was requested: their objects wait for this node. An object without a
+    /// grace period was deleted by the node already, and waits for its finalizers.
+    pub fn refused_and_deleted(&self) -> impl Iterator<Item = &String> {
+        let waits = |pod: &ApiPod| pod.deletion.as_ref().is_some_and(|deletion| !deletion.grace.is_zero());
+        let idle = |pod: &ApiPod| pod.pod.is_err() && (pod.is_terminal() || !pod.was_accepted());
+        self.by_uid.iter().filter(move |(_, pod)| waits(pod) && idle(pod)).map(|(uid, _)| uid)
+    }
+
     /// What the API server knew of a pod's status.
     pub fn known(&self, uid: &str) -> Known {
         if !self.are_known() {

@@ -146,6 +146,9 @@ impl Cluster {
             for (uid, why) in refused {
                 state.outbox.reject(&uid, &why);
             }
+            for uid in state.pods.refused_and_deleted() {
+                state.outbox.delete(uid);
+            }
             self.carried.set_pods(state.pods.running(), state.pods.are_known());
             let (wanted, extent) = state.pods.wanted();
             feed.set(wanted, extent);

@@ -162,8 +162,8 @@ fn what_an_answer_leads_to() {
             },
             Some(7000),
         ),
+        (refused(409), Some(100)),
         (refused(404), None),
-        (refused(409), None),
         (refused(422), None),
     ];
     for (error, again) in cases {
@@ -179,9 +179,32 @@ fn what_an_answer_leads_to() {
         };
         assert_eq!(next, again, "{error}");
         // A task that waits for its status hears that there is nothing to wait for if the object is gone, and nothing if it was rejected.
-        let heard =
-            if matches!(error.code().map(|code| code.as_u16()), Some(404 | 409)) { vec!["seen 1"] } else { vec![] };
+        let heard = if error.code().is_some_and(|code| code == 404) { vec!["seen 1"] } else { vec![] };
         assert_eq!(task.heard(), heard, "{error}");
+    }
+}
+
+/// CLU-14: a deletion that is not answered, or rejected by whatever reviews requests, is repeated after a pause; it is given up only if the
+/// object is gone.
+#[test]
+fn a_rejected_deletion_is_repeated_after_a_pause() {
+    let cases = [(400, Some(10_000)), (403, Some(10_000)), (409, Some(100)), (413, Some(10_000)), (422, Some(10_000))];
+    for (code, again) in cases.into_iter().chain([(500, Some(100)), (404, None)]) {
+        let pods = pods(&["a"]);
+        let mut outbox = Outbox::<Task>::default();
+        outbox.delete("a");
+        let sent = call(outbox.next(&pods, None, NOW));
+        outbox.finished(&sent, Err(&refused(code)), NOW);
+        let next = match outbox.next(&pods, None, NOW) {
+            Next::Wait(until) => Some((until - NOW).as_millis()),
+            Next::Idle => None,
+            Next::Call(call) => panic!("{code}: sent again at once: {call:?}"),
+        };
+        assert_eq!(next, again, "{code}");
+        if let Some(pause) = again {
+            let later = NOW + Duration::from_millis(u64::try_from(pause).unwrap());
+            assert!(matches!(call(outbox.next(&pods, None, later)).request, Request::Delete(_)), "{code}");
+        }
     }
 }
 

@@ -153,3 +153,25 @@ fn a_pod_that_runs_is_kept_although_it_cannot_be_understood() {
     assert_eq!(after_restart.refused().count(), 0, "it is not rejected");
     assert_eq!(after_restart.wanted().1, Extent::Partial, "what runs of it is no orphan");
 }
+
+/// CLU-14, CLU-28: the object of a pod that never ran here waits for this node all the same, once its deletion is requested. An object that waits for
+/// its finalizers does not, nor one of a pod that may run.
+#[test]
+fn a_refused_pod_that_is_deleted_has_its_object_deleted() {
+    let broken = |version: &str| with(object("b", version), "/spec/containers", json!("none"));
+    let deleted = |version: &str, grace: u64| {
+        let deleted = with(broken(version), "/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"));
+        with(deleted, "/metadata/deletionGracePeriodSeconds", json!(grace))
+    };
+    let mut pods = pods();
+    let mut due = |object: Value| {
+        pods.changed(object, NODE).unwrap();
+        pods.refused_and_deleted().cloned().collect::<Vec<_>>()
+    };
+    assert_eq!(due(broken("1")), Vec::<String>::new(), "its deletion was not requested");
+    assert_eq!(due(deleted("2", 30)), ["uid-b"]);
+    assert_eq!(due(with(deleted("3", 30), "/status/phase", json!("Failed"))), ["uid-b"], "after its rejection too");
+    assert_eq!(due(deleted("4", 0)), Vec::<String>::new(), "its finalizers are awaited");
+    let accepted = with(deleted("5", 30), "/status/startTime", json!("2026-01-01T00:00:00Z"));
+    assert_eq!(due(accepted), Vec::<String>::new(), "it may run here");
+}
