@@ -24,7 +24,7 @@ pub trait Publisher: Send + Sync + fmt::Debug {
     fn event(&self, pod: &Arc<Pod>, event: &EventRecord);
     /// Takes an event of the node itself.
     fn node_event(&self, node: &str, event: &EventRecord);
-    /// Nothing of the pod is left on the node.
+    /// Nothing of the pod is left on the node, neither in the runtime nor in its directories.
     fn gone(&self, pod: &Arc<Pod>, at: Moment);
 }
 

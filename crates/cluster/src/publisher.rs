@@ -25,7 +25,7 @@ pub(crate) struct Shared {
     state: Mutex<State>,
     /// Rung when there may be something to send.
     pub(crate) bell: Notify,
-    /// Rung when the set of wanted pods may have changed.
+    /// Rung when there is an event to write.
     pub(crate) events_bell: Notify,
 }
 

@@ -2,7 +2,8 @@
 //!
 //! [`decide`] looks at every gate of a node: taints that the node was registered with, taints of rules, and gates that have passed
 //! before. Each gets a [`Verdict`] with its reason, and what has to be changed is one [`Edit`]: taint out, annotation in, labels in, in
-//! a single patch. Deciding again after the patch yields nothing.
+//! a single patch. Deciding again after the patch yields nothing. A condition is True only if exactly one condition is meant and it is not older than
+//! `--condition-max-age`; otherwise it counts as Unknown.
 //!
 //! What a gate may be, from its taint, the record (`keelet.dev/gates`) and the annotation (`readiness.k8s.io/X: passed`):
 //!

@@ -7,8 +7,8 @@
 //! ```text
 //! observe -> queue -> next: decide -> nothing to do: idle, until a change or a time
 //!              ^                   -> patch -> finished: done -> counted, reported, looked at once more
-//!              |                                       conflict, no answer -> read again -> queue
-//!              '---------------------------------------refused -> later
+//!              |                                       conflict, no answer -> read again, if nothing newer came -> queue
+//!              '---------------------------------------refused -> read again, after a pause
 //! ```
 
 mod finish;
@@ -151,7 +151,7 @@ struct Entry {
     work: Work,
     /// When the change was seen that has not led to a decision yet.
     changed: Instant,
-    /// Patches in a row without an end to it.
+    /// How many patches in a row did not settle it.
     tries: u32,
     /// Whether it has to be read before the next decision: a patch failed, and nothing newer came since.
     stale: bool,

@@ -14,8 +14,8 @@ const STRANGERS: usize = 64;
 /// Those of one address: more of them close the oldest of that address, not one of another client.
 const STRANGERS_OF_ADDRESS: usize = 16;
 
-/// What each user may hold: connections, each with one request at a time. An API server has one for each open log and session; a node has some
-/// hundred pods.
+/// What each user may hold: connections, each with one request at a time. The API server is one user: all people who use kubectl share this. It has
+/// one connection for each open log and session; a node has some hundred pods.
 const OF_USER: usize = 192;
 
 /// What all users may hold. A session takes about ten descriptors of the agent at most; a process has 1,024 of them by default, and often

@@ -26,7 +26,8 @@ use crate::{
     tls::Certificates,
 };
 
-/// How long the client of a log or session may take nothing: as long as the streaming servers of runtimes wait for an idle session.
+/// How long the client of a log or session may leave our bytes unread. This closes no idle session: the runtime's streaming server does, after the
+/// same time.
 const SESSION_PATIENCE: Duration = Duration::from_secs(4 * 60 * 60);
 
 /// The API, and what stands before it.

@@ -12,7 +12,8 @@
 //! - `reviews`: what the API server says about tokens and permissions, kept for as long as it may be. An API server that does not answer
 //!   means that a request is refused.
 //! - `tls`: certificates from files, read again when they change.
-//! - `listen`: connections, and how many there may be; everything runs on the thread that polls [`serve`], never on the one that plans pods.
+//! - `bounds`: how many connections each user, each address and all together may have.
+//! - `listen`: TLS connections; everything runs on the thread that polls [`serve`], never on the one that plans pods.
 //!
 //! There is no anonymous user, and HTTP/2 is not offered: each request has a connection to itself, so that what a client may hold is
 //! counted in connections.

@@ -10,7 +10,7 @@
 //! | --- | --- | --- |
 //! | where | a disk | tmpfs |
 //! | survives | a reboot | the agent, within one boot |
-//! | holds | restart counts, backoff, restart-all, exits, last status, a copy of the pod, the journal of what changed when | started and ready per container ID, streaks, operations, probe history, the reasons of the last status |
+//! | holds | restart counts, backoff, restart-all, exits, last status, a copy of the pod, the journal of what changed when | verdicts of probes per container ID (started and ready follow from them), streaks, operations, probe history, the reasons of the last status |
 //! | written | on transitions: temporary file, sync, rename, sync of the directory (the journal: without the syncs, because nothing is decided from it) | at once where a decision could rest on the change, else every ten seconds; temporary file, rename |
 //!
 //! Beside the pods the ledger keeps what is remembered of the node itself (`node`) and, for people, the newest events of the node

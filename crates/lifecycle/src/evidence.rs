@@ -257,7 +257,7 @@ pub enum GateHold {
 pub struct RunningInstance {
     /// The instance.
     pub id: String,
-    /// Its start.
+    /// When it started; the field `started` of a status is the verdict of its startup probe.
     pub started: Moment,
     /// Its startup probe.
     #[serde(default)]

@@ -234,7 +234,7 @@ pub enum Outcome {
     /// Inconclusive: the node is the reason that there is no result in time (no permit, no descriptor, a busy CPU, a silent
     /// runtime). It says nothing about the target and never counts.
     Late,
-    /// The container exited meanwhile.
+    /// The container exited meanwhile, or the attempt was cancelled.
     Cancelled,
 }
 

@@ -120,7 +120,7 @@ impl Prober {
     /// Makes one attempt. Its timeout starts with the permit; the wait for the permit is measured apart. If the wait
     /// exceeds half of the probe's timeout, no attempt is made: it would be late and say nothing about the target.
     ///
-    /// An attempt that exceeds its timeout gives up its permit, whatever the runtime does.
+    /// An attempt gives up its permit at its timeout, or after [`LONGEST_HOLD`] if that is sooner, whatever the runtime does.
     ///
     /// Dropping the future cancels the attempt and closes its connection.
     pub async fn attempt(&self, attempt: Attempt<'_>) -> Attempted {
@@ -182,6 +182,7 @@ impl Prober {
             Ok(reply) => reply.judge(),
             Err(error @ Unanswered::NotSent(_)) => (Outcome::Error, error.to_string()),
             Err(error @ Unanswered::Exhausted { .. }) => (Outcome::Late, error.to_string()),
+            // A timeout too.
             Err(error) => (Outcome::Failure, error.to_string()),
         }
     }
@@ -214,6 +215,7 @@ impl Prober {
         match grpc::check(dial, tls, probe, of, host, within).await {
             Ok(()) => (Outcome::Success, "SERVING".to_owned()),
             Err(error @ Unhealthy::Exhausted(..)) => (Outcome::Late, error.to_string()),
+            // A timeout too.
             Err(error) => (Outcome::Failure, error.to_string()),
         }
     }

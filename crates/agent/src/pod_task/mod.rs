@@ -103,7 +103,7 @@ enum Wake {
 /// How a pod's task ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// Nothing of the pod is left.
+    /// The runtime has nothing of the pod; its directories go next.
     Gone,
     /// The agent stops; the pod runs on.
     Stopped,

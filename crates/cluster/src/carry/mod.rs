@@ -84,7 +84,7 @@ struct State {
 /// Whether the API server has said which pods run here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum Link {
-    /// It has been asked.
+    /// It has not answered yet.
     #[default]
     NotReached,
     /// It cannot be reached, and this is why.

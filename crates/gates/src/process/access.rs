@@ -1,6 +1,7 @@
 //! What the controller may do, compared with what it has to be allowed to do, for as long as it runs.
 //!
-//! A controller without one of its permissions does all the rest. It says which one is missing and which rule grants it, and looks again,
+//! A controller without one of its permissions does what needs it not. Without the permission to list nodes or rules it decides nothing, because a
+//! rule that it cannot see may hold a node. It says which one is missing and which rule grants it, and looks again,
 //! so that it needs no restart once the rule is there.
 
 use std::time::Duration;

@@ -1,8 +1,9 @@
 //! Volumes that the agent fills: config maps, secrets, the downward API, and projections of them.
 //!
 //! What is in them is put together by [`payload`] and written by [`atomic`], once before the pod starts and again
-//! whenever it has changed. What cannot be had any more stays as it was: the removal of a file does not harm a pod that
-//! runs, and a new run of the agent decides as the old one did.
+//! whenever it has changed. If a required object is missing or cannot be read, the volume keeps its files: a removal does not harm a pod
+//! that runs, and a new run of the agent decides as the old one did. A key that was removed, or an optional object that was deleted, takes its
+//! files with it.
 
 mod atomic;
 mod payload;

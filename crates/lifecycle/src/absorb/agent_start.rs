@@ -22,7 +22,7 @@ use crate::{
 /// Which source a new run of the agent may trust for containers that its ledger does not know.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Inherits {
-    /// None: this run has watched all along.
+    /// None: this run has watched all along, or no status was ever planned.
     Nothing,
     /// Each container's own started and ready, as this node last published them.
     OwnStatus,

@@ -298,8 +298,8 @@ fn outlived_its_boot(now: Now, started_at: Wall, finished_at: Wall) -> bool {
     started_at.as_millis() < boot && finished_at.as_millis() >= boot
 }
 
-/// An instance that starts under this agent has no evidence. For one that this run of the agent found, the evidence of
-/// the trusted source counts.
+/// What is remembered of an instance that the volatile evidence does not have. Of one that starts under this run: nothing. Of one that the first
+/// plan of a run found: started and ready of the last status, our own or the API server's.
 fn new_instance(
     draft: &mut Draft<'_>,
     container: &Container,

@@ -71,8 +71,7 @@ fn take(draft: &mut Draft<'_>, pending: &Pending, at: Moment, result: &OpResult)
         }
         Operation::Probe { container, id, probe, eager } => {
             let report = match result {
-                // The attempt ran against a container that was being stopped, and a command dies with its container: it
-                // has no result.
+                // The container has exited meanwhile. The failure may be the exit, so it is no result.
                 OpResult::Probed(report) if report.outcome == Outcome::Failure && draft.observed.has_ended(id) => {
                     ProbeReport { outcome: Outcome::Cancelled, ..report.clone() }
                 }

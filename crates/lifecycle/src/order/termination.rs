@@ -55,7 +55,7 @@ pub(crate) fn ended(draft: &Draft<'_>) -> bool {
         && !may_still_begin(draft)
 }
 
-/// The pod was deleted and nothing of it is left.
+/// The pod was deleted, and the runtime has nothing of it. Its directories go next: `forget` of the agent's manager.
 pub(crate) fn gone(draft: &Draft<'_>) -> bool {
     ended(draft)
         && draft.evidence.durable.ending.as_ref().is_some_and(|ending| ending.deleted)

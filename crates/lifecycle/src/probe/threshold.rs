@@ -61,8 +61,8 @@ fn count(
     let unscheduled = std::mem::take(&mut memory.unscheduled);
     let threshold = if passed { probe.success_threshold } else { probe.failure_threshold };
     let length = match memory.streak.filter(|streak| streak.passed == passed) {
-        // An agent that keeps restarting probes more often than the period. That must not kill a container or make it
-        // unready sooner.
+        // An agent that restarts often probes more often than once in a period. That must not kill a container or make it unready
+        // sooner.
         Some(streak) if unscheduled && !passed && at.since(&streak.last) < probe.period => return Effect::None,
         Some(streak) => streak.length.saturating_add(1),
         None => 1,

@@ -63,7 +63,8 @@ pub struct Cleanup {
     /// The status version with the condition; no kill is sent before it is published, or half a second has passed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub announced: Option<u64>,
-    /// The containers whose restart count rises: those that had an instance.
+    /// The containers whose restart count rises when the second phase begins: those that had an instance, are not counted ahead, and do not wait
+    /// for a start anyway.
     pub restarted: BTreeSet<String>,
 }
 
@@ -350,7 +351,8 @@ fn take_request(draft: &mut Draft<'_>) -> Option<Trigger> {
     Some(Trigger::Request { id: request.id.clone(), by: request.by.clone(), at: draft.now })
 }
 
-/// A container that waits for its next start is counted when that start happens, not twice.
+/// Whether this restart raises the count of a container now. Not if the count has risen already (`counted_ahead`), and not if the container waits
+/// for its next start: that start raises it.
 fn counts_as_restart(draft: &Draft<'_>, name: &str) -> bool {
     let record = draft.evidence.durable.container(name);
     let waits = draft

@@ -78,7 +78,7 @@ impl Pod {
         self.init_containers.iter().chain(&self.containers).chain(&self.ephemeral_containers)
     }
 
-    /// The containers a restart-all concerns: all but the ephemeral ones.
+    /// Init containers, sidecars and regular containers: all but the ephemeral ones.
     pub fn lasting_containers(&self) -> impl DoubleEndedIterator<Item = &Container> {
         self.init_containers.iter().chain(&self.containers)
     }
