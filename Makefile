@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test sim e2e vm soak bench bench-gates image lint fmt mutants fuzz
+.PHONY: help run test sim e2e vm soak bench bench-gates image lint fmt mutants fuzz fuzz-check
 
 CARGO ?= cargo
 # For every cargo call; continuous integration sets --locked.
@@ -57,5 +57,8 @@ mutants: ## break the rules on purpose and see whether a test notices (takes lon
 		echo "cargo-mutants is not installed: cargo install --locked cargo-mutants" >&2; exit 1; \
 	fi
 
-fuzz: ## feed hostile input to every parser, FUZZ_SECONDS for each target (60); images need root
+fuzz: ## feed hostile input to every parser for an hour, or for FUZZ_SECONDS for each target; images need root
 	@scripts/fuzz
+
+fuzz-check: ## compile the fuzz targets, without cargo-fuzz
+	@$(CARGO) check $(CARGOFLAGS) --quiet --manifest-path fuzz/Cargo.toml

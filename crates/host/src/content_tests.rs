@@ -269,7 +269,8 @@ async fn a_token_in_a_volume_belongs_to_its_pod() {
         let pod = pod(context.clone(), uid);
         let Some(volume) = node.prepare(&pod).await else { return };
         let metadata = fs::metadata(volume.join("token")).unwrap();
-        assert_eq!(((metadata.uid(), metadata.gid()), metadata.mode() & 0o7777), (owner, mode), "{context}");
+        let found = ((metadata.uid(), metadata.gid()), format!("{:o}", metadata.mode() & 0o7777));
+        assert_eq!(found, (owner, format!("{mode:o}")), "{context}");
         assert_eq!(read(&volume, "token"), "first for vault");
         *cluster.0.lock().unwrap() = "second".to_owned();
         node.host.refresh(&pod).await.unwrap();

@@ -80,14 +80,14 @@ async fn a_pod_gets_its_directories_once() {
     let paths = host.layout().pod(&pod).unwrap();
     let volumes = host.prepare(&pod).await.unwrap();
     assert_eq!(volumes, BTreeMap::from([("data".to_owned(), paths.empty_dir("data"))]));
-    assert_eq!(mode(&volumes["data"]), 0o777);
+    assert_eq!(format!("{:o}", mode(&volumes["data"])), "777");
     assert!(paths.container_dir("main").is_dir() && paths.container_log_dir("side").is_dir());
     // What the pod made of it since stays.
     fs::write(volumes["data"].join("file"), "kept").unwrap();
     fs::set_permissions(&volumes["data"], Permissions::from_mode(0o700)).unwrap();
     assert_eq!(host.prepare(&pod).await.unwrap(), volumes);
     assert_eq!(fs::read_to_string(volumes["data"].join("file")).unwrap(), "kept");
-    assert_eq!(mode(&volumes["data"]), 0o700);
+    assert_eq!(format!("{:o}", mode(&volumes["data"])), "700");
 }
 
 #[tokio::test]
@@ -102,7 +102,7 @@ async fn a_volume_in_memory_is_a_tmpfs_of_its_size() {
         }
     };
     let cache = &volumes["cache"];
-    assert_eq!(mode(cache), 0o777);
+    assert_eq!(format!("{:o}", mode(cache)), "777");
     fs::write(cache.join("small"), [0; 1024]).unwrap();
     let error = fs::write(cache.join("large"), [0; 128 << 10]).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::StorageFull);
@@ -333,7 +333,7 @@ async fn last_words_are_read_from_the_instance_that_said_them() {
     assert_eq!(said(&host, &pod, 0, 1).await, "");
     let first = instance(&host, &pod, 0, "10.0.0.1").await.unwrap().termination.unwrap();
     let second = instance(&host, &pod, 1, "10.0.0.1").await.unwrap().termination.unwrap();
-    assert_eq!(mode(&first), 0o666);
+    assert_eq!(format!("{:o}", mode(&first)), "666");
     fs::write(first, "first").unwrap();
     fs::write(second, "second").unwrap();
     assert_eq!(said(&host, &pod, 0, 1).await, "first");
@@ -396,7 +396,7 @@ async fn the_hosts_file_is_rewritten_in_place() {
     let mounted = fs::File::open(&path).unwrap();
     instance(&host, &pod, 1, "10.0.0.2").await.unwrap();
     assert!(io::read_to_string(mounted).unwrap().ends_with("10.0.0.2\tweb\n"));
-    assert_eq!(mode(&path), 0o644);
+    assert_eq!(format!("{:o}", mode(&path)), "644");
 }
 
 #[tokio::test]

@@ -106,7 +106,6 @@ mod tests {
     }
 
     #[test]
-    #[expect(clippy::print_stdout, reason = "a test that is skipped says so")]
     fn a_pidfd_is_opened_only_for_the_same_process() {
         let mut child = Command::new("sh").args(["-c", "exit 7"]).spawn().expect("sh");
         let process = identify(child.id()).expect("there until it is reaped");
@@ -125,7 +124,7 @@ mod tests {
         if let Some(status) = wait_status(&pidfd) {
             assert_eq!(exit_code(status), 7);
         } else {
-            println!("skipped: before Linux 6.15 only a parent gets the exit code");
+            keelet_report::skipped("only a parent gets the exit code before Linux 6.15");
         }
         assert!(found(process).is_none(), "the process was reaped and its PID is free");
     }

@@ -209,6 +209,24 @@ fn every_hop_of_a_flow_is_a_function() {
     complain(&faults, "flows through code that does not exist");
 }
 
+/// Law 6: a skip that a macro prints is captured, so that the test would count as passed. Benches and the reporter itself print for people.
+#[test]
+fn tests_skip_through_the_reporter_only() {
+    let mut faults = Vec::new();
+    for path in ["crates", "tests"].into_iter().flat_map(|name| files(&root().join(name), "rs")) {
+        let shown = shown(&path);
+        if ["/benches/", "tests/report/", "tests/checks/"].iter().any(|place| shown.contains(place)) {
+            continue;
+        }
+        let text = fs::read_to_string(&path).expect("a source file");
+        let prints = |line: &str| line.contains("print") && line.contains("!(\"skipped");
+        for (number, _) in text.lines().enumerate().filter(|(_, line)| prints(line)) {
+            faults.push(format!("{shown}:{}: a skip that is printed by a macro", number + 1));
+        }
+    }
+    complain(&faults, "use `keelet_report::skipped`, which `make test` counts (CONTRIBUTING.md, law 6)");
+}
+
 #[test]
 fn source_files_are_small() {
     let sources = ["crates", "tests"].into_iter().flat_map(|name| files(&root().join(name), "rs"));

@@ -75,7 +75,7 @@ async fn a_pod_of_the_cluster_runs_here_and_an_agent_restart_writes_nothing_abou
     agent.terminate().await;
 }
 
-/// CLU-1, CLU-19: without the API server pods keep running and are probed; what changed meanwhile is published afterwards.
+/// CLU-1, CLU-19, KEEP-26: without the API server pods keep running and are probed; what changed meanwhile is published afterwards.
 #[tokio::test]
 #[ignore = "needs a control plane: make e2e"]
 async fn an_api_server_that_is_away_changes_nothing_for_running_pods() {

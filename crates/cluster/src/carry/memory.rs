@@ -238,8 +238,9 @@ mod tests {
         memory.remember(&other, None);
         let next = open();
         assert_eq!((next.recall(&secret), next.recall(&other)), (Some(Some(data)), Some(None)));
-        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
-        assert_eq!((mode(&next.path(&secret)), mode(&directory.path().join("cluster"))), (0o600, 0o700));
+        let mode = |path: &Path| format!("{:o}", fs::metadata(path).unwrap().permissions().mode() & 0o7777);
+        let modes = [mode(&next.path(&secret)), mode(&directory.path().join("cluster"))];
+        assert_eq!(modes, ["600", "700"]);
         next.retain(|kept| *kept == other);
         assert_eq!((next.recall(&secret), next.recall(&other)), (None, Some(None)));
     }

@@ -108,8 +108,11 @@ fn files_are_for_the_owner_only() {
     let _ = ledger.commit(&entry, at(0)).unwrap();
     for tier in ["durable", "run"] {
         let pod = directory.path().join(tier).join("pods").join(UID);
-        assert_eq!(fs::metadata(&pod).unwrap().permissions().mode() & 0o777, 0o700);
-        assert_eq!(fs::metadata(pod.join("evidence.json")).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(format!("{:o}", fs::metadata(&pod).unwrap().permissions().mode() & 0o777), "700");
+        assert_eq!(
+            format!("{:o}", fs::metadata(pod.join("evidence.json")).unwrap().permissions().mode() & 0o777),
+            "600"
+        );
     }
 }
 

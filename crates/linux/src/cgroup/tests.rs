@@ -50,11 +50,10 @@ const FORKED_FOR: i64 = 120;
 
 /// Processes that each fork two and exit, as many as the limit allows: a list of their PIDs is out of date once it has been read.
 #[test]
-#[expect(clippy::print_stdout, reason = "a test that is skipped says so")]
 fn a_fork_bomb_is_killed_completely() {
     let mounts = match Mounts::find() {
         Ok(mounts) if rustix::process::geteuid().is_root() && mounts.has("pids") => mounts,
-        _ => return println!("skipped: needs root and the pids controller"),
+        _ => return keelet_report::skipped("it needs root and the pids controller"),
     };
     let cgroup = format!("/keelet-test-bomb-{}", std::process::id());
     mounts.limit(&cgroup, &[("pids", "pids.max".to_owned(), "64".to_owned())]).expect("a limit");

@@ -19,7 +19,7 @@ fn probes(list: &str) -> Result<Vec<NodeProbe>, Vec<String>> {
     })
 }
 
-/// VEC-80, GATE-9, CON-31: the example of the KEP; numbers beside and inside `probe`; loopback where no host is given.
+/// VEC-80, GATE-9, CON-31, API-27, FIX-3: the example of the KEP; numbers beside and inside `probe`; loopback where no host is given.
 #[test]
 fn the_probes_of_the_kep_are_read() {
     let read = probes(
@@ -68,7 +68,7 @@ fn the_probes_of_the_kep_are_read() {
     assert_eq!(secure.to_string(), "https://127.0.0.1:8443/");
 }
 
-/// VEC-81, GATE-8, GN-11, SCN-G18: each is refused by field and line, and the agent does not start with it.
+/// VEC-81, GATE-8, GN-11, SCN-G18, API-27: each is refused by field and line, and the agent does not start with it.
 #[test]
 fn probes_that_cannot_be_meant_are_refused() {
     let http = "{httpGet: {port: 80}}";

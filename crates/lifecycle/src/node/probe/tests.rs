@@ -42,7 +42,7 @@ fn report(outcome: Outcome, output: &str) -> ProbeReport {
     ProbeReport { outcome, latency: Duration::from_millis(3), output: output.to_owned() }
 }
 
-/// GATE-9, GATE-10, GN-11: a condition is Unknown before a threshold is reached, changes at one, and one slow answer changes nothing.
+/// GATE-9, GATE-10, GN-11, DEF-15: a condition is Unknown before a threshold is reached, changes at one, and one slow answer changes nothing.
 #[test]
 fn a_condition_changes_at_its_thresholds() {
     use ConditionStatus::{False, True, Unknown};
