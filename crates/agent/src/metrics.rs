@@ -145,7 +145,7 @@ impl Metrics {
             restart_of_all: histogram(
                 r,
                 "keelet_restart_all_containers_duration_seconds",
-                "From the trigger of a restart of all containers to the first start",
+                "From the trigger of RestartAllContainers to the first start of a container",
                 &LONG,
             ),
             at_start: add(

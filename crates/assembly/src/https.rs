@@ -91,7 +91,7 @@ async fn run(settings: HttpsSettings, api: Api, local: Arc<Local>, tried: onesho
         match ready {
             Ok(ready) => break ready,
             Err(error) if error != told => {
-                tracing::warn!(error, "no HTTPS server: kubectl logs, exec, attach and port-forward fail; retrying");
+                tracing::warn!(error, "cannot start HTTPS server: kubectl logs, exec, attach and port-forward fail until it starts; retrying");
                 told = error;
             }
             Err(_) => {}

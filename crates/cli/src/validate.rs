@@ -17,7 +17,7 @@ use crate::{
     style::Style,
 };
 
-/// Check pod manifests without running them.
+/// Check pod manifests without running them
 ///
 /// Reads v1 Pods (YAML or JSON, one or more documents, Lists too) and reports everything that is wrong with them, not
 /// only the first mistake: file, line, column, field, value, and what is allowed.

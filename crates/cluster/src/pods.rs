@@ -134,7 +134,7 @@ impl Pods {
                 pod = format!("{namespace}/{name}"),
                 error = why,
                 kept = kept.is_ok(),
-                "cannot understand a pod of the API server"
+                "cannot parse pod of the API server"
             );
             kept
         });

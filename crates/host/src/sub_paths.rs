@@ -65,13 +65,13 @@ pub(super) fn find(volume: &Path, part: &Path) -> Result<OwnedFd, PartError> {
 pub(super) enum PartError {
     #[error("cannot open the volume: {0}")]
     OpenVolume(#[source] io::Error),
-    #[error("it leads out of the volume")]
+    #[error("the path leads out of the volume")]
     PathLeavesVolume,
     #[error("{} is a symbolic link that leads out of the volume", .0.display())]
     LinkLeavesVolume(PathBuf),
     #[error("{}: {source}", path.display())]
     LookUp { path: PathBuf, source: Errno },
-    #[error("cannot mount it on {}: {source}", place.display())]
+    #[error("cannot bind mount on {}: {source}", place.display())]
     Bind { place: PathBuf, source: io::Error },
 }
 

@@ -165,7 +165,7 @@ impl Ground<'_> {
 fn make_open_dir(path: &Path, mode: u32, group: Option<u32>) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(metadata) if metadata.is_dir() => return Ok(()),
-        Ok(_) => return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it is there and no directory")),
+        Ok(_) => return Err(io::Error::new(io::ErrorKind::AlreadyExists, "exists and is not a directory")),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }

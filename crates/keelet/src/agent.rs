@@ -114,7 +114,7 @@ async fn serve(args: &Args) -> Result<()> {
     let gating = Gating::of(args, &options.config);
     let Resolution { features, warnings } = args.gates.resolve_over(&gating.feature_gates)?;
     for warning in &warnings {
-        tracing::warn!(%warning, "feature gate");
+        tracing::warn!(%warning, "feature gate warning");
     }
     let gating = gating.unless_off(&features);
     options.check_swap()?;
@@ -216,7 +216,7 @@ async fn serve(args: &Args) -> Result<()> {
         // Before the node is registered, so that its object names the port from the beginning.
         let https = match https {
             Some(settings) => {
-                Some(servers.serve_https(settings, cluster).await.context("no thread for the HTTPS server")?)
+                Some(servers.serve_https(settings, cluster).await.context("cannot start the thread of the HTTPS server")?)
             }
             None => None,
         };
@@ -260,7 +260,7 @@ async fn serve(args: &Args) -> Result<()> {
     agent.stop().await;
     drop(cluster);
     match failure {
-        Some(part) => bail!("the thread of {part} has ended; its panic is in the log above: start the agent again"),
+        Some(part) => bail!("the thread of {part} has panicked; the panic is in the log above: start the agent again"),
         None => Ok(()),
     }
 }

@@ -132,7 +132,7 @@ const FEATURE: &str = "NodeReadinessGates";
 pub(crate) fn run(args: &Args) -> Result<()> {
     log::to_stderr(args.log);
     if is_off(args)? {
-        tracing::info!("feature gate {FEATURE} is off: the controller does nothing, and ends");
+        tracing::info!(feature_gate = FEATURE, "feature gate is off: the controller does nothing and exits");
         return Ok(());
     }
     let settings = args.gates.settings()?;
@@ -192,7 +192,7 @@ async fn serve(args: &Args, settings: Settings, timing: Timing) -> Result<()> {
 /// Starting the controller switches the feature on, unless the flag says otherwise.
 fn is_off(args: &Args) -> Result<bool> {
     for warning in args.feature_gates.resolve()?.warnings {
-        tracing::warn!(%warning, "feature gate");
+        tracing::warn!(%warning, "feature gate warning");
     }
     let implied = [(FEATURE.to_owned(), true)].into();
     Ok(args.feature_gates.resolve_over(&implied)?.features.node_readiness_gates == Switch::Off)

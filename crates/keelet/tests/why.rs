@@ -287,8 +287,8 @@ fn a_pod_whose_name_is_lost_goes_by_its_uid() {
     assert_eq!(err, "error: pod \"web\" not found; pods on this node: shop-web (its name is lost)\n");
     let (code, out, _) = node.keelet(&["why", "shop-web"]);
     assert!(code == 0 && out.starts_with("pod shop-web as of "), "{out}");
-    assert!(out.contains("\nits name is lost, it goes by its UID\n"), "{out}");
-    assert!(out.ends_with("nothing has been said about it yet\n") && !out.contains("no agent has looked"), "{out}");
+    assert!(out.contains("\nits name is lost; it is shown by its UID\n"), "{out}");
+    assert!(out.ends_with("no status yet\n") && !out.contains("no agent has observed"), "{out}");
     let (code, out, _) = node.keelet(&["timeline", "shop-web"]);
     assert!(code == 0 && out.starts_with("pod shop-web   "), "{out}");
     assert!(out.ends_with("\n\nnothing is known of this pod in this time\n"), "{out}");

@@ -365,7 +365,7 @@ pub(crate) fn make_private(dir: &Path) -> io::Result<()> {
     fs::set_permissions(dir, fs::Permissions::from_mode(0o700))
 }
 
-/// The runtime reports and removes nothing on the strength of what it could not read: the pods run on, and the next
+/// The runtime reports and removes nothing on the strength of what it could not read: the pods keep running, and the next
 /// server that opens them may have more luck.
 fn unknown(dir: &Path) -> impl FnOnce(io::Error) -> OpenError {
     let what = format!("what runs in {}", dir.display());

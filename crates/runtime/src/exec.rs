@@ -76,7 +76,7 @@ impl Drop for Running {
         let clean_up = move || {
             let whole = format!("{cgroup}/{part}");
             let cgroups = &engine.parts.cgroups;
-            // What one that has ended left behind runs on in there, and goes with the container.
+            // What an ended command left behind keeps running there, and ends with the container.
             let _ = if ended { cgroups.remove(&whole) } else { cgroups.clear(&whole) };
         };
         match tokio::runtime::Handle::try_current() {

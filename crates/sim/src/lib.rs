@@ -14,7 +14,7 @@
 //! ```
 //!
 //! - The `node` and everything on it outlives the agent. Calls belong to the world from the moment they are sent.
-//! - A run of the agent ends as a process does that is killed: nothing of it is dropped, nothing runs on (`process`).
+//! - A run of the agent ends as a process does that is killed: nothing of it is dropped, nothing keeps running (`process`).
 //! - What must hold is checked at every entry of the [`Timeline`] (`check`). A broken promise comes with the whole
 //!   timeline, one line for each thing that happened.
 //! - [`random_run`] runs a random pod with random faults, and `make sim` many of them; [`for_each_death`] plays one course of events

@@ -105,7 +105,7 @@ enum Wake {
 pub(crate) enum Ended {
     /// Nothing of the pod is left.
     Gone,
-    /// The agent stops; the pod runs on.
+    /// The agent stops; the pod keeps running.
     Stopped,
 }
 

@@ -183,7 +183,7 @@ fn unless_gone<T>(result: Result<T, keelet_cri::Error>) -> Result<Option<T>, kee
     }
 }
 
-/// The process number in a runtime's verbose answer.
+/// The PID in a runtime's verbose answer.
 fn process(json: &str) -> Option<u32> {
     let info: serde_json::Value = serde_json::from_str(json).ok()?;
     info.get("pid")?.as_u64()?.try_into().ok().filter(|pid| *pid > 0)

@@ -124,10 +124,10 @@ pub(crate) fn read_config(path: Option<&Path>) -> Result<NodeConfig> {
     match config::read(&bytes, &path) {
         Ok(ReadConfig { config, warnings, remarks }) => {
             for warning in warnings {
-                tracing::warn!(%warning, "configuration file");
+                tracing::warn!(%warning, "configuration file warning");
             }
             for remark in remarks {
-                tracing::info!(%remark, "configuration file");
+                tracing::info!(%remark, "configuration file remark");
             }
             Ok(config)
         }

@@ -140,7 +140,7 @@ fn a_run_keeps_out_of_the_directory_of_an_agent() {
         let why = format!("--root-dir: {} has pods of an agent", node.path("lib").display());
         assert!(said.starts_with("2\n") && said.contains(&why), "{said}");
     }
-    assert_eq!(node.sandboxes(), 2, "they run on");
+    assert_eq!(node.sandboxes(), 2, "they keep running");
     let (code, _, err) = node.keelet(&[
         "run",
         "pod.yaml",
@@ -170,7 +170,7 @@ fn a_run_shows_the_log_of_a_pod_that_an_earlier_one_was_stopping() {
     run.process.wait().unwrap();
     let run = begin();
     node.until(|_| run.out().contains(" db Ready is True\n"));
-    assert!(run.out().contains(" db what an earlier run has left of it is stopped first\n"), "{}", run.out());
+    assert!(run.out().contains(" db containers of an earlier run are stopped first\n"), "{}", run.out());
     let socket = node.path("dir/run/keelet.sock");
     let (_, json, _) = node.keelet(&["get", "pod", "db", "-o", "json", "--socket", socket.to_str().unwrap()]);
     let pod: serde_json::Value = serde_json::from_str(&json).unwrap();

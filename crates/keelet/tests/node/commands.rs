@@ -234,7 +234,7 @@ fn a_run_takes_the_place_of_one_that_was_killed() {
         let mut second = second.spawn().expect("keelet run");
         running("sleep 88", 1).await;
         assert_eq!(node.processes("sleep 99"), 0, "it was stopped first");
-        assert_eq!(text(&out).matches("job what an earlier run has left of it is stopped first").count(), 1);
+        assert_eq!(text(&out).matches("job containers of an earlier run are stopped first").count(), 1);
         // It dies while it stops its pod, and the same one is to run again.
         let before = process("sleep\x0088\0");
         let told = Command::new("kill").args(["-INT", &second.id().expect("it runs").to_string()]).status().await;
@@ -326,7 +326,7 @@ fn pods_of_a_run_that_was_killed_are_named_and_removed_on_request() {
             "{said}"
         );
         let now = ["sleep 99", "sleep 88", "sleep 77"].map(|command| node.processes(command));
-        assert_eq!((now, directories_of_runs(node)), ([0, 1, 1], 1), "the others run on");
+        assert_eq!((now, directories_of_runs(node)), ([0, 1, 1], 1), "the others keep running");
         // Nothing of the second one runs any more, so the next run removes the rest of it.
         second.kill().await.expect("it dies");
         interrupt(&mut third).await;

@@ -145,7 +145,7 @@ fn a_directory_that_is_empty_although_pods_run_is_refused() {
 }
 
 /// DIR-5: a file system is mounted over the root directory while the agent runs. The agent ends, because nothing there is its own;
-/// the pod runs on.
+/// the pod keeps running.
 #[test]
 fn an_agent_ends_when_its_root_directory_is_mounted_late() {
     on_a_node(async |node| {

@@ -253,7 +253,7 @@ async fn that_a_pod_was_stopped_is_written_down_first(world: &mut World) -> Show
     Shown::Yes
 }
 
-/// What cannot be read just now says nothing about the pod: the server does not start, and the pod runs on.
+/// What cannot be read just now says nothing about the pod: the server does not start, and the pod keeps running.
 async fn a_record_that_cannot_be_read_removes_nothing(world: &mut World) -> Shown {
     let pod = world.pod("unread").await;
     let runs = world.start(&pod, world.container("main", "sleep 1000")).await;

@@ -154,9 +154,9 @@ async fn a_number_that_came_again_is_not_the_container_that_had_it(world: &mut W
     let number = world.pid(&a).await;
     world.cri().stop_container(&a, std::time::Duration::ZERO).await.expect("stopped");
     if std::fs::write(LAST_NUMBER, (number - 1).to_string()).is_err() {
-        return Shown::Skipped("which process number comes next cannot be set here".to_owned());
+        return Shown::Skipped("the next PID cannot be set here".to_owned());
     }
-    let mut other = until("its number is another's", async || {
+    let mut other = until("its PID is reused", async || {
         std::fs::write(LAST_NUMBER, (number - 1).to_string()).unwrap();
         let mut other = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         if other.id() == number {

@@ -16,7 +16,7 @@ const CALM_LAG: Duration = Duration::from_millis(500);
 /// The same while looks hang and writes fail.
 const TROUBLED_LAG: Duration = Duration::from_secs(25);
 
-/// Between two runs of the agent and two statuses, a container that runs on keeps its ready and started, unless a probe
+/// Between two runs of the agent and two statuses, a container that keeps running keeps its ready and started, unless a probe
 /// said otherwise, the agent was away for too long, or another writer wrote the status.
 #[derive(Default)]
 pub(crate) struct Evidence {

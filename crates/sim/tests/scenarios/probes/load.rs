@@ -59,7 +59,7 @@ fn an_agent_that_cannot_keep_up_blames_no_container() {
 }
 
 /// PROBE-6, DEF-9. Deleting a pod calls off the attempt under way: the next one has its turn at once, although the
-/// container that does not answer runs on to the end of its grace period.
+/// container that does not answer keeps running to the end of its grace period.
 #[test]
 fn the_attempt_of_a_deleted_pod_gives_up_its_turn() {
     let probed = |probe: &str, timeout: u32| {

@@ -88,7 +88,7 @@ fn the_agent_is_restarted_while_containers_take_their_time_to_end() {
 }
 
 /// SCN-A7, SCN-A8, RALL-35, RALL-38: the agent is restarted while the init container runs again for twenty seconds. It
-/// runs on, also if it ends while no agent is there, and nothing is counted twice.
+/// keeps running, also if it ends while the agent is down, and nothing is counted twice.
 #[test]
 fn the_agent_is_restarted_while_init_runs_again() {
     for down in [secs(3), secs(30)] {

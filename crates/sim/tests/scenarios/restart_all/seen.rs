@@ -158,7 +158,7 @@ fn volumes_stay_and_containers_are_new() {
     world.settle();
 }
 
-/// SCN-A23, DEF-19, RALL-13: an ephemeral container is none of those restarted: it runs on, and neither its status nor
+/// SCN-A23, DEF-19, RALL-13: an ephemeral container is none of those restarted: it keeps running, and neither its status nor
 /// its count changes.
 #[test]
 fn an_ephemeral_container_runs_on() {
