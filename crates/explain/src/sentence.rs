@@ -172,7 +172,7 @@ pub fn note_sentence(note: &Note, now: Moment) -> String {
             format!("container {container:?} {}{matched}{}", exit(ended), quoted(&ended.message))
         }
         What::Ending { cause, grace, .. } => {
-            format!("the pod is on its way out, with {} of grace: {}", span(*grace), ending_cause(cause))
+            format!("the pod is terminating, with {} of grace: {}", span(*grace), ending_cause(cause))
         }
         What::RestartAll { step, triggers } => restart_all(*step, triggers, now),
         What::Killing { container, reason, grace, .. } => {
@@ -215,12 +215,12 @@ fn no_sandbox(lost: Option<&str>) -> String {
 fn restart_all(step: RestartAllStep, triggers: &[Trigger], now: Moment) -> String {
     let newest = triggers.last().map(|newest| format!(": {}", trigger(newest, now))).unwrap_or_default();
     match step {
-        RestartAllStep::Begun => format!("a restart of all containers begins{newest}"),
-        RestartAllStep::Joined => format!("one more asks for the restart of all containers{newest}"),
-        RestartAllStep::Removed => "restart of all: every container is removed, the pod starts again".to_owned(),
-        RestartAllStep::Released => "restart of all: the backoff is over".to_owned(),
-        RestartAllStep::Finished => "restart of all: every container has been started again".to_owned(),
-        RestartAllStep::Abandoned => "the restart of all containers does not go on".to_owned(),
+        RestartAllStep::Begun => format!("RestartAllContainers begins{newest}"),
+        RestartAllStep::Joined => format!("RestartAllContainers has another trigger{newest}"),
+        RestartAllStep::Removed => "RestartAllContainers: every container is removed, the pod starts again".to_owned(),
+        RestartAllStep::Released => "RestartAllContainers: the backoff is over".to_owned(),
+        RestartAllStep::Finished => "RestartAllContainers: every container has been started again".to_owned(),
+        RestartAllStep::Abandoned => "RestartAllContainers was abandoned".to_owned(),
     }
 }
 
@@ -290,7 +290,7 @@ pub(crate) fn brief(because: &Because, container: &str, known: &Known<'_>, now: 
         Because::Sandbox { id: Some(id), .. } => format!("sandbox {} is ready", short_id(id)),
         Because::Sandbox { id: None, lost } => no_sandbox(lost.as_deref()),
         Because::Ending { cause, since } => {
-            format!("the pod is on its way out since {}: {}", time(since.wall, now), ending_cause(cause))
+            format!("the pod is terminating since {}: {}", time(since.wall, now), ending_cause(cause))
         }
         Because::Spec => spec(None).to_owned(),
         Because::Kept => "it was true before, and this condition does not change back".to_owned(),

@@ -144,7 +144,7 @@ fn start(outlook: &Outlook, slow: Option<Duration>) -> Said {
         _ => format!("the {} failure in a row of its {probe} probe kills it", ordinal(*failures)),
     };
     let limit = match longest.is_zero() {
-        true => format!("may take no time at all: right at the start {killer}"),
+        true => format!("must be immediate: right at the start {killer}"),
         false => format!("may take up to {}: {killer} then", words(*longest)),
     };
     let Some(takes) = slow else { return (topic, limit, Tone::Plain) };
@@ -273,7 +273,7 @@ mod tests {
             (
                 impatient,
                 None,
-                "may take no time at all: right at the start the first failure of its startup probe kills it",
+                "must be immediate: right at the start the first failure of its startup probe kills it",
             ),
         ];
         for (probes, slow, expected) in cases {

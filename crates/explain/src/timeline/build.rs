@@ -139,8 +139,8 @@ impl Builder<'_, '_> {
             open.to = at;
         }
         let (kind, label) = match step {
-            RestartAllStep::Begun => (BandKind::Removing, "restart of all containers"),
-            RestartAllStep::Removed => (BandKind::Restarting, "restart of all: starting"),
+            RestartAllStep::Begun => (BandKind::Removing, "RestartAllContainers: removing"),
+            RestartAllStep::Removed => (BandKind::Restarting, "RestartAllContainers: starting"),
             RestartAllStep::Joined | RestartAllStep::Released => return,
             RestartAllStep::Finished => {
                 return self.marks.push(mark(at, MarkKind::RestartAll, "all restarted", title));
