@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_told_where_nobody_listens() {
+    fn without_a_service_manager_nothing_is_sent() {
         for name in [None, Some("relative"), Some("/nowhere/notify")] {
             let manager = ServiceManager::new(name, Some("1000000"), None);
             manager.ready("runs");

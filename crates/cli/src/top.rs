@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_is_told_or_comes_from_two_looks() {
+    fn a_rate_is_reported_or_comes_from_two_samples() {
         let look = |at, total| ContainerUsage { cpu_taken_at_ns: at, cpu_total_ns: Some(total), ..Default::default() };
         let (first, second) = (look(0, 0), look(2_000_000_000, 500_000_000));
         assert_eq!(nano_cores(Some(&first), &second), Some(250_000_000));

@@ -312,7 +312,7 @@ async fn other_volumes_are_named_with_what_is_supported() {
 
 /// STAT-8.
 #[tokio::test]
-async fn log_files_tell_the_next_restart_count() {
+async fn log_files_give_the_next_restart_count() {
     let (_directory, host) = host();
     let pod = pod("u1", "");
     let counts = |main, side| BTreeMap::from([("main".to_owned(), main), ("side".to_owned(), side)]);
@@ -453,7 +453,7 @@ async fn a_root_that_cannot_be_written_is_named() {
 }
 
 #[tokio::test]
-async fn the_end_of_a_process_is_told_when_it_comes() {
+async fn the_exit_of_a_process_is_reported_when_it_happens() {
     let (_directory, host) = host();
     let mut child = std::process::Command::new("sleep").arg("60").stdout(Stdio::null()).spawn().unwrap();
     let mut end = host.process_end(child.id()).unwrap();
@@ -466,7 +466,7 @@ async fn the_end_of_a_process_is_told_when_it_comes() {
 }
 
 #[test]
-fn a_process_that_nobody_knows_cannot_be_watched() {
+fn an_unknown_process_cannot_be_watched() {
     let (_directory, host) = host();
     for pid in [0, u32::MAX, i32::MAX as u32] {
         assert!(host.process_end(pid).is_none(), "{pid}");

@@ -174,7 +174,7 @@ fn why_for_machines_is_one_document() {
 }
 
 #[test]
-fn a_pod_that_nobody_knows_is_answered_with_the_ones_that_are_known() {
+fn an_unknown_pod_is_answered_with_the_known_ones() {
     let node = Node::new();
     node.run("shop", "web").run("shop", "db");
     let (code, out, err) = node.keelet(&["why", "wbe"]);
@@ -191,7 +191,7 @@ fn a_pod_that_nobody_knows_is_answered_with_the_ones_that_are_known() {
 }
 
 #[test]
-fn one_name_in_two_namespaces_has_to_be_told_apart() {
+fn one_name_in_two_namespaces_is_ambiguous() {
     let node = Node::new();
     node.run("shop", "web").run("test", "web");
     let (code, _, err) = node.keelet(&["why", "web"]);
@@ -319,7 +319,7 @@ fn a_timeline_is_drawn_in_four_ways() {
 }
 
 #[test]
-fn wrong_usage_is_told_from_a_missing_pod() {
+fn wrong_usage_is_distinguished_from_a_missing_pod() {
     let (code, _, err) = run(&["timeline", "web", "--since", "soon"]);
     assert!(code == 2 && err.contains("invalid duration \"soon\""), "{err}");
     assert_eq!(run(&["why"]).0, 2);

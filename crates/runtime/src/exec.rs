@@ -252,7 +252,7 @@ mod tests {
 
     /// PROBE-47: what the node lacks is not the command's failure.
     #[test]
-    fn a_command_that_the_node_cannot_begin_is_told_apart() {
+    fn a_command_that_the_node_cannot_begin_is_distinguished() {
         for (errno, code) in [
             (Errno::MFILE, Code::ResourceExhausted),
             (Errno::NFILE, Code::ResourceExhausted),

@@ -333,10 +333,10 @@ impl Engine {
     pub(crate) async fn stop_sandbox(&self, id: &str) -> Result<(), Status> {
         let Ok(sandbox) = self.sandbox(id) else { return Ok(()) };
         let _turn = sandbox.turn.lock().await;
-        self.stop_in_turn(&sandbox).await
+        self.stop_locked(&sandbox).await
     }
 
-    async fn stop_in_turn(&self, sandbox: &Arc<Sandbox>) -> Result<(), Status> {
+    async fn stop_locked(&self, sandbox: &Arc<Sandbox>) -> Result<(), Status> {
         let was_ready = sandbox.is_ready();
         let record = {
             let mut record = sandbox.record();
@@ -371,7 +371,7 @@ impl Engine {
     pub(crate) async fn remove_sandbox(&self, id: &str) -> Result<(), Status> {
         let Ok(sandbox) = self.sandbox(id) else { return Ok(()) };
         let _turn = sandbox.turn.lock().await;
-        self.stop_in_turn(&sandbox).await?;
+        self.stop_locked(&sandbox).await?;
         for container in self.containers_of(&sandbox.id) {
             self.remove_container(&container.id).await?;
         }

@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     #[expect(deprecated, reason = "clients may still use it")]
-    fn profiles_and_labels_that_nobody_sets_are_refused() {
+    fn profiles_and_labels_that_the_runtime_does_not_set_are_refused() {
         let refused =
             |context: Context, selinux| refuse_labels(&context, selinux).err().map(|why| why.message().to_owned());
         let profile = |apparmor| Context { apparmor, ..Context::default() };

@@ -191,7 +191,7 @@ async fn a_new_agent_answers_about_pods_once_it_has_taken_them_up() {
 }
 
 #[tokio::test]
-async fn who_watches_is_told_what_is_there_what_changes_and_what_goes() {
+async fn a_watch_reports_what_is_there_what_changes_and_what_goes() {
     let node = Node::start(None).await;
     let web = pod("web");
     node.want(&[&web], |_| String::new());
@@ -212,7 +212,7 @@ async fn who_watches_is_told_what_is_there_what_changes_and_what_goes() {
 }
 
 #[tokio::test]
-async fn events_are_told_once_each_and_watched() {
+async fn events_are_reported_once_each_and_watched() {
     let node = Node::start(None).await;
     let web = pod("web");
     let mut changes = node.client.stream("/v1/events?watch=true").await.unwrap();
@@ -274,7 +274,7 @@ async fn containers_and_images_are_what_the_runtime_has() {
 
 /// A runtime of its own reports nothing of a pull but how it ended.
 #[tokio::test]
-async fn a_pull_is_told_in_lines_and_the_last_one_is_its_end() {
+async fn a_pull_is_reported_in_lines_and_the_last_one_is_its_end() {
     let node = Node::start(Some(Arc::new(Names))).await;
     let pull = |image: &str| {
         let asked = Pull { image: image.to_owned() };
@@ -298,7 +298,7 @@ async fn a_pull_is_told_in_lines_and_the_last_one_is_its_end() {
 
 /// The agent reports the files of a log to clients that can read them.
 #[tokio::test]
-async fn the_files_of_a_log_are_told_with_whether_there_will_be_more() {
+async fn the_files_of_a_log_come_with_whether_there_will_be_more() {
     let node = Node::start(None).await;
     let web = pod("web");
     node.want(&[&web], |_| "/m/web.yaml".to_owned());

@@ -190,7 +190,7 @@ async fn a_pod_has_a_token_of_its_own_and_an_agent_restart_requests_no_other() {
     let written = output(&worker, &trusted, 0);
     let token = written.split("token ").nth(1).and_then(|rest| rest.split(" end").next()).expect("a token").to_owned();
     let uid = trusted.metadata.uid.clone().expect("a UID");
-    let who = who_is(&worker, &token).await.expect("the API server takes the token");
+    let who = user_of_token(&worker, &token).await.expect("the API server takes the token");
     assert_eq!(who["username"], "system:serviceaccount:default:default");
     assert_eq!(who["extra"]["authentication.kubernetes.io/pod-uid"], json!([uid]));
 
@@ -222,7 +222,7 @@ async fn a_pod_has_a_token_of_its_own_and_an_agent_restart_requests_no_other() {
     })
     .await;
     eventually("the API server refuses the token of a pod that is gone", async || {
-        match who_is(&worker, &token).await {
+        match user_of_token(&worker, &token).await {
             Ok(who) => Err(who.to_string()),
             Err(kube::Error::Api(status)) if status.code == 401 => Ok(()),
             Err(error) => Err(error.to_string()),
@@ -235,7 +235,7 @@ async fn a_pod_has_a_token_of_its_own_and_an_agent_restart_requests_no_other() {
 }
 
 /// Who the API server takes the holder of a token for.
-async fn who_is(worker: &Worker, token: &str) -> Result<Value, kube::Error> {
+async fn user_of_token(worker: &Worker, token: &str) -> Result<Value, kube::Error> {
     let client = worker.cluster.with_token(token).await;
     let review = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview" });
     let request = http::Request::post("/apis/authentication.k8s.io/v1/selfsubjectreviews")

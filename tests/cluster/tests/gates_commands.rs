@@ -84,7 +84,7 @@ async fn kubectl(arguments: &[&str]) -> (bool, String) {
 /// CTRL-15: the chain has who wrote the taint and the condition, from the fields that a real API server keeps.
 #[tokio::test]
 #[ignore = "needs a control plane: make e2e"]
-async fn explain_names_who_wrote_what() {
+async fn explain_names_each_writer() {
     let cluster = Cluster::here();
     let admin = cluster.admin();
     let client = admin.client().await;

@@ -6,7 +6,7 @@ use crate::bed::{Bed, FaultyDisk, pass, pod, pod_of, wanted};
 
 /// A manager that hangs, or has ended, sends no pulse.
 #[tokio::test]
-async fn without_a_turn_there_is_no_pulse() {
+async fn a_manager_that_is_stuck_has_no_pulse() {
     let mailbox = Mailbox::default();
     let mut pulse = std::pin::pin!(mailbox.pulse());
     assert!(futures::poll!(&mut pulse).is_pending());

@@ -245,7 +245,7 @@ mod tests {
 
     /// START-5, START-11.
     #[test]
-    fn slow_starts_fit_or_are_told_what_would_let_them() {
+    fn slow_starts_fit_or_the_text_says_what_would_let_them() {
         let startup = "startupProbe: {tcpSocket: {port: 80}, periodSeconds: 10, failureThreshold: 30}";
         let liveness = "livenessProbe: {tcpSocket: {port: 80}, periodSeconds: 10, failureThreshold: 3}";
         let readiness = "readinessProbe: {tcpSocket: {port: 80}}";
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn restarts_tell_who_killed_and_what_was_waited_for() {
+    fn restarts_show_which_probe_killed_and_what_was_waited_for() {
         let container = |restarts, killed_by: &[ProbeKind], backoffs: &[u64]| ContainerSummary {
             name: "main".to_owned(),
             restarts,

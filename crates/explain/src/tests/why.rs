@@ -220,7 +220,7 @@ fn a_running_pod_rests_on_starts_exits_sandbox_and_spec() {
 
 /// DIR-6: what was missing of a sandbox is told while there is none, and later of the containers that were stopped with it.
 #[test]
-fn a_lost_sandbox_is_told_with_what_was_missing() {
+fn a_lost_sandbox_is_shown_with_what_was_missing() {
     let damaged = || {
         let mut stage = Stage::new("  containers: [{name: a, image: b}]");
         stage.settle().seconds(10);
@@ -328,7 +328,7 @@ fn a_start_that_fails_says_what_the_runtime_said() {
 
 /// STAT-3: `Pending`, for each thing that a container may wait for.
 #[test]
-fn a_container_whose_turn_has_not_come_says_who_is_ahead() {
+fn a_waiting_container_names_the_container_that_is_ahead() {
     let mut stage = Stage::new(WEB);
     stage.settle();
     assert_eq!(
@@ -459,7 +459,7 @@ fn an_exit_names_the_rule_that_matched_or_the_policy() {
 
 /// STAT-5: a container that vanished.
 #[test]
-fn a_container_that_vanished_says_that_nobody_saw_its_end() {
+fn a_container_that_vanished_has_an_unknown_exit_status() {
     let mut stage = up(WEB);
     stage.lose("plain").settle();
     let counted = chain(&stage, &restarts("plain"));

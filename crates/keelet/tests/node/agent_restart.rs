@@ -251,7 +251,7 @@ fn init_containers_are_not_run_again() {
 
 /// SCN-K21: the runtime has forgotten an init container that completed, and the next agent remembers how it ended.
 #[test]
-fn an_init_container_that_nobody_has_any_more_stays_completed() {
+fn an_init_container_that_the_runtime_has_forgotten_stays_completed() {
     on_a_node(async |node| {
         let (init, main) = (Actor::new("init").does("exit 0"), Actor::new("main"));
         node.want("web", &manifest("web", &format!("initContainers:\n{init}\ncontainers:\n{main}")));

@@ -258,7 +258,7 @@ fn a_run_takes_the_place_of_one_that_was_killed() {
 
 /// No command is left waiting for the agent of a run that is over.
 #[test]
-fn who_watches_a_run_ends_with_it() {
+fn a_watch_of_a_run_ends_with_it() {
     on_a_node(async |node: &mut Node| {
         let (mut run, socket) = a_run(node).await;
         let (out, err) = (node.path("out"), node.path("err"));

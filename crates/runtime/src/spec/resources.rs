@@ -108,7 +108,7 @@ mod tests {
     use super::swap_alone;
 
     #[test]
-    fn swap_is_told_apart_from_memory() {
+    fn swap_is_distinguished_from_memory() {
         let told = |limit, swap| swap_alone(limit, swap).map(|told| told.unwrap_or_else(|| "as it was".to_owned()));
         assert_eq!(told(100, 0).as_deref(), Ok("as it was"));
         assert_eq!(told(100, 100).as_deref(), Ok("0"), "nothing is a limit too");

@@ -22,18 +22,18 @@ use crate::{
 
 cases![
     an_exit_that_cannot_be_written_is_known,
-    a_shim_that_was_told_nothing_is_told,
+    a_shim_without_its_list_gets_it,
     an_end_that_cannot_be_read_is_not_made_up,
     more_containers_than_go_with_one_request_are_adopted,
-    a_shim_that_does_not_answer_holds_up_nobody_else,
+    a_shim_that_does_not_answer_delays_no_other_pod,
 ];
 
 /// Waits for a word from outside, and ends with this code.
-fn ends_when_told(code: i32) -> String {
+fn ends_on_request(code: i32) -> String {
     format!("while ! test -e /mnt/go; do sleep 0.05; done; exit {code}")
 }
 
-fn tell_to_end(pid: u32) {
+fn request_end(pid: u32) {
     fs::write(format!("/proc/{pid}/root/mnt/go"), "").unwrap();
 }
 
@@ -65,10 +65,10 @@ async fn an_exit_that_cannot_be_written_is_known(world: &mut World) -> Shown {
     run("mount", &["-t", "tmpfs", "-o", "size=1m", "tmpfs", &place]);
     world.reopen().await;
     let pod = world.pod("full").await;
-    let main = world.start(&pod, world.container("main", &ends_when_told(7))).await;
+    let main = world.start(&pod, world.container("main", &ends_on_request(7))).await;
     let other = world.start(&pod, world.container("other", "sleep 1000")).await;
     let full = fill(&state);
-    tell_to_end(world.pid(&main).await);
+    request_end(world.pid(&main).await);
     let status = world.ended(&main).await;
     assert_eq!((status.state(), status.exit_code), (ContainerState::ContainerExited, 7));
     assert_eq!(recorded(world, &pod, &main).exit, None, "there was no room for it");
@@ -120,7 +120,7 @@ fn fresh_shim(dir: &Path) -> Child {
         .unwrap()
 }
 
-async fn a_shim_that_was_told_nothing_is_told(world: &mut World) -> Shown {
+async fn a_shim_without_its_list_gets_it(world: &mut World) -> Shown {
     let pod = world.pod("fresh").await;
     let script = "trap 'exit 21' TERM; while :; do echo on; sleep 0.05; done";
     let main = world.start(&pod, world.container("main", script)).await;
@@ -204,7 +204,7 @@ async fn more_containers_than_go_with_one_request_are_adopted(world: &mut World)
     Shown::Yes
 }
 
-async fn a_shim_that_does_not_answer_holds_up_nobody_else(world: &mut World) -> Shown {
+async fn a_shim_that_does_not_answer_delays_no_other_pod(world: &mut World) -> Shown {
     let script = "trap 'exit 21' TERM; while :; do sleep 0.05; done";
     let stuck = world.pod("stuck").await;
     let shim = shims()[0];

@@ -11,7 +11,7 @@ use crate::{
 
 cases![
     a_container_goes_through_its_states,
-    codes_and_signals_are_told_apart,
+    codes_and_signals_are_distinguished,
     a_stop_asks_first_and_kills_after_the_grace,
     a_stop_uses_the_signal_that_was_asked_for,
     everything_may_be_repeated,
@@ -46,7 +46,7 @@ async fn a_container_goes_through_its_states(world: &mut World) -> Shown {
     Shown::Yes
 }
 
-async fn codes_and_signals_are_told_apart(world: &mut World) -> Shown {
+async fn codes_and_signals_are_distinguished(world: &mut World) -> Shown {
     let pod = world.pod("codes").await;
     for (name, script, code, reason) in [
         ("zero", "exit 0", 0, "Completed"),

@@ -18,7 +18,7 @@ use crate::{
 cases![
     containers_outlive_the_server,
     containers_outlive_their_shim,
-    what_nobody_saw_is_unknown,
+    an_exit_without_a_record_is_unknown,
     containers_outlive_server_and_shim,
     a_terminal_goes_with_its_shim,
     an_exit_without_a_server_is_known_later,
@@ -200,7 +200,7 @@ async fn containers_outlive_their_shim(world: &mut World) -> Shown {
     Shown::Yes
 }
 
-async fn what_nobody_saw_is_unknown(world: &mut World) -> Shown {
+async fn an_exit_without_a_record_is_unknown(world: &mut World) -> Shown {
     world.close();
     let server = other(world).await;
     let pod = server.pod(world, "unseen").await;

@@ -27,7 +27,7 @@ use crate::{
 };
 
 cases![
-    root_in_the_pod_is_nobody_on_the_node,
+    root_in_the_pod_is_unprivileged_on_the_node,
     files_keep_their_owners_on_disk,
     commands_join_the_pods_users,
     root_administers_what_is_the_pods_and_nothing_else,
@@ -94,7 +94,7 @@ pub(crate) fn cannot() -> Option<Shown> {
     keelet_linux::userns::unsupported().map(Shown::Skipped)
 }
 
-async fn root_in_the_pod_is_nobody_on_the_node(world: &mut World) -> Shown {
+async fn root_in_the_pod_is_unprivileged_on_the_node(world: &mut World) -> Shown {
     if let Some(skipped) = cannot() {
         return skipped;
     }

@@ -182,7 +182,7 @@ async fn a_log_that_is_not_there_is_empty() {
 }
 
 #[tokio::test]
-async fn who_follows_sees_rotation_and_the_next_instance_and_the_end() {
+async fn following_a_log_shows_rotation_and_the_next_instance_and_the_end() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     let ended = Arc::new(AtomicBool::new(false));
@@ -237,7 +237,7 @@ fn rotate(directory: &Path, before: Option<&str>, stamp: &str, texts: &[&str]) {
 
 /// The reader emits all that was there when it began, and nothing of what came after it.
 #[tokio::test]
-async fn parts_that_are_rotated_before_their_turn_are_read_all_the_same() {
+async fn parts_that_are_rotated_before_they_are_read_are_read_all_the_same() {
     for tail in [None, Some(5), Some(3)] {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
@@ -300,7 +300,7 @@ async fn a_slow_follower_misses_no_part() {
 
 /// Between the two steps of a rotation there is no file of the usual name.
 #[tokio::test]
-async fn who_begins_to_follow_in_the_middle_of_a_rotation_goes_on() {
+async fn following_that_begins_in_the_middle_of_a_rotation_goes_on() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     compress(&path("0.log.1-1.gz"), &["a"]);
@@ -326,7 +326,7 @@ async fn who_begins_to_follow_in_the_middle_of_a_rotation_goes_on() {
 /// The container writes and is restarted, its log is rotated in two steps of which the second may fail, and a client
 /// reads now and then: the reader emits each line once and in order, whatever comes between.
 #[test]
-fn whatever_comes_between_each_line_is_told_once() {
+fn whatever_comes_between_each_line_is_read_once() {
     for seed in 1..=100_u64 {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);

@@ -50,7 +50,7 @@ fn without_a_version_a_watch_begins_with_what_is_there() {
 
 /// An object that comes into the selection is added, one that leaves it is deleted.
 #[test]
-fn selections_turn_changes_into_arrivals_and_departures() {
+fn selections_make_changes_arrivals_and_departures() {
     simulate(async {
         let api = SimApi::new(1);
         let pods = "/api/v1/namespaces/default/pods";

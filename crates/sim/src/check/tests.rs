@@ -276,7 +276,7 @@ fn restart_counts_are_exact() {
 }
 
 #[test]
-fn nothing_is_started_twice_or_out_of_turn() {
+fn nothing_is_started_twice_or_out_of_order() {
     let mut stage = Stage::new(PLAIN);
     stage.launch("setup").exit("setup", 0).launch("main");
     assert_eq!(stage.complaints(), [""; 0]);
@@ -333,7 +333,7 @@ fn no_probe_outlives_its_container_or_comes_before_its_time() {
 }
 
 #[test]
-fn a_crashing_container_waits_for_its_turn() {
+fn a_crashing_container_waits_for_its_backoff() {
     let play = |delay: Duration| {
         let mut stage = Stage::new(PROBED);
         stage.launch("main").pass(secs(1)).exit("main", 1);
@@ -375,7 +375,7 @@ fn a_trigger_is_followed_by_a_restart_of_all_and_by_nothing_final() {
 }
 
 #[test]
-fn a_trigger_that_nobody_heeds_is_found_at_rest() {
+fn an_ignored_trigger_is_found_at_rest() {
     let mut stage = Stage::new(RESTARTING);
     stage.launch("main").launch("helper").exit("main", 88);
     stage.publish(Phase::Running, vec![ended("main", 88, 0), stage.running("helper")]);

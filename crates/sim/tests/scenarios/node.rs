@@ -40,7 +40,7 @@ fn an_exit_is_noticed_from_its_event_or_found_by_the_audit() {
 
 /// SYNC-7: soon after an operation the pod is looked at often, so a lost event costs about a second.
 #[test]
-fn what_no_event_told_is_found_soon_after_an_operation() {
+fn what_no_event_reported_is_found_soon_after_an_operation() {
     let mut world = deaf();
     assert!(world.run_until(secs(10), |world| world.holds(ConditionType::Ready)));
     let after = noticed_after(&mut world, secs(40));

@@ -153,7 +153,7 @@ fn a_pod_with_a_uid_of_the_old_rule_keeps_it() {
 
 /// NODE-3: for the log.
 #[test]
-fn it_is_told_which_file_made_changed_or_removed_which_pod() {
+fn changes_name_the_file_that_made_changed_or_removed_a_pod() {
     let (one, two) = (manifest("web", "1"), manifest("web", "2"));
     let uid = |text: &str| keelet_pod::parse_one(text).expect("valid").uid;
     let (first, second) = (uid(&one), uid(&two));

@@ -16,8 +16,8 @@ fn a_fresh_pod_takes_one_step_after_the_other() {
         node.start();
         let node = &*node;
         tokio::join!(
-            conditions_turn_true_in_order(node, true),
-            conditions_turn_true_in_order(node, false),
+            conditions_become_true_in_order(node, true),
+            conditions_become_true_in_order(node, false),
             a_volume_that_is_not_there_holds_up_the_pod(node, true),
             a_volume_that_is_not_there_holds_up_the_pod(node, false),
             a_hook_holds_up_the_next_container(node),
@@ -34,7 +34,7 @@ fn turns_true(seen: &Seen, of: &ConditionType) -> usize {
 }
 
 /// SCN-C3.
-async fn conditions_turn_true_in_order(node: &Node, with_init: bool) {
+async fn conditions_become_true_in_order(node: &Node, with_init: bool) {
     use ConditionType::{ContainersReady, Initialized, PodReadyToStartContainers, PodScheduled, Ready};
     let name = if with_init { "c3-init" } else { "c3" };
     let init: Vec<_> = with_init.then(|| Actor::new("init").does("nap 1.2; exit 0")).into_iter().collect();

@@ -12,7 +12,7 @@ const RULE: &str =
 
 /// SCN-R1..SCN-R5, SCN-S16.
 #[test]
-fn policies_and_rules_say_who_is_restarted() {
+fn policies_and_rules_say_which_container_is_restarted() {
     on_a_node(async |node| {
         node.start();
         let node = &*node;

@@ -14,7 +14,7 @@ use super::{
 /// SCN-A10, RALL-8, CON-12: UID, sandbox and address stay, init runs again. The condition turns True before anything is
 /// killed, and False once all are removed; it names the trigger and its exit code throughout.
 #[test]
-fn the_pod_stays_the_same_and_the_condition_tells_the_course() {
+fn the_pod_stays_the_same_and_the_condition_shows_the_progress() {
     for builder in modes(&four()) {
         let mut world = builder.build();
         up(&mut world);
@@ -84,7 +84,7 @@ fn the_phase_is_pending_throughout() {
 /// RALL-14, RALL-15, RALL-17, SCN-A17: while init runs again every other container waits with
 /// `RestartingAllContainers`, one restart more, and its last end, which stays when its new instance has begun.
 #[test]
-fn containers_wait_for_their_turn_with_their_history() {
+fn containers_wait_to_be_started_with_their_history() {
     let mut world = World::new(1).pod(&four()).build();
     world.script("setup").exits(0).after(secs(20)).on_attempt(1);
     up(&mut world);
