@@ -55,7 +55,7 @@ pub(crate) struct Mailbox {
     notes: Mutex<Notes>,
     /// What the sources want, as they said it last.
     sources: Mutex<Sources>,
-    bell: Notify,
+    changed: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -119,18 +119,18 @@ impl Mailbox {
     pub(crate) fn set_wanted(&self, source: SourceId, wanted: WantedPods, extent: Extent) {
         self.sources.lock().unwrap_or_else(PoisonError::into_inner).set(source, wanted, extent);
         self.notes().listed = true;
-        self.bell.notify_one();
+        self.changed.notify_one();
     }
 
     fn ended(&self, uid: String, ended: Ended) {
         self.notes().ended.push((uid, ended));
-        self.bell.notify_one();
+        self.changed.notify_one();
     }
 
     /// The runtime has these remains of pods that were not known when it was asked.
     pub(crate) fn found(&self, remains: BTreeMap<String, Remains>) {
         self.notes().found.extend(remains);
-        self.bell.notify_one();
+        self.changed.notify_one();
     }
 
     /// Resolves when the manager has turned once more.
@@ -142,7 +142,7 @@ impl Mailbox {
             notes.pulses.retain(|waiting| !waiting.is_closed());
             notes.pulses.push(sender);
         }
-        self.bell.notify_one();
+        self.changed.notify_one();
         // A manager that has ended will never turn again.
         if turned.await.is_err() {
             std::future::pending().await
@@ -151,7 +151,7 @@ impl Mailbox {
 
     fn cleared(&self, uid: String) {
         self.notes().cleared.push(uid);
-        self.bell.notify_one();
+        self.changed.notify_one();
     }
 }
 
@@ -216,7 +216,7 @@ impl Manager {
             }
             tokio::select! {
                 biased;
-                () = self.mailbox.bell.notified() => {}
+                () = self.mailbox.changed.notified() => {}
                 _ = stopping.changed(), if !stop => {}
                 () = tokio::time::sleep_until(search_at), if self.complete && !stop => {}
             }

@@ -63,7 +63,7 @@ pub(crate) struct Shared {
     pub(crate) pressure: watch::Sender<DiskPressure>,
     /// What the node's upkeep goes by.
     pub(crate) upkeep: watch::Receiver<Upkeep>,
-    /// Rung when config maps and secrets may have changed.
+    /// Notified when config maps and secrets may have changed.
     pub(crate) refresh_objects: Notify,
 }
 

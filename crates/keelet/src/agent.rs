@@ -197,15 +197,15 @@ async fn serve(args: &Args) -> Result<()> {
     let pods_of_cluster = cluster.as_ref().map(|_| agent.source());
     let mut without_directory = None;
     let mut serving = None;
-    let bell = match source {
+    let hint = match source {
         Some(source) => {
             let source = match options.config.file_check_frequency {
                 Some(every) => source.rescan_every(every),
                 None => source,
             };
-            let bell = source.bell();
+            let hint = source.hint();
             agent.follow(Box::new(ManifestSource { directory: source, listings: sender }));
-            Some(bell)
+            Some(hint)
         }
         None => {
             without_directory = Some(sender);
@@ -237,7 +237,7 @@ async fn serve(args: &Args) -> Result<()> {
             _ = hangup.recv() => {
                 service_manager.reloading();
                 config = reload(args.config.as_deref(), config, &agent);
-                bell.iter().for_each(|bell| bell.notify_one());
+                hint.iter().for_each(|hint| hint.notify_one());
                 agent.refresh_objects();
                 service_manager.ready(RUNNING);
             }

@@ -51,7 +51,7 @@ impl Started {
             if let Some(finished) = taken.finished.pop() {
                 return (finished.result, events);
             }
-            self.slot.rung().await;
+            self.slot.changed().await;
         }
     }
 }

@@ -429,7 +429,7 @@ impl PodTask {
             biased;
             _ = stopping.wait_for(|stop| *stop) => Wake::Stop,
             result = observing => Wake::Observed(result),
-            () = self.slot.rung() => Wake::Told,
+            () = self.slot.changed() => Wake::Told,
             () = timer => Wake::Time,
         }
     }

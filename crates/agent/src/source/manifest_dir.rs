@@ -45,7 +45,7 @@ pub struct ManifestDir {
     directory: PathBuf,
     manifests: Manifests,
     rescan: Duration,
-    /// Rung when something happened in the directory.
+    /// Notified when something happened in the directory.
     hint: Arc<Notify>,
     watch: Option<Watch>,
     stamps: Stamps,
@@ -132,8 +132,8 @@ impl ManifestDir {
         Self { rescan, ..self }
     }
 
-    /// Rung by others, it makes the source scan at once.
-    pub fn bell(&self) -> Arc<Notify> {
+    /// Notified by others, it makes the source scan at once.
+    pub fn hint(&self) -> Arc<Notify> {
         Arc::clone(&self.hint)
     }
 
