@@ -93,7 +93,7 @@ pub struct Settings {
     pub ledger: keelet_ledger::Settings,
     /// Whether the board shows what earlier runs of the agent emitted.
     pub recall: Recall,
-    /// Turns of the whole node for probes by command, and as many for probes over the network; pods share them fairly.
+    /// Permits of the whole node for probes by command, and as many for probes over the network; pods share them fairly.
     pub probe_limit: usize,
     /// What is known of the node.
     pub facts: Facts,
@@ -107,7 +107,7 @@ pub struct Settings {
     pub gating: Gating,
 }
 
-/// Turns for probes where nothing else is asked for: a pod may have a quarter of them, and 110 pods with a probe a second need less
+/// Permits for probes where nothing else is asked for: a pod may have a quarter of them, and 110 pods with a probe a second need less
 /// than half of them if each takes a fifth of a second.
 pub const PROBES: usize = 64;
 

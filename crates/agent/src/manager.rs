@@ -65,7 +65,7 @@ struct Notes {
     ended: Vec<(String, Ended)>,
     found: BTreeMap<String, Remains>,
     cleared: Vec<String>,
-    /// Callers that wait for a sign that the manager turns.
+    /// Callers that wait for a sign that the manager makes progress.
     pulses: Vec<oneshot::Sender<()>>,
 }
 
@@ -143,7 +143,7 @@ impl Mailbox {
             notes.pulses.push(sender);
         }
         self.changed.notify_one();
-        // A manager that has ended will never turn again.
+        // A manager that has ended gives no sign any more.
         if turned.await.is_err() {
             std::future::pending().await
         }
@@ -177,7 +177,7 @@ impl Manager {
 
     /// Runs until the agent stops and every pod's task has ended.
     pub(crate) async fn run(mut self) {
-        self.take_up_recovered();
+        self.adopt_recovered();
         let mut search_at = Instant::now();
         let mut stopping = self.shared.stopping.clone();
         loop {
@@ -193,7 +193,7 @@ impl Manager {
             }
             if notes.listed {
                 let before = self.readable;
-                self.hear();
+                self.receive();
                 // What was set aside is judged at once.
                 if self.readable && !before {
                     search_at = Instant::now();
@@ -224,14 +224,14 @@ impl Manager {
     }
 
     /// Takes what the sources want together.
-    fn hear(&mut self) {
+    fn receive(&mut self) {
         let sources = self.mailbox.sources.lock().unwrap_or_else(PoisonError::into_inner);
         (self.wanted, self.in_order) = (sources.wanted(), sources.in_order());
         (self.complete, self.readable) = (sources.are_complete(), sources.are_readable());
     }
 
-    /// Pods that an earlier agent ran go on at once, before their source is heard: their containers run already.
-    fn take_up_recovered(&mut self) {
+    /// Pods that an earlier agent ran go on at once, before their source has listed anything: their containers run already.
+    fn adopt_recovered(&mut self) {
         for (uid, recovered) in std::mem::take(&mut self.recovered) {
             match copy_of(&self.shared, &recovered) {
                 Ok(pod) => self.start(Wanted::new(Arc::new(pod)), recovered.evidence, false),
@@ -327,7 +327,7 @@ impl Manager {
             }
             // A source that still names the pod would start it again: the source has to name it anew.
             self.mailbox.sources.lock().unwrap_or_else(PoisonError::into_inner).forget_deleted(uid);
-            self.hear();
+            self.receive();
         }
     }
 

@@ -34,7 +34,7 @@ async fn refresh(shared: &Shared) {
             continue;
         }
         if let Err(error) = shared.host.refresh(&pod).await {
-            slot.tell(Event {
+            slot.emit(Event {
                 container: None,
                 reason: error.reason,
                 severity: Severity::Warning,

@@ -101,7 +101,7 @@ impl Slot {
         self.write(|inbox| inbox.hinted = true);
     }
 
-    pub(crate) fn tell(&self, event: Event) {
+    pub(crate) fn emit(&self, event: Event) {
         self.write(|inbox| inbox.events.push(event));
     }
 
@@ -151,7 +151,7 @@ mod tests {
 
     use super::*;
 
-    /// SYNC-2: whatever arrives between two turns of the task is taken together: the newest wish, one observation, every end.
+    /// SYNC-2: whatever arrives between two iterations of the task is taken together: the newest wanted pod, one observation, every end.
     #[tokio::test]
     async fn what_arrives_meanwhile_is_taken_together() {
         let slot = Slot::default();

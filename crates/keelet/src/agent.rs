@@ -215,9 +215,9 @@ async fn serve(args: &Args) -> Result<()> {
     if let (Some(cluster), Some(feed)) = (&cluster, pods_of_cluster) {
         // Before the node is registered, so that its object names the port from the beginning.
         let https = match https {
-            Some(settings) => {
-                Some(servers.serve_https(settings, cluster).await.context("cannot start the thread of the HTTPS server")?)
-            }
+            Some(settings) => Some(
+                servers.serve_https(settings, cluster).await.context("cannot start the thread of the HTTPS server")?,
+            ),
             None => None,
         };
         cluster.begin(feed, Arc::clone(&agent), https.as_ref());
@@ -291,7 +291,7 @@ fn reload(path: Option<&Path>, old: NodeConfig, agent: &Agent) -> NodeConfig {
     NodeConfig { upkeep: new.upkeep, ..old }
 }
 
-/// Pings the watchdog of the service manager for as long as the agent's main loop turns.
+/// Pings the watchdog of the service manager for as long as the agent's main loop makes progress.
 async fn send_keep_alives(service_manager: Arc<ServiceManager>, agent: Arc<Agent>, every: Duration) {
     loop {
         match timeout(every, agent.pulse()).await {

@@ -23,7 +23,7 @@ impl Events {
         self.sender.subscribe()
     }
 
-    pub(crate) fn tell(&self, event: v1::ContainerEventResponse) {
+    pub(crate) fn emit(&self, event: v1::ContainerEventResponse) {
         // There may be no subscriber.
         let _ = self.sender.send(event);
     }

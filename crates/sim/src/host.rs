@@ -1,4 +1,4 @@
-//! Directories and files of pods: none are made, the wishes for them are counted.
+//! Directories and files of pods: none are made, the requests for them are counted.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

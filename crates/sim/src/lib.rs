@@ -8,7 +8,7 @@
 //! ```text
 //! World ---> Agent (a process) --doors--> runtime  network  disk  clock  host  readers
 //!   |                                            |        |       |     |      |      |
-//!   '--- scripts, faults --------------------> State: node, medium, time, bulletin, timeline
+//!   '--- scripts, faults --------------------> State: node, medium, time, api_statuses, timeline
 //!                                                                                     |
 //!                                                   checkers <--- every entry --------'
 //! ```

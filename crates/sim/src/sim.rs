@@ -30,7 +30,7 @@ use crate::{
     faults::{CallKind, Faults},
     node::Node,
     process::AgentProcess,
-    publisher::Bulletin,
+    publisher::ApiStatuses,
     script::Scripts,
     timeline::{Entry, Happening, Timeline},
 };
@@ -72,7 +72,7 @@ pub(crate) struct State {
     pub(crate) explained: Option<u64>,
     /// The copy of a pod in the ledger as it was last read, and the pod behind it.
     pub(crate) copy: Option<(serde_json::Value, Arc<Pod>)>,
-    pub(crate) bulletin: Bulletin,
+    pub(crate) api_statuses: ApiStatuses,
     pub(crate) timeline: Timeline,
     pub(crate) checks: Checks,
     pub(crate) violations: Vec<Violation>,
@@ -142,7 +142,7 @@ impl Sim {
                 medium: Medium::default(),
                 explained: None,
                 copy: None,
-                bulletin: Bulletin::default(),
+                api_statuses: ApiStatuses::default(),
                 timeline: Timeline::default(),
                 checks: Checks::new(rules, mode),
                 violations: Vec::new(),
@@ -287,7 +287,7 @@ impl State {
         self.timeline = Timeline::default();
         self.medium.wipe();
         self.node = Node::default();
-        self.bulletin = Bulletin::default();
+        self.api_statuses = ApiStatuses::default();
         self.pods.clear();
         self.subscribers.clear();
         self.checks = Checks::new(Rules::default(), self.mode);

@@ -116,7 +116,7 @@ impl World {
         if self.run.as_ref().is_some_and(|run| run.process.is_over()) {
             self.bury_and_revive();
         }
-        self.speak_up();
+        self.panic_on_violation();
         self
     }
 
@@ -150,7 +150,7 @@ impl World {
         if let Err(missing) = self.try_settle() {
             self.accuse("convergence", missing);
         }
-        self.speak_up();
+        self.panic_on_violation();
         self
     }
 
@@ -194,7 +194,7 @@ impl World {
         let deleted = |uid: &str| self.wanted().get(uid).is_none_or(|wanted| wanted.deletion.is_some());
         self.inside(|state| {
             for pod in wanted.iter().filter(|pod| !deleted(&pod.uid)) {
-                let status = state.bulletin.statuses.get(&pod.uid).map(|(_, status)| Arc::clone(status));
+                let status = state.api_statuses.statuses.get(&pod.uid).map(|(_, status)| Arc::clone(status));
                 let State { node, scripts, .. } = state;
                 let script = |name: &str| scripts.of(&pod.name, name).clone();
                 if let Some(missing) = convergence::missing(pod, status.as_ref(), node, script) {
@@ -224,7 +224,7 @@ impl World {
     }
 
     /// Panics if a promise was broken.
-    fn speak_up(&self) {
+    fn panic_on_violation(&self) {
         let violations = self.violations();
         if violations.is_empty() || self.quietly {
             return;

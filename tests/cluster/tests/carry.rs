@@ -73,7 +73,7 @@ async fn says(worker: &Worker, pod: &Pod, attempt: u32, words: &str) {
 }
 
 /// Waits for an event of the pod.
-async fn told(client: &Client, pod: &str, reason: &str, words: &str) {
+async fn wait_for_event(client: &Client, pod: &str, reason: &str, words: &str) {
     let events: Api<Event> = Api::namespaced(client.clone(), "default");
     let of_pod = ListParams::default().fields(&format!("involvedObject.name={pod},reason={reason}"));
     eventually(&format!("an event {reason} with {words:?}"), async || {
@@ -234,7 +234,7 @@ async fn a_pod_has_a_token_of_its_own_and_an_agent_restart_requests_no_other() {
     agent.terminate().await;
 }
 
-/// Who the API server takes the holder of a token for.
+/// The user that the API server takes the holder of a token for.
 async fn user_of_token(worker: &Worker, token: &str) -> Result<Value, kube::Error> {
     let client = worker.cluster.with_token(token).await;
     let review = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview" });
@@ -265,8 +265,8 @@ async fn an_image_is_pulled_with_the_secret_of_its_pod() {
     let (spec, container) = of_image(&["absent"]);
     let stranger = pod("stranger", "puller", "while :; do sleep 1; done", &spec, &container);
     pods(&admin).create(&PostParams::default(), &stranger).await.expect("a pod");
-    told(&admin, "stranger", "FailedToRetrieveImagePullSecret", "image pull secrets (absent)").await;
-    told(&admin, "stranger", "Failed", "unauthorised").await;
+    wait_for_event(&admin, "stranger", "FailedToRetrieveImagePullSecret", "image pull secrets (absent)").await;
+    wait_for_event(&admin, "stranger", "Failed", "unauthorised").await;
     let config = json!({ "auths": { registry.host.as_str(): { "username": "puller", "password": VALUE } } });
     let secret = json!({
         "metadata": { "name": "registry" }, "type": "kubernetes.io/dockerconfigjson",
@@ -390,7 +390,7 @@ async fn a_pod_waits_for_what_is_missing_and_continues_when_it_is_there() {
     let script = "echo \"started $WORD $(cat /late/word)\"; while :; do sleep 1; done";
     let patient = pod("patient", "waiting", script, &spec, &container);
     let patient = pods(&admin).create(&PostParams::default(), &patient).await.expect("a pod");
-    told(&admin, "patient", "FailedMount", "volume \"late\" : configmap \"late\" not found").await;
+    wait_for_event(&admin, "patient", "FailedMount", "volume \"late\" : configmap \"late\" not found").await;
     create_config_map(&admin, "late", json!({ "word": "first" })).await;
     until(&admin, Some("default"), "patient", "waiting for the secret", |pod: &Pod| {
         let status = serde_json::to_value(&pod.status).expect("JSON");

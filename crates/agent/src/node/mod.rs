@@ -92,8 +92,8 @@ struct Seen {
     /// The runtime's name and version; none before it has answered.
     runtime: Option<String>,
     recorder: Recorder,
-    /// When each probe that fails was last told of.
-    told: BTreeMap<String, Moment>,
+    /// When each probe that fails was last reported.
+    reported: BTreeMap<String, Moment>,
 }
 
 /// What follows from news, to be written down and then shown.
@@ -110,8 +110,8 @@ pub(crate) struct Settled {
     events: Vec<EventRecord>,
 }
 
-/// How often a probe that goes on failing is told of (GATE-14).
-const TELL_AGAIN: Duration = Duration::from_secs(600);
+/// How often a probe that keeps failing is reported (GATE-14).
+const REMIND_AFTER: Duration = Duration::from_secs(600);
 
 /// Writes down what follows from news, shows it, and tells those whom it concerns.
 pub(crate) async fn publish(shared: &Shared, settled: Settled) {
@@ -158,7 +158,7 @@ impl Node {
             unsaved: false,
             runtime: None,
             recorder: Recorder::default(),
-            told: BTreeMap::new(),
+            reported: BTreeMap::new(),
         };
         Self { facts, probes, gating, seen: Mutex::new(seen), changes: watch::Sender::new(0) }
     }
@@ -194,9 +194,9 @@ impl Node {
         if let Some(known) = seen.evidence.probes.get_mut(&probe.name) {
             let changed = probe.take(known, report, now);
             seen.unsaved = true;
-            let last = seen.told.get(&probe.name).copied();
-            if let Some(event) = told(probe, known, changed, report.outcome, last, now) {
-                seen.told.insert(probe.name.clone(), now);
+            let last = seen.reported.get(&probe.name).copied();
+            if let Some(event) = event_of(probe, known, changed, report.outcome, last, now) {
+                seen.reported.insert(probe.name.clone(), now);
                 events.extend(seen.recorder.record(&event, now));
             }
         }
@@ -280,8 +280,8 @@ impl Node {
     }
 }
 
-/// What is told of an attempt: a transition at once, a probe that goes on failing now and then.
-fn told(
+/// The event of an attempt: a transition at once, a probe that keeps failing now and then.
+fn event_of(
     probe: &NodeProbe,
     known: &ComponentProbe,
     changed: bool,
@@ -291,7 +291,7 @@ fn told(
 ) -> Option<Event> {
     let (name, condition, threshold) = (&probe.name, &probe.condition, probe.probe.failure_threshold);
     let event = |reason, severity, message| Event { container: None, reason, severity, message };
-    let again = last.is_some_and(|last| now.since(&last) >= TELL_AGAIN) && outcome == Outcome::Failure;
+    let again = last.is_some_and(|last| now.since(&last) >= REMIND_AFTER) && outcome == Outcome::Failure;
     match known.status() {
         ConditionStatus::False if changed || again => {
             let message = format!(
@@ -314,11 +314,11 @@ impl Seen {
     fn settle(&mut self, gating: &Gating, events: Vec<EventRecord>, now: Moment) -> Settled {
         let (before, health) = (&self.evidence.conditions, self.health.as_ref());
         let new = conditions(before, health, &self.evidence.probes, &gating.built_in, now.wall);
-        let told = |conditions: &[Condition]| -> Vec<_> {
+        let shown = |conditions: &[Condition]| -> Vec<_> {
             let one = |c: &Condition| (c.kind.clone(), c.status, c.reason.clone(), c.message.clone(), c.since);
             conditions.iter().map(one).collect()
         };
-        let mut changed = told(&new) != told(&self.evidence.conditions);
+        let mut changed = shown(&new) != shown(&self.evidence.conditions);
         self.evidence.conditions = new;
         let gates = gates::states(&gating.gates, &self.evidence, now);
         changed |= gates != self.evidence.gates;

@@ -177,7 +177,7 @@ mod tests {
         Space { capacity: 100, available, inodes: 100, inodes_free }
     }
 
-    fn told(of_node: Space, of_images: Space) -> Vec<String> {
+    fn signals(of_node: Space, of_images: Space) -> Vec<String> {
         shortages(of_node, of_images).iter().map(ToString::to_string).collect()
     }
 
@@ -185,16 +185,16 @@ mod tests {
     #[test]
     fn the_thresholds_are_the_kubelets() {
         let fine = space(15, 5);
-        assert_eq!(told(fine, fine), [""; 0]);
-        assert_eq!(told(space(10, 5), fine), [""; 0]);
-        assert_eq!(told(space(9, 5), fine), ["nodefs.available is 9 %, less than 10 %"]);
-        assert_eq!(told(space(15, 4), fine), ["nodefs.inodesFree is 4 %, less than 5 %"]);
-        assert_eq!(told(fine, space(14, 5)), ["imagefs.available is 14 %, less than 15 %"]);
-        assert_eq!(told(fine, space(15, 4)), ["imagefs.inodesFree is 4 %, less than 5 %"]);
-        assert_eq!(told(space(0, 0), space(0, 0)).len(), 4);
+        assert_eq!(signals(fine, fine), [""; 0]);
+        assert_eq!(signals(space(10, 5), fine), [""; 0]);
+        assert_eq!(signals(space(9, 5), fine), ["nodefs.available is 9 %, less than 10 %"]);
+        assert_eq!(signals(space(15, 4), fine), ["nodefs.inodesFree is 4 %, less than 5 %"]);
+        assert_eq!(signals(fine, space(14, 5)), ["imagefs.available is 14 %, less than 15 %"]);
+        assert_eq!(signals(fine, space(15, 4)), ["imagefs.inodesFree is 4 %, less than 5 %"]);
+        assert_eq!(signals(space(0, 0), space(0, 0)).len(), 4);
         // File systems without a number of inodes, and without anything at all.
-        assert_eq!(told(Space { inodes: 0, inodes_free: 0, ..fine }, fine), [""; 0]);
-        assert_eq!(told(Space::default(), Space::default()), [""; 0]);
+        assert_eq!(signals(Space { inodes: 0, inodes_free: 0, ..fine }, fine), [""; 0]);
+        assert_eq!(signals(Space::default(), Space::default()), [""; 0]);
     }
 
     /// NODE-8: it begins at once and ends five minutes after the last shortage.

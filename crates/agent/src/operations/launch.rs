@@ -87,7 +87,7 @@ impl Work {
         }
         match runtime.create_container(sandbox, config, sandbox_config).await {
             Ok(id) => {
-                self.tell(Some(name), "Created", format!("Created container {name}"));
+                self.emit(Some(name), "Created", format!("Created container {name}"));
                 if self.is_cancelled() { OpResult::Cancelled } else { self.start(&id).await }
             }
             Err(error) => failed("CreateContainerError", error.to_string()),

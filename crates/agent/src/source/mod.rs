@@ -15,7 +15,7 @@
 //! A scan is the truth, inotify is a hint that it is time to scan. Scans happen a moment after a hint, and every 20 s
 //! without one, so a lost hint costs little.
 //!
-//! A pod goes when the file that asks for it goes. A file that cannot be read or turns invalid is no such wish: what ran
+//! A pod goes when the file that asks for it goes. A file that cannot be read or turns invalid is no such request: what ran
 //! by its last good version keeps running, and the listing says so. That holds over a restart of the agent too: each pod
 //! says which file asked for it ([`keelet_pod::MANIFEST`]), and only that file keeps it. The same holds for a file that asks for
 //! something else under the UID of a pod that runs: a pod does not change while it runs.

@@ -244,7 +244,7 @@ async fn a_directory_may_come_later_and_go_and_come_back() {
     // Moved away as a whole.
     fs::rename(&directory, temporary.path().join("away")).unwrap();
     let listing = source.until("no directory", |listing| !listing.problems.is_empty()).await;
-    assert_eq!(pods(&listing), ["a=1"], "that is no wish to stop everything");
+    assert_eq!(pods(&listing), ["a=1"], "that is no request to stop everything");
     fs::create_dir(&directory).unwrap();
     fs::write(directory.join("b.yaml"), manifest("b", "1")).unwrap();
     source.until_pods(&["b=1"]).await;

@@ -164,7 +164,7 @@ fn a_run_shows_the_log_of_a_pod_that_an_earlier_one_was_stopping() {
     };
     let mut run = begin();
     node.until(|_| run.out().contains(" db Ready is True\n"));
-    run.told("INT");
+    run.signal("INT");
     node.until(|_| run.out().contains(" db main: Killing: Stopping container main"));
     run.process.kill().unwrap();
     run.process.wait().unwrap();
@@ -197,7 +197,7 @@ fn a_run_without_a_socket_says_so() {
 fn a_run_stops_its_pods_when_its_terminal_is_closed() {
     let node = Node::with_runtime();
     let mut run = node.begin_run(&[]);
-    run.told("HUP");
+    run.signal("HUP");
     assert_eq!(run.ends_by("HUP"), Some(129));
     let out = run.out();
     assert!(out.contains(" keelet stopping, for up to 1 s;") && !out.contains("killing"), "{out}");

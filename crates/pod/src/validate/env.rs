@@ -99,9 +99,9 @@ fn check_field(field: &str, path: &FieldPath, review: &mut Review<'_>) {
             review.object(path, invalid(quoted(field), fault));
         }
     } else if !FIELDS.contains(&field) {
-        let mut complaint = unsupported(field, &FIELDS);
-        complaint.message.push_str(", metadata.labels['<key>'], metadata.annotations['<key>']");
-        review.object(path, complaint);
+        let mut detail = unsupported(field, &FIELDS);
+        detail.message.push_str(", metadata.labels['<key>'], metadata.annotations['<key>']");
+        review.object(path, detail);
     }
 }
 

@@ -61,11 +61,11 @@ async fn an_attached_client_gets_all_output(world: &mut World) -> Shown {
     // A burst comes faster than any client reads.
     until("much has been said", async || (world.log(&pod, "main").len() > 1_000_000).then_some(())).await;
     stdin.write_all(b"b\n").await.expect("written");
-    let mut heard = String::new();
-    stdout.read_to_string(&mut heard).await.expect("text");
+    let mut received = String::new();
+    stdout.read_to_string(&mut received).await.expect("text");
     ended.await.expect("the session ends with the container");
     let expected: String = (1..=LINES).map(|line| format!("{line}\n")).chain(["a b\n".to_owned()]).collect();
-    assert!(heard == expected, "{} of {} bytes were heard", heard.len(), expected.len());
+    assert!(received == expected, "{} of {} bytes were received", received.len(), expected.len());
     assert_eq!(world.ended(&id).await.exit_code, 0);
     Shown::Yes
 }

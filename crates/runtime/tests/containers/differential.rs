@@ -52,7 +52,7 @@ echo complete
 "#;
 
 /// What a container printed, without what may differ.
-fn told(said: &str, ids: &[(&str, &str)]) -> Vec<String> {
+fn normalised(said: &str, ids: &[(&str, &str)]) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for line in said.replace('\r', "").lines() {
         let mut line = line.to_owned();
@@ -178,7 +178,7 @@ async fn both_make_the_same_containers(world: &mut World) -> Shown {
             let status = world.ended(&id).await;
             assert_eq!(status.exit_code, 0, "{name}");
             let said = world.said(&pod, name);
-            results.entry(name).or_default().push(told(&said, &[(&id, "CONTAINER"), (&pod.id, "SANDBOX")]));
+            results.entry(name).or_default().push(normalised(&said, &[(&id, "CONTAINER"), (&pod.id, "SANDBOX")]));
         }
         world.cri().stop_pod_sandbox(&pod.id).await.expect("stopped");
         world.cri().remove_pod_sandbox(&pod.id).await.expect("removed");

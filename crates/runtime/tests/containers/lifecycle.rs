@@ -157,18 +157,18 @@ async fn events_report_every_state(world: &mut World) -> Shown {
         (&pod.id, Type::ContainerStoppedEvent),
         (&pod.id, Type::ContainerDeletedEvent),
     ];
-    let mut heard = Vec::new();
-    while heard.len() < expected.len() {
+    let mut received = Vec::new();
+    while received.len() < expected.len() {
         let next = tokio::time::timeout(Duration::from_secs(20), events.next()).await;
         let Ok(Ok(Some(event))) = next else { break };
         if event.container_id == id && event.container_event_type() == Type::ContainerStoppedEvent {
             let status = event.containers_statuses.iter().find(|status| status.id == id).expect("its own status");
             assert_eq!(status.exit_code, 4);
         }
-        heard.push((event.container_id.clone(), event.container_event_type()));
+        received.push((event.container_id.clone(), event.container_event_type()));
     }
     let expected: Vec<_> = expected.into_iter().map(|(id, kind)| (id.clone(), kind)).collect();
-    assert_eq!(heard, expected);
+    assert_eq!(received, expected);
     Shown::Yes
 }
 

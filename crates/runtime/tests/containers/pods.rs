@@ -42,10 +42,11 @@ async fn a_pod_has_its_own_network_names_and_memory(world: &mut World) -> Shown 
     for name in ["a", "b"] {
         world.start(&one, container(world, name, &script, &options)).await;
     }
-    let told = async |name: &str| {
-        until("it has told all", async || Some(world.said(&one, name)).filter(|said| said.lines().count() == 4)).await
+    let printed = async |name: &str| {
+        until("it has printed all", async || Some(world.said(&one, name)).filter(|said| said.lines().count() == 4))
+            .await
     };
-    let (a, b) = (told("a").await, told("b").await);
+    let (a, b) = (printed("a").await, printed("b").await);
     let node: Vec<_> = ["net", "ipc", "uts", "pid"]
         .map(|name| std::fs::read_link(format!("/proc/self/ns/{name}")).unwrap().display().to_string())
         .to_vec();

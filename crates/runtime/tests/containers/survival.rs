@@ -463,7 +463,7 @@ async fn a_start_that_is_asked_for_twice_is_one(world: &mut World) -> Shown {
     Shown::Yes
 }
 
-/// Wherever a server runs out of open files while it takes up what runs: it ends nothing, and the next finds all as it was.
+/// Wherever a server runs out of open files while it recovers what runs: it ends nothing, and the next finds all as it was.
 async fn a_server_without_files_changes_nothing(world: &mut World) -> Shown {
     let mut running = Vec::new();
     for name in ["one", "two", "three"] {

@@ -14,7 +14,7 @@ use flate2::read::MultiGzDecoder;
 
 use super::{
     Instances, LogRequest, Which,
-    assemble::{Assembler, Wish},
+    assemble::{Assembler, Selection},
     files::{self, Rotated, Snapshot},
     tail::{self, Skip, What},
 };
@@ -88,9 +88,9 @@ enum Log {
 
 impl Reader {
     pub(super) fn new(request: LogRequest) -> Self {
-        let wish = Wish { timestamps: request.timestamps, since: request.since, stream: request.stream };
+        let selection = Selection { timestamps: request.timestamps, since: request.since, stream: request.stream };
         Self {
-            assembler: Assembler::new(wish),
+            assembler: Assembler::new(selection),
             ahead: if request.follow { Ahead::Open } else { Ahead::Nothing },
             request,
             attempt: None,

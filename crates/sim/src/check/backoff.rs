@@ -1,4 +1,4 @@
-//! A crashing container waits for its turn, also if the agent crashes meanwhile.
+//! A crashing container waits for its backoff, also if the agent crashes meanwhile.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,7 +10,7 @@ use keelet_lifecycle::status::{ConditionType, ContainerState, ContainerStatus};
 use super::{Check, View};
 use crate::timeline::{Entry, ExitCause, Happening, InstanceRef};
 
-/// The reason of a container that waits for its turn in a restart of all.
+/// The reason of a container that waits to be started by RestartAllContainers.
 const RESTARTING_ALL: &str = "RestartingAllContainers";
 
 /// A backoff without an advance for this long starts anew.

@@ -59,7 +59,7 @@ impl Check for Evidence {
     fn see(&mut self, entry: &Entry, view: View<'_>) -> Result<(), String> {
         match &entry.what {
             Happening::Probed(attempt) => {
-                self.hear(entry.at, attempt, view);
+                self.note_attempt(entry.at, attempt, view);
                 Ok(())
             }
             Happening::Exited { instance, .. } => {
@@ -81,7 +81,7 @@ impl Check for Evidence {
 }
 
 impl Evidence {
-    fn hear(&mut self, at: Duration, attempt: &Attempt, view: View<'_>) {
+    fn note_attempt(&mut self, at: Duration, attempt: &Attempt, view: View<'_>) {
         // No instance answers for a container that has ended, and the agent need not know yet that it has.
         let shown =
             || self.published.get(&attempt.pod).and_then(|published| published.containers.get(&attempt.container));

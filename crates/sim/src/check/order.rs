@@ -1,4 +1,4 @@
-//! Nothing is started out of turn, and nothing twice.
+//! Nothing is started out of order, and nothing twice.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -62,11 +62,11 @@ impl Check for Order {
                 Ok(())
             }
             Happening::Call { kind: CallKind::StartContainer, subject, .. } => {
-                let in_turn = view.node.containers.get(subject).is_some_and(|container| {
+                let in_order = view.node.containers.get(subject).is_some_and(|container| {
                     let instance = &container.instance;
-                    view.pods.get(&instance.pod).is_some_and(|pod| self.in_turn(pod, instance).is_ok())
+                    view.pods.get(&instance.pod).is_some_and(|pod| self.in_order(pod, instance).is_ok())
                 });
-                if in_turn {
+                if in_order {
                     self.asked.insert(subject.clone());
                 }
                 Ok(())
@@ -155,7 +155,7 @@ impl Order {
             return Ok(());
         }
         if !self.asked.contains(id) {
-            self.in_turn(spec, instance)?;
+            self.in_order(spec, instance)?;
         }
         if spec.container(name).is_some_and(|container| container.role == Role::Sidecar && container.startup.is_none())
         {
@@ -175,7 +175,7 @@ impl Order {
         instances.iter().for_each(|instance| self.is_over(instance));
     }
 
-    fn in_turn(&self, pod: &Pod, instance: &InstanceRef) -> Result<(), String> {
+    fn in_order(&self, pod: &Pod, instance: &InstanceRef) -> Result<(), String> {
         let over = self.over.get(&instance.sandbox);
         let is_over = |name: &String| over.is_some_and(|over| over.contains(name));
         for earlier in pod.init_containers.iter().take_while(|container| container.name != instance.name) {

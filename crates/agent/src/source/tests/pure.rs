@@ -144,7 +144,7 @@ fn a_pod_with_a_uid_of_the_old_rule_keeps_it() {
         let listing = scan(&mut m, [(name, bytes(new))]);
         assert!(listing.pods.len() == 1 && !listing.pods.contains_key(uid), "{name}: {listing:?}");
     }
-    // A UID that is written down is a wish for another pod.
+    // A UID that is written down asks for another pod.
     let Content::Bytes(old) = text() else { unreachable!("a file") };
     let numbered = String::from_utf8(old).expect("text").replacen("metadata:", "metadata:\n  uid: \"7\"", 1);
     let listing = scan(&mut start(), [("web.yaml", bytes(numbered))]);
