@@ -248,7 +248,7 @@ mod tests {
         assert!(leftover(&root.join("run")).trusted().unwrap().is_some());
     }
 
-    /// DIR-10: whoever can write to a directory for temporary files could otherwise name any directory of the node to be removed.
+    /// DIR-10: a user with write access to a directory for temporary files could otherwise name any directory of the node to be removed.
     #[test]
     fn what_another_user_could_have_written_is_not_believed() {
         if !rustix::process::geteuid().is_root() {

@@ -229,7 +229,7 @@ impl Host for OsHost {
             let nodes = host_network.then(|| fs::read_to_string("/etc/hosts").unwrap_or_default());
             let hosts = hosts::hosts_file(&source, &addresses, nodes.as_deref());
             let (termination, etc_hosts) = (paths.termination_file(&container, attempt), paths.etc_hosts());
-            // Everybody in the container may write its last words, whatever user it runs as.
+            // Every process of the container may write the termination message, whatever user it runs as.
             for (path, text, mode) in [(&termination, "", 0o666), (&etc_hosts, hosts.as_str(), 0o644)] {
                 write_file(path, text.as_bytes(), mode).map_err(|error| no_directory(path, &error))?;
             }

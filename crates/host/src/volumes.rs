@@ -122,7 +122,7 @@ fn empty_dir(
 // === impl Ground ===
 
 impl Ground<'_> {
-    /// Makes a directory for everybody in the pod, unless it is there.
+    /// Makes a directory that all users of the pod may write to, unless it is there.
     pub(super) fn make_room(&self, path: &Path, medium: Medium) -> Result<(), VolumeError> {
         match medium {
             Medium::Disk => self.make_dir(path),
@@ -160,7 +160,7 @@ impl Ground<'_> {
     }
 }
 
-/// A directory for everybody. It gets its mode before it gets its name, so one that is in place is complete, and keeps
+/// A directory that all users may write to. It gets its mode before it gets its name, so one that is in place is complete, and keeps
 /// the mode that its pod may have given it since.
 fn make_open_dir(path: &Path, mode: u32, group: Option<u32>) -> io::Result<()> {
     match fs::symlink_metadata(path) {

@@ -32,7 +32,7 @@ struct Note {
     /// whether changes are kept in memory
     #[serde(default)]
     in_memory: bool,
-    /// who made it
+    /// the container or pod that it was made for
     #[serde(default, skip_serializing_if = "Option::is_none")]
     owner: Option<Owner>,
 }

@@ -1,4 +1,4 @@
-//! Who `name:group` is inside an image, read from its own files without leaving it.
+//! The user and group IDs of `name:group` inside an image, read from its own files without leaving it.
 
 use std::fs::File;
 use std::io::Read;

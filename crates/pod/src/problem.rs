@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::{Pod, Trust};
 
 /// Problems kept per pod and severity; the rest is only counted. A hostile document has an error on every byte, and a
-/// hundred are more than anyone reads.
+/// hundred are more than a person reads.
 pub(crate) const MAX_PROBLEMS: usize = 100;
 
 /// Problems kept per manifest and severity.

@@ -21,7 +21,7 @@ use keelet_prober::{Connection, Dial};
 /// The port whose attempts panic.
 const DEFECT: u16 = 1;
 
-/// A door with a defect: who connects to one port panics, everybody else is let in.
+/// A door with a defect: a connection to one port panics, all others succeed.
 #[derive(Debug, Default)]
 struct Defective {
     panics: AtomicUsize,

@@ -14,7 +14,7 @@ pub struct Entry {
     pub stage: String,
     /// The verb.
     pub verb: String,
-    /// Who asked.
+    /// The user of the request.
     pub user: User,
     /// For what.
     #[serde(default)]
@@ -27,7 +27,7 @@ pub struct Entry {
     pub request_object: Value,
 }
 
-/// Who asked.
+/// The user of the request.
 #[derive(Clone, Debug, Deserialize)]
 pub struct User {
     /// The user's name.

@@ -286,7 +286,7 @@ async fn an_image_is_pulled_with_the_secret_of_its_pod() {
     agent.terminate().await;
 }
 
-/// A registry with one image, for those who know the password.
+/// A registry with one image, behind a password.
 struct Registry {
     host: String,
     serving: JoinHandle<()>,

@@ -48,7 +48,7 @@ pub struct Plan {
     pub rate: Rate,
     /// Status patches at once.
     pub in_flight: usize,
-    /// Who removes the taints.
+    /// The controller that removes the taints.
     pub remover: Remover,
     /// How long to wait for the last taints to go.
     pub patience: Duration,
@@ -63,7 +63,7 @@ pub enum Rate {
     Full,
 }
 
-/// Who removes the taints.
+/// The controller that removes the taints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remover {
     /// A controller that is running elsewhere.
@@ -131,7 +131,7 @@ struct Flip {
     gone: Option<Instant>,
 }
 
-/// What the watch has seen, shared with those who flip.
+/// What the watch has seen, shared with the tasks that flip.
 #[derive(Debug, Default)]
 struct Board {
     /// Tainted, and with a condition that is not True.

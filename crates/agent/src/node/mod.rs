@@ -105,7 +105,7 @@ pub(crate) struct Settled {
     observed: bool,
     conditions: Vec<Condition>,
     gates: BTreeMap<String, GateState>,
-    /// Set if something has changed that the next agent has to know before anybody else does.
+    /// Set if something has changed that has to be in the ledger, for the next agent, before others see it.
     commit: Option<NodeEvidence>,
     events: Vec<EventRecord>,
 }
@@ -113,7 +113,7 @@ pub(crate) struct Settled {
 /// How often a probe that keeps failing is reported (GATE-14).
 const REMIND_AFTER: Duration = Duration::from_secs(600);
 
-/// Writes down what follows from news, shows it, and tells those whom it concerns.
+/// Writes down what follows from news, publishes it, and notifies the pods it concerns.
 pub(crate) async fn publish(shared: &Shared, settled: Settled) {
     if let Some(evidence) = &settled.commit {
         shared.ledger.keep_node(evidence.clone(), true).await;

@@ -204,7 +204,7 @@ fn a_run_stops_its_pods_when_its_terminal_is_closed() {
     node.has_nothing_left();
 }
 
-/// Who was started to ignore that its terminal is closed finds that it cannot write there.
+/// A run that ignores that its terminal is closed finds that it cannot write there.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a test waits for the processes it tests")]
 fn a_run_stops_its_pods_when_its_terminal_cannot_be_written() {

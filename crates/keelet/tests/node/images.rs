@@ -1,4 +1,4 @@
-//! Images from a registry on loopback, and those who share them.
+//! Images from a registry on loopback, and containers that share them.
 
 use std::{
     fs,

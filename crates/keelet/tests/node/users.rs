@@ -47,7 +47,7 @@ fn kept(node: &Node, seen: &Seen, name: &str) -> PathBuf {
     node.path("root/pods").join(&seen.uid).join(volume)
 }
 
-/// Who a pod's users are on the node is different for every pod, and stays the same over restarts of all containers and the
+/// The range of user IDs on the node is different for every pod, and stays the same over restarts of all containers and the
 /// death of the agent. Files have the owners they would have without. A pod that goes leaves its range to the next.
 #[test]
 fn a_pods_users_are_its_own_and_stay_the_same() {

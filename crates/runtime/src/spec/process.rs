@@ -1,4 +1,4 @@
-//! What runs in a container, as whom, with which variables.
+//! The command of a container, its user and its variables.
 
 use std::collections::BTreeSet;
 

@@ -261,7 +261,7 @@ async fn what_the_runtime_keeps_is_for_root_alone(world: &mut World) -> Shown {
     config.envs.push(v1::KeyValue { key: "PASSWORD".to_owned(), value: "secret".into() });
     security(&mut config).run_as_user = Some(v1::Int64Value { value: 1234 });
     let id = world.start(&pod, config).await;
-    // Also where everybody may look at the directory above.
+    // Also where every user may read the directory above.
     fs::set_permissions(&world.dir, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     for path in
         [world.sandbox_dir(&pod.id).join("containers").join(&id).join("config.json"), world.dir.join("root/images")]
@@ -271,7 +271,7 @@ async fn what_the_runtime_keeps_is_for_root_alone(world: &mut World) -> Shown {
             .arg(&path)
             .output()
             .unwrap();
-        assert!(path.exists() && !readable.status.success(), "{} is for everybody", path.display());
+        assert!(path.exists() && !readable.status.success(), "{} is readable for every user", path.display());
     }
     assert_eq!(world.exec(&id, "echo said > /dev/stdout").await, "said\n");
     Shown::Yes

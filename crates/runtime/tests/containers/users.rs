@@ -314,7 +314,7 @@ async fn a_pods_users_get_its_images_and_devices(world: &mut World) -> Shown {
         permissions: "rw".to_owned(),
     }];
     assert_eq!(world.output(&pod, config).await, "3\n");
-    // All devices are there for a privileged one, and as much as everybody may do with them.
+    // All devices are there for a privileged one, with the permissions that every user has.
     let script = "test -c /dev/full && mount -t tmpfs none /mnt && echo mounted
         for device in /dev/*; do
             if [ -b $device ] && head -c 1 $device >/dev/null 2>&1; then echo \"read $device\"; fi

@@ -18,7 +18,7 @@ pub(crate) fn init(args: &[&str]) -> ExitCode {
     run("mount", &["-t", "tmpfs", "tmpfs", dir]);
     loopback_up(Path::new(dir));
     let exe = std::env::current_exe().unwrap();
-    #[expect(clippy::zombie_processes, reason = "it is waited for below, with everybody else's children")]
+    #[expect(clippy::zombie_processes, reason = "it is waited for below, with all other children")]
     let child = Command::new(exe).args(["case", name, dir, cgroup]).spawn().unwrap();
     loop {
         use rustix::process::{WaitOptions, wait};

@@ -118,7 +118,7 @@ fn a_watch_without_a_timeout_ends_within_an_hour() {
     });
 }
 
-/// What is compacted cannot be watched; who watches already goes on.
+/// What is compacted cannot be watched; a watch that is open goes on.
 #[test]
 fn an_old_version_gets_410_as_an_event() {
     simulate(async {

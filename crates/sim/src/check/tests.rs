@@ -315,7 +315,7 @@ fn no_probe_outlives_its_container_or_comes_before_its_time() {
 
     let mut stage = Stage::new(PROBED);
     stage.launch("main").exit("main", 1).probe("main", ProbeKind::Startup, Reply::Refuse);
-    assert_eq!(stage.findings(), [""; 0], "nobody has noticed the exit yet");
+    assert_eq!(stage.findings(), [""; 0], "the agent has not noticed the exit yet");
     stage.publish(Phase::Running, vec![ended("main", 1, 0)]).pass(secs(1));
     stage.probe_sent("main", ProbeKind::Startup, Reply::Refuse, secs(2));
     assert_eq!(stage.findings(), [""; 0], "it was sent before the exit was published, and arrives late");

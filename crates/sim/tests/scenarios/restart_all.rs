@@ -1,4 +1,4 @@
-//! Restarts of all containers: who triggers them, what is seen of them, and what may come in between.
+//! RestartAllContainers: what triggers it, what is seen of them, and what may come in between.
 
 mod between;
 mod deaths;

@@ -1,4 +1,4 @@
-//! Who is restarted, and what is not restarted with it.
+//! Which container is restarted, and what is not restarted with it.
 
 use keelet_harness::{Actor, Node, Seen};
 use keelet_lifecycle::status::Phase;

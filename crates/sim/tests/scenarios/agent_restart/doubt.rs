@@ -1,4 +1,4 @@
-//! What makes an agent doubt readiness at its start, and the old reset for those who want it back.
+//! What makes an agent doubt readiness at its start, and the old reset behind its feature gate.
 
 use keelet_lifecycle::status::{ConditionType, ContainerState, Truth};
 use keelet_pod::{AgentRestart, ProbeKind};

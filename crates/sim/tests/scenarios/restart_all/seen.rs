@@ -244,7 +244,7 @@ fn no_hook_is_run_and_the_kill_is_immediate() {
     world.settle();
 }
 
-/// CON-15, CON-16: a pod may ask for a soft stop. SIGTERM first, SIGKILL after that time, still no hook; who ends by
+/// CON-15, CON-16: a pod may ask for a soft stop. SIGTERM first, SIGKILL after that time, still no hook; one that exits by
 /// itself keeps its own exit code.
 #[test]
 fn a_soft_stop_gives_time_and_runs_no_hook() {
