@@ -99,7 +99,7 @@ pub struct Args {
     #[arg(long)]
     lenient: bool,
     #[command(flatten)]
-    gates: FeatureGateArgs,
+    feature_gates: FeatureGateArgs,
 }
 
 /// How the answer is printed.
@@ -131,7 +131,7 @@ struct Simulation {
 
 /// Simulates and prints. The exit status says how it went.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let resolution = args.gates.resolve()?;
+    let resolution = args.feature_gates.resolve()?;
     for warning in &resolution.warnings {
         output::warning(&warning.to_string());
     }

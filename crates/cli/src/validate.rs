@@ -36,7 +36,7 @@ pub struct Args {
     #[arg(long)]
     lenient: bool,
     #[command(flatten)]
-    gates: FeatureGateArgs,
+    feature_gates: FeatureGateArgs,
 }
 
 /// How the result is printed.
@@ -61,7 +61,7 @@ pub struct InvalidManifests(pub(crate) String);
 
 /// Validates what the arguments name and prints the result.
 pub fn run(args: &Args) -> anyhow::Result<ExitStatus> {
-    let resolution = args.gates.resolve()?;
+    let resolution = args.feature_gates.resolve()?;
     for warning in &resolution.warnings {
         output::warning(&warning.to_string());
     }

@@ -1,6 +1,6 @@
 //! Parts of volumes that containers mount.
 //!
-//! A process that writes to a volume can put a symbolic link where a part is to be, at any time: also between our look
+//! A process that writes to a volume can put a symbolic link where a part is to be, at any time: also between our check
 //! at it and the runtime's (CVE-2021-25741). So a part is looked up once, and a link is followed only as far as it
 //! stays in the volume. What was found is held open and bound to a place in the pod's own directory, where no container
 //! writes:

@@ -62,7 +62,7 @@ fn mounts_below(directory: &Path) -> usize {
 }
 
 async fn said(host: &OsHost, pod: &Pod, attempt: u32, exit_code: i32) -> String {
-    host.last_words(pod, Ended { container: "main", attempt, exit_code }).await
+    host.termination_message(pod, Ended { container: "main", attempt, exit_code }).await
 }
 
 fn mode(path: &Path) -> u32 {
@@ -327,7 +327,7 @@ async fn log_files_give_the_next_restart_count() {
 
 /// STAT-11.
 #[tokio::test]
-async fn last_words_are_read_from_the_instance_that_said_them() {
+async fn the_termination_message_is_that_of_the_instance() {
     let (_directory, host) = host();
     let pod = pod("u1", "");
     assert_eq!(said(&host, &pod, 0, 1).await, "");

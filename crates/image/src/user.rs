@@ -163,7 +163,7 @@ fn read_in_root(rootfs: &Path, name: &'static str) -> Result<String, Error> {
             opened => break opened.at("open", &path)?,
         }
     };
-    let stat = rustix::fs::fstat(&found).at("look at", &path)?;
+    let stat = rustix::fs::fstat(&found).at("stat", &path)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(Error::Damaged { path, reason: "not a regular file".into() });
     }

@@ -33,7 +33,7 @@ use tokio::{
 };
 
 use self::{
-    gating::Gating,
+    gating::GateSettings,
     options::{Options, read_config},
 };
 use crate::{
@@ -77,7 +77,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "IP")]
     node_ip: Option<std::net::IpAddr>,
     #[command(flatten)]
-    gates: FeatureGateArgs,
+    feature_gates: FeatureGateArgs,
     /// How long the agent may be down before pods are unready until a readiness probe passes again
     #[arg(long, value_name = "SECONDS", allow_hyphen_values = true, value_parser = number::parse::<u64>, default_value_t = Rules::default().node_monitor_grace.as_secs())]
     node_monitor_grace_period: u64,
@@ -111,8 +111,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 async fn serve(args: &Args) -> Result<()> {
     let options = Options::of(args, read_config(args.config.as_deref())?)?;
-    let gating = Gating::of(args, &options.config);
-    let Resolution { features, warnings } = args.gates.resolve_over(&gating.feature_gates)?;
+    let gating = GateSettings::of(args, &options.config);
+    let Resolution { features, warnings } = args.feature_gates.resolve_over(&gating.feature_gates)?;
     for warning in &warnings {
         tracing::warn!(%warning, "feature gate warning");
     }

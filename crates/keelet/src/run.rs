@@ -75,7 +75,7 @@ pub(crate) struct Args {
     #[arg(long)]
     plain: bool,
     #[command(flatten)]
-    gates: FeatureGateArgs,
+    feature_gates: FeatureGateArgs,
     #[command(flatten)]
     log: LogOptions,
 }
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         0 => notes.listen(),
         _ => log::to_stderr(args.log),
     }
-    let Resolution { features, warnings } = args.gates.resolve()?;
+    let Resolution { features, warnings } = args.feature_gates.resolve()?;
     for warning in &warnings {
         output::warning(&warning.to_string());
     }

@@ -1,4 +1,4 @@
-//! What of the node a container sees: volumes, its hosts file, the place for its last words.
+//! What of the node a container sees: volumes, its hosts file, the file for its termination message.
 
 use std::path::{Component, Path, PathBuf};
 

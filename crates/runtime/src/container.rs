@@ -60,7 +60,7 @@ pub(crate) enum Phase {
 pub(crate) struct Running {
     pub(crate) process: ProcessRef,
     pub(crate) started_at: i64,
-    /// None if it had ended before we could look; then its shim is about to say how.
+    /// None if it had ended before it could be opened; then its shim is about to say how.
     handle: Option<OwnedFd>,
 }
 
@@ -159,7 +159,7 @@ impl Container {
         Ok(match (&*phase, state.exit) {
             (Phase::Ended { .. }, _) | (Phase::Running(_), None) => Vec::new(),
             (before, Some(exit)) => {
-                // One that ended before we looked has been started all the same.
+                // One that ended before that has been started all the same.
                 let started = matches!(before, Phase::Created).then_some(ContainerStartedEvent);
                 *phase = Phase::Ended { started_at: state.started_at, exit };
                 drop(phase);

@@ -30,7 +30,7 @@ const MOST_OUTPUT: usize = 16 * 1024 * 1024;
 /// which writes without end costs its container the processor, and not the agent.
 const PAUSE: Duration = Duration::from_millis(1);
 /// What a command's children may still say after it has ended: they can hold its output open for ever.
-const LAST_WORDS: Duration = Duration::from_millis(50);
+const REMAINING_OUTPUT: Duration = Duration::from_millis(50);
 
 /// A command that runs. Dropped before it has ended, it is killed with all that it started.
 #[derive(Debug)]
@@ -156,7 +156,7 @@ impl Engine {
                 tokio::pin!(waiting);
                 tokio::select! {
                     code = &mut waiting => {
-                        let _ = tokio::time::timeout(LAST_WORDS, &mut reading).await;
+                        let _ = tokio::time::timeout(REMAINING_OUTPUT, &mut reading).await;
                         code?
                     }
                     // It closed its output before it ended.

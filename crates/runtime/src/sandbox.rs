@@ -38,7 +38,7 @@ pub(crate) struct Sandbox {
     pub(crate) dir: PathBuf,
     pub(crate) config: v1::PodSandboxConfig,
     record: Mutex<SandboxRecord>,
-    /// The process that holds its namespaces; none if it had ended before we looked.
+    /// The process that holds its namespaces; none if it had ended before it could be opened.
     pause: Option<OwnedFd>,
     /// Held while the sandbox is stopped or removed, and while a container is made in it.
     pub(crate) lock: tokio::sync::Mutex<()>,

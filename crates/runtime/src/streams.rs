@@ -38,7 +38,7 @@ use crate::{
 };
 
 /// What may still come after a command has ended. Its children can hold its output open for ever.
-const LAST_WORDS: Duration = Duration::from_millis(200);
+const REMAINING_OUTPUT: Duration = Duration::from_millis(200);
 
 /// The server of sessions, once a client has asked for one.
 #[derive(Debug, Default)]
@@ -166,7 +166,7 @@ impl Engine {
         };
         if !silent {
             // The client gets the output from before the end before it gets the end.
-            let _ = tokio::time::timeout(LAST_WORDS, said).await;
+            let _ = tokio::time::timeout(REMAINING_OUTPUT, said).await;
         }
         Ok(ExitStatus(u8::try_from(code).unwrap_or(u8::MAX)))
     }

@@ -32,7 +32,7 @@ use crate::{
     process::AgentProcess,
     publisher::ApiStatuses,
     script::Scripts,
-    timeline::{Entry, Happening, Timeline},
+    timeline::{Happening, Occurrence, Timeline},
 };
 
 /// Whether others see the statuses of the node.
@@ -251,7 +251,7 @@ impl State {
 
     /// Writes down what happened and lets the checkers see it.
     pub(crate) fn note(&mut self, what: Happening) {
-        let entry = Entry { at: self.elapsed(), what };
+        let entry = Occurrence { at: self.elapsed(), what };
         let found = self.checks.see(&entry, &self.node, &self.pods, self.faults.is_quiet());
         self.timeline.push(entry);
         self.violations.extend(found);
@@ -274,7 +274,7 @@ impl State {
 
     /// Calls that change the node, and statuses, so far. Probes are no sign of unrest.
     pub(crate) fn effects_so_far(&self) -> usize {
-        let counts = |entry: &&Entry| match &entry.what {
+        let counts = |entry: &&Occurrence| match &entry.what {
             Happening::Call { kind, .. } => *kind != CallKind::ExecSync,
             Happening::Published { .. } | Happening::Exited { .. } => true,
             _ => false,

@@ -31,7 +31,7 @@ use crate::{
 const ROUNDS: usize = 256;
 const IDLE_ROUNDS: usize = 32;
 
-/// A world at rest stays as it is for this long: longer than the agent's slowest look.
+/// A world at rest stays as it is for this long: longer than the agent's slowest observation.
 const REST: Duration = Duration::from_secs(40);
 
 /// The longest it takes to come to rest: the longest backoff, and some.

@@ -128,7 +128,7 @@ async fn writes_of_agents_are_recorded_with_their_bodies_and_those_of_administra
     let log = cluster.audit_log();
     let written = eventually("two writes in the audit log", async || {
         let entries = audit::entries(&log, &identity.user);
-        let writes: Vec<_> = entries.into_iter().filter(audit::Entry::is_write).collect();
+        let writes: Vec<_> = entries.into_iter().filter(audit::AuditRecord::is_write).collect();
         if writes.len() == 2 { Ok(writes) } else { Err(format!("there are {}: {writes:?}", writes.len())) }
     })
     .await;

@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use k8s_openapi::api::core::v1::Taint;
 use keelet_hollow::{
     Pace, Shape, fleet,
-    flip::{self, Plan, Rate, Remover},
+    flip::{self, FlipSettings, Rate, Remover},
     parse_taint,
 };
 use kube::{Client, Config};
@@ -183,7 +183,7 @@ async fn keep(client: &Client, keep: Keep) -> anyhow::Result<ExitCode> {
 }
 
 async fn measure(client: &Client, flip: Flip) -> anyhow::Result<ExitCode> {
-    let plan = Plan {
+    let settings = FlipSettings {
         shape: Shape::new(&flip.fleet.prefix, flip.nodes),
         taint: flip.taint.unwrap_or_else(|| format!("readiness.k8s.io/{}", flip.condition)),
         condition: flip.condition,
@@ -193,7 +193,7 @@ async fn measure(client: &Client, flip: Flip) -> anyhow::Result<ExitCode> {
         patience: flip.patience,
     };
     let report = tokio::select! {
-        report = flip::measure(client, &plan) => report?,
+        report = flip::measure(client, &settings) => report?,
         () = stopped() => anyhow::bail!("interrupted"),
     };
     if flip.json {
@@ -202,7 +202,7 @@ async fn measure(client: &Client, flip: Flip) -> anyhow::Result<ExitCode> {
         println!("{} taints gone in {:.2} s, {} not", report.latency.count(), report.took.as_secs_f64(), report.missed);
         println!("answer to event:  {}", report.latency);
         println!("request to event: {}", report.since_sent);
-        if plan.rate != Rate::Full {
+        if settings.rate != Rate::Full {
             println!("sent too late by: {}", report.lateness);
         }
         let (early, conflicts, watches) = (report.before_answer, report.conflicts, report.watches);

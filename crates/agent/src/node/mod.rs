@@ -7,7 +7,7 @@
 //!                                               (before, found, now): transition times are kept
 //! ```
 //!
-//! Facts are read once, when the agent starts. Health is looked at every ten seconds and when a client asks for the node; components are
+//! Facts are read once, when the agent starts. Health is observed every ten seconds and when a client asks for the node; components are
 //! probed when they are due. Everything between what was read and the `v1.Node` is pure: a test needs neither a kernel nor a runtime.
 //!
 //! [`Node`] owns the evidence. A change of it is written to the ledger before it is shown ([`publish`]), so that the next agent says what this
@@ -53,7 +53,7 @@ use crate::{
     shared::Shared,
 };
 
-/// The node of one agent: what it is, and how it was when last looked at.
+/// The node of one agent: what it is, and its state when last observed.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) facts: Facts,
@@ -77,12 +77,12 @@ pub struct Gating {
 #[derive(Debug)]
 struct Seen {
     evidence: NodeEvidence,
-    /// What the last look found; none before the first.
+    /// The last observation; none before the first.
     health: Option<Health>,
     /// The conditions that readers see: those that are in the ledger.
     shown: Vec<Condition>,
     shown_gates: BTreeMap<String, GateState>,
-    /// Whether readers see what a look of this agent found.
+    /// Whether readers see an observation of this agent.
     observed: bool,
     /// The number of the newest settlement, and of the one that is shown.
     settled: u64,
@@ -101,7 +101,7 @@ struct Seen {
 #[must_use]
 pub(crate) struct Settled {
     number: u64,
-    /// Whether the node has been looked at.
+    /// Whether the node has been observed.
     observed: bool,
     conditions: Vec<Condition>,
     gates: BTreeMap<String, GateState>,
@@ -125,7 +125,7 @@ pub(crate) async fn publish(shared: &Shared, settled: Settled) {
         }
     }
     if shared.node.show(settled) {
-        // Pods that a gate held back look again.
+        // Pods that a gate held back are planned again.
         shared.registry.hint_all();
     }
 }
@@ -176,7 +176,7 @@ impl Node {
         self.seen().evidence.probes.get(&probe.name).and_then(|known| known.memory.due)
     }
 
-    /// The node was looked at.
+    /// The node was observed.
     pub(crate) fn note(&self, health: Health, now: Moment) -> Settled {
         let mut seen = self.seen();
         if let RuntimeHealth::Answers { version: Some(version), .. } = &health.runtime {
@@ -244,12 +244,12 @@ impl Node {
         self.seen().evidence.retired.clone()
     }
 
-    /// Whether the node was looked at since the agent started.
+    /// Whether the node was observed since the agent started.
     pub(crate) fn is_observed(&self) -> bool {
         self.seen().observed
     }
 
-    /// Changes with the first look at the node, and when conditions do.
+    /// Changes with the first observation of the node, and when conditions do.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
@@ -270,7 +270,7 @@ impl Node {
             .collect()
     }
 
-    /// The node as it was when last looked at.
+    /// The node as it was when last observed.
     pub(crate) fn object(&self, started: Moment) -> v1::Node {
         let seen = self.seen();
         let versions = Versions { runtime: seen.runtime.as_deref(), boot_id: started.boot_id };

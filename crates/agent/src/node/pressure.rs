@@ -1,6 +1,6 @@
 //! Whether a disk of the node is nearly full: the node's condition `DiskPressure`.
 //!
-//! The thresholds are the kubelet's hard ones. Pressure begins with the first look that finds too little, and ends five
+//! The thresholds are the kubelet's hard ones. Pressure begins with the first check that finds too little, and ends five
 //! minutes after the last one that did, as with the kubelet, so that a disk at its edge does not make the condition
 //! come and go. keelet evicts no pod for it; unused images are collected at once ([`crate::upkeep`]).
 
@@ -11,7 +11,7 @@ use keelet_lifecycle::Moment;
 
 use crate::shared::Shared;
 
-/// How often the disks are looked at: two calls of the kernel, as often as the kubelet's.
+/// How often the disks are checked: two calls of the kernel, as often as the kubelet's.
 const PERIOD: Duration = Duration::from_secs(10);
 /// How long it has to be well again, the kubelet's `evictionPressureTransitionPeriod`.
 const TRANSITION: Duration = Duration::from_secs(300);
@@ -29,7 +29,7 @@ const THRESHOLDS: [(FileSystem, Room, u64); 4] = [
 pub struct DiskPressure {
     /// Whether it is.
     pub holds: bool,
-    /// Since when that is so; none before the first look.
+    /// Since when that is so; none before the first check.
     pub since: Option<Moment>,
     /// Which disk has how little of what.
     pub message: String,

@@ -34,7 +34,7 @@ impl Work {
             Some(pulls) => pulls.acquire().await.ok(),
             None => None,
         };
-        // There is nothing to pull of a directory of the node; the runtime only looks whether it is there.
+        // There is nothing to pull of a directory of the node; the runtime only checks whether it is there.
         let is_directory = image.starts_with(DIRECTORY_IMAGE);
         if !is_directory {
             self.emit(Some(container), "Pulling", format!("Pulling image {image:?}"));

@@ -47,6 +47,9 @@ pub use self::{
 };
 
 /// Where pods come from.
+///
+/// The directory of manifests is the only one that the agent drives itself, and the simulation has others. `keelet run` and the
+/// connection to an API server have tasks of their own; they open a [`Feed`] with [`crate::Agent::source`] and set it.
 pub trait Source: fmt::Debug + Send {
     /// Follows what should run for as long as the agent is there, and says so.
     fn follow(self: Box<Self>, feed: Feed) -> BoxFuture<'static, ()>;

@@ -16,7 +16,7 @@ const FEATURE: &str = "NodeReadinessGates";
 
 /// What this node does about readiness gates.
 #[derive(Debug)]
-pub(super) struct Gating {
+pub(super) struct GateSettings {
     /// Taints that the node registers with.
     pub(super) taints: Vec<Taint>,
     /// Probes of components of the node.
@@ -27,9 +27,9 @@ pub(super) struct Gating {
     pub(super) feature_gates: BTreeMap<String, bool>,
 }
 
-// === impl Gating ===
+// === impl GateSettings ===
 
-impl Gating {
+impl GateSettings {
     pub(super) fn of(args: &Args, config: &NodeConfig) -> Self {
         let taints = args.cluster.taints(&config.taints);
         let built_in = built_in_conditions(&taints, &config.node_probes);

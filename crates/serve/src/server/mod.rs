@@ -11,7 +11,7 @@
 //! | `session` | commands in containers, forwarded ports |
 //! | `kubelet` | the kubelet's API, for a server that has authenticated and authorized its clients |
 //!
-//! Handlers look and answer; whatever they change, they ask the agent or the runtime for.
+//! Handlers read and answer; whatever they change, they ask the agent or the runtime for.
 
 mod change;
 mod events;
@@ -184,7 +184,7 @@ pub(crate) fn router(local: Arc<Local>) -> Router {
 /// How long after its start an agent may recover pods before it is asked what it has so far.
 const TAKING_UP: Duration = Duration::from_secs(5);
 
-/// How often to look whether it has.
+/// How often to check whether it has.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// A new agent has no status of its pods for a moment. A client that asks about pods then waits rather than gets the
@@ -282,7 +282,7 @@ impl Local {
 impl DesiredPods for watch::Receiver<Arc<Listing>> {
     fn wanted(&self) -> Option<Vec<(String, String)>> {
         let listing = self.borrow();
-        // Before the first look there is nothing at all, not even a problem.
+        // Before the first scan there is nothing at all, not even a problem.
         let looked = listing.complete || !listing.pods.is_empty() || !listing.problems.is_empty();
         looked.then(|| listing.pods.values().map(|pod| (pod.namespace.clone(), pod.name.clone())).collect())
     }

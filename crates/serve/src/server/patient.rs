@@ -37,7 +37,7 @@ pub struct Patient<S> {
 // === impl Patience ===
 
 impl Patience {
-    /// From now on the peer may take nothing for so long: a person may look at a page of a log for hours.
+    /// From now on the peer may take nothing for so long: a person may read a page of a log for hours.
     pub fn set(&self, patience: Duration) {
         self.0.store(u64::try_from(patience.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }

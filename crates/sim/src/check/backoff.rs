@@ -8,7 +8,7 @@ use std::{
 use keelet_lifecycle::status::{ConditionType, ContainerState, ContainerStatus};
 
 use super::{Check, View};
-use crate::timeline::{Entry, ExitCause, Happening, InstanceRef};
+use crate::timeline::{ExitCause, Happening, InstanceRef, Occurrence};
 
 /// The reason of a container that waits to be started by RestartAllContainers.
 const RESTARTING_ALL: &str = "RestartingAllContainers";
@@ -57,7 +57,7 @@ impl Check for Backoff {
         "backoff"
     }
 
-    fn see(&mut self, entry: &Entry, view: View<'_>) -> Result<(), String> {
+    fn see(&mut self, entry: &Occurrence, view: View<'_>) -> Result<(), String> {
         match &entry.what {
             Happening::Exited { instance, cause, .. } => {
                 let memory = self.of(instance);
@@ -78,7 +78,7 @@ impl Check for Backoff {
                 if !status.is_true(&ConditionType::AllContainersRestarting) {
                     self.restarting.remove(pod);
                 }
-                for container in status.all_containers().filter(|container| is_owed_a_start(container)) {
+                for container in status.all_containers().filter(|container| waits_for_restart(container)) {
                     self.containers.entry((pod.clone(), container.name.clone())).or_default().free = true;
                 }
             }
@@ -174,6 +174,6 @@ impl Memory {
 }
 
 /// Whether a container waits for the start that a restart of all containers owes it.
-fn is_owed_a_start(container: &ContainerStatus) -> bool {
+fn waits_for_restart(container: &ContainerStatus) -> bool {
     matches!(&container.state, ContainerState::Waiting(waiting) if waiting.reason == RESTARTING_ALL)
 }

@@ -7,7 +7,7 @@ use keelet_lifecycle::status::ContainerState;
 use super::{Check, View, bare};
 use crate::{
     node::ContainerRun,
-    timeline::{Entry, Happening, InstanceRef},
+    timeline::{Happening, InstanceRef, Occurrence},
 };
 
 /// A container that runs was restarted once for each instance it had before; the count never falls, and never counts
@@ -40,7 +40,7 @@ impl Check for Counts {
         "counts"
     }
 
-    fn see(&mut self, entry: &Entry, view: View<'_>) -> Result<(), String> {
+    fn see(&mut self, entry: &Occurrence, view: View<'_>) -> Result<(), String> {
         self.excused |= view.context.run.is_some_and(|run| run.behind);
         match &entry.what {
             Happening::Created(instance) => {

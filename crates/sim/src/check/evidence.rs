@@ -8,12 +8,12 @@ use keelet_pod::{AgentRestart, Container, Handler, ProbeKind};
 use super::{Check, View, bare};
 use crate::{
     sim::Mode,
-    timeline::{Attempt, Entry, Happening},
+    timeline::{Attempt, Happening, Occurrence},
 };
 
-/// From an answer to the status that rests on it: a look at the runtime, a write, a publication.
+/// From an answer to the status that rests on it: an observation of the runtime, a write, a publication.
 const CALM_LAG: Duration = Duration::from_millis(500);
-/// The same while looks hang and writes fail.
+/// The same while observations hang and writes fail.
 const TROUBLED_LAG: Duration = Duration::from_secs(25);
 
 /// Between two runs of the agent and two statuses, a container that keeps running keeps its ready and started, unless a probe
@@ -56,7 +56,7 @@ impl Check for Evidence {
         "evidence"
     }
 
-    fn see(&mut self, entry: &Entry, view: View<'_>) -> Result<(), String> {
+    fn see(&mut self, entry: &Occurrence, view: View<'_>) -> Result<(), String> {
         match &entry.what {
             Happening::Probed(attempt) => {
                 self.note_attempt(entry.at, attempt, view);

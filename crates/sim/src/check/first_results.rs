@@ -11,13 +11,13 @@ use keelet_pod::{Probe, ProbeKind};
 use super::{Check, View, bare};
 use crate::{
     faults::CallKind,
-    timeline::{Entry, Happening},
+    timeline::{Happening, Occurrence},
 };
 
 /// Kept probes are spread over at most this long.
 const LONGEST_SPREAD: Duration = Duration::from_secs(1);
 
-/// The first look at the runtime comes before the first plan.
+/// The first observation of the runtime comes before the first plan.
 const FIRST_LOOK: Duration = Duration::from_millis(200);
 
 /// The first result of a kept probe comes within its period, one second at most, and its timeout.
@@ -40,7 +40,7 @@ impl Check for FirstResults {
         "first results"
     }
 
-    fn see(&mut self, entry: &Entry, view: View<'_>) -> Result<(), String> {
+    fn see(&mut self, entry: &Occurrence, view: View<'_>) -> Result<(), String> {
         if !view.context.is_calm() {
             self.awaited.clear();
         }

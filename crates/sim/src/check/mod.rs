@@ -22,7 +22,7 @@ use keelet_lifecycle::Rules;
 use keelet_pod::Pod;
 
 pub(crate) use self::context::Context;
-use crate::{node::Node, sim::Mode, timeline::Entry};
+use crate::{node::Node, sim::Mode, timeline::Occurrence};
 
 /// A promise that was broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub struct Violation {
     pub message: String,
 }
 
-/// What a checker may look at besides the entry.
+/// What a checker may read besides the entry.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
     pub(crate) node: &'a Node,
@@ -48,7 +48,7 @@ pub(crate) trait Check: Send {
     /// Its name, for people.
     fn name(&self) -> &'static str;
     /// Looks at what has just happened. The node is as it is after it.
-    fn see(&mut self, entry: &Entry, view: View<'_>) -> Result<(), String>;
+    fn see(&mut self, entry: &Occurrence, view: View<'_>) -> Result<(), String>;
     /// Looks at a world that has come to rest.
     fn at_rest(&mut self, _: View<'_>) -> Result<(), String> {
         Ok(())
@@ -86,7 +86,7 @@ impl Checks {
     /// Shows an entry to all checkers.
     pub(crate) fn see(
         &mut self,
-        entry: &Entry,
+        entry: &Occurrence,
         node: &Node,
         pods: &BTreeMap<String, Arc<Pod>>,
         quiet: bool,

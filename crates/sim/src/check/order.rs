@@ -14,10 +14,10 @@ use crate::{
     faults::CallKind,
     node::Sandbox,
     sim::Mode,
-    timeline::{Entry, Happening, InstanceRef},
+    timeline::{Happening, InstanceRef, Occurrence},
 };
 
-/// From a removal to the record of it: a look at the runtime, which may hang, and a write.
+/// From a removal to the record of it: an observation of the runtime, which may hang, and a write.
 const AFTER_REMOVAL: Duration = Duration::from_secs(25);
 
 /// What runs for longer than this before an agent without evidence starts has started.
@@ -53,7 +53,7 @@ impl Check for Order {
         "order"
     }
 
-    fn see(&mut self, entry: &Entry, view: View<'_>) -> Result<(), String> {
+    fn see(&mut self, entry: &Occurrence, view: View<'_>) -> Result<(), String> {
         match &entry.what {
             Happening::Created(instance) => {
                 if !self.ended.contains_key(&instance.pod) {
@@ -84,7 +84,7 @@ impl Check for Order {
                 }
                 Ok(())
             }
-            // With the gate off a restart that a rule began is given up, and the pod goes on as initialized as it was.
+            // With the feature gate off a restart that a rule began is given up, and the pod goes on as initialized as it was.
             Happening::AgentStarts { .. } if view.context.rules.restart_all == RestartAllRule::Ignored => {
                 let given_up = |sandbox: &Sandbox| self.restarting.contains(&sandbox.pod);
                 for sandbox in view.node.sandboxes.values().filter(|sandbox| given_up(sandbox)) {

@@ -11,7 +11,7 @@ use keelet_pod::ProbeKind;
 use super::{Check, View, bare};
 use crate::{
     sim::Mode,
-    timeline::{Attempt, Entry, Happening},
+    timeline::{Attempt, Happening, Occurrence},
 };
 
 /// An attempt that was on its way to the runtime when its container's end was published.
@@ -42,7 +42,7 @@ impl Check for Probing {
         "probing"
     }
 
-    fn see(&mut self, entry: &Entry, view: View<'_>) -> Result<(), String> {
+    fn see(&mut self, entry: &Occurrence, view: View<'_>) -> Result<(), String> {
         match &entry.what {
             Happening::Published { pod, status, .. } | Happening::Undelivered { pod, status } => {
                 for container in status.all_containers() {

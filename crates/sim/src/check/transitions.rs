@@ -12,7 +12,7 @@ use keelet_lifecycle::{
 use keelet_pod::Role;
 
 use super::{Check, View};
-use crate::timeline::{Entry, Happening, SandboxChange};
+use crate::timeline::{Happening, Occurrence, SandboxChange};
 
 /// An ended container comes back only if the spec says so; a final phase is final; versions rise within a run.
 #[derive(Default)]
@@ -37,7 +37,7 @@ impl Check for Transitions {
         "transitions"
     }
 
-    fn see(&mut self, entry: &Entry, view: View<'_>) -> Result<(), String> {
+    fn see(&mut self, entry: &Occurrence, view: View<'_>) -> Result<(), String> {
         match &entry.what {
             Happening::Sandbox { pod, change: SandboxChange::Ready, .. } => {
                 *self.sandboxes.entry(pod.clone()).or_default() += 1;
@@ -81,7 +81,7 @@ impl Transitions {
             return Err(format!("{:?} is final, and {:?} follows", before.status.phase, status.phase));
         }
         let Some(spec) = view.pods.get(pod) else { return Ok(()) };
-        // The API server goes by the rule in the spec, whatever the gate is on the node.
+        // The API server goes by the rule in the spec, whatever the feature gate is on the node.
         let checked = check_transition(spec, &before.status, status, RestartAllRule::Honoured);
         let Err(violation) = checked else { return Ok(()) };
         // On its own a node may show more: a restart that a person asked for, init containers that run again.

@@ -1,5 +1,5 @@
 //! What random play found, each distilled to the few steps that it takes. The doc comment names the seed that first
-//! showed it, in the random world of that day: seeds change their course whenever that world learns something new.
+//! showed it, in the random world of that day: seeds lead to other runs whenever that world learns something new.
 
 use keelet_lifecycle::{
     restart::RestartAllRule,

@@ -21,7 +21,7 @@ fn a_fresh_pod_takes_one_step_after_the_other() {
             a_volume_that_is_not_there_holds_up_the_pod(node, true),
             a_volume_that_is_not_there_holds_up_the_pod(node, false),
             a_hook_holds_up_the_next_container(node),
-            last_words_are_cut(node),
+            termination_messages_are_cut(node),
         );
         node.leaves_nothing().await;
     });
@@ -99,7 +99,7 @@ async fn a_hook_holds_up_the_next_container(node: &Node) {
 }
 
 /// STAT-11.
-async fn last_words_are_cut(node: &Node) {
+async fn termination_messages_are_cut(node: &Node) {
     let words = "printf 'x%.0s' $(seq 5000) >/dev/termination-log; exit 3";
     let lines = "seq 200; exit 4";
     let fallback = "terminationMessagePolicy: FallbackToLogsOnError";

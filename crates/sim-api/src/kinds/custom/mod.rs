@@ -7,7 +7,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
-use self::schema::{Node, complete, prune, validate};
+use self::schema::{Schema, complete, prune, validate};
 use super::{Kind, Part, Updates};
 use crate::{
     field::FieldError,
@@ -19,7 +19,7 @@ use crate::{
 /// A kind that a CustomResourceDefinition defines.
 #[derive(Debug)]
 pub(crate) struct Custom {
-    schema: Node,
+    schema: Schema,
     has_status: bool,
 }
 
@@ -34,7 +34,7 @@ pub(crate) fn define(definition: &Value) -> Result<Resource, &'static str> {
         return Err("group, plural and kind");
     }
     let has_status = version["subresources"].get("status").is_some();
-    let schema = Node::read(version["schema"].get("openAPIV3Schema").ok_or("a schema")?);
+    let schema = Schema::read(version["schema"].get("openAPIV3Schema").ok_or("a schema")?);
     let strategy = Arc::new(Custom { schema, has_status });
     let namespaced = spec["scope"] == "Namespaced";
     Ok(Resource::custom(group, text(version, &["name"]), plural, kind, namespaced, strategy, has_status))

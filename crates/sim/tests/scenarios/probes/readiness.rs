@@ -113,7 +113,7 @@ fn a_terminating_pod_becomes_unready_and_no_liveness_probe_acts() {
         assert_eq!(world.probes("main", ProbeKind::Liveness, deleted), [], "{place:?}");
         assert_eq!(world.starts("main"), 1, "{place:?}");
         world.run(secs(40));
-        let gone = |entry: &keelet_sim::Entry| matches!(entry.what, Happening::PodGone { .. });
+        let gone = |entry: &keelet_sim::Occurrence| matches!(entry.what, Happening::PodGone { .. });
         assert!(world.timeline().entries().iter().any(gone), "{place:?}");
     }
 }

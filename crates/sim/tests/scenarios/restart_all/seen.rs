@@ -7,8 +7,8 @@ use keelet_pod::ProbeKind;
 use keelet_sim::{Acknowledging, CallKind, Reply, World, millis, secs};
 
 use super::{
-    FOUR, RULE, assert_never_final, assert_one_sandbox, calls, counts, courses, first_course, four, last, modes,
-    starts, up, up_again,
+    FOUR, RULE, assert_never_final, assert_one_sandbox, calls, condition_changes, counts, first_restart, four, last,
+    modes, starts, up, up_again,
 };
 
 /// SCN-A10, RALL-8, CON-12: UID, sandbox and address stay, init runs again. The condition turns True before anything is
@@ -29,8 +29,8 @@ fn the_pod_stays_the_same_and_the_condition_shows_the_progress() {
         assert_eq!(world.spec("web").uid, "web");
         let after = || world.statuses().into_iter().filter(|(at, _)| *at >= since);
         assert!(after().all(|(_, status)| status.pod_ip == ip), "{text}");
-        assert_eq!(courses(&world), [false, true, false], "{text}");
-        let (began, over) = first_course(&world);
+        assert_eq!(condition_changes(&world), [false, true, false], "{text}");
+        let (began, over) = first_restart(&world);
         assert_eq!(began.reason.as_deref(), Some("ContainerExited"));
         assert_eq!(over.reason.as_deref(), Some("ContainersRemoved"));
         for condition in [began, over, world.condition(&ConditionType::AllContainersRestarting)] {
