@@ -89,7 +89,8 @@ impl World {
     pub(super) fn check_written(&self) {
         self.check_explained();
         for found in self.ledger() {
-            let published = self.inside(|state| state.bulletin.statuses.get(&found.uid).map(|(_, s)| Arc::clone(s)));
+            let published =
+                self.inside(|state| state.api_statuses.statuses.get(&found.uid).map(|(_, s)| Arc::clone(s)));
             let written = Known::without_spec(&found).status().cloned();
             if published.as_deref() != written.as_ref() {
                 self.accuse("explained", format!("{}: the ledger has another status than its readers", found.uid));
