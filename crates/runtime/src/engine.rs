@@ -152,7 +152,7 @@ impl Engine {
             );
         }
         let engine = Self { parts: Arc::new(parts) };
-        engine.recover(&shims).await?;
+        engine.adopt(&shims).await?;
         audit::start(&engine).await;
         Ok(engine)
     }
@@ -179,14 +179,14 @@ impl Engine {
 
     /// Everything that an earlier server left: sandboxes it finished are kept, others removed. What belongs to the shims of others
     /// is left alone, whatever our own directories say of it.
-    async fn recover(&self, shims: &[RunningShim]) -> Result<(), OpenError> {
+    async fn adopt(&self, shims: &[RunningShim]) -> Result<(), OpenError> {
         let (mut finished, mut unfinished) = (Vec::new(), Vec::new());
         for dir in subdirectories(&self.parts.settings.sandboxes())? {
             let id = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
             match self.recorded_sandbox(&id, &dir).await {
                 Ok(sandbox) => {
                     for dir in subdirectories(&dir.join(CONTAINERS))? {
-                        self.recover_container(&sandbox, dir).await?;
+                        self.adopt_container(&sandbox, dir).await?;
                     }
                     self.tables().sandboxes.insert(id, Arc::clone(&sandbox));
                     finished.push(sandbox);
@@ -226,7 +226,7 @@ impl Engine {
         Ok(())
     }
 
-    async fn recover_container(&self, sandbox: &Arc<Sandbox>, dir: PathBuf) -> Result<(), OpenError> {
+    async fn adopt_container(&self, sandbox: &Arc<Sandbox>, dir: PathBuf) -> Result<(), OpenError> {
         let id = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
         match self.recorded_container(sandbox, &id, &dir).await {
             Ok(container) => {

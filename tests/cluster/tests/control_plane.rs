@@ -7,7 +7,7 @@ use keelet_control_plane::{Cluster, Hollow, audit, gone, until};
 use keelet_harness::eventually;
 use keelet_hollow::{
     Shape,
-    flip::{self, Plan, Rate, Remover},
+    flip::{self, FlipSettings, Rate, Remover},
     parse_taint,
 };
 use kube::{
@@ -186,7 +186,7 @@ async fn flips_of_the_bare_client_are_all_seen() {
     let shape = Shape::new("flipped", 20);
     let _nodes = Hollow::create(&client, &shape).await;
     for rate in [Rate::Full, Rate::PerSecond(200.0)] {
-        let plan = Plan {
+        let settings = FlipSettings {
             shape: shape.clone(),
             condition: "NetworkReady".to_owned(),
             taint: GATE.to_owned(),
@@ -195,7 +195,7 @@ async fn flips_of_the_bare_client_are_all_seen() {
             remover: Remover::Bare,
             patience: keelet_harness::patience(),
         };
-        let report = flip::measure(&client, &plan).await.expect("a report");
+        let report = flip::measure(&client, &settings).await.expect("a report");
         assert_eq!((report.latency.count(), report.missed), (20, 0), "{report:?}");
     }
 }
