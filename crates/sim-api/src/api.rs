@@ -180,7 +180,7 @@ impl SimApi {
     pub fn install(&self, definition: &Value) {
         match define(definition) {
             Ok(resource) => self.shared.lock().server.registry.install(resource),
-            Err(missing) => panic!("the definition lacks {missing}"),
+            Err(error) => panic!("{error}"),
         }
     }
 

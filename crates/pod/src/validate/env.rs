@@ -95,8 +95,8 @@ fn check_field(field: &str, path: &FieldPath, review: &mut Review<'_>) {
     if field.is_empty() {
         review.object(path, required(""));
     } else if let Some(key) = subscript {
-        if let Err(fault) = names::qualified(key) {
-            review.object(path, invalid(quoted(field), fault));
+        if let Err(why) = names::qualified(key) {
+            review.object(path, invalid(quoted(field), why));
         }
     } else if !FIELDS.contains(&field) {
         let mut detail = unsupported(field, &FIELDS);

@@ -189,9 +189,9 @@ pub(super) fn http_get(raw: &v1::HTTPGetAction, path: &FieldPath, review: &mut R
     let scheme = choice(review, &path.field("scheme"), scheme, &SCHEMES).unwrap_or(Scheme::Http);
     let host = raw.host.clone().filter(|host| !host.is_empty());
     for (index, header) in raw.http_headers.iter().flatten().enumerate() {
-        if let Err(fault) = names::header(&header.name) {
+        if let Err(why) = names::header(&header.name) {
             let path = path.field("httpHeaders").index(index).field("name");
-            review.object(&path, invalid(quoted(&header.name), fault));
+            review.object(&path, invalid(quoted(&header.name), why));
         }
     }
     let protocol = match raw.protocol.as_deref() {

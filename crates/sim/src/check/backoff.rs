@@ -7,7 +7,7 @@ use std::{
 
 use keelet_lifecycle::status::{ConditionType, ContainerState, ContainerStatus};
 
-use super::{Check, View};
+use super::{Check, Finding, View};
 use crate::timeline::{ExitCause, Happening, InstanceRef, Occurrence};
 
 /// The reason of a container that waits to be started by RestartAllContainers.
@@ -57,7 +57,7 @@ impl Check for Backoff {
         "backoff"
     }
 
-    fn see(&mut self, entry: &Occurrence, view: View<'_>) -> Result<(), String> {
+    fn see(&mut self, entry: &Occurrence, view: View<'_>) -> Result<(), Finding> {
         match &entry.what {
             Happening::Exited { instance, cause, .. } => {
                 let memory = self.of(instance);
@@ -122,7 +122,7 @@ impl Backoff {
         self.containers.entry((instance.pod.clone(), instance.name.clone())).or_default()
     }
 
-    fn started(&mut self, at: Duration, instance: &InstanceRef, view: View<'_>) -> Result<(), String> {
+    fn started(&mut self, at: Duration, instance: &InstanceRef, view: View<'_>) -> Result<(), Finding> {
         let limits = view.context.rules.crash_backoff;
         // The spec may have another one by now.
         let image = view.node.containers.get(&instance.id).map(|container| container.image.clone());
@@ -155,11 +155,11 @@ impl Backoff {
         // Setting the clock between an exit and its discovery changes when it was.
         let clock_set = view.context.wall_set.is_some_and(|set| set >= ended);
         if at + ROUNDING < ended + delay && !clock_set {
-            return Err(format!(
+            return Err(Finding(format!(
                 "{} is started {:?} after the last exit; its backoff is {delay:?}",
                 instance.id,
                 at - ended
-            ));
+            )));
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use std::{
 use keelet_lifecycle::status::{ContainerState, PodStatus};
 use keelet_pod::{Probe, ProbeKind};
 
-use super::{Check, View, bare};
+use super::{Check, Finding, View, bare};
 use crate::{
     faults::CallKind,
     timeline::{Happening, Occurrence},
@@ -40,7 +40,7 @@ impl Check for FirstResults {
         "first results"
     }
 
-    fn see(&mut self, entry: &Occurrence, view: View<'_>) -> Result<(), String> {
+    fn see(&mut self, entry: &Occurrence, view: View<'_>) -> Result<(), Finding> {
         if !view.context.is_calm() {
             self.awaited.clear();
         }
@@ -83,7 +83,7 @@ impl Check for FirstResults {
             _ => {}
         }
         late.map_or(Ok(()), |((id, kind), deadline)| {
-            Err(format!("the {kind} probe of {id} was not asked by {deadline:?}"))
+            Err(Finding(format!("the {kind} probe of {id} was not asked by {deadline:?}")))
         })
     }
 }

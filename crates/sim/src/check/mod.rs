@@ -35,6 +35,10 @@ pub struct Violation {
     pub message: String,
 }
 
+/// What a checker found, in a sentence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Finding(pub(crate) String);
+
 /// What a checker may read besides the entry.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
@@ -48,9 +52,9 @@ pub(crate) trait Check: Send {
     /// Its name, for people.
     fn name(&self) -> &'static str;
     /// Looks at what has just happened. The node is as it is after it.
-    fn see(&mut self, entry: &Occurrence, view: View<'_>) -> Result<(), String>;
+    fn see(&mut self, entry: &Occurrence, view: View<'_>) -> Result<(), Finding>;
     /// Looks at a world that has come to rest.
-    fn at_rest(&mut self, _: View<'_>) -> Result<(), String> {
+    fn at_rest(&mut self, _: View<'_>) -> Result<(), Finding> {
         Ok(())
     }
 }
@@ -105,8 +109,8 @@ impl Checks {
     }
 }
 
-fn violation(at: Duration, check: &'static str, found: Result<(), String>) -> Option<Violation> {
-    found.err().map(|message| Violation { at, check, message })
+fn violation(at: Duration, check: &'static str, found: Result<(), Finding>) -> Option<Violation> {
+    found.err().map(|Finding(message)| Violation { at, check, message })
 }
 
 // === impl Violation ===

@@ -9,7 +9,7 @@ use std::{
 use keelet_lifecycle::{restart::RestartAllRule, status::ConditionType};
 use keelet_pod::{Pod, ProbeKind, Role};
 
-use super::{Check, View, restart_all::is_requested};
+use super::{Check, Finding, View, restart_all::is_requested};
 use crate::{
     faults::CallKind,
     node::Sandbox,
@@ -53,7 +53,7 @@ impl Check for Order {
         "order"
     }
 
-    fn see(&mut self, entry: &Occurrence, view: View<'_>) -> Result<(), String> {
+    fn see(&mut self, entry: &Occurrence, view: View<'_>) -> Result<(), Finding> {
         match &entry.what {
             Happening::Created(instance) => {
                 if !self.ended.contains_key(&instance.pod) {
@@ -138,16 +138,16 @@ impl Check for Order {
 }
 
 impl Order {
-    fn started(&mut self, instance: &InstanceRef, view: View<'_>) -> Result<(), String> {
+    fn started(&mut self, instance: &InstanceRef, view: View<'_>) -> Result<(), Finding> {
         let InstanceRef { pod, name, id, .. } = instance;
         let twin = view.node.containers.values().find(|other| {
             other.instance.pod == *pod && other.instance.name == *name && other.instance.id != *id && other.is_running()
         });
         if let Some(twin) = twin {
-            return Err(format!("{id} is started while {} runs", twin.instance.id));
+            return Err(Finding(format!("{id} is started while {} runs", twin.instance.id)));
         }
         if self.ended.contains_key(pod) && !self.created.contains(id) {
-            return Err(format!("{id} is started in a pod that has ended"));
+            return Err(Finding(format!("{id} is started in a pod that has ended")));
         }
         let Some(spec) = view.pods.get(pod) else { return Ok(()) };
         // Ephemeral containers have no place in the order: one may be there to see why init does not end.
@@ -175,13 +175,13 @@ impl Order {
         instances.iter().for_each(|instance| self.is_over(instance));
     }
 
-    fn in_order(&self, pod: &Pod, instance: &InstanceRef) -> Result<(), String> {
+    fn in_order(&self, pod: &Pod, instance: &InstanceRef) -> Result<(), Finding> {
         let over = self.over.get(&instance.sandbox);
         let is_over = |name: &String| over.is_some_and(|over| over.contains(name));
         for earlier in pod.init_containers.iter().take_while(|container| container.name != instance.name) {
             if !is_over(&earlier.name) {
                 let what = if earlier.role == Role::Sidecar { "has started" } else { "has succeeded" };
-                return Err(format!("{} is started before {} {what}", instance.id, earlier.name));
+                return Err(Finding(format!("{} is started before {} {what}", instance.id, earlier.name)));
             }
         }
         Ok(())

@@ -11,7 +11,7 @@ use keelet_lifecycle::{
 };
 use keelet_pod::{Action, Container, Pod, RestartPolicy, Role};
 
-use super::{Check, View};
+use super::{Check, Finding, View};
 use crate::{
     faults::CallKind,
     node::ContainerRun,
@@ -72,7 +72,7 @@ impl Check for RestartAll {
         "restart all"
     }
 
-    fn see(&mut self, entry: &Occurrence, view: View<'_>) -> Result<(), String> {
+    fn see(&mut self, entry: &Occurrence, view: View<'_>) -> Result<(), Finding> {
         match &entry.what {
             Happening::Exited { instance, exit_code, cause: ExitCause::Own } => {
                 self.exited(entry.at, instance, *exit_code, view);
@@ -129,13 +129,16 @@ impl Check for RestartAll {
         }
     }
 
-    fn at_rest(&mut self, _: View<'_>) -> Result<(), String> {
+    fn at_rest(&mut self, _: View<'_>) -> Result<(), Finding> {
         for state in self.pods.values() {
             if let Some((trigger, at)) = state.triggers.first() {
-                return Err(format!("{} asked for a restart of all containers at {at:?}, and none came", trigger.id));
+                return Err(Finding(format!(
+                    "{} triggered RestartAllContainers at {at:?}, and no restart came",
+                    trigger.id
+                )));
             }
             if !matches!(state.stage, Stage::None) {
-                return Err("a restart of all containers has not come to its end".to_owned());
+                return Err(Finding("RestartAllContainers has not come to its end".to_owned()));
             }
         }
         Ok(())
@@ -173,7 +176,7 @@ impl RestartAll {
         }
     }
 
-    fn started(&mut self, instance: &InstanceRef, view: View<'_>) -> Result<(), String> {
+    fn started(&mut self, instance: &InstanceRef, view: View<'_>) -> Result<(), Finding> {
         // An ephemeral container stays (RALL-13), so its launch is not called back; a slow runtime carries it out later.
         let container = view.pods.get(&instance.pod).and_then(|pod| pod.container(&instance.name));
         if container.is_some_and(|container| container.role == Role::Ephemeral) && !view.context.is_calm() {
@@ -186,13 +189,13 @@ impl RestartAll {
         state.ignored.retain(|(trigger, _)| trigger.name != instance.name || trigger.id == instance.id);
         match state.stage {
             Stage::Terminating { since, .. } if made > since + UNDER_WAY => {
-                Err(format!("{} is started while all containers are being removed", instance.id))
+                Err(Finding(format!("{} is started while all containers are being removed", instance.id)))
             }
             _ => Ok(()),
         }
     }
 
-    fn sandbox_touched(&self, sandbox: &str, view: View<'_>) -> Result<(), String> {
+    fn sandbox_touched(&self, sandbox: &str, view: View<'_>) -> Result<(), Finding> {
         let Some(found) = view.node.sandboxes.get(sandbox) else { return Ok(()) };
         let state = self.pods.get(&found.pod);
         let under_way = state.is_some_and(|state| {
@@ -200,22 +203,22 @@ impl RestartAll {
                 && matches!(state.stage, Stage::Terminating { .. } | Stage::Starting { disturbed: false, .. })
         });
         if under_way && found.ready && view.context.is_calm() {
-            return Err(format!("{sandbox} is stopped while its containers restart in place"));
+            return Err(Finding(format!("{sandbox} is stopped while its containers restart in place")));
         }
         Ok(())
     }
 
-    fn published(&mut self, at: Duration, pod: &Pod, status: &PodStatus, view: View<'_>) -> Result<(), String> {
+    fn published(&mut self, at: Duration, pod: &Pod, status: &PodStatus, view: View<'_>) -> Result<(), Finding> {
         let state = self.pods.entry(pod.uid.clone()).or_default();
         if state.deleted {
             return Ok(());
         }
         let condition = status.is_true(&ConditionType::AllContainersRestarting);
         if status.phase.is_terminal() && (condition || !state.triggers.is_empty()) {
-            return Err(format!("{:?} is published although all containers are to restart", status.phase));
+            return Err(Finding(format!("{:?} is published although all containers are to restart", status.phase)));
         }
         if condition && status.phase != Phase::Pending {
-            return Err(format!("{:?} is published while all containers are being removed", status.phase));
+            return Err(Finding(format!("{:?} is published while all containers are being removed", status.phase)));
         }
         if status.phase.is_terminal() {
             state.ignored.clear();
@@ -314,21 +317,21 @@ impl Before {
     }
 
     /// Every regular container has been started again, and its history was kept.
-    fn compare(&self, pod: &Pod, status: &PodStatus, view: View<'_>) -> Result<(), String> {
+    fn compare(&self, pod: &Pod, status: &PodStatus, view: View<'_>) -> Result<(), Finding> {
         for container in &pod.containers {
             let name = &container.name;
             let before = self.runs.get(name).copied().unwrap_or(0);
             if view.node.container_runs(&pod.uid, name).len() <= before {
-                return Err(format!("{name} was not started again with all others"));
+                return Err(Finding(format!("{name} was not started again with all others")));
             }
         }
         for shown in status.all_containers().filter(|shown| self.ran.contains(&shown.name)) {
             let kept = !shown.last_state.is_none() || !matches!(shown.state, ContainerState::Running(_));
             if !kept {
-                return Err(format!(
+                return Err(Finding(format!(
                     "{} ran before all containers were restarted, and its last state is gone",
                     shown.name
-                ));
+                )));
             }
         }
         Ok(())

@@ -159,7 +159,7 @@ impl Stage {
             ..PodStatus::default()
         });
         self.act(|state| {
-            state.bulletin.statuses.insert("web".to_owned(), (version, Arc::clone(&status)));
+            state.api_statuses.statuses.insert("web".to_owned(), (version, Arc::clone(&status)));
             state.note(Happening::Published { pod: "web".to_owned(), run, version, status });
         })
     }
