@@ -6,12 +6,12 @@ mod text;
 use std::path::PathBuf;
 
 use anyhow::Context;
-use clap::ValueEnum;
 use keelet_pod::{Features, Pod, Report, Strictness, read_manifest};
 
 use crate::{
     exit::ExitStatus,
     feature_gates::FeatureGateArgs,
+    format::Format,
     manifest::{self, ManifestFile, UnreadableManifest},
     output,
     style::Style,
@@ -37,15 +37,6 @@ pub struct Args {
     lenient: bool,
     #[command(flatten)]
     feature_gates: FeatureGateArgs,
-}
-
-/// How the result is printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// For people
-    Text,
-    /// For machines; the shape is stable
-    Json,
 }
 
 /// One manifest and what came of it.
