@@ -402,6 +402,9 @@ impl PodTask {
         if !matches!(operation, Operation::Probe { .. }) {
             self.audit.note_activity(Instant::now());
         }
+        if let Operation::Stop { container, reason, .. } = &operation {
+            tracing::info!(pod = %self.name(), container, cause = %reason, "stopping container");
+        }
         let work = self.executor.for_operation(&self.wanted, self.observation.as_deref());
         self.shared.tasks.spawn(Box::pin(operations::run(work, id, operation.clone(), cancelled)));
         self.running.insert(id, Running { operation, cancel: Some(cancel) });
