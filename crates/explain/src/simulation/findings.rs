@@ -270,11 +270,7 @@ mod tests {
                  a startupProbe with periodSeconds 10 and a failureThreshold of at least 6 would do",
             ),
             (readiness, Some(45), "may take any time: no startup or liveness probe could end it"),
-            (
-                impatient,
-                None,
-                "must be immediate: right at the start the first failure of its startup probe kills it",
-            ),
+            (impatient, None, "must be immediate: right at the start the first failure of its startup probe kills it"),
         ];
         for (probes, slow, expected) in cases {
             assert_eq!(start(&outlook(probes), slow.map(secs)).1, expected);
