@@ -47,7 +47,7 @@ pub(crate) struct Gates {
     #[arg(long, default_value_t = 2)]
     rounds: usize,
     /// How long the controller is watched at rest
-    #[arg(long, default_value = "60s", value_parser = keelet_hollow::parse_duration)]
+    #[arg(long, default_value = "60s", value_parser = keelet_pod::duration::parse_some)]
     rest: Duration,
 }
 

@@ -66,10 +66,10 @@ struct Keep {
     #[arg(long = "condition", value_name = "TYPE=STATUS", value_parser = pair)]
     conditions: Vec<(String, String)>,
     /// Time between two renewals of a lease; the controller manager believes a node for 50 s
-    #[arg(long, default_value = "20s", value_parser = duration)]
+    #[arg(long, default_value = "20s", value_parser = keelet_pod::duration::parse_some)]
     lease: Duration,
     /// Time between two reports of a status
-    #[arg(long, default_value = "5m", value_parser = duration)]
+    #[arg(long, default_value = "5m", value_parser = keelet_pod::duration::parse_some)]
     heartbeat: Duration,
     /// Requests at once
     #[arg(long, default_value_t = 32)]
@@ -102,7 +102,7 @@ struct Flip {
     #[arg(long)]
     bare: bool,
     /// How long to wait for the last taints to go
-    #[arg(long, default_value = "60s", value_parser = duration)]
+    #[arg(long, default_value = "60s", value_parser = keelet_pod::duration::parse_some)]
     patience: Duration,
     /// Prints the report as JSON
     #[arg(long)]
@@ -225,10 +225,6 @@ async fn stopped() {
 fn pair(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or_else(|| format!("\"{text}\" has no \"=\""))?;
     Ok((key.to_owned(), value.to_owned()))
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    keelet_hollow::parse_duration(text)
 }
 
 fn rate(text: &str) -> Result<Rate, String> {

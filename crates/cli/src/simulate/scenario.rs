@@ -3,7 +3,10 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use keelet_explain::simulation::{Absence, Cause};
-use keelet_pod::{Container, Handler, Pod, ProbeKind, Role, duration::words};
+use keelet_pod::{
+    Container, Handler, Pod, ProbeKind, Role,
+    duration::{compact, words},
+};
 
 use super::options::{Exit, Instances, ProbeTrouble, SlowStart, While};
 
@@ -65,10 +68,10 @@ pub(crate) enum ScenarioError {
     Option { option: String, problem: Unfit },
     #[error(
         "{option} @{}: the agent is already down then, because of {other} @{}, until {}",
-        written(*from), written(*other_from), words(*until)
+        compact(*from), compact(*other_from), words(*until)
     )]
     Overlap { option: &'static str, from: Duration, other: &'static str, other_from: Duration, until: Duration },
-    #[error("{option} {what}@{}: the simulation is over after {}; see --for", written(*from), words(*span))]
+    #[error("{option} {what}@{}: the simulation is over after {}; see --for", compact(*from), words(*span))]
     AfterEnd { option: &'static str, what: &'static str, from: Duration, span: Duration },
     #[error("--for: invalid duration: must be greater than zero")]
     NoTime,
@@ -281,11 +284,6 @@ fn ask_alike(container: &Container, one: ProbeKind, other: ProbeKind) -> bool {
         (Handler::Grpc(one), Handler::Grpc(other)) => one.port == other.port,
         _ => false,
     }
-}
-
-/// A span as options have it.
-fn written(span: Duration) -> String {
-    words(span).replace(" min", "m").replace(" ms", "ms").replace(" s", "s").replace(" h", "h").replace(' ', "")
 }
 
 /// How long an init container takes in its first instance.
