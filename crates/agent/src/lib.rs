@@ -14,7 +14,6 @@
 //! State has one owner each: a pod's evidence its [`pod_task`], the set of pods the [`manager`], the ledger the
 //! [`ledger_writer`]. They notify each other through slots that hold the latest value and never make a sender wait.
 
-mod admission;
 #[cfg(test)]
 mod bed;
 pub mod board;
@@ -61,11 +60,10 @@ use keelet_prober::{Exec, ExecError, Executed, LONGEST_OUTPUT, Prober};
 use tokio::sync::{Notify, OnceCell, Semaphore, watch as signal};
 
 use self::{
-    admission::Claims,
     board::{Board, GonePod, Recall},
     ledger_writer::LedgerWriter,
     manager::{Mailbox, Manager},
-    node::{Condition, DiskPressure, Facts, Gating, Node},
+    node::{Condition, DiskPressure, Facts, Gating, Node, admission::Claims},
     registry::Registry,
     shared::Shared,
 };

@@ -14,12 +14,11 @@ use keelet_prober::Prober;
 use tokio::sync::{Notify, OnceCell, Semaphore, watch};
 
 use crate::{
-    admission::Claims,
     board::Board,
     doors::{Clock, Tasks},
     ledger_writer::LedgerWriter,
     metrics::Metrics,
-    node::{DiskPressure, Node},
+    node::{DiskPressure, Node, admission::Claims},
     publish::{Answers, Publisher},
     registry::Registry,
     slot::Slot,

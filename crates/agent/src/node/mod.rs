@@ -10,9 +10,12 @@
 //! Facts are read once, when the agent starts. Health is observed every ten seconds and when a client asks for the node; components are
 //! probed when they are due. Everything between what was read and the `v1.Node` is pure: a test needs neither a kernel nor a runtime.
 //!
+//! [`admission`] decides which pods of an API server fit, and has what the pods here have taken.
+//!
 //! [`Node`] owns the evidence. A change of it is written to the ledger before it is shown ([`publish`]), so that the next agent says what this
 //! one said, since the same time.
 
+pub(crate) mod admission;
 mod conditions;
 mod facts;
 mod gates;
@@ -42,7 +45,7 @@ use tokio::sync::watch;
 pub(crate) use self::health::{observe, watch};
 pub use self::{
     conditions::{BUILT_IN_CONDITIONS, OWN_CONDITIONS, conditions},
-    facts::{Facts, Resources, System},
+    facts::{Facts, MAX_PODS, Resources, System},
     health::{Health, RuntimeHealth},
     machine::{Machine, Usage},
     object::{Versions, object},

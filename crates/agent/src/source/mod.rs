@@ -48,7 +48,7 @@ pub use self::{
 
 /// Where pods come from.
 ///
-/// The directory of manifests is the only one that the agent drives itself, and the simulation has others. `keelet run` and the
+/// The directory of manifests is the only one that the agent drives itself. `keelet run`, the simulation and the
 /// connection to an API server have tasks of their own; they open a [`Feed`] with [`crate::Agent::source`] and set it.
 pub trait Source: fmt::Debug + Send {
     /// Follows what should run for as long as the agent is there, and says so.
