@@ -12,14 +12,14 @@ use std::{
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt, future::BoxFuture};
-use keelet_agent::{Agent, Doors, Extent, Settings, Wanted, clock::OsClock, doors::Clock, source::Listing};
-use keelet_host::{Layout, OsHost};
+use keelet_agent::{Agent, Extent, Wanted, source::Listing};
 use keelet_launch::NodeFacts;
-use keelet_pod::{Features, Pod, parse_one};
+use keelet_pod::{Pod, parse_one};
 use keelet_serve::{
     Archive, BindError, Client, ClientError, Images, ImportError, Listener, Local,
     api::{Change, ChangeKind, Container, Image, Imported, List, LogFiles, Pull, PullLine, Pulled, Pulling},
 };
+use keelet_sim::{bare_agent, bare_runtime};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::{io::AsyncReadExt, sync::watch, task::JoinHandle, time::timeout};
@@ -62,10 +62,6 @@ impl Node {
     async fn start(images: Option<Arc<dyn Images>>) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path();
-        let clock = Arc::new(OsClock::new().expect("a clock"));
-        let ledger = keelet_ledger::Settings::new(path.join("durable"), path.join("volatile"), clock.now().boot_id);
-        let runtime = keelet_sim::bare_runtime(1);
-        let layout = Layout::new(path, path.join("logs"));
         let facts = NodeFacts {
             name: "node".to_owned(),
             address: Some("192.0.2.7".to_owned()),
@@ -73,9 +69,7 @@ impl Node {
             memory_bytes: 8 << 30,
             ..NodeFacts::default()
         };
-        let host = Arc::new(OsHost::new(layout.clone()));
-        let doors = Doors::on_this_machine(runtime, clock, host).expect("a thread");
-        let settings = Settings { facts: facts.into(), ..Settings::new(Features::default(), ledger) };
+        let (doors, settings, layout) = bare_agent(path, &path.join("volatile"), bare_runtime(1), facts);
         let agent = Arc::new(Agent::start(doors, settings).await.expect("an agent"));
         let (listings, source) = watch::channel(Arc::default());
         let local = Local { agent: Arc::clone(&agent), layout, desired: Arc::new(source), images };

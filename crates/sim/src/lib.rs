@@ -43,7 +43,7 @@ mod world;
 pub use keelet_sim_api::Random;
 
 pub use self::{
-    bare::{bare_runtime, bare_server},
+    bare::{bare_agent, bare_runtime, bare_server},
     check::Violation,
     deaths::{for_each_death, for_some_deaths},
     faults::{Acknowledging, CallKind, CallOdds, DiskMood, EventOdds, Fate, Faults},

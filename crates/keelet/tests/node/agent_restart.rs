@@ -96,16 +96,22 @@ fn assert_same(before: &Seen, now: &Seen) {
     assert_eq!(before.sandboxes, now.sandboxes);
 }
 
-async fn ready_pods_keep_their_status(node: &mut Node, shape: Shape) {
-    let pods = [NONE, STARTUP, READINESS, BOTH].map(|probes| Pod::new(shape, probes));
-    for pod in &pods {
+/// Starts the agent with these pods, and waits until all of them are ready.
+async fn ready(node: &mut Node, pods: &[Pod]) -> Vec<Seen> {
+    for pod in pods {
         pod.want(node);
     }
     node.start();
-    let mut before = Vec::new();
-    for pod in &pods {
-        before.push(node.ready(&pod.name).await);
+    let mut seen = Vec::new();
+    for pod in pods {
+        seen.push(node.ready(&pod.name).await);
     }
+    seen
+}
+
+async fn ready_pods_keep_their_status(node: &mut Node, shape: Shape) {
+    let pods = [NONE, STARTUP, READINESS, BOTH].map(|probes| Pod::new(shape, probes));
+    let before = ready(node, &pods).await;
     for _ in 0..DEATHS {
         node.kill().await;
         node.start();
@@ -373,14 +379,7 @@ fn a_long_absence_makes_readiness_doubtful() {
     on_a_node(async |node| {
         node.configure("--node-monitor-grace-period=2");
         let pods = [NONE, STARTUP, READINESS, BOTH].map(|probes| Pod::new(Shape::One, probes));
-        for pod in &pods {
-            pod.want(node);
-        }
-        node.start();
-        let mut before = Vec::new();
-        for pod in &pods {
-            before.push(node.ready(&pod.name).await);
-        }
+        let before = ready(node, &pods).await;
         node.kill().await;
         sleep(Duration::from_secs(4)).await;
         node.start();

@@ -83,11 +83,7 @@ async fn an_exit_that_cannot_be_written_is_known(world: &mut World) -> Shown {
     // An exit that no shim saw has an unknown status, also if that cannot be written.
     let pid = world.pid(&other).await;
     let full = fill(&state);
-    world.close();
-    shims().into_iter().for_each(kill);
-    until("no shim is left", async || shims().is_empty().then_some(())).await;
-    kill(pid);
-    is_gone(pid).await;
+    kill_unseen(world, pid).await;
     world.reopen().await;
     is_unknown(world, &other).await;
     world.cri().stop_container(&other, Duration::from_secs(5)).await.expect("stopped");
@@ -120,6 +116,15 @@ fn fresh_shim(dir: &Path) -> Child {
         .unwrap()
 }
 
+/// Kills a process while neither a server nor a shim runs.
+async fn kill_unseen(world: &mut World, pid: u32) {
+    world.close();
+    shims().into_iter().for_each(kill);
+    until("no shim is left", async || shims().is_empty().then_some(())).await;
+    kill(pid);
+    is_gone(pid).await;
+}
+
 async fn a_shim_without_its_list_gets_it(world: &mut World) -> Shown {
     let pod = world.pod("fresh").await;
     let script = "trap 'exit 21' TERM; while :; do echo on; sleep 0.05; done";
@@ -127,11 +132,7 @@ async fn a_shim_without_its_list_gets_it(world: &mut World) -> Shown {
     let spoilt = world.start(&pod, world.container("spoilt", script)).await;
     let unseen = world.start(&pod, world.container("unseen", "sleep 1000")).await;
     let pid = world.pid(&unseen).await;
-    world.close();
-    shims().into_iter().for_each(kill);
-    until("no shim is left", async || shims().is_empty().then_some(())).await;
-    kill(pid);
-    is_gone(pid).await;
+    kill_unseen(world, pid).await;
     let dir = world.sandbox_dir(&pod.id);
     fs::write(container_dir(&dir, &spoilt).join(protocol::START_OPTIONS), "{").unwrap();
     let mut shim = fresh_shim(&dir);
@@ -160,11 +161,7 @@ async fn an_end_that_cannot_be_read_is_not_made_up(world: &mut World) -> Shown {
     let main = world.start(&pod, world.container("main", "sleep 1000")).await;
     let unread = world.start(&pod, world.container("unread", "sleep 1000")).await;
     let pid = world.pid(&unread).await;
-    world.close();
-    shims().into_iter().for_each(kill);
-    until("no shim is left", async || shims().is_empty().then_some(())).await;
-    kill(pid);
-    is_gone(pid).await;
+    kill_unseen(world, pid).await;
     let dir = world.sandbox_dir(&pod.id);
     let mut shim = fresh_shim(&dir);
     send(shim.id(), rustix::process::Signal::STOP);

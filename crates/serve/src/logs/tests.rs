@@ -43,6 +43,13 @@ fn container() -> (tempfile::TempDir, LogRequest) {
     (directory, request)
 }
 
+/// A log that is written until the flag is set.
+fn open_log() -> (Arc<AtomicBool>, impl Fn() -> LogState + Send + Sync + 'static) {
+    let closed = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&closed);
+    (closed, move || if seen.load(Ordering::Relaxed) { LogState::Closed } else { LogState::Open })
+}
+
 async fn all(request: LogRequest) -> String {
     let pieces: Vec<_> = read(request, || LogState::Open).map(Result::unwrap).collect().await;
     String::from_utf8(pieces.concat()).unwrap()
@@ -270,11 +277,7 @@ async fn a_slow_follower_misses_no_part() {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
         write(&path("0.log"), &["a"]);
-        let closed = Arc::new(AtomicBool::new(false));
-        let log_state = {
-            let closed = Arc::clone(&closed);
-            move || if closed.load(Ordering::Relaxed) { LogState::Closed } else { LogState::Open }
-        };
+        let (closed, log_state) = open_log();
         let request = LogRequest { directory: directory.path().to_owned(), follow: true, ..LogRequest::default() };
         let mut log = Box::pin(read(request, log_state));
         let mut seen = log.next().await.unwrap().unwrap().to_vec();
@@ -305,11 +308,7 @@ async fn following_that_begins_in_the_middle_of_a_rotation_goes_on() {
     let path = |name: &str| directory.path().join(name);
     compress(&path("0.log.1-1.gz"), &["a"]);
     write(&path("0.log.1-2"), &["b"]);
-    let closed = Arc::new(AtomicBool::new(false));
-    let log_state = {
-        let closed = Arc::clone(&closed);
-        move || if closed.load(Ordering::Relaxed) { LogState::Closed } else { LogState::Open }
-    };
+    let (closed, log_state) = open_log();
     let request = LogRequest { directory: directory.path().to_owned(), follow: true, ..LogRequest::default() };
     let mut log = Box::pin(read(request, log_state));
     let mut seen = log.next().await.unwrap().unwrap().to_vec();
