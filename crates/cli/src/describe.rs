@@ -94,7 +94,9 @@ pub(crate) fn names(words: &[String]) -> Result<Vec<&str>> {
         .map(|word| match word.split_once('/') {
             None => Ok(word.as_str()),
             Some(("pod" | "pods" | "po", name)) => Ok(name),
-            Some((kind, _)) => bail!("{kind:?} is not a kind that this command takes: only pods can be named, such as pod/web"),
+            Some((kind, _)) => {
+                bail!("{kind:?} is not a kind that this command takes: only pods can be named, such as pod/web")
+            }
         })
         .collect()
 }
