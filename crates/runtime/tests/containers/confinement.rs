@@ -312,7 +312,7 @@ async fn what_the_server_was_started_with_stays_outside(world: &mut World) -> Sh
         let mut config = world.container(&name, &format!("{about} && echo complete; sleep 1000"));
         security(&mut config).run_as_user = Some(v1::Int64Value { value: uid });
         let id = world.start(&pod, config).await;
-        until("it has told all", async || world.said(&pod, &name).contains("complete").then_some(())).await;
+        until("all is printed", async || world.said(&pod, &name).contains("complete").then_some(())).await;
         assert_eq!(world.said(&pod, &name), "0022\n0\ncomplete\n");
         assert_eq!(world.exec(&id, about).await, "0022\n0\n");
     }

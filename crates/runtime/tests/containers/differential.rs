@@ -174,7 +174,7 @@ async fn both_make_the_same_containers(world: &mut World) -> Shown {
         for (name, mut config) in matrix(world) {
             security(&mut config).namespace_options.as_mut().unwrap().network = v1::NamespaceMode::Pod.into();
             let id = world.start(&pod, config).await;
-            until("it has told all", async || world.said(&pod, name).contains("complete").then_some(())).await;
+            until("all is printed", async || world.said(&pod, name).contains("complete").then_some(())).await;
             let status = world.ended(&id).await;
             assert_eq!(status.exit_code, 0, "{name}");
             let said = world.said(&pod, name);

@@ -179,7 +179,7 @@ async fn a_command_has_all_that_the_container_has(world: &mut World) -> Shown {
             ..Default::default()
         });
         let id = world.start(&pod, config).await;
-        until("it has told all", async || world.said(&pod, name).contains("complete").then_some(())).await;
+        until("all is printed", async || world.said(&pod, name).contains("complete").then_some(())).await;
         let init = world.said(&pod, name);
         let init = init.split("complete").next().unwrap();
         let command = world.exec(&id, ABOUT).await;
