@@ -42,7 +42,7 @@ fuzz_target!(|input: &[u8]| {
     assert_eq!(read(&request).ok().as_deref(), Some(&*told), "another time it says something else");
     if let (Some(tail), None) = (request.tail, request.since) {
         let Ok(all) = read(&LogRequest { tail: None, ..request.clone() }) else { return };
-        // With two streams, a line of one may begin before the last lines of the other. Words of nobody's are a stream
+        // With two streams, a line of one may begin before the last lines of the other. Words of no line are a stream
         // of their own.
         let kinds: std::collections::BTreeSet<_> = whole.split(|byte| *byte == b'\n').map(kind).collect();
         let one_stream = !kinds.contains(&Kind::Stderr)
@@ -74,7 +74,7 @@ fn kind(line: &[u8]) -> Kind {
     match words.as_slice() {
         [b"", ..] => Kind::Foreign,
         [_, b"stderr", ..] => Kind::Stderr,
-        // From some length on a beginning is nobody's, and a time is text.
+        // From some length on a beginning belongs to no line, and a time is text.
         [time, b"stdout", tags, ..] if time.len() + tags.len() > 100 || std::str::from_utf8(time).is_err() => {
             Kind::Unsure
         }

@@ -79,7 +79,7 @@ fuzz_target!(|input: &[u8]| {
 
 fn open(disk: &MemoryDisk) -> Opened<MemoryDisk> {
     let settings = Settings::new("/ledger/durable", "/ledger/volatile", BOOT.parse().expect("a boot ID"));
-    Ledger::open_on(disk.clone(), settings).expect("nobody else has it")
+    Ledger::open_on(disk.clone(), settings).expect("no other process has it")
 }
 
 /// A file as a keelet writes it. The title has a generation, and ends with `!` for another boot.

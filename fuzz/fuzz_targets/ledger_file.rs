@@ -100,7 +100,7 @@ fn at(path: &str) -> PathBuf {
 
 fn open(disk: &MemoryDisk) -> Opened<MemoryDisk> {
     let settings = Settings::new("/ledger/durable", "/ledger/volatile", BOOT.parse().expect("a boot ID"));
-    Ledger::open_on(disk.clone(), settings).expect("nobody else has it")
+    Ledger::open_on(disk.clone(), settings).expect("no other process has it")
 }
 
 fn check_nothing_kept(pod: &Recovered) {

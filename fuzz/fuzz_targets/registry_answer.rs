@@ -1,6 +1,6 @@
-//! Answers of a registry, from a stranger or whoever stands between.
+//! Answers of a registry, from a hostile registry or a proxy in between.
 //!
-//! The parts of the input answer, in this order: who is asked for the version of the protocol, who asks for a token, who asks
+//! The parts of the input answer, in this order: the answer about the version of the protocol, the one to a request for a token, the one to a request
 //! for the manifest; the others are blobs. A part that begins with `HTTP/` is sent as it is, others are the body of a success.
 //! `DIGEST3` in a part stands for the digest of the part with that number and `HOST` for the registry, so that manifests can
 //! be right. A pull ends, an image is taken whole or not at all, and nothing stays of one that is refused.

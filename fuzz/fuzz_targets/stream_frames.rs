@@ -114,7 +114,7 @@ impl Backend for Echo {
     fn port_forward(&self, _: String, port: u16, stream: Box<dyn Duplex>) -> BoxFuture<'_, Result<(), Failure>> {
         Box::pin(async move {
             if port == 443 {
-                return Err("nobody listens".into());
+                return Err("no listener".into());
             }
             let (mut from, mut to) = tokio::io::split(stream);
             tokio::io::copy(&mut from, &mut to).await?;

@@ -1,4 +1,4 @@
-//! A file system that nobody else sees: layers are unpacked as root, with devices and owners, and a fault in that must not
+//! A private file system: layers are unpacked as root, with devices and owners, and a fault in that must not
 //! reach the machine. And a way to see whether anything on it changed.
 
 use std::{

@@ -1,4 +1,4 @@
-//! A store of images on ground of its own, with something outside of it that nobody may touch.
+//! A store of images on a file system of its own, with files outside of it that must not change.
 
 use std::{
     collections::BTreeMap,
@@ -98,7 +98,7 @@ pub fn check_import(archive: &[u8]) {
 // === impl Scene ===
 
 impl Scene {
-    /// Whoever runs a container of this image looks into its own files, and into no others.
+    /// A container of this image reads its own files, and into no others.
     fn look_up_users(&self, image: &Image) {
         let ImageContent::Layers(chains) = &image.source else { panic!("no layers: {image:?}") };
         let Some(top) = chains.last() else { return };

@@ -63,7 +63,7 @@ peer_build() {
         scratch=$(mktemp -d "$peers/.building.XXXXXX")
         trap 'rm -rf "$scratch"' EXIT
         log=$scratch/log
-        # Go itself must not inherit the lock: a build that is killed leaves compilers that run on for a moment.
+        # Go itself must not inherit the lock: a build that is killed leaves compilers that keep running for a moment.
         {
             go "$@" -v -trimpath -ldflags "-s -w $ldflags" -o "$scratch/$name" "$package" 9>&- 2>&1 | peer_progress "$name" "$log" 9>&-
         } || status=$?

@@ -70,7 +70,7 @@ mod tests {
         let now = OsClock::new().unwrap().now();
         let uptime = fs::read_to_string("/proc/uptime").unwrap();
         let seconds: i64 = uptime.split('.').next().unwrap().parse().unwrap();
-        // A minute of slack for a machine that stood still between the two looks.
+        // A minute of slack for a machine that stood still between the two readings.
         assert!((seconds - now.boot_ms / 1000).abs() < 60, "{now:?}, up {seconds} s");
         assert!(now.wall > Wall::from_millis(1_700_000_000_000), "{now:?}");
     }

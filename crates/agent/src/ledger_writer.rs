@@ -2,7 +2,7 @@
 //!
 //! All pods share one ledger and one disk, so one task owns it. It takes whatever is waiting, commits it in one go off
 //! the tasks' threads, and acknowledges to each pod that its evidence holds. A pod acts on a plan only then. What need not be written,
-//! that a probe passed again as a rule, is acknowledged on the spot: a turn of another thread would cost more than the probe.
+//! that a probe passed again as a rule, is acknowledged on the spot: waking another thread would cost more than the probe.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -53,7 +53,7 @@ type Acknowledge = oneshot::Sender<()>;
 
 /// Says once that a disk does not take evidence, and once that it does again.
 #[derive(Debug, Default)]
-struct Complaint {
+struct DiskTrouble {
     failing: bool,
 }
 
@@ -119,7 +119,7 @@ async fn keep<D: Disk + Send + 'static>(
     clock: Arc<dyn Clock>,
     tasks: Arc<dyn Tasks>,
 ) {
-    let complaint = Arc::new(Mutex::new(Complaint::default()));
+    let trouble = Arc::new(Mutex::new(DiskTrouble::default()));
     let mut batch = Vec::with_capacity(BATCH);
     while inbox.recv_many(&mut batch, BATCH).await > 0 {
         let mut requests = std::mem::take(&mut batch);
@@ -129,14 +129,14 @@ async fn keep<D: Disk + Send + 'static>(
         if taken.is_none() && requests.is_empty() {
             continue;
         }
-        let (ledger, complaint) = (Arc::clone(&ledger), Arc::clone(&complaint));
+        let (ledger, trouble) = (Arc::clone(&ledger), Arc::clone(&trouble));
         let work = move || {
             let mut ledger = ledger.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut complaint = complaint.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut trouble = trouble.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some((taken, acknowledge)) = taken {
-                write(&mut ledger, &mut complaint, taken, acknowledge, now);
+                write(&mut ledger, &mut trouble, taken, acknowledge, now);
             }
-            serve(&mut ledger, &mut complaint, requests, now);
+            serve(&mut ledger, &mut trouble, requests, now);
         };
         tasks.block(Box::new(work)).await;
     }
@@ -176,19 +176,19 @@ fn acknowledge_all(pods: Vec<Acknowledge>) {
 }
 
 /// Serves requests in their order; neighbouring commits are made together.
-fn serve<D: Disk>(ledger: &mut Ledger<D>, complaint: &mut Complaint, requests: Vec<Request>, now: Moment) {
+fn serve<D: Disk>(ledger: &mut Ledger<D>, trouble: &mut DiskTrouble, requests: Vec<Request>, now: Moment) {
     let mut commits = Vec::new();
     for request in requests {
         if let Request::Commit(record, done) = request {
             commits.push((record, done));
             continue;
         }
-        commit(ledger, complaint, std::mem::take(&mut commits), now);
+        commit(ledger, trouble, std::mem::take(&mut commits), now);
         match request {
             Request::Commit(..) => {}
             Request::KeepPod(pod, copy, done) => {
                 match ledger.keep_pod(&pod, &copy, now) {
-                    Ok(outcome) => complaint.hear(&outcome),
+                    Ok(outcome) => trouble.note(&outcome),
                     Err(error) => {
                         tracing::warn!(pod = %pod.name, %error, "cannot write the copy of the pod to the ledger")
                     }
@@ -204,41 +204,41 @@ fn serve<D: Disk>(ledger: &mut Ledger<D>, complaint: &mut Complaint, requests: V
             }
             Request::KeepEvents(events) => {
                 let events: Vec<&PodEvent> = events.iter().map(|told| &**told).collect();
-                complaint.hear(&ledger.keep_events(&events, now));
+                trouble.note(&ledger.keep_events(&events, now));
             }
             Request::KeepNode(evidence, lasting, done) => {
-                complaint.hear(&ledger.keep_node(&evidence, lasting, now));
+                trouble.note(&ledger.keep_node(&evidence, lasting, now));
                 let _ = done.send(());
             }
             Request::Beat => {
                 let beat = ledger.beat(now);
-                complaint.hear(&beat.volatile);
-                complaint.hear(&beat.durable);
-                complaint.hear_errors(&ledger.flush(now));
+                trouble.note(&beat.volatile);
+                trouble.note(&beat.durable);
+                trouble.note_errors(&ledger.flush(now));
             }
             Request::Stop(done) => {
-                complaint.hear_errors(&ledger.stop(now));
+                trouble.note_errors(&ledger.stop(now));
                 let _ = done.send(());
             }
         }
     }
-    commit(ledger, complaint, commits, now);
+    commit(ledger, trouble, commits, now);
 }
 
 fn commit<D: Disk>(
     ledger: &mut Ledger<D>,
-    complaint: &mut Complaint,
+    trouble: &mut DiskTrouble,
     commits: Vec<(Record, Acknowledge)>,
     now: Moment,
 ) {
     if let Some((taken, acknowledge)) = take(ledger, commits, now) {
-        write(ledger, complaint, taken, acknowledge, now);
+        write(ledger, trouble, taken, acknowledge, now);
     }
 }
 
 fn write<D: Disk>(
     ledger: &mut Ledger<D>,
-    complaint: &mut Complaint,
+    trouble: &mut DiskTrouble,
     taken: Taken,
     acknowledge: Vec<Acknowledge>,
     now: Moment,
@@ -246,7 +246,7 @@ fn write<D: Disk>(
     for committed in ledger.write(taken, now) {
         match committed {
             Ok(Committed { volatile, durable, journal, .. }) => {
-                [volatile, durable, journal].iter().for_each(|outcome| complaint.hear(outcome));
+                [volatile, durable, journal].iter().for_each(|outcome| trouble.note(outcome));
             }
             Err(error) => tracing::warn!(%error, "cannot commit evidence of a pod; it is kept in memory only"),
         }
@@ -263,10 +263,10 @@ impl Record {
     }
 }
 
-// === impl Complaint ===
+// === impl DiskTrouble ===
 
-impl Complaint {
-    fn hear(&mut self, outcome: &Outcome) {
+impl DiskTrouble {
+    fn note(&mut self, outcome: &Outcome) {
         match outcome {
             Outcome::Failed(error) => self.fail(error),
             Outcome::Written { after_failures } if *after_failures > 0 && self.failing => {
@@ -277,7 +277,7 @@ impl Complaint {
         }
     }
 
-    fn hear_errors(&mut self, errors: &[WriteError]) {
+    fn note_errors(&mut self, errors: &[WriteError]) {
         errors.iter().for_each(|error| self.fail(error));
     }
 

@@ -14,7 +14,6 @@
 //! State has one owner each: a pod's evidence its [`pod_task`], the set of pods the [`manager`], the ledger the
 //! [`ledger_writer`]. They notify each other through slots that hold the latest value and never make a sender wait.
 
-mod admission;
 #[cfg(test)]
 mod bed;
 pub mod board;
@@ -60,12 +59,11 @@ use keelet_prober::Prober;
 use tokio::sync::{Notify, OnceCell, Semaphore, watch as signal};
 
 use self::{
-    admission::Claims,
     board::{Board, GonePod, Recall},
     exec::RuntimeExec,
     ledger_writer::LedgerWriter,
     manager::{Mailbox, Manager},
-    node::{Condition, DiskPressure, Facts, Gating, Node},
+    node::{Condition, DiskPressure, Facts, Gating, Node, admission::Claims},
     registry::Registry,
     shared::Shared,
 };
@@ -93,7 +91,7 @@ pub struct Settings {
     pub ledger: keelet_ledger::Settings,
     /// Whether the board shows what earlier runs of the agent emitted.
     pub recall: Recall,
-    /// Turns of the whole node for probes by command, and as many for probes over the network; pods share them fairly.
+    /// Permits of the whole node for probes by command, and as many for probes over the network; pods share them fairly.
     pub probe_limit: usize,
     /// What is known of the node.
     pub facts: Facts,
@@ -107,7 +105,7 @@ pub struct Settings {
     pub gating: Gating,
 }
 
-/// Turns for probes where nothing else is asked for: a pod may have a quarter of them, and 110 pods with a probe a second need less
+/// Permits for probes where nothing else is asked for: a pod may have a quarter of them, and 110 pods with a probe a second need less
 /// than half of them if each takes a fifth of a second.
 pub const PROBES: usize = 64;
 

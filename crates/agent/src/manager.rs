@@ -55,7 +55,7 @@ pub(crate) struct Mailbox {
     notes: Mutex<Notes>,
     /// What the sources want, as they said it last.
     sources: Mutex<Sources>,
-    bell: Notify,
+    changed: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -65,7 +65,7 @@ struct Notes {
     ended: Vec<(String, Ended)>,
     found: BTreeMap<String, Remains>,
     cleared: Vec<String>,
-    /// Callers that wait for a sign that the manager turns.
+    /// Callers that wait for a sign that the manager makes progress.
     pulses: Vec<oneshot::Sender<()>>,
 }
 
@@ -119,18 +119,18 @@ impl Mailbox {
     pub(crate) fn set_wanted(&self, source: SourceId, wanted: WantedPods, extent: Extent) {
         self.sources.lock().unwrap_or_else(PoisonError::into_inner).set(source, wanted, extent);
         self.notes().listed = true;
-        self.bell.notify_one();
+        self.changed.notify_one();
     }
 
     fn ended(&self, uid: String, ended: Ended) {
         self.notes().ended.push((uid, ended));
-        self.bell.notify_one();
+        self.changed.notify_one();
     }
 
     /// The runtime has these remains of pods that were not known when it was asked.
     pub(crate) fn found(&self, remains: BTreeMap<String, Remains>) {
         self.notes().found.extend(remains);
-        self.bell.notify_one();
+        self.changed.notify_one();
     }
 
     /// Resolves when the manager has turned once more.
@@ -142,8 +142,8 @@ impl Mailbox {
             notes.pulses.retain(|waiting| !waiting.is_closed());
             notes.pulses.push(sender);
         }
-        self.bell.notify_one();
-        // A manager that has ended will never turn again.
+        self.changed.notify_one();
+        // A manager that has ended gives no sign any more.
         if turned.await.is_err() {
             std::future::pending().await
         }
@@ -151,7 +151,7 @@ impl Mailbox {
 
     fn cleared(&self, uid: String) {
         self.notes().cleared.push(uid);
-        self.bell.notify_one();
+        self.changed.notify_one();
     }
 }
 
@@ -177,7 +177,7 @@ impl Manager {
 
     /// Runs until the agent stops and every pod's task has ended.
     pub(crate) async fn run(mut self) {
-        self.take_up_recovered();
+        self.adopt_recovered();
         let mut search_at = Instant::now();
         let mut stopping = self.shared.stopping.clone();
         loop {
@@ -193,7 +193,7 @@ impl Manager {
             }
             if notes.listed {
                 let before = self.readable;
-                self.hear();
+                self.receive();
                 // What was set aside is judged at once.
                 if self.readable && !before {
                     search_at = Instant::now();
@@ -216,7 +216,7 @@ impl Manager {
             }
             tokio::select! {
                 biased;
-                () = self.mailbox.bell.notified() => {}
+                () = self.mailbox.changed.notified() => {}
                 _ = stopping.changed(), if !stop => {}
                 () = tokio::time::sleep_until(search_at), if self.complete && !stop => {}
             }
@@ -224,14 +224,14 @@ impl Manager {
     }
 
     /// Takes what the sources want together.
-    fn hear(&mut self) {
+    fn receive(&mut self) {
         let sources = self.mailbox.sources.lock().unwrap_or_else(PoisonError::into_inner);
         (self.wanted, self.in_order) = (sources.wanted(), sources.in_order());
         (self.complete, self.readable) = (sources.are_complete(), sources.are_readable());
     }
 
-    /// Pods that an earlier agent ran go on at once, before their source is heard: their containers run already.
-    fn take_up_recovered(&mut self) {
+    /// Pods that an earlier agent ran go on at once, before their source has listed anything: their containers run already.
+    fn adopt_recovered(&mut self) {
         for (uid, recovered) in std::mem::take(&mut self.recovered) {
             match copy_of(&self.shared, &recovered) {
                 Ok(pod) => self.start(Wanted::new(Arc::new(pod)), recovered.evidence, false),
@@ -327,7 +327,7 @@ impl Manager {
             }
             // A source that still names the pod would start it again: the source has to name it anew.
             self.mailbox.sources.lock().unwrap_or_else(PoisonError::into_inner).forget_deleted(uid);
-            self.hear();
+            self.receive();
         }
     }
 

@@ -21,7 +21,7 @@
 //! | `keelet_late_probes_total` | probe_type | attempts that say nothing: our own queue held them up |
 //! | `keelet_overdue_probes` | | probes that were late for longer than three periods and half a minute, now |
 //! | `keelet_disk_pressure` | | 1 while a disk of the node is nearly full |
-//! | `keelet_probe_queueing_seconds` | | how long attempts waited for their turn |
+//! | `keelet_probe_queueing_seconds` | | how long attempts waited for a permit |
 //!
 //! Series that name a pod go with it. A probe finds its series by two short lookups, and allocates nothing after its
 //! first attempt.
@@ -145,7 +145,7 @@ impl Metrics {
             restart_of_all: histogram(
                 r,
                 "keelet_restart_all_containers_duration_seconds",
-                "From the trigger of a restart of all containers to the first start",
+                "From the trigger of RestartAllContainers to the first start of a container",
                 &LONG,
             ),
             at_start: add(
@@ -166,7 +166,7 @@ impl Metrics {
         }
     }
 
-    /// A probe attempt ended. `latency` is how long its target took, `queued` how long it waited for its turn.
+    /// A probe attempt ended. `latency` is how long its target took, `queued` how long it waited for a permit.
     pub fn probed(
         &self,
         pod: &Pod,

@@ -31,7 +31,7 @@ impl Remains {
         let (containers, sandboxes) = (self.containers.len(), self.sandboxes.len());
         tracing::error!(
             %uid, pod, containers, sandboxes,
-            "pod is not in the ledger and may be of a manifest that cannot be read: keeping it as it is; mend or remove that manifest"
+            "pod is not in the ledger and may be of a manifest that cannot be read: keeping it as it is; fix or remove that manifest"
         );
     }
 }

@@ -7,7 +7,7 @@ use keelet_lifecycle::{Event, Severity};
 
 use crate::shared::Shared;
 
-/// How often config maps and secrets are looked at, as the kubelet does.
+/// How often config maps and secrets are read, as the kubelet does.
 const PERIOD: Duration = Duration::from_secs(60);
 /// By how much a period may be shorter or longer, so that nodes that started together do not stay together.
 const SPREAD_MS: i64 = 6_000;
@@ -34,7 +34,7 @@ async fn refresh(shared: &Shared) {
             continue;
         }
         if let Err(error) = shared.host.refresh(&pod).await {
-            slot.tell(Event {
+            slot.emit(Event {
                 container: None,
                 reason: error.reason,
                 severity: Severity::Warning,

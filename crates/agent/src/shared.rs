@@ -14,12 +14,11 @@ use keelet_prober::Prober;
 use tokio::sync::{Notify, OnceCell, Semaphore, watch};
 
 use crate::{
-    admission::Claims,
     board::Board,
     doors::{Clock, Tasks},
     ledger_writer::LedgerWriter,
     metrics::Metrics,
-    node::{DiskPressure, Node},
+    node::{DiskPressure, Node, admission::Claims},
     publish::{Answers, Publisher},
     registry::Registry,
     slot::Slot,
@@ -63,7 +62,7 @@ pub(crate) struct Shared {
     pub(crate) pressure: watch::Sender<DiskPressure>,
     /// What the node's upkeep goes by.
     pub(crate) upkeep: watch::Receiver<Upkeep>,
-    /// Rung when config maps and secrets may have changed.
+    /// Notified when config maps and secrets may have changed.
     pub(crate) refresh_objects: Notify,
 }
 

@@ -1,6 +1,6 @@
 //! What other tasks report to a pod's task: latest values, never a queue. No writer waits for the pod.
 //!
-//! Watcher, source, publisher and the pod's own operations write into the slot and ring its bell; the task empties it
+//! Watcher, source, publisher and the pod's own operations write into the slot and notify it; the task empties it
 //! when it comes round. What piles up is bounded by what the task itself started: one result for each operation in
 //! flight, and the few events of these.
 
@@ -32,7 +32,7 @@ pub struct Wanted {
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
     inbox: Mutex<Inbox>,
-    bell: Notify,
+    changed: Notify,
 }
 
 /// What is new since the task last took it.
@@ -85,7 +85,7 @@ impl Slot {
 
     fn write(&self, change: impl FnOnce(&mut Inbox)) {
         change(&mut self.inbox());
-        self.bell.notify_one();
+        self.changed.notify_one();
     }
 
     pub(crate) fn want(&self, wanted: Wanted) {
@@ -101,7 +101,7 @@ impl Slot {
         self.write(|inbox| inbox.hinted = true);
     }
 
-    pub(crate) fn tell(&self, event: Event) {
+    pub(crate) fn emit(&self, event: Event) {
         self.write(|inbox| inbox.events.push(event));
     }
 
@@ -126,8 +126,8 @@ impl Slot {
     }
 
     /// Waits until another task has written.
-    pub(crate) async fn rung(&self) {
-        self.bell.notified().await;
+    pub(crate) async fn changed(&self) {
+        self.changed.notified().await;
     }
 
     /// Others can see the status of this version, and every one before it.
@@ -151,7 +151,7 @@ mod tests {
 
     use super::*;
 
-    /// SYNC-2: whatever arrives between two turns of the task is taken together: the newest wish, one observation, every end.
+    /// SYNC-2: whatever arrives between two iterations of the task is taken together: the newest wanted pod, one observation, every end.
     #[tokio::test]
     async fn what_arrives_meanwhile_is_taken_together() {
         let slot = Slot::default();
@@ -167,14 +167,14 @@ mod tests {
             slot.hint();
             slot.finish(OpId(id), at, OpResult::Done);
         }
-        slot.rung().await;
+        slot.changed().await;
         let inbox = slot.take();
         assert_eq!((inbox.wanted, inbox.hinted, inbox.ended), (Some(deleted), true, 3));
         assert_eq!(inbox.finished.iter().map(|finished| finished.number).collect::<Vec<_>>(), [1, 2, 3]);
         let empty = slot.take();
         assert!(empty.wanted.is_none() && !empty.hinted && empty.finished.is_empty());
         assert_eq!(empty.ended, 3, "counts stay");
-        let again = tokio::time::timeout(Duration::ZERO, slot.rung()).await;
-        assert!(again.is_err(), "one ring for all of it");
+        let again = tokio::time::timeout(Duration::ZERO, slot.changed()).await;
+        assert!(again.is_err(), "one notification for all of it");
     }
 }

@@ -126,7 +126,7 @@ mod tests {
         agent.set_pods(wanted(&[&web]), Extent::Complete);
         pass(Duration::from_secs(3)).await;
         bed.runtime.end(&main, 1);
-        bed.runtime.tell(&main).await;
+        bed.runtime.emit(&main).await;
         pass(Duration::from_millis(10)).await;
         assert_eq!(bed.runtime.calls("CreateContainer").len(), 1, "the exit is not seen");
     }

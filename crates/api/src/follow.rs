@@ -334,7 +334,7 @@ async fn watch_once<O: Objects>(
                 return End::Broken(ApiError::Refused { code, reason, message, retry_after: None }.into());
             }
             Err(error) => {
-                warn!(resource = O::RESOURCE, %error, "watch brought what cannot be read: listing again");
+                warn!(resource = O::RESOURCE, %error, "cannot decode watch event; relisting");
                 return End::Broken(error.into());
             }
         };

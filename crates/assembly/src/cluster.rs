@@ -40,10 +40,10 @@ pub enum JoinError {
     #[error(transparent)]
     Connect(#[from] ConnectError),
     /// It is not known what time it is.
-    #[error("the clock of this machine cannot be used")]
+    #[error("cannot read the clock")]
     Clock(#[from] ClockError),
     /// There is no thread for the connection.
-    #[error("no thread for the connection to the API server")]
+    #[error("cannot start the thread of the connection to the API server")]
     Thread(#[source] io::Error),
 }
 

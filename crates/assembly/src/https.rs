@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{DaemonEndpoint, Node, NodeDaemonEndpoints};
 use keelet_agent::Agent;
 use keelet_api::Api;
 use keelet_cluster::NodeView;
-use keelet_https::{Certificates, Guard, Listening, ReviewSettings, Reviews, TlsSettings};
+use keelet_https::{Certificates, Guard, Listening, ReviewSettings, Reviews, TlsError, TlsSettings};
 use keelet_serve::{KubeletApi, KubeletSettings, Local};
 use tokio::{
     net::TcpListener,
@@ -35,6 +35,15 @@ pub struct HttpsSettings {
 pub struct HttpsThread {
     listening: Listening,
     thread: OwnThread,
+}
+
+/// Why the server does not listen yet.
+#[derive(Debug, thiserror::Error)]
+enum NotListening {
+    #[error(transparent)]
+    Certificates(#[from] TlsError),
+    #[error("cannot listen on {address}: {error}{}", kubelet(error))]
+    Address { address: SocketAddr, error: io::Error },
 }
 
 /// The node as the agent sees it, with the port of its HTTPS server.
@@ -72,29 +81,35 @@ impl HttpsThread {
     }
 }
 
+/// The usual reason for an address that is taken.
+fn kubelet(error: &io::Error) -> &'static str {
+    if error.kind() == io::ErrorKind::AddrInUse { "; is a kubelet running?" } else { "" }
+}
+
+async fn listen(address: SocketAddr, tls: TlsSettings) -> Result<(TcpListener, Certificates), NotListening> {
+    let certificates = Certificates::load(tls)?;
+    let listener = TcpListener::bind(address).await.map_err(|error| NotListening::Address { address, error })?;
+    Ok((listener, certificates))
+}
+
 async fn run(settings: HttpsSettings, api: Api, local: Arc<Local>, tried: oneshot::Sender<()>, listening: &Listening) {
     let HttpsSettings { address, tls, reviews, kubelet } = settings;
     let mut tried = Some(tried);
     let mut told = String::new();
     let node = local.agent.facts().for_pods.name.clone();
     let (listener, certificates) = loop {
-        let certificates = Certificates::load(tls.clone()).map_err(|error| error.to_string());
-        let ready = match certificates {
-            Ok(certificates) => {
-                TcpListener::bind(address).await.map(|listener| (listener, certificates)).map_err(|error| {
-                    let kubelet = if error.kind() == io::ErrorKind::AddrInUse { "; is a kubelet running?" } else { "" };
-                    format!("cannot listen on {address}: {error}{kubelet}")
-                })
-            }
-            Err(error) => Err(error),
-        };
-        match ready {
+        match listen(address, tls.clone()).await {
             Ok(ready) => break ready,
-            Err(error) if error != told => {
-                tracing::warn!(error, "no HTTPS server: kubectl logs, exec, attach and port-forward fail; retrying");
-                told = error;
+            Err(error) => {
+                let error = error.to_string();
+                if error != told {
+                    tracing::warn!(
+                        error,
+                        "cannot start HTTPS server: kubectl logs, exec, attach and port-forward fail until it starts; retrying"
+                    );
+                    told = error;
+                }
             }
-            Err(_) => {}
         }
         tried.take().map(|tried| tried.send(()));
         sleep(AGAIN).await;

@@ -96,7 +96,7 @@ pub fn find(bridges: &[OwnedBridge]) -> io::Result<Vec<Leftover>> {
     }
     let leftovers =
         by_state.into_iter().map(|(state_dir, shims)| Leftover { record: claim::read(&state_dir), state_dir, shims });
-    Ok(leftovers.filter(Leftover::is_nobodys).collect())
+    Ok(leftovers.filter(Leftover::is_unowned).collect())
 }
 
 /// The state directories of runs in a directory for temporary files. Without a record one may have just begun. What other users have
@@ -112,7 +112,7 @@ fn temporary_runs(directory: &Path) -> Vec<PathBuf> {
 
 impl Leftover {
     /// Whether no process has its directory, and no agent or server will come back to it.
-    fn is_nobodys(&self) -> bool {
+    fn is_unowned(&self) -> bool {
         match &self.record {
             _ if claim::is_held(&self.state_dir) => false,
             Some(record) => record.holder == Holder::Run,
@@ -248,7 +248,7 @@ mod tests {
         assert!(leftover(&root.join("run")).trusted().unwrap().is_some());
     }
 
-    /// DIR-10: whoever can write to a directory for temporary files could otherwise name any directory of the node to be removed.
+    /// DIR-10: a user with write access to a directory for temporary files could otherwise name any directory of the node to be removed.
     #[test]
     fn what_another_user_could_have_written_is_not_believed() {
         if !rustix::process::geteuid().is_root() {

@@ -91,7 +91,7 @@ impl Run {
         let node = assembly.start().await?;
         let wanted = pods.iter().map(|pod| (pod.uid.clone(), Wanted::new(Arc::clone(pod)))).collect();
         let desired = Arc::new(Desired { feed: node.agent.source(), extent, wanted: Mutex::new(wanted) });
-        desired.tell();
+        desired.publish();
         let mut servers = node.servers(Arc::clone(&desired) as Arc<dyn DesiredPods>);
         // Others can look at these pods too. The pods run without them.
         let socket = Listener::bind(paths.socket()).await.map(|listener| {
@@ -190,10 +190,10 @@ impl Run {
 impl Desired {
     fn change(&self, change: impl FnOnce(&mut WantedPods)) {
         change(&mut self.wanted.lock().unwrap_or_else(PoisonError::into_inner));
-        self.tell();
+        self.publish();
     }
 
-    fn tell(&self) {
+    fn publish(&self) {
         let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner).clone();
         self.feed.set(wanted, self.extent);
     }

@@ -49,27 +49,27 @@ impl ServiceManager {
 
     /// The agent runs.
     pub fn ready(&self, status: &str) {
-        self.tell(&format!("READY=1\nSTATUS={status}\n"));
+        self.send(&format!("READY=1\nSTATUS={status}\n"));
     }
 
     /// The agent reads its configuration again, until it says that it is ready.
     pub fn reloading(&self) {
         let now = clock_gettime(ClockId::Monotonic);
         let usec = now.tv_sec.saturating_mul(1_000_000).saturating_add(now.tv_nsec / 1000);
-        self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={usec}\n"));
+        self.send(&format!("RELOADING=1\nMONOTONIC_USEC={usec}\n"));
     }
 
     /// The agent is about to end.
     pub fn stopping(&self) {
-        self.tell("STOPPING=1\nSTATUS=stopping; pods keep running\n");
+        self.send("STOPPING=1\nSTATUS=stopping; pods keep running\n");
     }
 
     /// The agent is alive.
     pub fn alive(&self) {
-        self.tell("WATCHDOG=1\n");
+        self.send("WATCHDOG=1\n");
     }
 
-    fn tell(&self, message: &str) {
+    fn send(&self, message: &str) {
         let Some((socket, address)) = &self.socket else { return };
         if let Err(error) = socket.send_to_addr(message.as_bytes(), address) {
             tracing::debug!(%error, "cannot send a notification to the service manager");
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_told_where_nobody_listens() {
+    fn without_a_service_manager_nothing_is_sent() {
         for name in [None, Some("relative"), Some("/nowhere/notify")] {
             let manager = ServiceManager::new(name, Some("1000000"), None);
             manager.ready("runs");

@@ -132,7 +132,7 @@ fn each(which: &Which, action: Action) -> Result<ExitStatus> {
 async fn until_gone(client: &Client, mut left: BTreeSet<String>, patience: Duration) -> Result<()> {
     let absence = Absence::new(client, "waiting for the next one");
     while !left.is_empty() {
-        match hear_of_ends(client, &mut left, &absence).await {
+        match wait_for_ends(client, &mut left, &absence).await {
             Err(error) if !error.downcast_ref().is_some_and(ClientError::is_away) => return Err(error),
             // The agent of `keelet run` ends with its last pod, and may be gone before it could say so.
             _ if left.is_empty() || absence.is_for_good().await => return Ok(()),
@@ -151,7 +151,7 @@ async fn until_gone(client: &Client, mut left: BTreeSet<String>, patience: Durat
 }
 
 /// Takes out of the set what one agent says is gone, until all are or it goes away.
-async fn hear_of_ends(client: &Client, left: &mut BTreeSet<String>, absence: &Absence) -> Result<()> {
+async fn wait_for_ends(client: &Client, left: &mut BTreeSet<String>, absence: &Absence) -> Result<()> {
     let uid = |pod: &Value| pod["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
     // The watch begins before the list, so that it reports every pod that goes away after the list.
     let mut changes = Box::pin(output::lines(client.stream("/v1/pods?watch=true").await?));
@@ -204,8 +204,8 @@ mod tests {
         };
         let client = Client::new(&socket);
         let (mut left, absence) = (BTreeSet::from(["a".to_owned()]), Absence::new(&client, ""));
-        let ((asked, _open), heard) = tokio::join!(serve, hear_of_ends(&client, &mut left, &absence));
-        heard.unwrap();
+        let ((asked, _open), ended) = tokio::join!(serve, wait_for_ends(&client, &mut left, &absence));
+        ended.unwrap();
         assert!(left.is_empty());
         let watches: Vec<_> = asked.iter().map(|line| line.contains("watch=true")).collect();
         assert_eq!(watches, [true, false], "{asked:?}");

@@ -79,13 +79,13 @@ pub(crate) fn names(words: &[String]) -> Result<Vec<&str>> {
     let words = match words.split_first() {
         Some((kind, names)) if matches!(kind.as_str(), "pod" | "pods" | "po") => {
             if names.is_empty() {
-                bail!("which pod? Say its name, such as {kind} web");
+                bail!("the name of a pod is missing: for example {kind} web");
             }
             names
         }
         // A kind before a name is hardly a pod beside another one.
         Some((kind, [_, ..])) if OTHER_KINDS.contains(&kind.as_str()) => {
-            bail!("{kind:?} is not known here: only pods can be named, such as pod web")
+            bail!("{kind:?} is not a kind that this command takes: only pods can be named, such as pod web")
         }
         _ => words,
     };
@@ -94,7 +94,9 @@ pub(crate) fn names(words: &[String]) -> Result<Vec<&str>> {
         .map(|word| match word.split_once('/') {
             None => Ok(word.as_str()),
             Some(("pod" | "pods" | "po", name)) => Ok(name),
-            Some((kind, _)) => bail!("{kind:?} is not known here: only pods can be named, such as pod/web"),
+            Some((kind, _)) => {
+                bail!("{kind:?} is not a kind that this command takes: only pods can be named, such as pod/web")
+            }
         })
         .collect()
 }

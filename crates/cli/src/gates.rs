@@ -2,12 +2,13 @@
 //! keelet.
 //!
 //! What a gate needs is decided by `keelet_gates::decide`, the controller's own function, and said in its words. Here is what the commands
-//! share: `cluster` (which API server, and what to say when it refuses), `controller` (what the controller was told, who leads), `survey`
+//! share: `cluster` (which API server, and what to say when it refuses), `flags` (what the controller was started with), `controller` (its lease), `survey`
 //! (rules and nodes), `writers` (who wrote a field last) and `view` (a gate as it is shown).
 
 mod cluster;
 mod controller;
 mod explain;
+mod flags;
 mod repair;
 mod status;
 mod survey;
@@ -20,6 +21,8 @@ use anyhow::Result;
 use clap::Subcommand;
 
 use crate::{ask, exit::ExitStatus};
+
+pub use self::flags::GateFlags;
 
 /// Show, explain and repair the node readiness gates of a cluster
 ///

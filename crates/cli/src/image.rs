@@ -113,7 +113,7 @@ enum Keeper {
 /// Bytes of an archive that are sent at once.
 const PIECE: usize = 256 << 10;
 
-/// How often to look how much of an archive was taken.
+/// How often to read how much of an archive was taken.
 const POLL_EVERY: Duration = Duration::from_millis(100);
 
 /// Does it and says so.

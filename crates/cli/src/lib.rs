@@ -20,6 +20,7 @@ pub mod events;
 pub mod exec;
 pub mod exit;
 pub mod feature_gates;
+mod format;
 pub mod gates;
 pub mod get;
 pub mod image;

@@ -108,7 +108,7 @@ async fn streamed(client: &Client, path: &str) -> Result<Log> {
 /// What a container has written so far: from its files if these can be seen from here, else as the agent sends it.
 async fn so_far(client: &Client, args: &Args, pod: &PodView, container: &str) -> Result<Log> {
     let instance = if args.previous { Instance::Previous } else { Instance::Present };
-    match follow::so_far(client, pod, container, instance, &args.wish()?).await? {
+    match follow::so_far(client, pod, container, instance, &args.request()?).await? {
         Some(log) => Ok(log),
         None => streamed(client, &args.path(pod, container)).await,
     }
@@ -116,7 +116,7 @@ async fn so_far(client: &Client, args: &Args, pod: &PodView, container: &str) ->
 
 /// Logs that go on: from their files if these can be seen from here, else for as long as the agent sends them.
 async fn followed(client: &Client, args: &Args, pod: &PodView, containers: &[String]) -> Result<Vec<Log>> {
-    if let Some(logs) = follow::logs(client, pod, containers, &args.wish()?).await? {
+    if let Some(logs) = follow::logs(client, pod, containers, &args.request()?).await? {
         return Ok(logs);
     }
     let mut logs = Vec::new();
@@ -271,7 +271,7 @@ impl Args {
     }
 
     /// The same for files that are read here.
-    fn wish(&self) -> Result<LogRequest> {
+    fn request(&self) -> Result<LogRequest> {
         let since = self.since.map(|since| {
             let now = Timestamp::from_millisecond(ask::now()?.as_millis())?;
             anyhow::Ok(now.checked_sub(SignedDuration::try_from(since)?).unwrap_or(Timestamp::MIN))

@@ -75,7 +75,7 @@ fn file(path: &Path) -> ManifestFile {
     }
 }
 
-/// Reads a regular file. The type is looked at first: opening a FIFO would wait for a writer, reading a device might
+/// Reads a regular file. The type is checked first: opening a FIFO would wait for a writer, reading a device might
 /// never end.
 fn read_file(path: &Path) -> Result<Vec<u8>, UnreadableManifest> {
     let kind = fs::metadata(path)?.file_type();

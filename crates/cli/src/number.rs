@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_number_of_that_kind_is_told_the_range() {
+    fn an_invalid_number_is_answered_with_the_range() {
         assert_eq!((parse::<u64>("0"), parse::<NonZeroUsize>("7")), (Ok(0), Ok(NonZeroUsize::MIN.saturating_add(6))));
         for text in ["", "x", "-1", "1.5", "99999999999999999999"] {
             let error = parse::<u64>(text).unwrap_err().to_string();

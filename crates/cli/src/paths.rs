@@ -29,7 +29,7 @@ impl Directories {
     }
 }
 
-/// A path as everybody sees it, whatever the working directory.
+/// An absolute path, the same for every process, whatever its working directory.
 pub fn absolute(option: &str, path: &Path) -> Result<PathBuf> {
     std::path::absolute(path).with_context(|| format!("{option}: invalid directory {:?}", path.display().to_string()))
 }

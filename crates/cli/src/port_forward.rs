@@ -174,7 +174,7 @@ pub fn run(args: &Args) -> Result<ExitStatus> {
             let forwarder = tunnel.forwarder().await?;
             tokio::select! {
                 () = forwarder.closed() => {}
-                ended = tasks.join_next() => return Err(anyhow!("no more connections are taken: {ended:?}")),
+                ended = tasks.join_next() => return Err(anyhow!("a listener has ended: {ended:?}")),
             }
         }
     })

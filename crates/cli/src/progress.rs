@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pull_is_told_from_the_first_question_to_the_last_layer() {
+    fn a_pull_is_shown_from_the_first_request_to_the_last_layer() {
         let pulling = |fetched_bytes, unpacked_layers| Pulling {
             image: "app:1".to_owned(),
             layers: 3,

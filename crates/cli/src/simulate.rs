@@ -22,7 +22,6 @@ mod text;
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::{Context, anyhow, bail};
-use clap::ValueEnum;
 use keelet_explain::{
     simulation::{Absence, Finding, Moment, Outlook, Record, Summary, findings, moments, outlooks},
     timeline::{BandKind, Timeline, Times},
@@ -37,7 +36,8 @@ use self::{
     scenario::{Requested, Scenario},
 };
 use crate::{
-    feature_gates::FeatureGateArgs, manifest, number, output, text_style::TextStyleArgs, validate::InvalidManifests,
+    feature_gates::FeatureGateArgs, format::Drawn, manifest, number, output, text_style::TextStyleArgs,
+    validate::InvalidManifests,
 };
 
 /// Run a pod in simulated time, and show what its probes and restart rules lead to
@@ -91,28 +91,15 @@ pub struct Args {
     #[arg(long, value_name = "N", allow_hyphen_values = true, default_value_t = 1, value_parser = number::parse::<u64>)]
     seed: u64,
     /// Output format
-    #[arg(short, long, value_enum, default_value_t = Format::Text, value_name = "FORMAT")]
-    output: Format,
+    #[arg(short, long, value_enum, default_value_t = Drawn::Text, value_name = "FORMAT")]
+    output: Drawn,
     #[command(flatten)]
     style: TextStyleArgs,
     /// Accept unknown fields and repeated keys
     #[arg(long)]
     lenient: bool,
     #[command(flatten)]
-    gates: FeatureGateArgs,
-}
-
-/// How the answer is printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// For the terminal
-    Text,
-    /// A picture
-    Svg,
-    /// A page with the picture, the summary and every change
-    Html,
-    /// For machines; the shape is stable
-    Json,
+    feature_gates: FeatureGateArgs,
 }
 
 /// A simulation and what to make of it.
@@ -131,7 +118,7 @@ struct Simulation {
 
 /// Simulates and prints. The exit status says how it went.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let resolution = args.gates.resolve()?;
+    let resolution = args.feature_gates.resolve()?;
     for warning in &resolution.warnings {
         output::warning(&warning.to_string());
     }
@@ -153,10 +140,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let simulation = Simulation::new(args.seed, scenario, remarks, record);
     let answer = match args.output {
-        Format::Text => text::text(&simulation, args.style.style()),
-        Format::Svg => page::svg(&simulation),
-        Format::Html => page::html(&simulation),
-        Format::Json => page::json(&simulation)?,
+        Drawn::Text => text::text(&simulation, args.style.style()),
+        Drawn::Svg => page::svg(&simulation),
+        Drawn::Html => page::html(&simulation),
+        Drawn::Json => page::json(&simulation)?,
     };
     output::out(&answer).context("cannot write the answer")?;
     Ok(ExitCode::SUCCESS)

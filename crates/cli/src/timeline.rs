@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use clap::ValueEnum;
 use keelet_explain::{
     Known,
     timeline::{Caption, Timeline, Times, html, json, svg, text},
@@ -10,7 +9,7 @@ use keelet_explain::{
 
 use keelet_pod::duration;
 
-use crate::{ask::without_kind, exit::ExitStatus, lookup::Question, output, text_style::TextStyleArgs};
+use crate::{ask::without_kind, exit::ExitStatus, format::Drawn, lookup::Question, output, text_style::TextStyleArgs};
 
 /// Draw what happened to a pod: conditions, containers, probes, exits, restarts, times without an agent
 ///
@@ -25,8 +24,8 @@ pub struct Args {
     #[arg(value_name = "[pod/]POD")]
     pod: String,
     /// Output format
-    #[arg(short, long, value_enum, default_value_t = Format::Text, value_name = "FORMAT")]
-    output: Format,
+    #[arg(short, long, value_enum, default_value_t = Drawn::Text, value_name = "FORMAT")]
+    output: Drawn,
     /// Only changes newer than this, such as 90s, 10m or 1h30m
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = duration::parse_some)]
     since: Option<Duration>,
@@ -34,19 +33,6 @@ pub struct Args {
     style: TextStyleArgs,
     #[command(flatten)]
     question: Question,
-}
-
-/// How a timeline is drawn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// For the terminal
-    Text,
-    /// A picture
-    Svg,
-    /// A page with the picture and every change
-    Html,
-    /// For machines; the shape is stable
-    Json,
 }
 
 /// Draws and prints.
@@ -58,9 +44,9 @@ fn answer(args: &Args) -> anyhow::Result<String> {
     let found = args.question.find(without_kind(&args.pod))?;
     let timeline = Timeline::build(&Known::from_ledger(&found.pod), args.since, found.now);
     Ok(match args.output {
-        Format::Text => text(&timeline, args.style.style()),
-        Format::Svg => svg(&timeline, &Times::Utc),
-        Format::Html => html(&timeline, &Caption::default()),
-        Format::Json => json(&timeline),
+        Drawn::Text => text(&timeline, args.style.style()),
+        Drawn::Svg => svg(&timeline, &Times::Utc),
+        Drawn::Html => html(&timeline, &Caption::default()),
+        Drawn::Json => json(&timeline),
     })
 }

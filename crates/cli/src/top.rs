@@ -84,7 +84,7 @@ fn node(first: &NodeUsage, second: &NodeUsage) -> Option<Table> {
     Some(table)
 }
 
-/// Thousandths of a processor that were busy between two looks.
+/// Thousandths of a processor that were busy between two samples.
 fn node_millis(first: &NodeUsage, second: &NodeUsage) -> Option<u64> {
     let passed = u64::try_from(second.taken_at_ms - first.taken_at_ms).ok()?;
     let busy = second.cpu_busy_ms?.saturating_sub(first.cpu_busy_ms?);
@@ -151,9 +151,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_is_told_or_comes_from_two_looks() {
-        let look = |at, total| ContainerUsage { cpu_taken_at_ns: at, cpu_total_ns: Some(total), ..Default::default() };
-        let (first, second) = (look(0, 0), look(2_000_000_000, 500_000_000));
+    fn a_rate_is_reported_or_comes_from_two_samples() {
+        let sample =
+            |at, total| ContainerUsage { cpu_taken_at_ns: at, cpu_total_ns: Some(total), ..Default::default() };
+        let (first, second) = (sample(0, 0), sample(2_000_000_000, 500_000_000));
         assert_eq!(nano_cores(Some(&first), &second), Some(250_000_000));
         assert_eq!(nano_cores(None, &second), None);
         assert_eq!(nano_cores(Some(&first), &first), None, "no time has passed");
@@ -163,8 +164,8 @@ mod tests {
 
     #[test]
     fn the_node_is_busy_by_its_counter() {
-        let look = |at, busy| NodeUsage { taken_at_ms: at, cpu_busy_ms: Some(busy), ..Default::default() };
-        assert_eq!(node_millis(&look(1000, 100), &look(2000, 600)), Some(500));
-        assert_eq!(node_millis(&look(1000, 100), &look(1000, 600)), None);
+        let sample = |at, busy| NodeUsage { taken_at_ms: at, cpu_busy_ms: Some(busy), ..Default::default() };
+        assert_eq!(node_millis(&sample(1000, 100), &sample(2000, 600)), Some(500));
+        assert_eq!(node_millis(&sample(1000, 100), &sample(1000, 600)), None);
     }
 }

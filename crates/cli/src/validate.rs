@@ -6,18 +6,18 @@ mod text;
 use std::path::PathBuf;
 
 use anyhow::Context;
-use clap::ValueEnum;
 use keelet_pod::{Features, Pod, Report, Strictness, read_manifest};
 
 use crate::{
     exit::ExitStatus,
     feature_gates::FeatureGateArgs,
+    format::Format,
     manifest::{self, ManifestFile, UnreadableManifest},
     output,
     style::Style,
 };
 
-/// Check pod manifests without running them.
+/// Check pod manifests without running them
 ///
 /// Reads v1 Pods (YAML or JSON, one or more documents, Lists too) and reports everything that is wrong with them, not
 /// only the first mistake: file, line, column, field, value, and what is allowed.
@@ -36,16 +36,7 @@ pub struct Args {
     #[arg(long)]
     lenient: bool,
     #[command(flatten)]
-    gates: FeatureGateArgs,
-}
-
-/// How the result is printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// For people
-    Text,
-    /// For machines; the shape is stable
-    Json,
+    feature_gates: FeatureGateArgs,
 }
 
 /// One manifest and what came of it.
@@ -61,7 +52,7 @@ pub struct InvalidManifests(pub(crate) String);
 
 /// Validates what the arguments name and prints the result.
 pub fn run(args: &Args) -> anyhow::Result<ExitStatus> {
-    let resolution = args.gates.resolve()?;
+    let resolution = args.feature_gates.resolve()?;
     for warning in &resolution.warnings {
         output::warning(&warning.to_string());
     }

@@ -1,13 +1,12 @@
 //! `keelet why`: the chain from a status to its evidence.
 
 use anyhow::bail;
-use clap::ValueEnum;
 use keelet_explain::{
     Known, node,
     why::{Detail, explain, text},
 };
 
-use crate::{ask::without_kind, exit::ExitStatus, lookup::Question, output};
+use crate::{ask::without_kind, exit::ExitStatus, format::Format, lookup::Question, output};
 
 /// Explain the status of a pod or of the node, with the evidence for every part of it
 ///
@@ -33,15 +32,6 @@ pub struct Args {
     output: Format,
     #[command(flatten)]
     question: Question,
-}
-
-/// How the answer is printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// For people
-    Text,
-    /// For machines; the shape is stable
-    Json,
 }
 
 /// `web`, `web/main`, and both with `pod/` before them.

@@ -18,7 +18,7 @@
 //! - [`Cluster`]: all of it as one future over one [`Api`](keelet_api::Api), which a simulation can freeze between two steps. It spawns no task.
 //!
 //! The state has one owner, a mutex that is never held over an await. The agent's side ([`ClusterPublisher`]) only ever puts
-//! something into it and rings a bell: an API server that is slow or away delays no pod.
+//! something into it and notifies the connection: an API server that is slow or away delays no pod.
 
 mod carry;
 mod events;

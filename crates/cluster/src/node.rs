@@ -149,7 +149,7 @@ fn status(node: &v1::Node, registration: &Registration) -> Value {
     status
 }
 
-/// A status without the times at which it was looked at.
+/// A status without the times at which it was observed.
 fn without_heartbeats(status: &Value) -> Value {
     let mut status = status.clone();
     for condition in status["conditions"].as_array_mut().into_iter().flatten() {

@@ -5,6 +5,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     time::Duration,
 };
 
@@ -147,9 +148,9 @@ impl<L: Listener> Outbox<L> {
     }
 
     /// A pod that the agent cannot run.
-    pub fn reject(&mut self, uid: &str, why: &str) {
+    pub fn reject(&mut self, uid: &str, why: &(impl fmt::Display + ?Sized)) {
         if !self.in_flight.contains(uid) {
-            self.waiting(uid).what.rejected = Some(why.to_owned());
+            self.waiting(uid).what.rejected = Some(why.to_string());
         }
     }
 

@@ -17,7 +17,7 @@ use keelet_lifecycle::{
     observed::{Deletion, Known},
     status::PodStatus,
 };
-use keelet_pod::{Features, Pod};
+use keelet_pod::{Features, Pod, Problem};
 use serde_json::Value;
 
 use crate::patch;
@@ -44,9 +44,20 @@ pub struct ApiPod {
     /// Set once its deletion was requested.
     pub deletion: Option<Deletion>,
     /// The pod, or why the agent cannot run it.
-    pub pod: Result<Arc<Pod>, String>,
+    pub pod: Result<Arc<Pod>, NotAPod>,
     /// Whether nothing of the pod is left on this node: it waits for its object to go.
     pub finished: bool,
+}
+
+/// Why the agent cannot run the pod of an object. The status of the pod gets the text.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum NotAPod {
+    /// It has not the shape of a pod.
+    #[error("the object is not a pod: {0}")]
+    Object(Arc<serde_json::Error>),
+    /// It is a pod that is not valid, or that this agent does not support.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Invalid(Vec<Problem>),
 }
 
 /// How far the first list, or a later one, is.
@@ -132,9 +143,9 @@ impl Pods {
             let kept = before.map(Arc::clone).ok_or_else(|| why.clone());
             tracing::error!(
                 pod = format!("{namespace}/{name}"),
-                error = why,
+                error = %why,
                 kept = kept.is_ok(),
-                "cannot understand a pod of the API server"
+                "cannot parse pod of the API server"
             );
             kept
         });
@@ -208,17 +219,16 @@ impl Pods {
     }
 
     /// The pod of an object, without what changes with its status. The one that is known if it says the same.
-    fn read(&self, object: &Value, known: Option<&Arc<Pod>>) -> Result<Arc<Pod>, String> {
+    fn read(&self, object: &Value, known: Option<&Arc<Pod>>) -> Result<Arc<Pod>, NotAPod> {
         let mut source: v1::Pod =
-            serde_json::from_value(object.clone()).map_err(|error| format!("the object is not a pod: {error}"))?;
+            serde_json::from_value(object.clone()).map_err(|error| NotAPod::Object(Arc::new(error)))?;
         source.status = None;
         let meta = &mut source.metadata;
         meta.resource_version = None;
         meta.managed_fields = None;
         meta.deletion_timestamp = None;
         meta.deletion_grace_period_seconds = None;
-        let pod = Pod::from_api(source, &self.features)
-            .map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
+        let pod = Pod::from_api(source, &self.features).map_err(NotAPod::Invalid)?;
         Ok(match known {
             Some(known) if **known == pod => Arc::clone(known),
             _ => Arc::new(pod),

@@ -1,4 +1,4 @@
-//! The agent's side: everything it hands over is put aside, and a bell is rung. Nothing here waits.
+//! The agent's side: everything it hands over is put aside, and the connection is notified. Nothing here waits.
 
 use std::{
     fmt,
@@ -23,7 +23,7 @@ pub struct ClusterPublisher(pub(crate) Arc<Shared>);
 /// What the agent's side and the side of the API server share.
 pub(crate) struct Shared {
     state: Mutex<State>,
-    /// Rung when there may be something to send.
+    /// Notified when there may be something to send.
     pub(crate) bell: Notify,
     /// Rung when there is an event to write.
     pub(crate) events_bell: Notify,

@@ -153,7 +153,7 @@ pub fn spec_in(found: &Recovered) -> Option<Pod> {
     found.copy.as_ref().and_then(spec_of)
 }
 
-/// The pod behind the copy in a ledger. Gates that were off when it was admitted do not matter to sentences.
+/// The pod behind the copy in a ledger. Feature gates that were off when it was admitted do not matter to sentences.
 fn spec_of(copy: &serde_json::Value) -> Option<Pod> {
     let origin = Origin::api_server();
     let bytes = serde_json::to_vec(copy).ok()?;

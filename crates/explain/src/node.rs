@@ -67,7 +67,7 @@ const SHOWN: usize = 3;
 pub fn explain(known: &NodeEvidence, now: Moment) -> ExplainedNode {
     let mut remarks = Vec::new();
     if known.boot_id != now.boot_id {
-        remarks.push("the node was booted since: no agent has looked at it in this boot".to_owned());
+        remarks.push("the node was booted since: no agent has observed it in this boot".to_owned());
     }
     let condition = |condition: &NodeCondition| {
         let probe = known.probes.iter().find(|(_, probe)| probe.condition == condition.kind);
@@ -127,7 +127,7 @@ pub fn text(explained: &ExplainedNode, detail: Detail) -> String {
         let _ = writeln!(page, "{remark}");
     }
     if explained.conditions.is_empty() {
-        page.push_str("nothing has been said about it yet\n");
+        page.push_str("no status yet\n");
     }
     for ConditionAnswer { condition, because, attempts, .. } in &explained.conditions {
         let NodeCondition { kind, status, reason, since, .. } = condition;

@@ -4,7 +4,7 @@ use keelet_lifecycle::{
     Because, Moment, Subject,
     evidence::{EndingCause, Exit, ExitCause},
     journal::{Note, RestartAllStep, What},
-    operation::{KillReason, Outcome},
+    operation::Outcome,
     probe::Basis,
     restart::Trigger,
     status::{ConditionType, Truth},
@@ -45,21 +45,7 @@ pub(crate) fn outcome(outcome: Outcome) -> &'static str {
     }
 }
 
-/// Why a container is stopped.
-pub(crate) fn kill_reason(reason: KillReason) -> String {
-    match reason {
-        KillReason::Probe(probe) => format!("its {probe} probe failed"),
-        KillReason::PostStartFailed => "its postStart hook failed".to_owned(),
-        KillReason::DefinitionChanged => "its image or name in the spec changed".to_owned(),
-        KillReason::RestartAll => "all containers are restarting".to_owned(),
-        KillReason::PodEnding => "the pod is ending".to_owned(),
-        KillReason::SandboxGone => "its sandbox is gone".to_owned(),
-        KillReason::StateUnknown => "the runtime does not know its state".to_owned(),
-        KillReason::Superseded => "a newer container of the same name runs".to_owned(),
-    }
-}
-
-/// Why a pod is on its way out.
+/// Why a pod is terminating.
 pub(crate) fn ending_cause(cause: &EndingCause) -> String {
     match cause {
         EndingCause::Deleted => "it was deleted".to_owned(),
@@ -89,7 +75,7 @@ pub(crate) fn policy(policy: RestartPolicy) -> String {
 pub(crate) fn exit_cause(cause: ExitCause) -> String {
     match cause {
         ExitCause::Own => String::new(),
-        ExitCause::Killed(reason) => format!(", stopped because {}", kill_reason(reason)),
+        ExitCause::Killed(reason) => format!(", stopped because {reason}"),
         ExitCause::Lost => ", as a stand-in: its exit status is unknown".to_owned(),
     }
 }
@@ -172,12 +158,12 @@ pub fn note_sentence(note: &Note, now: Moment) -> String {
             format!("container {container:?} {}{matched}{}", exit(ended), quoted(&ended.message))
         }
         What::Ending { cause, grace, .. } => {
-            format!("the pod is on its way out, with {} of grace: {}", span(*grace), ending_cause(cause))
+            format!("the pod is terminating, with {} of grace: {}", span(*grace), ending_cause(cause))
         }
         What::RestartAll { step, triggers } => restart_all(*step, triggers, now),
         What::Killing { container, reason, grace, .. } => {
             let grace = if grace.is_zero() { "at once".to_owned() } else { format!("with {} of grace", span(*grace)) };
-            format!("container {container:?} is stopped {grace}, because {}", kill_reason(*reason))
+            format!("container {container:?} is stopped {grace}, because {reason}")
         }
         What::SandboxRequested { attempt: 0 } => "a sandbox was asked for".to_owned(),
         What::SandboxRequested { attempt } => format!("another sandbox was asked for, number {}", attempt + 1),
@@ -215,12 +201,12 @@ fn no_sandbox(lost: Option<&str>) -> String {
 fn restart_all(step: RestartAllStep, triggers: &[Trigger], now: Moment) -> String {
     let newest = triggers.last().map(|newest| format!(": {}", trigger(newest, now))).unwrap_or_default();
     match step {
-        RestartAllStep::Begun => format!("a restart of all containers begins{newest}"),
-        RestartAllStep::Joined => format!("one more asks for the restart of all containers{newest}"),
-        RestartAllStep::Removed => "restart of all: every container is removed, the pod starts again".to_owned(),
-        RestartAllStep::Released => "restart of all: the backoff is over".to_owned(),
-        RestartAllStep::Finished => "restart of all: every container has been started again".to_owned(),
-        RestartAllStep::Abandoned => "the restart of all containers does not go on".to_owned(),
+        RestartAllStep::Begun => format!("RestartAllContainers begins{newest}"),
+        RestartAllStep::Joined => format!("RestartAllContainers has another trigger{newest}"),
+        RestartAllStep::Removed => "RestartAllContainers: every container is removed, the pod starts again".to_owned(),
+        RestartAllStep::Released => "RestartAllContainers: the backoff is over".to_owned(),
+        RestartAllStep::Finished => "RestartAllContainers: every container has been started again".to_owned(),
+        RestartAllStep::Abandoned => "RestartAllContainers was abandoned".to_owned(),
     }
 }
 
@@ -273,7 +259,7 @@ pub(crate) fn brief(because: &Because, container: &str, known: &Known<'_>, now: 
         }
         Because::Pending => "it has not been started yet, or its start is in progress".to_owned(),
         Because::Stopping { reason, since } => {
-            format!("it is being stopped since {}, because {}", time(since.wall, now), kill_reason(*reason))
+            format!("it is being stopped since {}, because {reason}", time(since.wall, now))
         }
         Because::RestartAll { trigger, .. } if trigger.is_empty() => "all containers restart".to_owned(),
         Because::RestartAll { trigger, since } => {
@@ -290,7 +276,7 @@ pub(crate) fn brief(because: &Because, container: &str, known: &Known<'_>, now: 
         Because::Sandbox { id: Some(id), .. } => format!("sandbox {} is ready", short_id(id)),
         Because::Sandbox { id: None, lost } => no_sandbox(lost.as_deref()),
         Because::Ending { cause, since } => {
-            format!("the pod is on its way out since {}: {}", time(since.wall, now), ending_cause(cause))
+            format!("the pod is terminating since {}: {}", time(since.wall, now), ending_cause(cause))
         }
         Because::Spec => spec(None).to_owned(),
         Because::Kept => "it was true before, and this condition does not change back".to_owned(),

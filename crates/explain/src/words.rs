@@ -108,7 +108,7 @@ pub(crate) fn quoted_briefly(text: &str) -> String {
 }
 
 /// How many characters of it.
-const BRIEFLY: usize = 40;
+const BRIEFLY: usize = 100;
 
 /// A text of at most so many characters; `…` stands for what was left out.
 pub(crate) fn clipped(text: &str, most: usize) -> String {
@@ -224,7 +224,7 @@ mod tests {
     fn what_is_left_out_is_marked() {
         assert_eq!((clipped("abcdef", 6), clipped("abcdefg", 6)), ("abcdef".to_owned(), "abcde…".to_owned()));
         assert_eq!(clipped("ab cd ef", 4), "ab…", "no blank before the mark");
-        assert_eq!(quoted_briefly(&"é".repeat(41)), format!(": \"{}…\"", "é".repeat(39)));
+        assert_eq!(quoted_briefly(&"é".repeat(101)), format!(": \"{}…\"", "é".repeat(99)));
     }
 
     #[test]

@@ -71,7 +71,7 @@ mod tests {
 
     /// Paused time stands still while work is under way, so no caller's timeout expires.
     #[tokio::test(start_paused = true)]
-    async fn no_more_threads_than_turns_are_needed() {
+    async fn no_more_threads_than_permits_are_needed() {
         let permits = DiskPermits::default();
         let busy = Arc::new(AtomicUsize::new(0));
         let pieces = (0..50).map(|_| {
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_that_hangs_keeps_nobody_waiting() {
+    async fn work_that_hangs_delays_no_other_work() {
         let permits = DiskPermits::default();
         let barrier = Arc::new(Barrier::new(2 * PERMITS + 1));
         let pass = |barrier: Arc<Barrier>| move || barrier.wait().is_leader();

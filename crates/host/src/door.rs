@@ -34,9 +34,9 @@ pub trait Host: Send + Sync + fmt::Debug {
     fn prepare_instance<'a>(&'a self, instance: InstanceOf<'a>) -> BoxFuture<'a, Result<InstanceFiles, HostError>>;
     /// What the log files of a pod say of the restart counts of its containers: the next count, by container name.
     fn log_counts<'a>(&'a self, pod: &'a Pod) -> BoxFuture<'a, BTreeMap<String, u32>>;
-    /// The last words of an instance that ended with this exit code: what is in its termination message file, or the
+    /// The termination message of an instance that ended with this exit code: what is in its termination message file, or the
     /// end of its log where the pod asks for that. Empty if there are none.
-    fn last_words<'a>(&'a self, pod: &'a Pod, instance: Ended<'a>) -> BoxFuture<'a, String>;
+    fn termination_message<'a>(&'a self, pod: &'a Pod, instance: Ended<'a>) -> BoxFuture<'a, String>;
     /// The sizes of log files, in the order of the question; `None` for one that is not there.
     fn log_sizes<'a>(&'a self, logs: &'a [LogFile]) -> BoxFuture<'a, Vec<Option<u64>>>;
     /// Gives a log the name of a rotated one, with this time in it, and drops or compresses earlier ones so that there

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1;
 use keelet_launch::NodeFacts;
 use keelet_pod::Pod;
 
-use super::{OsHost, contents::ContentSources, volumes::Ground};
+use super::{OsHost, contents::ContentSources, volumes::VolumeContext};
 use crate::{HostError, objects::ObjectStore};
 
 /// Makes or fills the volumes of one pod, off the threads of the agent's tasks.
@@ -32,13 +32,13 @@ impl Filler {
     /// Does something with each volume, and stops at the first one that it cannot be done with.
     pub(super) fn each<T, C: FromIterator<T>>(
         &self,
-        mut work: impl FnMut(&v1::Volume, &Ground<'_>) -> Result<T, HostError>,
+        mut work: impl FnMut(&v1::Volume, &VolumeContext<'_>) -> Result<T, HostError>,
     ) -> Result<C, HostError> {
         let _filling = self.filling.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(spec) = &self.pod.source.spec else { return Ok(C::from_iter([])) };
         let group = spec.security_context.as_ref().and_then(|context| context.fs_group);
         let sources = ContentSources { pod: &self.pod, node: &self.facts, objects: self.objects.as_ref() };
-        let ground = Ground { sources, group: group.and_then(|group| u32::try_from(group).ok()) };
-        spec.volumes.iter().flatten().map(|volume| work(volume, &ground)).collect()
+        let context = VolumeContext { sources, group: group.and_then(|group| u32::try_from(group).ok()) };
+        spec.volumes.iter().flatten().map(|volume| work(volume, &context)).collect()
     }
 }

@@ -77,7 +77,7 @@ pub struct OsHost {
     permits: DiskPermits,
     objects: Arc<dyn ObjectStore>,
     facts: Arc<NodeFacts>,
-    /// Held while a volume is filled: launches of a pod and the regular look may want to at the same time.
+    /// Held while a volume is filled: launches of a pod and the regular refresh may do so at the same time.
     filling: Arc<Mutex<()>>,
     /// Held while a pod gets IDs for its users: two must not find the same ones free.
     giving_ids: Arc<Mutex<()>>,
@@ -229,7 +229,7 @@ impl Host for OsHost {
             let nodes = host_network.then(|| fs::read_to_string("/etc/hosts").unwrap_or_default());
             let hosts = hosts::hosts_file(&source, &addresses, nodes.as_deref());
             let (termination, etc_hosts) = (paths.termination_file(&container, attempt), paths.etc_hosts());
-            // Everybody in the container may write its last words, whatever user it runs as.
+            // Every process of the container may write the termination message, whatever user it runs as.
             for (path, text, mode) in [(&termination, "", 0o666), (&etc_hosts, hosts.as_str(), 0o644)] {
                 write_file(path, text.as_bytes(), mode).map_err(|error| no_directory(path, &error))?;
             }
@@ -253,7 +253,7 @@ impl Host for OsHost {
         })
     }
 
-    fn last_words<'a>(&'a self, pod: &'a Pod, instance: Ended<'a>) -> BoxFuture<'a, String> {
+    fn termination_message<'a>(&'a self, pod: &'a Pod, instance: Ended<'a>) -> BoxFuture<'a, String> {
         let Ended { container, attempt, exit_code } = instance;
         let path = self.layout.pod(pod).map(|paths| paths.termination_file(container, attempt));
         let most = tail::MESSAGE_BYTES.min(ALL_MESSAGES_BYTES / pod.all_containers().count().max(1));

@@ -28,7 +28,7 @@ pub(super) fn size(log: &Path) -> Option<u64> {
     match place(log).and_then(|(directory, name)| directory.stat(name)) {
         Ok(stat) => Some(u64::try_from(stat.st_size).unwrap_or(0)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        // Not known; it is looked at again.
+        // Not known; it is read again.
         Err(_) => Some(0),
     }
 }

@@ -92,7 +92,7 @@ pub enum EntryProblem {
     #[error(transparent)]
     Remove(#[from] Errno),
     /// It is a mount point that the kernel does not unmount.
-    #[error("it is a mount point and cannot be unmounted: {0}")]
+    #[error("cannot unmount the mount point: {0}")]
     Unmount(#[source] Errno),
     /// It was unmounted as often as is sensible, and is still a mount point.
     #[error("more than {STACKED} mounts on top of each other")]

@@ -1,6 +1,6 @@
 //! Parts of volumes that containers mount.
 //!
-//! A process that writes to a volume can put a symbolic link where a part is to be, at any time: also between our look
+//! A process that writes to a volume can put a symbolic link where a part is to be, at any time: also between our check
 //! at it and the runtime's (CVE-2021-25741). So a part is looked up once, and a link is followed only as far as it
 //! stays in the volume. What was found is held open and bound to a place in the pod's own directory, where no container
 //! writes:
@@ -65,13 +65,13 @@ pub(super) fn find(volume: &Path, part: &Path) -> Result<OwnedFd, PartError> {
 pub(super) enum PartError {
     #[error("cannot open the volume: {0}")]
     OpenVolume(#[source] io::Error),
-    #[error("it leads out of the volume")]
+    #[error("the path leads out of the volume")]
     PathLeavesVolume,
     #[error("{} is a symbolic link that leads out of the volume", .0.display())]
     LinkLeavesVolume(PathBuf),
     #[error("{}: {source}", path.display())]
     LookUp { path: PathBuf, source: Errno },
-    #[error("cannot mount it on {}: {source}", place.display())]
+    #[error("cannot bind mount on {}: {source}", place.display())]
     Bind { place: PathBuf, source: io::Error },
 }
 

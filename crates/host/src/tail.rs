@@ -103,7 +103,7 @@ mod tests {
 
     /// STAT-11.
     #[test]
-    fn a_log_is_told_as_its_container_wrote_it() {
+    fn a_log_is_reported_as_its_container_wrote_it() {
         let log = "2026-01-01T00:00:00.000000001Z stdout F one
 2026-01-01T00:00:00.000000002Z stderr P two and
 2026-01-01T00:00:00.000000003Z stderr F  a half

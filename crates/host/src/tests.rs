@@ -62,7 +62,7 @@ fn mounts_below(directory: &Path) -> usize {
 }
 
 async fn said(host: &OsHost, pod: &Pod, attempt: u32, exit_code: i32) -> String {
-    host.last_words(pod, Ended { container: "main", attempt, exit_code }).await
+    host.termination_message(pod, Ended { container: "main", attempt, exit_code }).await
 }
 
 fn mode(path: &Path) -> u32 {
@@ -312,7 +312,7 @@ async fn other_volumes_are_named_with_what_is_supported() {
 
 /// STAT-8.
 #[tokio::test]
-async fn log_files_tell_the_next_restart_count() {
+async fn log_files_give_the_next_restart_count() {
     let (_directory, host) = host();
     let pod = pod("u1", "");
     let counts = |main, side| BTreeMap::from([("main".to_owned(), main), ("side".to_owned(), side)]);
@@ -327,7 +327,7 @@ async fn log_files_tell_the_next_restart_count() {
 
 /// STAT-11.
 #[tokio::test]
-async fn last_words_are_read_from_the_instance_that_said_them() {
+async fn the_termination_message_is_that_of_the_instance() {
     let (_directory, host) = host();
     let pod = pod("u1", "");
     assert_eq!(said(&host, &pod, 0, 1).await, "");
@@ -453,7 +453,7 @@ async fn a_root_that_cannot_be_written_is_named() {
 }
 
 #[tokio::test]
-async fn the_end_of_a_process_is_told_when_it_comes() {
+async fn the_exit_of_a_process_is_reported_when_it_happens() {
     let (_directory, host) = host();
     let mut child = std::process::Command::new("sleep").arg("60").stdout(Stdio::null()).spawn().unwrap();
     let mut end = host.process_end(child.id()).unwrap();
@@ -466,7 +466,7 @@ async fn the_end_of_a_process_is_told_when_it_comes() {
 }
 
 #[test]
-fn a_process_that_nobody_knows_cannot_be_watched() {
+fn an_unknown_process_cannot_be_watched() {
     let (_directory, host) = host();
     for pid in [0, u32::MAX, i32::MAX as u32] {
         assert!(host.process_end(pid).is_none(), "{pid}");

@@ -72,7 +72,7 @@ enum RangeError {
     Write { path: PathBuf, source: io::Error },
     #[error("cannot parse {}: {source}", path.display())]
     Parse { path: PathBuf, source: serde_json::Error },
-    #[error("{}: it has to have one range for users and the same for groups, from 0 in the pod", .0.display())]
+    #[error("{}: must have one range for users and the same one for groups, starting at 0 in the pod", .0.display())]
     Mappings(PathBuf),
     #[error("all {0} ranges of user IDs are taken by pods")]
     AllTaken(u32),

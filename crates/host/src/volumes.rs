@@ -27,7 +27,7 @@ const GROUPS_OWN: u32 = 0o2000;
 
 /// What volumes of one pod are made with.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ground<'a> {
+pub(super) struct VolumeContext<'a> {
     /// Where contents come from.
     pub(super) sources: ContentSources<'a>,
     /// The group that volumes belong to: the pod's `fsGroup`.
@@ -35,13 +35,13 @@ pub(super) struct Ground<'a> {
 }
 
 /// Makes or finds a volume, and returns where it is.
-pub(super) fn make(volume: &v1::Volume, paths: &PodPaths, ground: &Ground<'_>) -> Result<PathBuf, HostError> {
+pub(super) fn make(volume: &v1::Volume, paths: &PodPaths, context: &VolumeContext<'_>) -> Result<PathBuf, HostError> {
     let made = match (&volume.empty_dir, &volume.host_path, Content::of(volume), volume_types(volume).first()) {
-        (Some(source), ..) => empty_dir(source, &volume.name, paths, ground),
+        (Some(source), ..) => empty_dir(source, &volume.name, paths, context),
         (None, Some(source), ..) => host_path(source).map_err(VolumeError::from),
-        (None, None, Some(content), _) => contents::make(content, &volume.name, paths, ground),
+        (None, None, Some(content), _) => contents::make(content, &volume.name, paths, context),
         // A volume that says nothing is an emptyDir, as the API defines it.
-        (None, None, None, None) => empty_dir(&v1::EmptyDirVolumeSource::default(), &volume.name, paths, ground),
+        (None, None, None, None) => empty_dir(&v1::EmptyDirVolumeSource::default(), &volume.name, paths, context),
         (None, None, None, Some(kind)) => Err(VolumeError::UnsupportedType((*kind).to_owned())),
     };
     made.map_err(|error| not_made(volume, &error))
@@ -81,15 +81,15 @@ pub(super) enum HostPathError {
     #[error("hostPath type check failed: {0} does not exist")]
     Missing(String),
     #[error("hostPath type check failed: {path}: {source}")]
-    Look { path: String, source: io::Error },
+    Inspect { path: String, source: io::Error },
     #[error("hostPath type check failed: {path} is not a {expected}, it is a {found}")]
     OtherType { path: String, expected: &'static str, found: &'static str },
 }
 
 /// Fills a volume anew, if it is one that the agent fills.
-pub(super) fn refresh(volume: &v1::Volume, paths: &PodPaths, ground: &Ground<'_>) -> Result<(), HostError> {
+pub(super) fn refresh(volume: &v1::Volume, paths: &PodPaths, context: &VolumeContext<'_>) -> Result<(), HostError> {
     let Some(content) = Content::of(volume) else { return Ok(()) };
-    contents::refresh(content, &volume.name, paths, ground).map_err(|error| not_made(volume, &error))
+    contents::refresh(content, &volume.name, paths, context).map_err(|error| not_made(volume, &error))
 }
 
 fn not_made(volume: &v1::Volume, error: &VolumeError) -> HostError {
@@ -100,29 +100,29 @@ fn empty_dir(
     source: &v1::EmptyDirVolumeSource,
     name: &str,
     paths: &PodPaths,
-    ground: &Ground<'_>,
+    context: &VolumeContext<'_>,
 ) -> Result<PathBuf, VolumeError> {
     let path = paths.empty_dir(name);
     // As in the kubelet, no more than the pod may use at all: what is in the volume counts as memory of the pod. No limit, or
     // one of nothing: the kernel's own, half the memory of the node.
     let asked = source.size_limit.as_ref().and_then(|limit| Quantity::parse(&limit.0));
     let asked = asked.and_then(|limit| u64::try_from(limit.units()).ok()).filter(|limit| *limit > 0);
-    let limit = asked.into_iter().chain(memory_limit(ground.sources.pod)).min();
+    let limit = asked.into_iter().chain(memory_limit(context.sources.pod)).min();
     match source.medium.as_deref().unwrap_or_default() {
-        "" => ground.make_room(&path, Medium::Disk)?,
+        "" => context.make_room(&path, Medium::Disk)?,
         "Memory" => {
             let options = limit.map(|limit| format!(",size={limit}")).unwrap_or_default();
-            ground.make_tmpfs(&path, &[&options])?;
+            context.make_tmpfs(&path, &[&options])?;
         }
         medium => return Err(VolumeError::UnsupportedMedium(medium.to_owned())),
     }
     Ok(path)
 }
 
-// === impl Ground ===
+// === impl VolumeContext ===
 
-impl Ground<'_> {
-    /// Makes a directory for everybody in the pod, unless it is there.
+impl VolumeContext<'_> {
+    /// Makes a directory that all users of the pod may write to, unless it is there.
     pub(super) fn make_room(&self, path: &Path, medium: Medium) -> Result<(), VolumeError> {
         match medium {
             Medium::Disk => self.make_dir(path),
@@ -160,12 +160,12 @@ impl Ground<'_> {
     }
 }
 
-/// A directory for everybody. It gets its mode before it gets its name, so one that is in place is complete, and keeps
+/// A directory that all users may write to. It gets its mode before it gets its name, so one that is in place is complete, and keeps
 /// the mode that its pod may have given it since.
 fn make_open_dir(path: &Path, mode: u32, group: Option<u32>) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(metadata) if metadata.is_dir() => return Ok(()),
-        Ok(_) => return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it is there and no directory")),
+        Ok(_) => return Err(io::Error::new(io::ErrorKind::AlreadyExists, "exists and is not a directory")),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
@@ -237,7 +237,7 @@ fn host_path(source: &v1::HostPathVolumeSource) -> Result<PathBuf, HostPathError
     };
     let found = fs::metadata(&path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => HostPathError::Missing(text()),
-        _ => HostPathError::Look { path: text(), source: error },
+        _ => HostPathError::Inspect { path: text(), source: error },
     })?;
     if is_it(&found.file_type()) {
         Ok(path)

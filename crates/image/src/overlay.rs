@@ -94,7 +94,7 @@ pub(crate) fn is_mount_point(target: &Path) -> Result<bool, Error> {
     match rustix::fs::statx(CWD, target, flags, StatxFlags::TYPE) {
         Ok(stat) => Ok(stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)),
         Err(Errno::NOENT | Errno::NOTDIR) => Ok(false),
-        Err(error) => Err(error).at("look at", target),
+        Err(error) => Err(error).at("stat", target),
     }
 }
 

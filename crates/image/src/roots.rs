@@ -32,7 +32,7 @@ struct Note {
     /// whether changes are kept in memory
     #[serde(default)]
     in_memory: bool,
-    /// who made it
+    /// the container or pod that it was made for
     #[serde(default, skip_serializing_if = "Option::is_none")]
     owner: Option<Owner>,
 }
@@ -234,7 +234,7 @@ impl Store {
                 None => std::fs::metadata(&like),
                 Some(open) => open(&like).and_then(|tree| std::fs::File::from(tree).metadata()),
             };
-            let metadata = metadata.at("look at", &like)?;
+            let metadata = metadata.at("stat", &like)?;
             std::os::unix::fs::chown(&upper.changes, Some(metadata.uid()), Some(metadata.gid()))
                 .at("set owner of", &upper.changes)?;
             let mode = std::fs::Permissions::from_mode(metadata.mode() & 0o7777);

@@ -1,4 +1,4 @@
-//! Who `name:group` is inside an image, read from its own files without leaving it.
+//! The user and group IDs of `name:group` inside an image, read from its own files without leaving it.
 
 use std::fs::File;
 use std::io::Read;
@@ -163,7 +163,7 @@ fn read_in_root(rootfs: &Path, name: &'static str) -> Result<String, Error> {
             opened => break opened.at("open", &path)?,
         }
     };
-    let stat = rustix::fs::fstat(&found).at("look at", &path)?;
+    let stat = rustix::fs::fstat(&found).at("stat", &path)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(Error::Damaged { path, reason: "not a regular file".into() });
     }

@@ -36,7 +36,7 @@ const ALL_READY_S: f64 = 6.0;
 const MEMORY_PODS: usize = 10;
 const PROBED_PODS: usize = 50;
 
-/// Who makes the containers.
+/// The runtime that makes the containers.
 const MAKERS: [&str; 2] = ["libcontainer", "runc"];
 
 fn main() -> ExitCode {
@@ -191,7 +191,7 @@ async fn restarts(node: &mut Node, rounds: usize, company: Company) -> Vec<f64> 
     measured
 }
 
-/// Who else is on the node.
+/// The other containers on the node.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Company {
     None,

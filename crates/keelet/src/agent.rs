@@ -33,7 +33,7 @@ use tokio::{
 };
 
 use self::{
-    gating::Gating,
+    gating::GateSettings,
     options::{Options, read_config},
 };
 use crate::{
@@ -77,7 +77,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "IP")]
     node_ip: Option<std::net::IpAddr>,
     #[command(flatten)]
-    gates: FeatureGateArgs,
+    feature_gates: FeatureGateArgs,
     /// How long the agent may be down before pods are unready until a readiness probe passes again
     #[arg(long, value_name = "SECONDS", allow_hyphen_values = true, value_parser = number::parse::<u64>, default_value_t = Rules::default().node_monitor_grace.as_secs())]
     node_monitor_grace_period: u64,
@@ -111,10 +111,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 async fn serve(args: &Args) -> Result<()> {
     let options = Options::of(args, read_config(args.config.as_deref())?)?;
-    let gating = Gating::of(args, &options.config);
-    let Resolution { features, warnings } = args.gates.resolve_over(&gating.feature_gates)?;
+    let gating = GateSettings::of(args, &options.config);
+    let Resolution { features, warnings } = args.feature_gates.resolve_over(&gating.feature_gates)?;
     for warning in &warnings {
-        tracing::warn!(%warning, "feature gate");
+        tracing::warn!(%warning, "feature gate warning");
     }
     let gating = gating.unless_off(&features);
     options.check_swap()?;
@@ -197,15 +197,15 @@ async fn serve(args: &Args) -> Result<()> {
     let pods_of_cluster = cluster.as_ref().map(|_| agent.source());
     let mut without_directory = None;
     let mut serving = None;
-    let bell = match source {
+    let hint = match source {
         Some(source) => {
             let source = match options.config.file_check_frequency {
                 Some(every) => source.rescan_every(every),
                 None => source,
             };
-            let bell = source.bell();
+            let hint = source.hint();
             agent.follow(Box::new(ManifestSource { directory: source, listings: sender }));
-            Some(bell)
+            Some(hint)
         }
         None => {
             without_directory = Some(sender);
@@ -215,9 +215,9 @@ async fn serve(args: &Args) -> Result<()> {
     if let (Some(cluster), Some(feed)) = (&cluster, pods_of_cluster) {
         // Before the node is registered, so that its object names the port from the beginning.
         let https = match https {
-            Some(settings) => {
-                Some(servers.serve_https(settings, cluster).await.context("no thread for the HTTPS server")?)
-            }
+            Some(settings) => Some(
+                servers.serve_https(settings, cluster).await.context("cannot start the thread of the HTTPS server")?,
+            ),
             None => None,
         };
         cluster.begin(feed, Arc::clone(&agent), https.as_ref());
@@ -237,7 +237,7 @@ async fn serve(args: &Args) -> Result<()> {
             _ = hangup.recv() => {
                 service_manager.reloading();
                 config = reload(args.config.as_deref(), config, &agent);
-                bell.iter().for_each(|bell| bell.notify_one());
+                hint.iter().for_each(|hint| hint.notify_one());
                 agent.refresh_objects();
                 service_manager.ready(RUNNING);
             }
@@ -260,7 +260,7 @@ async fn serve(args: &Args) -> Result<()> {
     agent.stop().await;
     drop(cluster);
     match failure {
-        Some(part) => bail!("the thread of {part} has ended; its panic is in the log above: start the agent again"),
+        Some(part) => bail!("the thread of {part} has panicked; the panic is in the log above: start the agent again"),
         None => Ok(()),
     }
 }
@@ -291,7 +291,7 @@ fn reload(path: Option<&Path>, old: NodeConfig, agent: &Agent) -> NodeConfig {
     NodeConfig { upkeep: new.upkeep, ..old }
 }
 
-/// Pings the watchdog of the service manager for as long as the agent's main loop turns.
+/// Pings the watchdog of the service manager for as long as the agent's main loop makes progress.
 async fn send_keep_alives(service_manager: Arc<ServiceManager>, agent: Arc<Agent>, every: Duration) {
     loop {
         match timeout(every, agent.pulse()).await {

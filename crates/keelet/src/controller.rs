@@ -4,17 +4,15 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
 use clap::{ArgAction, Args as ClapArgs, ValueEnum};
-use jiff::SignedDuration;
-use keelet_cli::feature_gates::FeatureGateArgs;
+use keelet_cli::{feature_gates::FeatureGateArgs, gates::GateFlags};
 use keelet_gates::{
     api::{Api, connect, connect_in_cluster},
     clock::SystemClock,
     controller::{Election, LeaseOptions, Options, RuleObjects},
     election::Timing,
     engine::Mode,
-    gate::Prefixes,
     process::{self, BindAddress, Endpoint, LEASE, LEASE_NAMESPACE, Process},
-    settings::{Enforcement, MaxHeld, Settings},
+    settings::Settings,
 };
 use keelet_pod::{Switch, duration};
 use tokio::signal::unix::{SignalKind, signal};
@@ -63,21 +61,8 @@ pub(crate) struct Args {
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Gates")]
 struct GateOptions {
-    /// Whether a gate that has passed can close again
-    #[arg(long, value_enum, value_name = "WHEN", default_value_t = When::Bootstrap)]
-    enforcement: When,
-    /// Nodes in use that the controller may hold at once by taints that it added: a number, or a percentage of all
-    /// nodes, then at least 1. At the limit it adds no more, and says so
-    #[arg(long, value_name = "N|N%", default_value = "10%", allow_hyphen_values = true)]
-    max_held: MaxHeld,
-    /// Treat a condition whose heartbeat is older as Unknown; its reporter has to refresh it more often than that
-    /// [default: conditions do not age]
-    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = age)]
-    condition_max_age: Option<SignedDuration>,
-    /// Taints with this prefix are gates too, beside readiness.k8s.io/; repeat it for more. Autoscalers ignore only
-    /// prefixes that they know, such as startup-taint.cluster-autoscaler.kubernetes.io/
-    #[arg(long = "taint-prefix", value_name = "DOMAIN/")]
-    taint_prefixes: Vec<String>,
+    #[command(flatten)]
+    flags: GateFlags,
     /// Whether NodeReadinessRule objects (readiness.node.x-k8s.io/v1alpha1) are honoured
     #[arg(long, value_enum, value_name = "WHETHER", default_value_t = Honoured::Auto)]
     rules: Honoured,
@@ -108,15 +93,6 @@ struct ElectionOptions {
     leader_elect_retry_period: Duration,
 }
 
-/// Whether a gate that has passed can close again.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum When {
-    /// A gate that has passed never closes again
-    Bootstrap,
-    /// A gate closes again when its condition leaves True, within --max-held
-    Continuous,
-}
-
 /// Whether rules are honoured.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Honoured {
@@ -132,10 +108,10 @@ const FEATURE: &str = "NodeReadinessGates";
 pub(crate) fn run(args: &Args) -> Result<()> {
     log::to_stderr(args.log);
     if is_off(args)? {
-        tracing::info!("feature gate {FEATURE} is off: the controller does nothing, and ends");
+        tracing::info!(feature_gate = FEATURE, "feature gate is off: the controller does nothing and exits");
         return Ok(());
     }
-    let settings = args.gates.settings()?;
+    let settings = args.gates.flags.settings()?;
     let timing = args.election.timing()?;
     // One thread is enough for the nodes of a cluster: reading a heartbeat takes some 30 microseconds.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -192,32 +168,10 @@ async fn serve(args: &Args, settings: Settings, timing: Timing) -> Result<()> {
 /// Starting the controller switches the feature on, unless the flag says otherwise.
 fn is_off(args: &Args) -> Result<bool> {
     for warning in args.feature_gates.resolve()?.warnings {
-        tracing::warn!(%warning, "feature gate");
+        tracing::warn!(%warning, "feature gate warning");
     }
     let implied = [(FEATURE.to_owned(), true)].into();
     Ok(args.feature_gates.resolve_over(&implied)?.features.node_readiness_gates == Switch::Off)
-}
-
-fn age(text: &str) -> Result<SignedDuration, String> {
-    let age = duration::parse_some(text)?;
-    SignedDuration::try_from(age).map_err(|_| format!("invalid duration {text:?}: too long"))
-}
-
-// === impl GateOptions ===
-
-impl GateOptions {
-    fn settings(&self) -> Result<Settings> {
-        let prefixes = self.taint_prefixes.iter().map(|prefix| &**prefix);
-        Ok(Settings {
-            enforcement: match self.enforcement {
-                When::Bootstrap => Enforcement::Bootstrap,
-                When::Continuous => Enforcement::Continuous,
-            },
-            prefixes: Prefixes::new(prefixes).context("--taint-prefix")?,
-            condition_max_age: self.condition_max_age,
-            max_held: self.max_held,
-        })
-    }
 }
 
 // === impl ElectionOptions ===

@@ -75,7 +75,7 @@ pub(crate) struct Args {
     #[arg(long)]
     plain: bool,
     #[command(flatten)]
-    gates: FeatureGateArgs,
+    feature_gates: FeatureGateArgs,
     #[command(flatten)]
     log: LogOptions,
 }
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         0 => notes.listen(),
         _ => log::to_stderr(args.log),
     }
-    let Resolution { features, warnings } = args.gates.resolve()?;
+    let Resolution { features, warnings } = args.feature_gates.resolve()?;
     for warning in &warnings {
         output::warning(&warning.to_string());
     }
@@ -118,7 +118,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         let extra = Extra { images: store.clone(), temporary: args.root_dir.is_none() };
         let mut claim = Claim::take(&place.paths, Holder::Run, extra).await?;
         let runtime = embedded::choose(named, &place.paths, &claim, &args.embedded, store.as_deref()).await?;
-        // One that does not answer now would leave everybody waiting for nothing.
+        // One that does not answer now would leave every pod waiting for nothing.
         runtime.runtime.version().await.context("no container runtime to run pods with")?;
         let node = Run::start(runtime, pods, features, place, &args.local_objects_dir).await?;
         let session = view::follow(&node, signals, args.logs, args.plain || args.log.verbose > 0, notes);

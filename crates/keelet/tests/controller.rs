@@ -71,7 +71,7 @@ fn flags_that_cannot_be_meant_are_named() {
         (&["--max-held", "101%"], "invalid limit \"101%\""),
         (&["--condition-max-age", "soon"], "invalid duration \"soon\""),
         (&["--condition-max-age", "0s"], "must be greater than zero"),
-        (&["--taint-prefix", "example.com"], "--taint-prefix: invalid taint prefix \"example.com\""),
+        (&["--taint-prefix", "example.com"], "'--taint-prefix <DOMAIN/>': invalid taint prefix \"example.com\""),
         (&["--taint-prefix", "node.kubernetes.io/"], "Kubernetes itself adds and removes these taints"),
         (&["--leader-elect=maybe"], "[possible values: true, false]"),
         (&["--leader-elect-lease-duration", "1500ms"], "expected whole seconds"),

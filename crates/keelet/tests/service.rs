@@ -56,7 +56,7 @@ impl Node {
 }
 
 #[test]
-fn the_service_manager_is_told_what_the_agent_does() {
+fn the_service_manager_is_notified_of_what_the_agent_does() {
     let node = Node::new("");
     let path = node.directory.path().join("notify");
     let socket = UnixDatagram::bind(&path).unwrap();

@@ -68,7 +68,7 @@ fn verdict<'a>(answer: &'a Value, container: Option<&str>, topic: &str) -> &'a s
 }
 
 #[test]
-fn without_wishes_everything_goes_well() {
+fn without_options_everything_goes_well() {
     let out = text("--width 100");
     assert!(out.starts_with("pod shop/web, 30 s of simulated time (seed 1)\n  everything goes well"), "{out}");
     for part in [
@@ -229,7 +229,7 @@ fn text_keeps_within_its_width() {
 }
 
 #[test]
-fn wrong_options_are_told_precisely() {
+fn wrong_options_are_reported_precisely() {
     for (options, part) in [
         ("--exit man=1@5s", r#"--exit man=...: container "man" not found in the pod; containers: setup, main, side"#),
         (
@@ -257,7 +257,7 @@ fn wrong_options_are_told_precisely() {
 }
 
 #[test]
-fn an_invalid_manifest_is_told_as_validate_does() {
+fn an_invalid_manifest_is_reported_as_validate_does() {
     let manifest = WEB.replace("failureThreshold: 6", "failureThreshold: -6");
     let directory = TempDir::new().unwrap();
     fs::write(directory.path().join("pod.yaml"), &manifest).unwrap();

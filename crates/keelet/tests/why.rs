@@ -174,7 +174,7 @@ fn why_for_machines_is_one_document() {
 }
 
 #[test]
-fn a_pod_that_nobody_knows_is_answered_with_the_ones_that_are_known() {
+fn an_unknown_pod_is_answered_with_the_known_ones() {
     let node = Node::new();
     node.run("shop", "web").run("shop", "db");
     let (code, out, err) = node.keelet(&["why", "wbe"]);
@@ -191,7 +191,7 @@ fn a_pod_that_nobody_knows_is_answered_with_the_ones_that_are_known() {
 }
 
 #[test]
-fn one_name_in_two_namespaces_has_to_be_told_apart() {
+fn one_name_in_two_namespaces_is_ambiguous() {
     let node = Node::new();
     node.run("shop", "web").run("test", "web");
     let (code, _, err) = node.keelet(&["why", "web"]);
@@ -287,8 +287,8 @@ fn a_pod_whose_name_is_lost_goes_by_its_uid() {
     assert_eq!(err, "error: pod \"web\" not found; pods on this node: shop-web (its name is lost)\n");
     let (code, out, _) = node.keelet(&["why", "shop-web"]);
     assert!(code == 0 && out.starts_with("pod shop-web as of "), "{out}");
-    assert!(out.contains("\nits name is lost, it goes by its UID\n"), "{out}");
-    assert!(out.ends_with("nothing has been said about it yet\n") && !out.contains("no agent has looked"), "{out}");
+    assert!(out.contains("\nits name is lost; it is shown by its UID\n"), "{out}");
+    assert!(out.ends_with("no status yet\n") && !out.contains("no agent has observed"), "{out}");
     let (code, out, _) = node.keelet(&["timeline", "shop-web"]);
     assert!(code == 0 && out.starts_with("pod shop-web   "), "{out}");
     assert!(out.ends_with("\n\nnothing is known of this pod in this time\n"), "{out}");
@@ -319,7 +319,7 @@ fn a_timeline_is_drawn_in_four_ways() {
 }
 
 #[test]
-fn wrong_usage_is_told_from_a_missing_pod() {
+fn wrong_usage_is_distinguished_from_a_missing_pod() {
     let (code, _, err) = run(&["timeline", "web", "--since", "soon"]);
     assert!(code == 2 && err.contains("invalid duration \"soon\""), "{err}");
     assert_eq!(run(&["why"]).0, 2);

@@ -1,4 +1,4 @@
-//! What of the node a container sees: volumes, its hosts file, the place for its last words.
+//! What of the node a container sees: volumes, its hosts file, the file for its termination message.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -80,7 +80,7 @@ pub(super) fn mounts(
     if let Some(file) = placement.termination_file.filter(|_| !message_path.is_empty()) {
         mounts.push(own_file(file, message_path));
     }
-    // Everybody owns the same files as without users of his own.
+    // Each user owns the same files as without a user namespace.
     for mount in &mut mounts {
         (mount.uid_mappings, mount.gid_mappings) = (placement.mappings(), placement.mappings());
     }
@@ -147,7 +147,7 @@ pub fn wants_recursive_read_only(pod: &Pod, container: &Container) -> bool {
     })
 }
 
-/// Whom a volume belongs to.
+/// The owner of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// The pod's own room.

@@ -311,7 +311,7 @@ impl<D: Disk> Ledger<D> {
     }
 }
 
-/// Another process has a directory of the ledger, and perhaps its number is in there.
+/// Another process has a directory of the ledger, and its PID may be in there.
 fn locked(disk: &impl Disk, root: &Path) -> OpenError {
     let pid = disk.read(&root.join(names::PID), 32).ok();
     let pid = pid.and_then(|text| String::from_utf8(text).ok()?.trim().parse().ok());

@@ -1,7 +1,7 @@
 //! Names in the file system.
 //!
 //! ```text
-//! <durable root>/agent.pid                  who holds the lock, for people
+//! <durable root>/agent.pid                  PID of the agent that holds the lock, for people
 //! <durable root>/heartbeat.json
 //! <durable root>/pods/<uid>/evidence.json
 //! <durable root>/pods/<uid>/pod.json

@@ -4,7 +4,7 @@
 //! in the evidence; the observation of a later plan has its state or its result. A result is absorbed once, because it
 //! needs a pending operation with the same sequence number.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use keelet_pod::ProbeKind;
 use serde::{Deserialize, Serialize};
@@ -276,6 +276,24 @@ impl OpFailure {
     /// image that a person imports is used at once (BACK-10).
     pub(crate) fn is_of_lookup(&self) -> bool {
         matches!(self.reason.as_str(), "ErrImageNeverPull" | "ImageInspectError")
+    }
+}
+
+// === impl KillReason ===
+
+/// The cause in a few words, for logs and sentences.
+impl fmt::Display for KillReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Probe(probe) => return write!(f, "its {probe} probe failed"),
+            Self::PostStartFailed => "its postStart hook failed",
+            Self::DefinitionChanged => "its image or name in the spec changed",
+            Self::RestartAll => "all containers are restarting",
+            Self::PodEnding => "the pod is ending",
+            Self::SandboxGone => "its sandbox is gone",
+            Self::StateUnknown => "the runtime does not know its state",
+            Self::Superseded => "a newer container of the same name runs",
+        })
     }
 }
 

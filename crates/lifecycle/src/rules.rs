@@ -54,7 +54,7 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// The rules of a node with these gates, for the agent and for its simulation alike.
+    /// The rules of a node with these feature gates, for the agent and for its simulation alike.
     pub fn of(features: &Features) -> Self {
         Self {
             agent_restart: features.agent_restart,
@@ -94,7 +94,7 @@ impl Rules {
 mod tests {
     use super::*;
 
-    /// What tests and simulations plan with by default is what a node plans with whose gates are all at their defaults.
+    /// What tests and simulations plan with by default is what a node plans with whose feature gates are all at their defaults.
     #[test]
     fn a_node_with_default_gates_has_the_default_rules() {
         assert_eq!(Rules::of(&Features::default()), Rules::default());

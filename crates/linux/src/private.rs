@@ -15,7 +15,7 @@ const STICKY: u32 = 0o1000;
 ///
 /// # Errors
 ///
-/// When there is no such directory, or it cannot be looked at.
+/// When there is no such directory, or its state cannot be read.
 pub fn private_directory(path: &Path) -> io::Result<Option<PathBuf>> {
     let real = fs::canonicalize(path)?;
     let own = rustix::process::geteuid().as_raw();

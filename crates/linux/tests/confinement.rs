@@ -46,7 +46,7 @@ fn main() -> ExitCode {
     let tally = Tally::new();
     let chosen: Vec<&Case> = cases.iter().filter(is_chosen).collect();
     for (name, case) in &chosen {
-        tally.tell(name, run(*case));
+        tally.report(name, run(*case));
     }
     let well = tally.close(cases.len() - chosen.len());
     if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -1,4 +1,4 @@
-//! Defaults, filled in where the API server would fill them in, and fields dropped that a gate switches off.
+//! Defaults, filled in where the API server would fill them in, and fields dropped that a feature gate switches off.
 
 use k8s_openapi::api::core::v1;
 
@@ -59,14 +59,14 @@ pub(crate) fn apply(pod: &mut v1::Pod, features: &Features, review: &mut Review<
     }
 }
 
-/// The two kinds of containers that gates treat differently.
+/// The two kinds of containers that feature gates treat differently.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kin {
     Init,
     Regular,
 }
 
-/// API-18: drops the fields of a gate that is off, with a warning for each.
+/// API-18: drops the fields of a feature gate that is off, with a warning for each.
 fn drop_gated(container: &mut v1::Container, kin: Kin, features: &Features, path: &FieldPath, review: &mut Review<'_>) {
     let mut dropped = |path: FieldPath, gate: &str| {
         review.warn(&path, ignored(format!("the feature gate {gate} is off")));
@@ -75,7 +75,7 @@ fn drop_gated(container: &mut v1::Container, kin: Kin, features: &Features, path
         if container.restart_policy_rules.take().is_some() {
             dropped(path.field("restartPolicyRules"), "ContainerRestartRules");
         }
-        // An init container with Always is a sidecar, which no gate covers any more.
+        // An init container with Always is a sidecar, which no feature gate covers any more.
         let sidecar = kin == Kin::Init && container.restart_policy.as_deref() == Some("Always");
         if !sidecar && container.restart_policy.take().is_some() {
             dropped(path.field("restartPolicy"), "ContainerRestartRules");

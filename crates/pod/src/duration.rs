@@ -125,22 +125,35 @@ const LONGEST: Duration = Duration::from_secs(86_400 * 3650);
 
 /// Exactly, to the millisecond: `0 s`, `250 ms`, `12.5 s`, `4 min 50 s`, `1 h`.
 pub fn words(span: Duration) -> String {
+    parts(span).into_iter().map(|(number, unit)| format!("{number} {unit}")).collect::<Vec<_>>().join(" ")
+}
+
+/// The same as options have it: `0s`, `250ms`, `12.5s`, `4m50s`, `1h`.
+pub fn compact(span: Duration) -> String {
+    let unit = |unit| if unit == MINUTES { "m" } else { unit };
+    parts(span).into_iter().map(|(number, of)| format!("{number}{}", unit(of))).collect()
+}
+
+const MINUTES: &str = "min";
+
+/// Numbers with their units, the largest first.
+fn parts(span: Duration) -> Vec<(String, &'static str)> {
     let (hours, minutes) = (span.as_secs() / 3600, span.as_secs() / 60 % 60);
     let millis = span.as_millis() % 60_000;
     let mut parts = Vec::new();
     if hours > 0 {
-        parts.push(format!("{hours} h"));
+        parts.push((hours.to_string(), "h"));
     }
     if minutes > 0 {
-        parts.push(format!("{minutes} min"));
+        parts.push((minutes.to_string(), MINUTES));
     }
     match millis {
-        0 if parts.is_empty() => parts.push("0 s".to_owned()),
+        0 if parts.is_empty() => parts.push(("0".to_owned(), "s")),
         0 => {}
-        1..1000 if parts.is_empty() => parts.push(format!("{millis} ms")),
-        _ => parts.push(format!("{} s", seconds(millis))),
+        1..1000 if parts.is_empty() => parts.push((millis.to_string(), "ms")),
+        _ => parts.push((seconds(millis), "s")),
     }
-    parts.join(" ")
+    parts
 }
 
 fn seconds(millis: u128) -> String {
@@ -203,6 +216,22 @@ mod tests {
         assert_eq!(parse_some("0s"), Err(InvalidDuration::Zero("0s".to_owned())));
         assert_eq!(parse_day("1d"), Ok(DAY));
         assert_eq!(parse_day("25h").unwrap_err().to_string(), "duration \"25h\" is too long: at most 24h");
+    }
+
+    #[test]
+    fn what_options_have_is_read_back() {
+        let cases = [
+            (0, "0s"),
+            (250, "250ms"),
+            (12_500, "12.5s"),
+            (90_000, "1m30s"),
+            (3_600_000, "1h"),
+            (3_660_001, "1h1m0.001s"),
+        ];
+        for (millis, text) in cases {
+            let span = Duration::from_millis(millis);
+            assert_eq!((compact(span).as_str(), parse_with_fractions(text)), (text, Ok(span)));
+        }
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! Feature switches: `--feature-gates` and the config file's map, resolved once into enums.
 //!
-//! The text is read once, at start-up. All other crates get [`Features`] and know no gate by name.
+//! The text is read once, at start-up. All other crates get [`Features`] and know no feature gate by name.
 
 use std::collections::BTreeMap;
 
 use crate::tree::suggestion;
 
-/// The gate of KEP-4781.
+/// The feature gate of KEP-4781.
 const RESET_STATUS: &str = "ChangeContainerStatusOnKubeletRestart";
 /// An alias from an older text of KEP-4781, with the same polarity.
 const RESET_STATUS_ALIAS: &str = "PodUnreadyOnKubeletRestart";
@@ -55,12 +55,12 @@ pub enum Switch {
     Off,
 }
 
-/// The resolved features, with warnings about the gates that were set.
+/// The resolved features, with warnings about the feature gates that were set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolution {
     /// The features.
     pub features: Features,
-    /// Gates that have no effect, or another effect than the user asked for.
+    /// Feature gates that have no effect, or another effect than the user asked for.
     pub warnings: Vec<FeatureGateWarning>,
 }
 
@@ -73,23 +73,23 @@ pub enum FeatureGateError {
         /// The entry.
         entry: String,
     },
-    /// The two names of one gate disagree.
+    /// The two names of one feature gate disagree.
     #[error(
         "feature gates {RESET_STATUS}={canonical} and {RESET_STATUS_ALIAS}={alias}: two names of the same gate, \
              set one of them or both to the same value"
     )]
     Contradiction {
-        /// The value under the gate's own name.
+        /// The value under the feature gate's own name.
         canonical: bool,
         /// The value under the alias.
         alias: bool,
     },
-    /// A gate is on, one that it builds on is off.
+    /// A feature gate is on, one that it builds on is off.
     #[error("feature gate {gate}=true needs {needs}, which is set to false")]
     Unmet {
-        /// The gate that is on.
+        /// The feature gate that is on.
         gate: &'static str,
-        /// The gate that is off.
+        /// The feature gate that is off.
         needs: &'static str,
     },
 }
@@ -97,12 +97,12 @@ pub enum FeatureGateError {
 /// A warning about a feature gate that was set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FeatureGateWarning {
-    /// keelet does not know the gate.
+    /// keelet does not know the feature gate.
     #[error("unknown feature gate {gate}: ignored{}{advice}", if advice.is_empty() { "" } else { "; " })]
     Unknown {
         /// Its name.
         gate: String,
-        /// A suggestion of a gate with a similar name, possibly empty.
+        /// A suggestion of a feature gate with a similar name, possibly empty.
         advice: String,
     },
     /// The feature is always on.
@@ -117,20 +117,20 @@ pub enum FeatureGateWarning {
         /// Its name.
         gate: &'static str,
     },
-    /// The gate was set by its alias.
+    /// The feature gate was set by its alias.
     #[error("feature gate {RESET_STATUS_ALIAS} is another name of {RESET_STATUS}: use that one")]
     Alias,
-    /// A gate is off because the one that it builds on is.
+    /// A feature gate is off because the one that it builds on is.
     #[error("feature gate {gate} is off because {needs} is")]
     Follows {
-        /// The gate that goes off.
+        /// The feature gate that goes off.
         gate: &'static str,
-        /// The gate that was set off.
+        /// The feature gate that was set off.
         needs: &'static str,
     },
 }
 
-/// Where a feature stands: its default, and whether a gate changes it.
+/// Where a feature stands: its default, and whether a feature gate changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// Always on.
@@ -139,11 +139,11 @@ enum Stage {
     Default,
     /// Off unless switched on.
     OptIn,
-    /// A gate of Kubernetes whose feature keelet does not implement.
+    /// A feature gate of Kubernetes whose feature keelet does not implement.
     Missing,
 }
 
-/// Every gate by name. H2CContainerProbe and GRPCContainerProbeTLS are alpha
+/// Every feature gate by name. H2CContainerProbe and GRPCContainerProbeTLS are alpha
 /// upstream; keelet has them from the start.
 const GATES: [(&str, Stage); 18] = [
     (RESET_STATUS, Stage::OptIn),
@@ -221,7 +221,7 @@ impl Features {
     }
 }
 
-/// What no gate changes.
+/// What no feature gate changes.
 impl Default for Features {
     fn default() -> Self {
         Self::from_set(&BTreeMap::new())
@@ -237,7 +237,7 @@ impl Switch {
     }
 }
 
-/// The warning about a gate that was set, if there is one.
+/// The warning about a feature gate that was set, if there is one.
 fn remark(gate: &str, value: bool) -> Option<FeatureGateWarning> {
     let Some((gate, stage)) = GATES.into_iter().find(|(name, _)| *name == gate) else {
         let names = GATES.map(|(name, _)| name);

@@ -6,7 +6,7 @@
 //! bytes --tree::parse--> TreeNode YAML or JSON with line and column of everything, aliases expanded in a budget
 //!       --normalise----> TreeNode repeated keys reported, onExit.exitCodes rewritten to exitCodes
 //!       --tree::decode-> v1::Pod  the API's type; wrong types and unknown fields are noted, all of them, in one pass
-//! v1::Pod --defaults---> v1::Pod  every default filled in, fields of switched-off gates dropped
+//! v1::Pod --defaults---> v1::Pod  every default filled in, fields of switched-off feature gates dropped
 //!         --validate---> Pod      every rule of the API checked, the model built on the way
 //! ```
 //!

@@ -1,95 +1,125 @@
 //! The syntaxes of names, each with the sentence that says what is allowed.
 
-/// Why a name is not well formed.
-pub(crate) type Fault = String;
+/// Why a name is not well formed: what is allowed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum InvalidName {
+    #[error("must be no more than {0} characters")]
+    TooLong(usize),
+    #[error(
+        "must consist of lower case letters, digits or '-', and start and end with a letter or digit (e.g. \"my-name\")"
+    )]
+    Label,
+    #[error(
+        "must consist of lower case letters, digits, '-' or '.', and start and end with a letter or digit (e.g. \"example.com\")"
+    )]
+    Subdomain,
+    #[error("the part before '/' {0}")]
+    Prefix(Box<InvalidName>),
+    #[error("the name (behind an optional \"example.com/\") must have 1 to 63 characters")]
+    LocalLength,
+    #[error(
+        "the name (behind an optional \"example.com/\") must consist of letters, digits, '-', '_' or '.', and start and end \
+         with a letter or digit"
+    )]
+    Local,
+    #[error("must have no more than 63 letters, digits, '-', '_' or '.', and start and end with a letter or digit")]
+    LabelValue,
+    #[error("must have 1 to 15 characters")]
+    PortLength,
+    #[error("must consist of lower case letters, digits and '-'")]
+    PortCharacters,
+    #[error("must contain at least one letter (for a number, remove the quotes)")]
+    PortWithoutLetter,
+    #[error("must not begin or end with '-'")]
+    PortEdge,
+    #[error("must not contain '--'")]
+    PortDashes,
+    #[error("must consist of letters, digits and '-' (e.g. \"X-Header-Name\")")]
+    Header,
+    #[error("must consist of printable ASCII characters other than '='")]
+    Variable,
+}
 
 /// RFC 1123 label: container and volume names, namespaces.
-pub(crate) fn dns_label(name: &str) -> Result<(), Fault> {
+pub(crate) fn dns_label(name: &str) -> Result<(), InvalidName> {
     if name.len() > 63 {
-        return Err("must be no more than 63 characters".to_owned());
+        return Err(InvalidName::TooLong(63));
     }
     if is_label(name) {
         return Ok(());
     }
-    Err("must consist of lower case letters, digits or '-', and start and end with a letter or digit (e.g. \"my-name\")"
-        .to_owned())
+    Err(InvalidName::Label)
 }
 
 /// RFC 1123 subdomain: pod names.
-pub(crate) fn dns_subdomain(name: &str) -> Result<(), Fault> {
+pub(crate) fn dns_subdomain(name: &str) -> Result<(), InvalidName> {
     if name.len() > 253 {
-        return Err("must be no more than 253 characters".to_owned());
+        return Err(InvalidName::TooLong(253));
     }
     if name.split('.').all(is_label) {
         return Ok(());
     }
-    Err("must consist of lower case letters, digits, '-' or '.', and start and end with a letter or digit \
-         (e.g. \"example.com\")"
-        .to_owned())
+    Err(InvalidName::Subdomain)
 }
 
 /// `[prefix/]name`: labels, annotations, condition types.
-pub(crate) fn qualified(name: &str) -> Result<(), Fault> {
+pub(crate) fn qualified(name: &str) -> Result<(), InvalidName> {
     let local = match name.split_once('/') {
         None => name,
         Some((prefix, local)) => {
-            dns_subdomain(prefix).map_err(|fault| format!("the part before '/' {fault}"))?;
+            dns_subdomain(prefix).map_err(|why| InvalidName::Prefix(Box::new(why)))?;
             local
         }
     };
     if local.is_empty() || local.len() > 63 {
-        return Err("the name (behind an optional \"example.com/\") must have 1 to 63 characters".to_owned());
+        return Err(InvalidName::LocalLength);
     }
     if is_word(local) {
         return Ok(());
     }
-    Err("the name (behind an optional \"example.com/\") must consist of letters, digits, '-', '_' or '.', and start and \
-         end with a letter or digit"
-        .to_owned())
+    Err(InvalidName::Local)
 }
 
 /// The value of a label.
-pub(crate) fn label_value(value: &str) -> Result<(), Fault> {
+pub(crate) fn label_value(value: &str) -> Result<(), InvalidName> {
     if value.is_empty() || value.len() <= 63 && is_word(value) {
         return Ok(());
     }
-    Err("must have no more than 63 letters, digits, '-', '_' or '.', and start and end with a letter or digit"
-        .to_owned())
+    Err(InvalidName::LabelValue)
 }
 
 /// API-7: an IANA service name.
-pub(crate) fn port_name(name: &str) -> Result<(), Fault> {
+pub(crate) fn port_name(name: &str) -> Result<(), InvalidName> {
     let bytes = name.as_bytes();
-    let fault = if name.is_empty() || name.len() > 15 {
-        "must have 1 to 15 characters"
+    Err(if name.is_empty() || name.len() > 15 {
+        InvalidName::PortLength
     } else if !bytes.iter().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-')) {
-        "must consist of lower case letters, digits and '-'"
+        InvalidName::PortCharacters
     } else if !bytes.iter().any(u8::is_ascii_lowercase) {
-        "must contain at least one letter (for a number, remove the quotes)"
+        InvalidName::PortWithoutLetter
     } else if name.starts_with('-') || name.ends_with('-') {
-        "must not begin or end with '-'"
+        InvalidName::PortEdge
     } else if name.contains("--") {
-        "must not contain '--'"
+        InvalidName::PortDashes
     } else {
         return Ok(());
-    };
-    Err(fault.to_owned())
+    })
 }
 
 /// API-6: an HTTP header name as the API server has it.
-pub(crate) fn header(name: &str) -> Result<(), Fault> {
+pub(crate) fn header(name: &str) -> Result<(), InvalidName> {
     if !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
         return Ok(());
     }
-    Err("must consist of letters, digits and '-' (e.g. \"X-Header-Name\")".to_owned())
+    Err(InvalidName::Header)
 }
 
 /// The name of an environment variable.
-pub(crate) fn env(name: &str) -> Result<(), Fault> {
+pub(crate) fn env(name: &str) -> Result<(), InvalidName> {
     if !name.is_empty() && name.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'=') {
         return Ok(());
     }
-    Err("must consist of printable ASCII characters other than '='".to_owned())
+    Err(InvalidName::Variable)
 }
 
 fn is_label(name: &str) -> bool {
@@ -107,11 +137,20 @@ fn is_word(name: &str) -> bool {
         && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
 }
 
+// === impl InvalidName ===
+
+/// The message of a problem is a text.
+impl From<InvalidName> for String {
+    fn from(why: InvalidName) -> Self {
+        why.to_string()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn table(check: fn(&str) -> Result<(), Fault>, good: &[&str], bad: &[&str]) {
+    fn table(check: fn(&str) -> Result<(), InvalidName>, good: &[&str], bad: &[&str]) {
         for name in good {
             assert_eq!(check(name), Ok(()), "{name:?}");
         }

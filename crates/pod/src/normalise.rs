@@ -67,9 +67,9 @@ fn report_repeats(entries: &mut Vec<MapEntry>, path: &FieldPath, review: &mut Re
     }
     review.leave_out(repeats.len().saturating_sub(MAX_PROBLEMS));
     for (key, at) in repeats.into_iter().take(MAX_PROBLEMS) {
-        let mut complaint = duplicate(quoted(&key));
-        complaint.message = "this key was already given above; the last one counts".to_owned();
-        review.surplus(&path.with(Segment::Field(key.to_string().into())), at, complaint);
+        let mut detail = duplicate(quoted(&key));
+        detail.message = "this key was already given above; the last one counts".to_owned();
+        review.surplus(&path.with(Segment::Field(key.to_string().into())), at, detail);
     }
     let mut last = BTreeSet::new();
     entries.reverse();
@@ -89,11 +89,11 @@ fn flatten_rule(rule: &mut TreeNode, path: &FieldPath, review: &mut Review<'_>) 
         Value::Map(inner) => {
             for entry in inner {
                 if &*entry.key != "exitCodes" {
-                    let complaint = unknown_field("onExit takes exitCodes and nothing else");
-                    review.surplus(&path.field(entry.key.to_string()), entry.at, complaint);
+                    let detail = unknown_field("onExit takes exitCodes and nothing else");
+                    review.surplus(&path.field(entry.key.to_string()), entry.at, detail);
                 } else if entries.iter().any(|entry| &*entry.key == "exitCodes") {
-                    let complaint = forbidden("onExit.exitCodes is another spelling of exitCodes; give one of them");
-                    review.refuse_at(&path, at, complaint);
+                    let detail = forbidden("onExit.exitCodes is another spelling of exitCodes; give one of them");
+                    review.refuse_at(&path, at, detail);
                 } else {
                     entries.push(entry);
                 }

@@ -10,7 +10,7 @@ use crate::{
     Probe,
     normalise::drop_repeated_keys,
     path::FieldPath,
-    problem::{Complaint, Kind, Origin, Problem, required, syntax, unsupported},
+    problem::{Detail, Kind, Origin, Problem, required, syntax, unsupported},
     read::text,
     review::{Review, Strictness},
     tree::{Note, Notes, Position, TreeNode, Value, decode_field, parse},
@@ -70,10 +70,10 @@ pub fn read_object<T: DeserializeOwned + Default>(bytes: &[u8], origin: &Origin,
     if review.report.errors.is_empty() {
         let mut notes = Notes::default();
         object.value = decode_field(&root, &FieldPath::root(), &mut notes);
-        for Note { path, at, complaint } in notes.kept {
-            match complaint.kind {
-                Kind::UnknownField => review.surplus(&path, at, complaint),
-                _ => review.refuse_at(&path, at, complaint),
+        for Note { path, at, detail } in notes.kept {
+            match detail.kind {
+                Kind::UnknownField => review.surplus(&path, at, detail),
+                _ => review.refuse_at(&path, at, detail),
             }
         }
     }
@@ -118,11 +118,11 @@ fn path_of(field: &str) -> FieldPath {
 impl<T> Object<T> {
     /// Adds an error about the value of a field, such as `crashLoopBackOff.maxContainerRestartPeriod`, with its line.
     pub fn refuse(&mut self, field: &str, value: &str, message: impl Into<String>) {
-        let complaint = Complaint { kind: Kind::Invalid, value: Some(value.to_owned()), message: message.into() };
+        let detail = Detail { kind: Kind::Invalid, value: Some(value.to_owned()), message: message.into() };
         let path = path_of(field);
         let mut review = Review::new(&self.origin, None, FieldPath::root(), Strictness::Lenient);
         review.tree = self.tree.as_ref();
-        review.refuse(&path, complaint);
+        review.refuse(&path, detail);
         let new = review.report.errors;
         self.errors.extend(new);
     }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::{Pod, Trust};
 
 /// Problems kept per pod and severity; the rest is only counted. A hostile document has an error on every byte, and a
-/// hundred are more than anyone reads.
+/// hundred are more than a person reads.
 pub(crate) const MAX_PROBLEMS: usize = 100;
 
 /// Problems kept per manifest and severity.
@@ -20,7 +20,7 @@ pub struct Origin {
     trust: Trust,
 }
 
-/// One complaint about one value.
+/// What is wrong with one value, without its place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem {
     /// Where the manifest comes from, usually a file name.
@@ -101,7 +101,7 @@ pub struct Report {
 
 /// A problem before it knows where it is.
 #[derive(Clone, Debug)]
-pub(crate) struct Complaint {
+pub(crate) struct Detail {
     pub(crate) kind: Kind,
     pub(crate) value: Option<String>,
     pub(crate) message: String,
@@ -253,73 +253,73 @@ impl fmt::Display for Report {
     }
 }
 
-// === impl Complaint ===
+// === impl Detail ===
 
-impl Complaint {
+impl Detail {
     fn new(kind: Kind, value: Option<String>, message: impl Into<String>) -> Self {
         Self { kind, value, message: message.into() }
     }
 }
 
 /// `Invalid value: "x": must be ...`
-pub(crate) fn invalid(value: impl fmt::Display, message: impl Into<String>) -> Complaint {
-    Complaint::new(Kind::Invalid, Some(shortened(&value.to_string())), message)
+pub(crate) fn invalid(value: impl fmt::Display, message: impl Into<String>) -> Detail {
+    Detail::new(Kind::Invalid, Some(shortened(&value.to_string())), message)
 }
 
 /// `Invalid type: yes: must be ...`
-pub(crate) fn invalid_type(value: impl fmt::Display, message: impl Into<String>) -> Complaint {
-    Complaint::new(Kind::InvalidType, Some(shortened(&value.to_string())), message)
+pub(crate) fn invalid_type(value: impl fmt::Display, message: impl Into<String>) -> Detail {
+    Detail::new(Kind::InvalidType, Some(shortened(&value.to_string())), message)
 }
 
 /// `Required value: ...`
-pub(crate) fn required(message: impl Into<String>) -> Complaint {
-    Complaint::new(Kind::Required, None, message)
+pub(crate) fn required(message: impl Into<String>) -> Detail {
+    Detail::new(Kind::Required, None, message)
 }
 
 /// `Forbidden: ...`
-pub(crate) fn forbidden(message: impl Into<String>) -> Complaint {
-    Complaint::new(Kind::Forbidden, None, message)
+pub(crate) fn forbidden(message: impl Into<String>) -> Detail {
+    Detail::new(Kind::Forbidden, None, message)
 }
 
 /// `Unsupported value: "x": supported values: "A", "B"`
-pub(crate) fn unsupported(value: &str, allowed: &[&str]) -> Complaint {
+pub(crate) fn unsupported(value: &str, allowed: &[&str]) -> Detail {
     let allowed: Vec<_> = allowed.iter().map(|value| format!("{value:?}")).collect();
-    Complaint::new(Kind::Unsupported, Some(quoted(value)), format!("supported values: {}", allowed.join(", ")))
+    Detail::new(Kind::Unsupported, Some(quoted(value)), format!("supported values: {}", allowed.join(", ")))
 }
 
 /// `Too many: 21: must have at most 20 items`
-pub(crate) fn too_many(actual: usize, most: usize) -> Complaint {
-    Complaint::new(Kind::TooMany, Some(actual.to_string()), format!("must have at most {most} items"))
+pub(crate) fn too_many(actual: usize, most: usize) -> Detail {
+    Detail::new(Kind::TooMany, Some(actual.to_string()), format!("must have at most {most} items"))
 }
 
 /// `Duplicate value: "x"`
-pub(crate) fn duplicate(value: impl fmt::Display) -> Complaint {
-    Complaint::new(Kind::Duplicate, Some(shortened(&value.to_string())), "")
+pub(crate) fn duplicate(value: impl fmt::Display) -> Detail {
+    Detail::new(Kind::Duplicate, Some(shortened(&value.to_string())), "")
 }
 
 /// `Not found: "x": ...`
-pub(crate) fn not_found(value: &str, message: impl Into<String>) -> Complaint {
-    Complaint::new(Kind::NotFound, Some(quoted(value)), message)
+pub(crate) fn not_found(value: &str, message: impl Into<String>) -> Detail {
+    Detail::new(Kind::NotFound, Some(quoted(value)), message)
 }
 
 /// `Unknown field: did you mean ...`
-pub(crate) fn unknown_field(message: impl Into<String>) -> Complaint {
-    Complaint::new(Kind::UnknownField, None, message)
+pub(crate) fn unknown_field(message: impl Into<String>) -> Detail {
+    Detail::new(Kind::UnknownField, None, message)
 }
 
 /// `Unreadable: ...`
-pub(crate) fn syntax(message: impl Into<String>) -> Complaint {
-    Complaint::new(Kind::Syntax, None, message)
+pub(crate) fn syntax(message: impl Into<String>) -> Detail {
+    Detail::new(Kind::Syntax, None, message)
 }
 
 /// `Suspicious: ...`
-pub(crate) fn suspicious(message: impl Into<String>) -> Complaint {
-    Complaint::new(Kind::Suspicious, None, message)
+pub(crate) fn suspicious(message: impl Into<String>) -> Detail {
+    Detail::new(Kind::Suspicious, None, message)
 }
 
 /// `Ignored: ...`
-pub(crate) fn ignored(message: impl Into<String>) -> Complaint {
-    Complaint::new(Kind::Ignored, None, message)
+pub(crate) fn ignored(message: impl Into<String>) -> Detail {
+    Detail::new(Kind::Ignored, None, message)
 }
 
 /// A string as a reader would write it: in quotes, escaped, shortened.

@@ -9,8 +9,8 @@ use crate::{
     normalise::normalise,
     path::FieldPath,
     problem::{
-        Complaint, Kind, MAX_PROBLEMS, Origin, Report, duplicate, invalid_type, quoted, required, syntax,
-        unknown_field, unsupported,
+        Detail, Kind, MAX_PROBLEMS, Origin, Report, duplicate, invalid_type, quoted, required, syntax, unknown_field,
+        unsupported,
     },
     review::{Review, Strictness},
     tree::{Note, Notes, Position, TreeNode, Value, decode_field, parse, suggestion},
@@ -147,8 +147,8 @@ impl Reader<'_> {
             if self.seen.insert((pod.namespace.clone(), pod.name.clone())) {
                 review.report.pods.push(pod);
             } else {
-                let complaint = duplicate(quoted(&format!("{}/{}", pod.namespace, pod.name)));
-                review.refuse(&here.field("metadata").field("name"), complaint);
+                let detail = duplicate(quoted(&format!("{}/{}", pod.namespace, pod.name)));
+                review.refuse(&here.field("metadata").field("name"), detail);
             }
         }
         review.report.sort();
@@ -184,11 +184,11 @@ fn kind(root: &TreeNode, typing: Typing, review: &mut Review<'_>) -> bool {
         Some(node) => match node.as_str() {
             Some("Pod") => true,
             Some(kind) => {
-                let mut complaint = unsupported(kind, &["Pod", "List", "PodList"]);
-                complaint
+                let mut detail = unsupported(kind, &["Pod", "List", "PodList"]);
+                detail
                     .message
                     .push_str("; a node runs pods only; workload controllers (Deployment, Job, ...) need a cluster");
-                review.refuse(&path, complaint);
+                review.refuse(&path, detail);
                 false
             }
             None => {
@@ -226,10 +226,10 @@ fn decode(root: &TreeNode, review: &mut Review<'_>) -> v1::Pod {
         pod.status = decode_field(node, &here.field("status"), &mut notes);
     }
     review.leave_out(notes.left_out);
-    for Note { path, at, complaint } in notes.kept {
-        match complaint.kind {
-            Kind::UnknownField => review.surplus(&path, at, complaint),
-            _ => review.object_at(&path, at, complaint),
+    for Note { path, at, detail } in notes.kept {
+        match detail.kind {
+            Kind::UnknownField => review.surplus(&path, at, detail),
+            _ => review.object_at(&path, at, detail),
         }
     }
     pod
@@ -253,8 +253,8 @@ fn name_of(root: &TreeNode) -> Option<String> {
     Some(format!("{namespace}/{name}"))
 }
 
-fn too_much(message: String) -> Complaint {
-    Complaint { kind: Kind::TooMany, value: None, message }
+fn too_much(message: String) -> Detail {
+    Detail { kind: Kind::TooMany, value: None, message }
 }
 
 fn count_objects(node: &TreeNode) -> usize {

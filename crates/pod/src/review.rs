@@ -3,7 +3,7 @@
 use crate::{
     Trust,
     path::FieldPath,
-    problem::{Complaint, Kind, Origin, Problem, Report, Severity},
+    problem::{Detail, Kind, Origin, Problem, Report, Severity},
     tree::{Position, TreeNode},
 };
 
@@ -47,33 +47,33 @@ impl<'a> Review<'a> {
     }
 
     /// Adds an error that refuses the pod whatever its origin, because no sensible reading is left.
-    pub(crate) fn refuse(&mut self, path: &FieldPath, complaint: Complaint) {
-        self.file(Severity::Error, path, None, complaint);
+    pub(crate) fn refuse(&mut self, path: &FieldPath, detail: Detail) {
+        self.file(Severity::Error, path, None, detail);
     }
 
     /// [`Review::refuse`], with a known position.
-    pub(crate) fn refuse_at(&mut self, path: &FieldPath, at: Position, complaint: Complaint) {
-        self.file(Severity::Error, path, Some(at), complaint);
+    pub(crate) fn refuse_at(&mut self, path: &FieldPath, at: Position, detail: Detail) {
+        self.file(Severity::Error, path, Some(at), detail);
     }
 
     /// Adds an error that refuses a manifest; a pod of an API server is accepted with a warning, because a sensible
     /// reading is left.
-    pub(crate) fn object(&mut self, path: &FieldPath, complaint: Complaint) {
-        self.file(self.objection(), path, None, complaint);
+    pub(crate) fn object(&mut self, path: &FieldPath, detail: Detail) {
+        self.file(self.objection(), path, None, detail);
     }
 
     /// [`Review::object`], with a known position.
-    pub(crate) fn object_at(&mut self, path: &FieldPath, at: Position, complaint: Complaint) {
-        self.file(self.objection(), path, Some(at), complaint);
+    pub(crate) fn object_at(&mut self, path: &FieldPath, at: Position, detail: Detail) {
+        self.file(self.objection(), path, Some(at), detail);
     }
 
     /// Adds a problem about a field that the API does not have, or about a repeated key.
-    pub(crate) fn surplus(&mut self, path: &FieldPath, at: Position, complaint: Complaint) {
+    pub(crate) fn surplus(&mut self, path: &FieldPath, at: Position, detail: Detail) {
         let severity = match self.strictness {
             Strictness::Strict => Severity::Error,
             Strictness::Lenient | Strictness::ApiServer => Severity::Warning,
         };
-        self.file(severity, path, Some(at), complaint);
+        self.file(severity, path, Some(at), detail);
     }
 
     /// Counts problems that were left out because of the limit.
@@ -82,8 +82,8 @@ impl<'a> Review<'a> {
     }
 
     /// Adds a warning about a legal value.
-    pub(crate) fn warn(&mut self, path: &FieldPath, complaint: Complaint) {
-        self.file(Severity::Warning, path, None, complaint);
+    pub(crate) fn warn(&mut self, path: &FieldPath, detail: Detail) {
+        self.file(Severity::Warning, path, None, detail);
     }
 
     /// The severity of an objection.
@@ -96,7 +96,7 @@ impl<'a> Review<'a> {
 
     /// Adds a problem. Past the limit its position is not looked up in the tree, because a hostile manifest has
     /// hundreds of thousands of problems.
-    fn file(&mut self, severity: Severity, path: &FieldPath, at: Option<Position>, complaint: Complaint) {
+    fn file(&mut self, severity: Severity, path: &FieldPath, at: Option<Position>, detail: Detail) {
         if !self.report.has_room(severity) {
             return self.leave_out(1);
         }
@@ -105,7 +105,7 @@ impl<'a> Review<'a> {
         if self.report.errors.iter().any(|problem| problem.kind == Kind::InvalidType && covers(&problem.path, &path)) {
             return;
         }
-        let Complaint { kind, value, message } = complaint;
+        let Detail { kind, value, message } = detail;
         self.report.push(Problem {
             file: self.origin.name().to_owned(),
             document: self.document,

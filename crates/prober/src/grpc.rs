@@ -49,6 +49,21 @@ pub(crate) enum Unhealthy {
     Health { service: String, health: u64 },
 }
 
+/// Why a response has no health.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+enum BadResponse {
+    #[error("the response has no message")]
+    Empty,
+    #[error("the response is truncated")]
+    CutShort,
+    #[error("the response is compressed, but the request does not accept compression")]
+    Compressed,
+    #[error("the response has more than one message")]
+    SeveralMessages,
+    #[error("the response is not a HealthCheckResponse")]
+    NotHealth,
+}
+
 /// Checks the health of a service, within one time limit.
 pub(crate) async fn check(
     dial: &dyn Dial,
@@ -152,7 +167,7 @@ async fn answer(response: http::Response<Incoming>) -> Result<u64, Unhealthy> {
                 Ok(data) => message.extend_from_slice(&data),
                 Err(frame) => {
                     status(frame.trailers_ref().unwrap_or(&HeaderMap::new()))?;
-                    return decode(&message).or_else(|why| no_grpc(why.to_owned()));
+                    return decode(&message).or_else(|why| no_grpc(why.to_string()));
                 }
             },
         }
@@ -206,18 +221,18 @@ fn encode(service: &str) -> Bytes {
 }
 
 /// The health in a `HealthCheckResponse` behind its prefix.
-fn decode(mut framed: &[u8]) -> Result<u64, &'static str> {
+fn decode(mut framed: &[u8]) -> Result<u64, BadResponse> {
     if framed.is_empty() {
-        return Err("the response has no message");
+        return Err(BadResponse::Empty);
     }
-    let compressed = framed.try_get_u8().map_err(|_| CUT_SHORT)?;
-    let length = framed.try_get_u32().map_err(|_| CUT_SHORT)? as usize;
+    let compressed = framed.try_get_u8().map_err(|_| BadResponse::CutShort)?;
+    let length = framed.try_get_u32().map_err(|_| BadResponse::CutShort)? as usize;
     if compressed != 0 {
-        return Err("the response is compressed, but the request does not accept compression");
+        return Err(BadResponse::Compressed);
     }
     match framed.len() {
-        have if have < length => return Err(CUT_SHORT),
-        have if have > length => return Err("the response has more than one message"),
+        have if have < length => return Err(BadResponse::CutShort),
+        have if have > length => return Err(BadResponse::SeveralMessages),
         _ => {}
     }
     let mut health = 0;
@@ -232,14 +247,11 @@ fn decode(mut framed: &[u8]) -> Result<u64, &'static str> {
                 skip(&mut framed, length)?;
             }
             (_, 5) => skip(&mut framed, 4)?,
-            _ => return Err(NO_MESSAGE),
+            _ => return Err(BadResponse::NotHealth),
         }
     }
     Ok(health)
 }
-
-const CUT_SHORT: &str = "the response is truncated";
-const NO_MESSAGE: &str = "the response is not a HealthCheckResponse";
 
 fn put_varint(into: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
@@ -249,20 +261,20 @@ fn put_varint(into: &mut Vec<u8>, mut value: u64) {
     into.push(value as u8);
 }
 
-fn get_varint(from: &mut &[u8]) -> Result<u64, &'static str> {
+fn get_varint(from: &mut &[u8]) -> Result<u64, BadResponse> {
     let mut value = 0;
     for shift in (0..64).step_by(7) {
-        let byte = from.try_get_u8().map_err(|_| NO_MESSAGE)?;
+        let byte = from.try_get_u8().map_err(|_| BadResponse::NotHealth)?;
         value |= u64::from(byte & 0x7f) << shift;
         if byte < 0x80 {
             return Ok(value);
         }
     }
-    Err(NO_MESSAGE)
+    Err(BadResponse::NotHealth)
 }
 
-fn skip(from: &mut &[u8], bytes: u64) -> Result<(), &'static str> {
-    let bytes = usize::try_from(bytes).ok().filter(|bytes| *bytes <= from.len()).ok_or(NO_MESSAGE)?;
+fn skip(from: &mut &[u8], bytes: u64) -> Result<(), BadResponse> {
+    let bytes = usize::try_from(bytes).ok().filter(|bytes| *bytes <= from.len()).ok_or(BadResponse::NotHealth)?;
     from.advance(bytes);
     Ok(())
 }
@@ -361,15 +373,15 @@ mod tests {
     #[test]
     fn invalid_health_messages_are_recognised() {
         for (framed, why) in [
-            (&b""[..], "the response has no message"),
-            (b"\0\0", CUT_SHORT),
-            (b"\0\0\0\0\x02\x08", CUT_SHORT),
-            (b"\0\0\0\0\x02\x08\x01\0", "the response has more than one message"),
-            (b"\x01\0\0\0\x02\x08\x01", "the response is compressed, but the request does not accept compression"),
-            (b"\0\0\0\0\x01\x08", NO_MESSAGE),
-            (b"\0\0\0\0\x01\x0b", NO_MESSAGE),
-            (b"\0\0\0\0\x03\x12\x05h", NO_MESSAGE),
-            (b"\0\0\0\0\x0b\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", NO_MESSAGE),
+            (&b""[..], BadResponse::Empty),
+            (b"\0\0", BadResponse::CutShort),
+            (b"\0\0\0\0\x02\x08", BadResponse::CutShort),
+            (b"\0\0\0\0\x02\x08\x01\0", BadResponse::SeveralMessages),
+            (b"\x01\0\0\0\x02\x08\x01", BadResponse::Compressed),
+            (b"\0\0\0\0\x01\x08", BadResponse::NotHealth),
+            (b"\0\0\0\0\x01\x0b", BadResponse::NotHealth),
+            (b"\0\0\0\0\x03\x12\x05h", BadResponse::NotHealth),
+            (b"\0\0\0\0\x0b\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", BadResponse::NotHealth),
         ] {
             assert_eq!(decode(framed), Err(why), "{framed:?}");
         }

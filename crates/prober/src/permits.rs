@@ -22,7 +22,7 @@ pub(crate) struct Permits {
 struct State {
     fair: Fair,
     /// Notifies waiting attempts of their permits.
-    bells: BTreeMap<Ticket, oneshot::Sender<()>>,
+    waiting: BTreeMap<Ticket, oneshot::Sender<()>>,
 }
 
 /// A pod's permit. Dropping it ends the attempt that it was for.
@@ -46,23 +46,23 @@ struct Waiting<'a> {
 impl Permits {
     /// At least one permit.
     pub(crate) fn new(limit: usize) -> Self {
-        Self { state: Arc::new(Mutex::new(State { fair: Fair::new(limit), bells: BTreeMap::new() })) }
+        Self { state: Arc::new(Mutex::new(State { fair: Fair::new(limit), waiting: BTreeMap::new() })) }
     }
 
     /// A permit for an attempt of this pod; `None` if none is free within that time.
     pub(crate) async fn acquire(&self, pod: &str, patience: Duration) -> Option<Permit> {
-        let (mut waiting, bell) = {
+        let (mut waiting, granted) = {
             let mut state = self.state();
             match state.fair.ask(pod) {
                 Asked::Granted => return Some(self.granted(pod)),
                 Asked::Waits(ticket) => {
-                    let (ring, bell) = oneshot::channel();
-                    state.bells.insert(ticket, ring);
-                    (Waiting { permits: self, pod, ticket, answered: false }, bell)
+                    let (grant, granted) = oneshot::channel();
+                    state.waiting.insert(ticket, grant);
+                    (Waiting { permits: self, pod, ticket, answered: false }, granted)
                 }
             }
         };
-        timeout(patience, bell).await.ok()?.ok()?;
+        timeout(patience, granted).await.ok()?.ok()?;
         waiting.answered = true;
         Some(self.granted(pod))
     }
@@ -80,11 +80,11 @@ impl Permits {
 // === impl State ===
 
 impl State {
-    fn ring(&mut self, granted: Vec<Ticket>) {
+    fn grant(&mut self, granted: Vec<Ticket>) {
         for ticket in granted {
-            if let Some(bell) = self.bells.remove(&ticket) {
+            if let Some(grant) = self.waiting.remove(&ticket) {
                 // An attempt that has just given up passes the permit on when it is dropped.
-                let _ = bell.send(());
+                let _ = grant.send(());
             }
         }
     }
@@ -98,7 +98,7 @@ impl Permit {
         if std::mem::take(&mut self.held) {
             let mut state = self.permits.state();
             let granted = state.fair.give_back(&self.pod);
-            state.ring(granted);
+            state.grant(granted);
         }
     }
 }
@@ -107,7 +107,7 @@ impl Drop for Permit {
     fn drop(&mut self) {
         let mut state = self.permits.state();
         let granted = state.fair.end(&self.pod, self.held);
-        state.ring(granted);
+        state.grant(granted);
     }
 }
 
@@ -119,11 +119,11 @@ impl Drop for Waiting<'_> {
             return;
         }
         let mut state = self.permits.state();
-        if state.bells.remove(&self.ticket).is_some() {
+        if state.waiting.remove(&self.ticket).is_some() {
             state.fair.withdraw(self.pod, self.ticket);
         } else {
             let granted = state.fair.end(self.pod, true);
-            state.ring(granted);
+            state.grant(granted);
         }
     }
 }
@@ -159,6 +159,6 @@ mod tests {
         assert!(permits.acquire("b", Duration::from_secs(1)).await.is_none(), "there is only one permit");
         drop(first);
         assert!(permits.acquire("b", Duration::ZERO).await.is_some());
-        assert!(permits.state().bells.is_empty(), "{:?}", permits.state());
+        assert!(permits.state().waiting.is_empty(), "{:?}", permits.state());
     }
 }

@@ -36,7 +36,7 @@ pub(crate) enum Purpose {
 
 /// Accepts every certificate and every signature.
 #[derive(Debug)]
-struct Anybody;
+struct AnyCertificate;
 
 // === impl Tls ===
 
@@ -61,7 +61,7 @@ impl Tls {
             .with_safe_default_protocol_versions()
             .map_err(io::Error::other)?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Anybody))
+            .with_custom_certificate_verifier(Arc::new(AnyCertificate))
             .with_no_client_auth();
         config.alpn_protocols = protocols;
         // Every attempt makes a full handshake; no session of thousands of targets is stored.
@@ -70,9 +70,9 @@ impl Tls {
     }
 }
 
-// === impl Anybody ===
+// === impl AnyCertificate ===
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AnyCertificate {
     fn verify_server_cert(
         &self,
         _end_entity: &CertificateDer<'_>,

@@ -102,13 +102,13 @@ where
     let mut connection = pin!(connection.fuse());
     poll_fn(|cx| {
         loop {
-            let heard = talk.as_mut().poll(cx);
+            let polled = talk.as_mut().poll(cx);
             // The request gets an error of the connection through its own channel. A completed request lets its
             // connection close in order, if that needs no waiting.
             let _ = connection.as_mut().poll(cx);
             let more = crew.poll(cx);
-            if heard.is_ready() || !more {
-                return heard;
+            if polled.is_ready() || !more {
+                return polled;
             }
         }
     })

@@ -50,7 +50,7 @@ async fn check(engine: &Engine) {
         tracing::warn!(%error, "cannot recreate deleted runtime directory");
     }
     for (id, missing) in found.into_iter().filter(|(id, _)| suspects.contains_key(id)) {
-        // It may have been stopped while it was looked at.
+        // It may have been stopped while it was read.
         let Ok(sandbox) = engine.sandbox(&id) else { continue };
         if sandbox.is_ready() && sandbox.lose(missing.clone()) {
             tracing::error!(sandbox = id, missing, "sandbox lost: another program removed a part of it");

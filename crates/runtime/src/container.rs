@@ -42,10 +42,10 @@ pub(crate) struct Container {
     phase: Mutex<Phase>,
     /// Whether it has ended, or never ran and never will.
     ended: watch::Sender<bool>,
-    /// Starting and removing take turns.
-    turn: tokio::sync::Mutex<()>,
+    /// Held while the container is started or removed.
+    lock: tokio::sync::Mutex<()>,
     /// Events of the container are emitted in the order in which they happened.
-    telling: Mutex<()>,
+    emitting: Mutex<()>,
 }
 
 /// Its state, from created to exited.
@@ -60,7 +60,7 @@ pub(crate) enum Phase {
 pub(crate) struct Running {
     pub(crate) process: ProcessRef,
     pub(crate) started_at: i64,
-    /// None if it had ended before we could look; then its shim is about to say how.
+    /// None if it had ended before it could be opened; then its shim is about to say how.
     handle: Option<OwnedFd>,
 }
 
@@ -83,8 +83,8 @@ impl Container {
             record: Mutex::new(record),
             phase: Mutex::new(Phase::Created),
             ended,
-            turn: tokio::sync::Mutex::default(),
-            telling: Mutex::default(),
+            lock: tokio::sync::Mutex::default(),
+            emitting: Mutex::default(),
         };
         container.read_state()?;
         Ok(container)
@@ -94,9 +94,9 @@ impl Container {
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The turn to record what became of it, and to emit the event.
-    fn telling(&self) -> MutexGuard<'_, ()> {
-        self.telling.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Held while a change of its state is recorded and its event emitted.
+    fn emitting(&self) -> MutexGuard<'_, ()> {
+        self.emitting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn phase(&self) -> MutexGuard<'_, Phase> {
@@ -147,7 +147,7 @@ impl Container {
         }
     }
 
-    /// Takes up what the shim wrote; what is new of it.
+    /// Reads what the shim wrote; returns what is new.
     fn read_state(&self) -> io::Result<Vec<v1::ContainerEventType>> {
         use v1::ContainerEventType::{ContainerStartedEvent, ContainerStoppedEvent};
         let state: State = match protocol::read(&self.dir.join(STATE)) {
@@ -159,7 +159,7 @@ impl Container {
         Ok(match (&*phase, state.exit) {
             (Phase::Ended { .. }, _) | (Phase::Running(_), None) => Vec::new(),
             (before, Some(exit)) => {
-                // One that ended before we looked has been started all the same.
+                // One that ended before that has been started all the same.
                 let started = matches!(before, Phase::Created).then_some(ContainerStartedEvent);
                 *phase = Phase::Ended { started_at: state.started_at, exit };
                 drop(phase);

@@ -110,7 +110,7 @@ pub enum OpenError {
 // === impl Engine ===
 
 impl Engine {
-    /// Opens the runtime, and takes up whatever an earlier one left. Has to be called inside a tokio runtime, which runs its
+    /// Opens the runtime, and recovers whatever an earlier one left. Has to be called inside a tokio runtime, which runs its
     /// tasks.
     pub async fn open(settings: Settings) -> Result<Self, OpenError> {
         if !rustix::process::geteuid().is_root() {
@@ -152,7 +152,7 @@ impl Engine {
             );
         }
         let engine = Self { parts: Arc::new(parts) };
-        engine.take_up(&shims).await?;
+        engine.adopt(&shims).await?;
         audit::start(&engine).await;
         Ok(engine)
     }
@@ -179,14 +179,14 @@ impl Engine {
 
     /// Everything that an earlier server left: sandboxes it finished are kept, others removed. What belongs to the shims of others
     /// is left alone, whatever our own directories say of it.
-    async fn take_up(&self, shims: &[RunningShim]) -> Result<(), OpenError> {
+    async fn adopt(&self, shims: &[RunningShim]) -> Result<(), OpenError> {
         let (mut finished, mut unfinished) = (Vec::new(), Vec::new());
         for dir in subdirectories(&self.parts.settings.sandboxes())? {
             let id = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
             match self.recorded_sandbox(&id, &dir).await {
                 Ok(sandbox) => {
                     for dir in subdirectories(&dir.join(CONTAINERS))? {
-                        self.take_up_container(&sandbox, dir).await?;
+                        self.adopt_container(&sandbox, dir).await?;
                     }
                     self.tables().sandboxes.insert(id, Arc::clone(&sandbox));
                     finished.push(sandbox);
@@ -226,7 +226,7 @@ impl Engine {
         Ok(())
     }
 
-    async fn take_up_container(&self, sandbox: &Arc<Sandbox>, dir: PathBuf) -> Result<(), OpenError> {
+    async fn adopt_container(&self, sandbox: &Arc<Sandbox>, dir: PathBuf) -> Result<(), OpenError> {
         let id = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
         match self.recorded_container(sandbox, &id, &dir).await {
             Ok(container) => {
@@ -365,7 +365,7 @@ pub(crate) fn make_private(dir: &Path) -> io::Result<()> {
     fs::set_permissions(dir, fs::Permissions::from_mode(0o700))
 }
 
-/// The runtime reports and removes nothing on the strength of what it could not read: the pods run on, and the next
+/// The runtime reports and removes nothing on the strength of what it could not read: the pods keep running, and the next
 /// server that opens them may have more luck.
 fn unknown(dir: &Path) -> impl FnOnce(io::Error) -> OpenError {
     let what = format!("what runs in {}", dir.display());

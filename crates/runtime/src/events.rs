@@ -3,7 +3,7 @@
 use keelet_cri::v1;
 use tokio::sync::broadcast;
 
-/// Events that may wait for one subscriber: more than a full node's restart has. A slower one gets an error and looks.
+/// Events that may wait for one subscriber: more than a full node's restart has. A slower one gets an error and lists.
 const WAITING: usize = 4096;
 
 /// Emits what happens.
@@ -23,7 +23,7 @@ impl Events {
         self.sender.subscribe()
     }
 
-    pub(crate) fn tell(&self, event: v1::ContainerEventResponse) {
+    pub(crate) fn emit(&self, event: v1::ContainerEventResponse) {
         // There may be no subscriber.
         let _ = self.sender.send(event);
     }

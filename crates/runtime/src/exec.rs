@@ -30,7 +30,7 @@ const MOST_OUTPUT: usize = 16 * 1024 * 1024;
 /// which writes without end costs its container the processor, and not the agent.
 const PAUSE: Duration = Duration::from_millis(1);
 /// What a command's children may still say after it has ended: they can hold its output open for ever.
-const LAST_WORDS: Duration = Duration::from_millis(50);
+const REMAINING_OUTPUT: Duration = Duration::from_millis(50);
 
 /// A command that runs. Dropped before it has ended, it is killed with all that it started.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl Drop for Running {
         let clean_up = move || {
             let whole = format!("{cgroup}/{part}");
             let cgroups = &engine.parts.cgroups;
-            // What one that has ended left behind runs on in there, and goes with the container.
+            // What an ended command left behind keeps running there, and ends with the container.
             let _ = if ended { cgroups.remove(&whole) } else { cgroups.clear(&whole) };
         };
         match tokio::runtime::Handle::try_current() {
@@ -156,7 +156,7 @@ impl Engine {
                 tokio::pin!(waiting);
                 tokio::select! {
                     code = &mut waiting => {
-                        let _ = tokio::time::timeout(LAST_WORDS, &mut reading).await;
+                        let _ = tokio::time::timeout(REMAINING_OUTPUT, &mut reading).await;
                         code?
                     }
                     // It closed its output before it ended.
@@ -252,7 +252,7 @@ mod tests {
 
     /// PROBE-47: what the node lacks is not the command's failure.
     #[test]
-    fn a_command_that_the_node_cannot_begin_is_told_apart() {
+    fn a_command_that_the_node_cannot_begin_is_distinguished() {
         for (errno, code) in [
             (Errno::MFILE, Code::ResourceExhausted),
             (Errno::NFILE, Code::ResourceExhausted),

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pull_is_told_of_until_it_ends() {
+    fn a_pull_is_reported_until_it_ends() {
         let pulls = Pulls::default();
         let (first, second) = (pulls.begin("app:1"), pulls.begin("app:1"));
         second.note(Progress::Resolved { digest: String::new(), layers: 3, bytes: 70 });

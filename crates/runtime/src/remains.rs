@@ -20,7 +20,7 @@ pub fn runs_in(sandboxes: &Path) -> bool {
     running_shims().map_or(true, |shims| shims.iter().any(|shim| shim.is_in(sandboxes))) || has_processes(sandboxes)
 }
 
-/// Containers run on without their shim.
+/// Containers keep running without their shim.
 fn has_processes(sandboxes: &Path) -> bool {
     let entries = fs::read_dir(sandboxes).into_iter().flatten().flatten();
     let cgroups: Vec<_> =

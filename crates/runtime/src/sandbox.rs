@@ -38,10 +38,10 @@ pub(crate) struct Sandbox {
     pub(crate) dir: PathBuf,
     pub(crate) config: v1::PodSandboxConfig,
     record: Mutex<SandboxRecord>,
-    /// The process that holds its namespaces; none if it had ended before we looked.
+    /// The process that holds its namespaces; none if it had ended before it could be opened.
     pause: Option<OwnedFd>,
-    /// Stopping, removing and making containers take turns.
-    pub(crate) turn: tokio::sync::Mutex<()>,
+    /// Held while the sandbox is stopped or removed, and while a container is made in it.
+    pub(crate) lock: tokio::sync::Mutex<()>,
     leaving: std::sync::atomic::AtomicBool,
     /// What is missing of it, once that was noticed.
     lost: OnceLock<String>,
@@ -63,7 +63,7 @@ impl Sandbox {
             config,
             record: Mutex::new(record),
             pause,
-            turn: tokio::sync::Mutex::default(),
+            lock: tokio::sync::Mutex::default(),
             leaving: false.into(),
             lost: OnceLock::new(),
         })
@@ -202,8 +202,8 @@ impl Engine {
             Ok(sandbox) => {
                 self.add_sandbox(Arc::clone(&sandbox));
                 keeper::keep(self, Arc::clone(&sandbox)).await;
-                self.tell(&sandbox, &id, v1::ContainerEventType::ContainerCreatedEvent);
-                self.tell(&sandbox, &id, v1::ContainerEventType::ContainerStartedEvent);
+                self.emit(&sandbox, &id, v1::ContainerEventType::ContainerCreatedEvent);
+                self.emit(&sandbox, &id, v1::ContainerEventType::ContainerStartedEvent);
                 Ok(id)
             }
             Err(status) => {
@@ -332,11 +332,11 @@ impl Engine {
     /// Ends whatever runs in a sandbox and gives its network back. May be repeated.
     pub(crate) async fn stop_sandbox(&self, id: &str) -> Result<(), Status> {
         let Ok(sandbox) = self.sandbox(id) else { return Ok(()) };
-        let _turn = sandbox.turn.lock().await;
-        self.stop_in_turn(&sandbox).await
+        let _lock = sandbox.lock.lock().await;
+        self.stop_locked(&sandbox).await
     }
 
-    async fn stop_in_turn(&self, sandbox: &Arc<Sandbox>) -> Result<(), Status> {
+    async fn stop_locked(&self, sandbox: &Arc<Sandbox>) -> Result<(), Status> {
         let was_ready = sandbox.is_ready();
         let record = {
             let mut record = sandbox.record();
@@ -362,7 +362,7 @@ impl Engine {
             let _ = pidfd::send_signal(pause, libc::SIGKILL);
         }
         if was_ready {
-            self.tell(sandbox, &sandbox.id, v1::ContainerEventType::ContainerStoppedEvent);
+            self.emit(sandbox, &sandbox.id, v1::ContainerEventType::ContainerStoppedEvent);
         }
         Ok(())
     }
@@ -370,8 +370,8 @@ impl Engine {
     /// Removes a sandbox with all its containers. May be repeated.
     pub(crate) async fn remove_sandbox(&self, id: &str) -> Result<(), Status> {
         let Ok(sandbox) = self.sandbox(id) else { return Ok(()) };
-        let _turn = sandbox.turn.lock().await;
-        self.stop_in_turn(&sandbox).await?;
+        let _lock = sandbox.lock.lock().await;
+        self.stop_locked(&sandbox).await?;
         for container in self.containers_of(&sandbox.id) {
             self.remove_container(&container.id).await?;
         }
@@ -393,20 +393,20 @@ impl Engine {
         });
         removed.await.map_err(|error| internal("the pod's files", &error))?;
         self.forget_sandbox(&sandbox.id);
-        self.tell(&sandbox, &sandbox.id, v1::ContainerEventType::ContainerDeletedEvent);
+        self.emit(&sandbox, &sandbox.id, v1::ContainerEventType::ContainerDeletedEvent);
         Ok(())
     }
 
     pub(crate) fn tell_sandbox_stopped(&self, sandbox: &Sandbox) {
         if !sandbox.is_stopped() {
-            self.tell(sandbox, &sandbox.id, v1::ContainerEventType::ContainerStoppedEvent);
+            self.emit(sandbox, &sandbox.id, v1::ContainerEventType::ContainerStoppedEvent);
         }
     }
 
     /// Emits an event: something happened to a sandbox or to one of its containers.
-    pub(crate) fn tell(&self, sandbox: &Sandbox, id: &str, kind: v1::ContainerEventType) {
+    pub(crate) fn emit(&self, sandbox: &Sandbox, id: &str, kind: v1::ContainerEventType) {
         let containers = self.containers_of(&sandbox.id);
-        self.parts.events.tell(v1::ContainerEventResponse {
+        self.parts.events.emit(v1::ContainerEventResponse {
             container_id: id.to_owned(),
             container_event_type: kind.into(),
             created_at: now(),

@@ -36,15 +36,16 @@ pub(crate) fn of(config: &v1::ContainerConfig, image: &Image, rootfs: &Path) -> 
         )));
     }
     let (user, home) = user(&context, &image.config.user, rootfs)?;
-    let wish = context.capabilities.clone().unwrap_or_default();
+    let wanted = context.capabilities.clone().unwrap_or_default();
     let wrong = |error: capabilities::UnknownCapability| Status::invalid_argument(error.to_string());
-    let asked = capabilities::effective_set(&wish.add_capabilities, &wish.drop_capabilities, context.privileged)
+    let asked = capabilities::effective_set(&wanted.add_capabilities, &wanted.drop_capabilities, context.privileged)
         .map_err(wrong)?;
-    let ambient = wish.add_ambient_capabilities.iter().map(|name| Cap::parse(name)).collect::<Result<BTreeSet<_>, _>>();
+    let ambient =
+        wanted.add_ambient_capabilities.iter().map(|name| Cap::parse(name)).collect::<Result<BTreeSet<_>, _>>();
     let bounding = capabilities::node_bounding().map_err(|error| Status::internal(format!("capabilities: {error}")))?;
     let capabilities::Granted { granted, left_out } = capabilities::cap_to(&asked, &bounding);
     // A request for the usual ones, or for all, gets what there is, which needs no warning.
-    let named: BTreeSet<_> = wish.add_capabilities.iter().filter_map(|name| Cap::parse(name).ok()).collect();
+    let named: BTreeSet<_> = wanted.add_capabilities.iter().filter_map(|name| Cap::parse(name).ok()).collect();
     let left_out: BTreeSet<_> = left_out.intersection(&named).collect();
     if !left_out.is_empty() && !context.privileged {
         let container = config.metadata.as_ref().map(|metadata| metadata.name.as_str()).unwrap_or_default();
@@ -181,7 +182,7 @@ mod tests {
 
     #[test]
     #[expect(deprecated, reason = "clients may still use it")]
-    fn profiles_and_labels_that_nobody_sets_are_refused() {
+    fn profiles_and_labels_that_the_runtime_does_not_set_are_refused() {
         let refused =
             |context: Context, selinux| refuse_labels(&context, selinux).err().map(|why| why.message().to_owned());
         let profile = |apparmor| Context { apparmor, ..Context::default() };

@@ -293,7 +293,7 @@ impl RuntimeService for Engine {
 
     async fn get_container_events(&self, _: Request<v1::GetEventsRequest>) -> Answered<EventStream> {
         let events = BroadcastStream::new(self.parts.events.listen());
-        // A slow subscriber gets the end of the stream, connects again and looks.
+        // A slow subscriber gets the end of the stream, connects again and lists.
         let events = events.map(|event| event.map_err(|lagged| Status::data_loss(lagged.to_string())));
         Ok(Response::new(Box::pin(events)))
     }

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn the_working_set_is_memory_without_files_nobody_uses() {
+    fn the_working_set_is_memory_without_inactive_files() {
         let usage = Usage { memory: Some(100), inactive_files: 30, limit: Some(200), ..Usage::default() };
         let memory = usage.memory(1);
         assert_eq!(memory.working_set_bytes, Some(value(70)));

@@ -38,7 +38,7 @@ use crate::{
 };
 
 /// What may still come after a command has ended. Its children can hold its output open for ever.
-const LAST_WORDS: Duration = Duration::from_millis(200);
+const REMAINING_OUTPUT: Duration = Duration::from_millis(200);
 
 /// The server of sessions, once a client has asked for one.
 #[derive(Debug, Default)]
@@ -130,7 +130,7 @@ impl Engine {
     }
 
     async fn run_session(&self, request: Exec, io: Io) -> Result<ExitStatus, Failure> {
-        let container = self.container(&request.container).map_err(told)?;
+        let container = self.container(&request.container).map_err(as_failure)?;
         let Io { stdin, stdout, stderr, resize, mut hangup } = io;
         let (stdio, ends) = if request.streams.tty {
             (Stdio::Terminal, Ends::default())
@@ -138,7 +138,7 @@ impl Engine {
             let (ends, theirs) = pipes(stdin.is_some())?;
             (Stdio::Pipes(theirs), ends)
         };
-        let mut running = self.exec(&container, &request.cmd, stdio).await.map_err(told)?;
+        let mut running = self.exec(&container, &request.cmd, stdio).await.map_err(as_failure)?;
         let Ends { input, output, errors } = match running.terminal() {
             Some(terminal) => {
                 tokio::spawn(follow_sizes(terminal.try_clone()?, resize));
@@ -157,7 +157,7 @@ impl Engine {
             tokio::pin!(ended);
             loop {
                 tokio::select! {
-                    code = &mut ended => break code.map_err(told)?,
+                    code = &mut ended => break code.map_err(as_failure)?,
                     _ = &mut said, if !silent => silent = true,
                     // A client that leaves leaves nothing behind: dropped, the command is killed.
                     () = hangup.wait() => return Err("the client is gone".into()),
@@ -166,14 +166,14 @@ impl Engine {
         };
         if !silent {
             // The client gets the output from before the end before it gets the end.
-            let _ = tokio::time::timeout(LAST_WORDS, said).await;
+            let _ = tokio::time::timeout(REMAINING_OUTPUT, said).await;
         }
         Ok(ExitStatus(u8::try_from(code).unwrap_or(u8::MAX)))
     }
 
     async fn attach_session(&self, request: Attach, io: Io) -> Result<(), Failure> {
-        let container = self.container(&request.container).map_err(told)?;
-        let sandbox = self.sandbox(&container.sandbox).map_err(told)?;
+        let container = self.container(&request.container).map_err(as_failure)?;
+        let sandbox = self.sandbox(&container.sandbox).map_err(as_failure)?;
         let Io { stdin, stdout, stderr, resize, mut hangup } = io;
         let (output, theirs_out) = reader()?;
         let (errors, theirs_err) = reader()?;
@@ -184,7 +184,7 @@ impl Engine {
         let request = Request::Attach { id: container.id.clone() };
         let mut connection = shim.ask(&request, &[theirs_out.as_fd(), theirs_err.as_fd()]).await?;
         drop((theirs_out, theirs_err));
-        connection.done().await.map_err(|error| told(failed(&error)))?;
+        connection.done().await.map_err(|error| as_failure(failed(&error)))?;
         if let (Some(input), Some(stdin)) = (connection.take_fds().pop(), stdin) {
             if container.config.tty {
                 tokio::spawn(follow_sizes(input.try_clone()?, resize));
@@ -209,7 +209,7 @@ impl Engine {
     }
 
     async fn forward(&self, sandbox: &str, port: u16, mut stream: Box<dyn Duplex>) -> Result<(), Failure> {
-        let sandbox = self.sandbox(sandbox).map_err(told)?;
+        let sandbox = self.sandbox(sandbox).map_err(as_failure)?;
         if !sandbox.is_ready() {
             return Err(format!("sandbox {} is not ready", sandbox.id).into());
         }
@@ -245,7 +245,7 @@ impl Backend for Worker {
 }
 
 /// What went wrong, in the words for people: a code of gRPC is of no use to the client of a session.
-fn told(status: Status) -> Failure {
+fn as_failure(status: Status) -> Failure {
     status.message().to_owned().into()
 }
 

@@ -12,14 +12,14 @@ use std::{
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt, future::BoxFuture};
-use keelet_agent::{Agent, Doors, Extent, Settings, Wanted, clock::OsClock, doors::Clock, source::Listing};
-use keelet_host::{Layout, OsHost};
+use keelet_agent::{Agent, Extent, Wanted, source::Listing};
 use keelet_launch::NodeFacts;
-use keelet_pod::{Features, Pod, parse_one};
+use keelet_pod::{Pod, parse_one};
 use keelet_serve::{
     Archive, BindError, Client, ClientError, Images, ImportError, Listener, Local,
     api::{Change, ChangeKind, Container, Image, Imported, List, LogFiles, Pull, PullLine, Pulled, Pulling},
 };
+use keelet_sim::{bare_agent, bare_runtime};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::{io::AsyncReadExt, sync::watch, task::JoinHandle, time::timeout};
@@ -62,10 +62,6 @@ impl Node {
     async fn start(images: Option<Arc<dyn Images>>) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path();
-        let clock = Arc::new(OsClock::new().expect("a clock"));
-        let ledger = keelet_ledger::Settings::new(path.join("durable"), path.join("volatile"), clock.now().boot_id);
-        let runtime = keelet_sim::bare_runtime(1);
-        let layout = Layout::new(path, path.join("logs"));
         let facts = NodeFacts {
             name: "node".to_owned(),
             address: Some("192.0.2.7".to_owned()),
@@ -73,9 +69,7 @@ impl Node {
             memory_bytes: 8 << 30,
             ..NodeFacts::default()
         };
-        let host = Arc::new(OsHost::new(layout.clone()));
-        let doors = Doors::on_this_machine(runtime, clock, host).expect("a thread");
-        let settings = Settings { facts: facts.into(), ..Settings::new(Features::default(), ledger) };
+        let (doors, settings, layout) = bare_agent(path, &path.join("volatile"), bare_runtime(1), facts);
         let agent = Arc::new(Agent::start(doors, settings).await.expect("an agent"));
         let (listings, source) = watch::channel(Arc::default());
         let local = Local { agent: Arc::clone(&agent), layout, desired: Arc::new(source), images };
@@ -191,7 +185,7 @@ async fn a_new_agent_answers_about_pods_once_it_has_taken_them_up() {
 }
 
 #[tokio::test]
-async fn who_watches_is_told_what_is_there_what_changes_and_what_goes() {
+async fn a_watch_reports_what_is_there_what_changes_and_what_goes() {
     let node = Node::start(None).await;
     let web = pod("web");
     node.want(&[&web], |_| String::new());
@@ -212,7 +206,7 @@ async fn who_watches_is_told_what_is_there_what_changes_and_what_goes() {
 }
 
 #[tokio::test]
-async fn events_are_told_once_each_and_watched() {
+async fn events_are_reported_once_each_and_watched() {
     let node = Node::start(None).await;
     let web = pod("web");
     let mut changes = node.client.stream("/v1/events?watch=true").await.unwrap();
@@ -274,7 +268,7 @@ async fn containers_and_images_are_what_the_runtime_has() {
 
 /// A runtime of its own reports nothing of a pull but how it ended.
 #[tokio::test]
-async fn a_pull_is_told_in_lines_and_the_last_one_is_its_end() {
+async fn a_pull_is_reported_in_lines_and_the_last_one_is_its_end() {
     let node = Node::start(Some(Arc::new(Names))).await;
     let pull = |image: &str| {
         let asked = Pull { image: image.to_owned() };
@@ -298,7 +292,7 @@ async fn a_pull_is_told_in_lines_and_the_last_one_is_its_end() {
 
 /// The agent reports the files of a log to clients that can read them.
 #[tokio::test]
-async fn the_files_of_a_log_are_told_with_whether_there_will_be_more() {
+async fn the_files_of_a_log_come_with_whether_there_will_be_more() {
     let node = Node::start(None).await;
     let web = pod("web");
     node.want(&[&web], |_| "/m/web.yaml".to_owned());

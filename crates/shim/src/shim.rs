@@ -42,7 +42,7 @@ use crate::{
 /// The interval of retries: for exits that could not be written, and for attach clients that are too slow.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// How long a shim without any free descriptor waits before it looks at its listener again, instead of using a whole processor.
+/// How long a shim without any free descriptor waits before it polls its listener again, instead of using a whole processor.
 const DESCRIPTOR_RETRY: Duration = Duration::from_millis(10);
 
 struct Shim {

@@ -180,7 +180,7 @@ impl SimApi {
     pub fn install(&self, definition: &Value) {
         match define(definition) {
             Ok(resource) => self.shared.lock().server.registry.install(resource),
-            Err(missing) => panic!("the definition lacks {missing}"),
+            Err(error) => panic!("{error}"),
         }
     }
 
@@ -223,8 +223,8 @@ impl SimApi {
     }
 
     /// Looks at what happened so far without a copy of it.
-    pub fn with_log<T>(&self, look: impl FnOnce(&Log) -> T) -> T {
-        look(&self.shared.lock().server.log)
+    pub fn with_log<T>(&self, read: impl FnOnce(&Log) -> T) -> T {
+        read(&self.shared.lock().server.log)
     }
 
     /// Writes something into the log.

@@ -56,7 +56,7 @@ impl FieldFault {
         }
     }
 
-    /// Whether the rules of a custom resource are not looked at any more.
+    /// Whether the rules of a custom resource are not checked any more.
     pub(crate) fn blocks_rules(self) -> bool {
         matches!(self, Self::NotSupported | Self::Required | Self::TooLong | Self::TooMany | Self::TypeInvalid)
     }

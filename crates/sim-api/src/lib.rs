@@ -37,7 +37,7 @@
 //! - Messages of validation and of decoding are worded shorter where the real ones quote regular expressions, Go types or a
 //!   difference between specs. Codes, reasons, kinds of causes and fields are the same.
 //! - Validation covers what keelet's parts can meet, not every field of a pod or service. Rules of custom resources other than
-//!   `self == oldSelf`, patterns and formats are not looked at.
+//!   `self == oldSelf`, patterns and formats are not checked.
 //! - No controllers: namespaces that are deleted stay, owners take nothing with them, events do not expire, services have no
 //!   endpoints. A new namespace gets its default service account and `kube-root-ca.crt` at once.
 //! - Quantities are kept as they are written, not made canonical.

@@ -38,7 +38,7 @@ pub enum Happening {
 /// A request.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Who asked.
+    /// The user of the request.
     pub user: Arc<str>,
     /// What for; nothing for paths that are not of a resource.
     pub verb: Option<Verb>,
@@ -59,7 +59,7 @@ pub struct Request {
 pub struct Write {
     /// The revision that it got.
     pub revision: u64,
-    /// Who asked.
+    /// The user of the request.
     pub user: Arc<str>,
     /// By which verb.
     pub verb: Verb,

@@ -17,12 +17,12 @@ use std::{
     time::Duration,
 };
 
-use keelet_agent::{Agent, Doors, Extent, Settings, Wanted, clock::OsClock, doors::Clock};
+use keelet_agent::{Agent, Extent, Wanted};
 use keelet_cri::Runtime;
-use keelet_host::{Layout, OsHost};
 use keelet_launch::NodeFacts;
 use keelet_lifecycle::status::ConditionType;
-use keelet_pod::{Features, parse_one};
+use keelet_pod::parse_one;
+use keelet_sim::bare_agent;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
@@ -59,15 +59,9 @@ async fn measure(directory: &Path, port: u16, span: Duration) -> bool {
     let volatile = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
     let socket = directory.join("runtime.sock");
     let before = resident_mib();
-    let clock = Arc::new(OsClock::new().expect("a clock"));
-    let boot_id = clock.now().boot_id;
     let runtime = Runtime::connect(socket.to_str().expect("plain text")).expect("an endpoint");
-    let host = OsHost::new(Layout::new(directory, directory.join("logs")));
-    let doors = Doors::on_this_machine(runtime, clock, Arc::new(host)).expect("a thread");
-    let ledger = keelet_ledger::Settings::new(directory.join("ledger"), volatile.path(), boot_id);
-    let facts =
-        NodeFacts { name: "bench".to_owned(), address: Some("127.0.0.1".to_owned()), ..NodeFacts::default() }.into();
-    let settings = Settings { facts, ..Settings::new(Features::default(), ledger) };
+    let facts = NodeFacts { name: "bench".to_owned(), address: Some("127.0.0.1".to_owned()), ..NodeFacts::default() };
+    let (doors, settings, _) = bare_agent(directory, volatile.path(), runtime, facts);
     let agent = Agent::start(doors, settings).await.expect("an agent");
     let wanted = (0..PODS).map(|number| {
         let pod = Arc::new(parse_one(&manifest(number, port)).expect("a valid manifest"));

@@ -1,4 +1,4 @@
-//! The same course of events again and again, with the agent killed before and after each of its effects.
+//! The same sequence of events again and again, with the agent killed before and after each of its effects.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -13,7 +13,7 @@ use crate::{
 /// A service manager starts the agent again after this long.
 const REVIVAL: Duration = Duration::from_secs(2);
 
-/// Plays a course of events once undisturbed, then kills the agent before and after each of its effects, with the
+/// Plays a sequence of events once undisturbed, then kills the agent before and after each of its effects, with the
 /// calls under way carried out and lost. It is started again two seconds later. Returns how many deaths were tried.
 ///
 /// `build` says what is in the world, `drive` lets things happen, and once the world has come to rest, `check` looks at
@@ -67,7 +67,7 @@ pub fn for_some_deaths(
     tried
 }
 
-/// Plays the course with a death in it; whether calls were under way then.
+/// Plays the sequence with a death in it; whether calls were under way then.
 fn play(
     build: impl Fn() -> WorldBuilder,
     drive: impl Fn(&mut World),

@@ -1,4 +1,4 @@
-//! Directories and files of pods: none are made, the wishes for them are counted.
+//! Directories and files of pods: none are made, the requests for them are counted.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -94,7 +94,7 @@ impl Host for SimHost {
         Box::pin(async move { self.sim.lock().node.log_counts(&pod.uid) })
     }
 
-    fn last_words<'a>(&'a self, pod: &'a Pod, instance: Ended<'a>) -> BoxFuture<'a, String> {
+    fn termination_message<'a>(&'a self, pod: &'a Pod, instance: Ended<'a>) -> BoxFuture<'a, String> {
         Box::pin(async move { self.sim.lock().scripts.of(&pod.name, instance.container).message.clone() })
     }
 

@@ -8,16 +8,16 @@
 //! ```text
 //! World ---> Agent (a process) --doors--> runtime  network  disk  clock  host  readers
 //!   |                                            |        |       |     |      |      |
-//!   '--- scripts, faults --------------------> State: node, medium, time, bulletin, timeline
+//!   '--- scripts, faults --------------------> State: node, medium, time, api_statuses, timeline
 //!                                                                                     |
 //!                                                   checkers <--- every entry --------'
 //! ```
 //!
 //! - The `node` and everything on it outlives the agent. Calls belong to the world from the moment they are sent.
-//! - A run of the agent ends as a process does that is killed: nothing of it is dropped, nothing runs on (`process`).
+//! - A run of the agent ends as a process does that is killed: nothing of it is dropped, nothing keeps running (`process`).
 //! - What must hold is checked at every entry of the [`Timeline`] (`check`). A broken promise comes with the whole
 //!   timeline, one line for each thing that happened.
-//! - [`random_run`] runs a random pod with random faults, and `make sim` many of them; [`for_each_death`] plays one course of events
+//! - [`random_run`] runs a random pod with random faults, and `make sim` many of them; [`for_each_death`] plays one sequence of events
 //!   again and again, and kills the agent before and after each of its effects.
 
 mod bare;
@@ -43,7 +43,7 @@ mod world;
 pub use keelet_sim_api::Random;
 
 pub use self::{
-    bare::{bare_runtime, bare_server},
+    bare::{bare_agent, bare_runtime, bare_server},
     check::Violation,
     deaths::{for_each_death, for_some_deaths},
     faults::{Acknowledging, CallKind, CallOdds, DiskMood, EventOdds, Fate, Faults},
@@ -52,6 +52,6 @@ pub use self::{
     random_run::{Failure, Report, random_run, replay_command},
     script::{Answer, ContainerScript, ExitRule, ImageScript, Instances, OnTerm, Reply, Scripts, Wire},
     scripting::{Image, Script},
-    timeline::{Attempt, Entry, ExitCause, Happening, InstanceRef, Memory, SandboxChange, Timeline},
+    timeline::{Attempt, ExitCause, Happening, InstanceRef, Memory, Occurrence, SandboxChange, Timeline},
     world::{SimSource, World, WorldBuilder, millis, secs},
 };

@@ -263,7 +263,7 @@ impl State {
         };
         self.node.containers.insert(instance.id.clone(), container);
         self.note(Happening::Created(Arc::clone(&instance)));
-        self.tell(&instance, Notice::Created);
+        self.emit(&instance, Notice::Created);
         Some(instance.id.clone())
     }
 
@@ -280,7 +280,7 @@ impl State {
         let run = ContainerRun { instance: Arc::clone(&instance), began, ended: None };
         self.node.container_runs.entry(key).or_default().push(run);
         self.note(Happening::Started(Arc::clone(&instance)));
-        self.tell(&instance, Notice::Started);
+        self.emit(&instance, Notice::Started);
         let spec = self.pods.get(&instance.pod).and_then(|pod| pod.container(&instance.name));
         let is_init = spec.is_some_and(|container| container.role == Role::Init);
         let scripted = self.scripts.of(&pod_name, &instance.name).begin(instance.attempt);
@@ -297,7 +297,7 @@ impl State {
         container.state = ContainerState::Exited { started_ns: 0, finished_ns, exit_code: 128, reason: "StartError" };
         let instance = Arc::clone(&container.instance);
         self.note(Happening::GivenUp(Arc::clone(&instance)));
-        self.tell(&instance, Notice::Stopped);
+        self.emit(&instance, Notice::Stopped);
     }
 
     /// Sends SIGTERM, and SIGKILL after the grace period; none means SIGKILL at once.
@@ -334,7 +334,7 @@ impl State {
             run.ended = Some((at, exit_code, cause));
         }
         self.note(Happening::Exited { instance: Arc::clone(&instance), exit_code, cause });
-        self.tell(&instance, Notice::Stopped);
+        self.emit(&instance, Notice::Stopped);
         self.take_peers_along(&pod_name, &instance);
     }
 
@@ -364,7 +364,7 @@ impl State {
         container.ended.send_replace(true);
         let instance = container.instance;
         self.note(Happening::Removed { instance: Arc::clone(&instance), asked });
-        self.tell(&instance, Notice::Deleted);
+        self.emit(&instance, Notice::Deleted);
     }
 
     /// The node goes down and comes back.

@@ -20,7 +20,7 @@ use crate::{
 
 /// What others see of each pod.
 #[derive(Debug, Default)]
-pub(crate) struct Bulletin {
+pub(crate) struct ApiStatuses {
     /// By UID: the version, and the status as others see it.
     pub(crate) statuses: BTreeMap<String, (u64, Arc<PodStatus>)>,
     /// Pods whose copy was asked for while the API server could not be reached.
@@ -67,7 +67,7 @@ fn show(sim: &Sim, process: &AgentProcess, uid: &str, version: u64, status: &Pod
     let status = Arc::new(status.clone());
     {
         let mut state = sim.lock();
-        state.bulletin.statuses.insert(uid.to_owned(), (version, Arc::clone(&status)));
+        state.api_statuses.statuses.insert(uid.to_owned(), (version, Arc::clone(&status)));
         state.note(Happening::Published { pod: uid.to_owned(), run: process.number, version, status });
     }
     sim.announce(process);
@@ -78,7 +78,7 @@ fn show(sim: &Sim, process: &AgentProcess, uid: &str, version: u64, status: &Pod
 fn take_away(sim: &Sim, process: &AgentProcess, uid: &str) {
     if !process.is_over() {
         let mut state = sim.lock();
-        state.bulletin.statuses.remove(uid);
+        state.api_statuses.statuses.remove(uid);
         state.note(Happening::PodGone { pod: uid.to_owned() });
     }
 }
@@ -89,10 +89,10 @@ impl Publisher for SimPublisher {
     fn known(&self, pod: &Arc<Pod>, answers: Answers) -> Known {
         let mut state = self.sim.lock();
         if state.faults.api_server_away {
-            state.bulletin.asked.push(Asked { uid: pod.uid.clone(), process: Arc::clone(&self.process), answers });
+            state.api_statuses.asked.push(Asked { uid: pod.uid.clone(), process: Arc::clone(&self.process), answers });
             return Known::NotAskedYet;
         }
-        state.bulletin.known(&pod.uid)
+        state.api_statuses.known(&pod.uid)
     }
 
     fn publish(&self, pod: &Arc<Pod>, version: u64, status: &PodStatus, answers: Answers) {
@@ -101,7 +101,7 @@ impl Publisher for SimPublisher {
             let (process, status) = (Arc::clone(&self.process), Arc::new(status.clone()));
             state.note(Happening::Undelivered { pod: pod.uid.clone(), status: Arc::clone(&status) });
             let undelivered = Undelivered { process, version, status, answers };
-            state.bulletin.undelivered.insert(pod.uid.clone(), undelivered);
+            state.api_statuses.undelivered.insert(pod.uid.clone(), undelivered);
             return;
         }
         drop(state);
@@ -160,9 +160,9 @@ impl Observer for SimObserver {
     }
 }
 
-// === impl Bulletin ===
+// === impl ApiStatuses ===
 
-impl Bulletin {
+impl ApiStatuses {
     fn known(&self, uid: &str) -> Known {
         let copy = self.statuses.get(uid).map(|(_, status)| Box::new(PodStatus::clone(status)));
         copy.map_or(Known::NoCopy, Known::Copy)
@@ -178,16 +178,16 @@ impl State {
         if self.faults.api_server_away {
             return;
         }
-        let mut undelivered = std::mem::take(&mut self.bulletin.undelivered);
-        for Asked { uid, process, answers } in std::mem::take(&mut self.bulletin.asked) {
+        let mut undelivered = std::mem::take(&mut self.api_statuses.undelivered);
+        for Asked { uid, process, answers } in std::mem::take(&mut self.api_statuses.asked) {
             if !process.is_over() {
                 undelivered.remove(&uid);
-                answers.known(self.bulletin.known(&uid));
+                answers.known(self.api_statuses.known(&uid));
             }
         }
         for (uid, Undelivered { process, version, status, answers }) in undelivered {
             if !process.is_over() {
-                self.bulletin.statuses.insert(uid.clone(), (version, Arc::clone(&status)));
+                self.api_statuses.statuses.insert(uid.clone(), (version, Arc::clone(&status)));
                 self.note(Happening::Published { pod: uid, run: process.number, version, status });
                 answers.acknowledge(version);
             }

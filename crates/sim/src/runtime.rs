@@ -184,7 +184,7 @@ impl State {
     }
 
     /// Emits an event to the subscribers.
-    pub(crate) fn tell(&mut self, instance: &InstanceRef, notice: Notice) {
+    pub(crate) fn emit(&mut self, instance: &InstanceRef, notice: Notice) {
         let odds = self.faults.events;
         if self.runtime_is_away() || self.random.chance(odds.lost) {
             return;

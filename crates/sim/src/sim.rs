@@ -30,9 +30,9 @@ use crate::{
     faults::{CallKind, Faults},
     node::Node,
     process::AgentProcess,
-    publisher::Bulletin,
+    publisher::ApiStatuses,
     script::Scripts,
-    timeline::{Entry, Happening, Timeline},
+    timeline::{Happening, Occurrence, Timeline},
 };
 
 /// Whether others see the statuses of the node.
@@ -72,7 +72,7 @@ pub(crate) struct State {
     pub(crate) explained: Option<u64>,
     /// The copy of a pod in the ledger as it was last read, and the pod behind it.
     pub(crate) copy: Option<(serde_json::Value, Arc<Pod>)>,
-    pub(crate) bulletin: Bulletin,
+    pub(crate) api_statuses: ApiStatuses,
     pub(crate) timeline: Timeline,
     pub(crate) checks: Checks,
     pub(crate) violations: Vec<Violation>,
@@ -142,7 +142,7 @@ impl Sim {
                 medium: Medium::default(),
                 explained: None,
                 copy: None,
-                bulletin: Bulletin::default(),
+                api_statuses: ApiStatuses::default(),
                 timeline: Timeline::default(),
                 checks: Checks::new(rules, mode),
                 violations: Vec::new(),
@@ -251,7 +251,7 @@ impl State {
 
     /// Writes down what happened and lets the checkers see it.
     pub(crate) fn note(&mut self, what: Happening) {
-        let entry = Entry { at: self.elapsed(), what };
+        let entry = Occurrence { at: self.elapsed(), what };
         let found = self.checks.see(&entry, &self.node, &self.pods, self.faults.is_quiet());
         self.timeline.push(entry);
         self.violations.extend(found);
@@ -274,7 +274,7 @@ impl State {
 
     /// Calls that change the node, and statuses, so far. Probes are no sign of unrest.
     pub(crate) fn effects_so_far(&self) -> usize {
-        let counts = |entry: &&Entry| match &entry.what {
+        let counts = |entry: &&Occurrence| match &entry.what {
             Happening::Call { kind, .. } => *kind != CallKind::ExecSync,
             Happening::Published { .. } | Happening::Exited { .. } => true,
             _ => false,
@@ -287,7 +287,7 @@ impl State {
         self.timeline = Timeline::default();
         self.medium.wipe();
         self.node = Node::default();
-        self.bulletin = Bulletin::default();
+        self.api_statuses = ApiStatuses::default();
         self.pods.clear();
         self.subscribers.clear();
         self.checks = Checks::new(Rules::default(), self.mode);

@@ -17,12 +17,12 @@ use crate::{
 /// Everything that happened so far.
 #[derive(Clone, Debug, Default)]
 pub struct Timeline {
-    entries: Vec<Entry>,
+    entries: Vec<Occurrence>,
 }
 
 /// Something that happened.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct Occurrence {
     /// When, since the world began.
     pub at: Duration,
     /// What.
@@ -246,11 +246,11 @@ pub struct Attempt {
 
 impl Timeline {
     /// What happened, in order.
-    pub fn entries(&self) -> &[Entry] {
+    pub fn entries(&self) -> &[Occurrence] {
         &self.entries
     }
 
-    pub(crate) fn push(&mut self, entry: Entry) {
+    pub(crate) fn push(&mut self, entry: Occurrence) {
         self.entries.push(entry);
     }
 
@@ -295,9 +295,9 @@ impl fmt::Display for Timeline {
     }
 }
 
-// === impl Entry ===
+// === impl Occurrence ===
 
-impl fmt::Display for Entry {
+impl fmt::Display for Occurrence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let millis = self.at.as_millis();
         write!(f, "{:>6}.{:03}s  {:<7} {}", millis / 1000, millis % 1000, self.what.area(), self.what)

@@ -31,7 +31,7 @@ use crate::{
 const ROUNDS: usize = 256;
 const IDLE_ROUNDS: usize = 32;
 
-/// A world at rest stays as it is for this long: longer than the agent's slowest look.
+/// A world at rest stays as it is for this long: longer than the agent's slowest observation.
 const REST: Duration = Duration::from_secs(40);
 
 /// The longest it takes to come to rest: the longest backoff, and some.
@@ -116,7 +116,7 @@ impl World {
         if self.run.as_ref().is_some_and(|run| run.process.is_over()) {
             self.bury_and_revive();
         }
-        self.speak_up();
+        self.panic_on_violation();
         self
     }
 
@@ -150,7 +150,7 @@ impl World {
         if let Err(missing) = self.try_settle() {
             self.accuse("convergence", missing);
         }
-        self.speak_up();
+        self.panic_on_violation();
         self
     }
 
@@ -194,7 +194,7 @@ impl World {
         let deleted = |uid: &str| self.wanted().get(uid).is_none_or(|wanted| wanted.deletion.is_some());
         self.inside(|state| {
             for pod in wanted.iter().filter(|pod| !deleted(&pod.uid)) {
-                let status = state.bulletin.statuses.get(&pod.uid).map(|(_, status)| Arc::clone(status));
+                let status = state.api_statuses.statuses.get(&pod.uid).map(|(_, status)| Arc::clone(status));
                 let State { node, scripts, .. } = state;
                 let script = |name: &str| scripts.of(&pod.name, name).clone();
                 if let Some(missing) = convergence::missing(pod, status.as_ref(), node, script) {
@@ -224,7 +224,7 @@ impl World {
     }
 
     /// Panics if a promise was broken.
-    fn speak_up(&self) {
+    fn panic_on_violation(&self) {
         let violations = self.violations();
         if violations.is_empty() || self.quietly {
             return;

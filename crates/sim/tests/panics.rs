@@ -11,17 +11,17 @@ use std::{
 };
 
 use futures::future::BoxFuture;
-use keelet_agent::{Agent, Doors, Extent, Settings, Wanted, clock::OsClock, doors::Clock};
-use keelet_host::{Layout, OsHost};
+use keelet_agent::{Agent, Doors, Extent, Wanted};
 use keelet_launch::NodeFacts;
 use keelet_lifecycle::status::ConditionType;
-use keelet_pod::{Features, parse_one};
+use keelet_pod::parse_one;
 use keelet_prober::{Connection, Dial};
+use keelet_sim::{bare_agent, bare_runtime};
 
 /// The port whose attempts panic.
 const DEFECT: u16 = 1;
 
-/// A door with a defect: who connects to one port panics, everybody else is let in.
+/// A door with a defect: a connection to one port panics, all others succeed.
 #[derive(Debug, Default)]
 struct Defective {
     panics: AtomicUsize,
@@ -59,13 +59,9 @@ async fn a_panic_in_one_attempt_ends_that_attempt_only_and_is_reported() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path();
     let dial = Arc::new(Defective::default());
-    let clock = Arc::new(OsClock::new().expect("a clock"));
-    let ledger = keelet_ledger::Settings::new(path.join("durable"), path.join("volatile"), clock.now().boot_id);
-    let host = Arc::new(OsHost::new(Layout::new(path, path.join("logs"))));
-    let real = Doors::on_this_machine(keelet_sim::bare_runtime(1), clock, host).expect("a thread");
+    let facts = NodeFacts { name: "node".to_owned(), ..NodeFacts::default() };
+    let (real, settings, _) = bare_agent(path, &path.join("volatile"), bare_runtime(1), facts);
     let doors = Doors { dial: Arc::clone(&dial) as Arc<dyn Dial>, ..real };
-    let facts = NodeFacts { name: "node".to_owned(), ..NodeFacts::default() }.into();
-    let settings = Settings { facts, ..Settings::new(Features::default(), ledger) };
     let agent = Agent::start(doors, settings).await.expect("an agent");
     let pod = Arc::new(parse_one(POD).expect("a valid pod"));
     agent.set_pods([(pod.uid.clone(), Wanted::new(pod))].into(), Extent::Complete);

@@ -56,7 +56,7 @@ fn a_dead_agent_does_nothing_more() {
 }
 
 #[test]
-fn calls_under_way_at_a_death_are_carried_out_or_lost_as_told() {
+fn calls_under_way_at_a_kill_are_carried_out_or_lost_as_requested() {
     for (in_flight, starts) in [(InFlight::Applied, 1), (InFlight::Lost, 0), (InFlight::GivenUp, 0)] {
         let mut world = World::new(1).pod(SPEC).build();
         world.faults(|faults| faults.everywhere(keelet_sim::CallOdds { slow: millis(1), ..Default::default() }));

@@ -70,7 +70,7 @@ pub async fn serve(
         let socket = match listener.accept().await {
             Ok((socket, _)) => socket,
             Err(error) if is_passing(&error) => {
-                tracing::warn!(%error, "accepting a streaming connection failed");
+                tracing::warn!(%error, "cannot accept streaming connection; retrying");
                 tokio::time::sleep(ACCEPT_AGAIN).await;
                 continue;
             }

@@ -8,13 +8,13 @@ use serde_json::Value;
 /// A request and how it was answered. Writes come with their body.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Entry {
+pub struct AuditRecord {
     /// `ResponseStarted` of a watch that has begun, `ResponseComplete` of a request that has ended.
     #[serde(default)]
     pub stage: String,
     /// The verb.
     pub verb: String,
-    /// Who asked.
+    /// The user of the request.
     pub user: User,
     /// For what.
     #[serde(default)]
@@ -27,7 +27,7 @@ pub struct Entry {
     pub request_object: Value,
 }
 
-/// Who asked.
+/// The user of the request.
 #[derive(Clone, Debug, Deserialize)]
 pub struct User {
     /// The user's name.
@@ -58,16 +58,16 @@ pub struct Status {
 
 /// The requests of a user so far. The API server writes an entry after its answer: a test that looks for one waits for it with
 /// `keelet_harness::eventually`.
-pub fn entries(log: &Path, user: &str) -> Vec<Entry> {
+pub fn entries(log: &Path, user: &str) -> Vec<AuditRecord> {
     let text = fs::read_to_string(log).unwrap_or_default();
     // The last line may still be written.
-    let whole = text.lines().filter_map(|line| serde_json::from_str::<Entry>(line).ok());
+    let whole = text.lines().filter_map(|line| serde_json::from_str::<AuditRecord>(line).ok());
     whole.filter(|entry| entry.user.username == user).collect()
 }
 
-// === impl Entry ===
+// === impl AuditRecord ===
 
-impl Entry {
+impl AuditRecord {
     /// Whether the request asked for a change.
     pub fn is_write(&self) -> bool {
         ["create", "update", "patch", "delete", "deletecollection"].contains(&self.verb.as_str())
@@ -76,14 +76,14 @@ impl Entry {
 
 #[cfg(test)]
 mod tests {
-    use super::Entry;
+    use super::AuditRecord;
 
     #[test]
     fn an_entry_is_read_as_the_api_server_writes_it() {
         let line = r#"{"kind":"Event","level":"Request","stage":"ResponseComplete","verb":"patch","user":{"username":"system:node:a",
             "groups":["system:nodes"]},"objectRef":{"resource":"nodes","name":"a","apiVersion":"v1","subresource":"status"},
             "responseStatus":{"metadata":{},"code":200},"requestObject":{"status":{}}}"#;
-        let entry: Entry = serde_json::from_str(line).expect("an entry");
+        let entry: AuditRecord = serde_json::from_str(line).expect("an entry");
         assert!(entry.is_write());
         assert_eq!((entry.object_ref.resource.as_str(), entry.object_ref.subresource.as_str()), ("nodes", "status"));
         assert_eq!((entry.response_status.code, entry.object_ref.namespace.as_str()), (200, ""));

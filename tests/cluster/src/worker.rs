@@ -109,7 +109,7 @@ impl Worker {
     pub fn status_writes(&self, pod: &str) -> usize {
         let user = format!("system:node:{}", self.name);
         let entries = audit::entries(&self.cluster.audit_log(), &user);
-        let of_pod = |entry: &&audit::Entry| {
+        let of_pod = |entry: &&audit::AuditRecord| {
             entry.is_write() && entry.object_ref.resource == "pods" && entry.object_ref.name == pod
         };
         entries.iter().filter(of_pod).count()

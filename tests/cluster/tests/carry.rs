@@ -73,7 +73,7 @@ async fn says(worker: &Worker, pod: &Pod, attempt: u32, words: &str) {
 }
 
 /// Waits for an event of the pod.
-async fn told(client: &Client, pod: &str, reason: &str, words: &str) {
+async fn wait_for_event(client: &Client, pod: &str, reason: &str, words: &str) {
     let events: Api<Event> = Api::namespaced(client.clone(), "default");
     let of_pod = ListParams::default().fields(&format!("involvedObject.name={pod},reason={reason}"));
     eventually(&format!("an event {reason} with {words:?}"), async || {
@@ -190,7 +190,7 @@ async fn a_pod_has_a_token_of_its_own_and_an_agent_restart_requests_no_other() {
     let written = output(&worker, &trusted, 0);
     let token = written.split("token ").nth(1).and_then(|rest| rest.split(" end").next()).expect("a token").to_owned();
     let uid = trusted.metadata.uid.clone().expect("a UID");
-    let who = who_is(&worker, &token).await.expect("the API server takes the token");
+    let who = user_of_token(&worker, &token).await.expect("the API server takes the token");
     assert_eq!(who["username"], "system:serviceaccount:default:default");
     assert_eq!(who["extra"]["authentication.kubernetes.io/pod-uid"], json!([uid]));
 
@@ -222,7 +222,7 @@ async fn a_pod_has_a_token_of_its_own_and_an_agent_restart_requests_no_other() {
     })
     .await;
     eventually("the API server refuses the token of a pod that is gone", async || {
-        match who_is(&worker, &token).await {
+        match user_of_token(&worker, &token).await {
             Ok(who) => Err(who.to_string()),
             Err(kube::Error::Api(status)) if status.code == 401 => Ok(()),
             Err(error) => Err(error.to_string()),
@@ -234,8 +234,8 @@ async fn a_pod_has_a_token_of_its_own_and_an_agent_restart_requests_no_other() {
     agent.terminate().await;
 }
 
-/// Who the API server takes the holder of a token for.
-async fn who_is(worker: &Worker, token: &str) -> Result<Value, kube::Error> {
+/// The user that the API server takes the holder of a token for.
+async fn user_of_token(worker: &Worker, token: &str) -> Result<Value, kube::Error> {
     let client = worker.cluster.with_token(token).await;
     let review = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview" });
     let request = http::Request::post("/apis/authentication.k8s.io/v1/selfsubjectreviews")
@@ -265,8 +265,8 @@ async fn an_image_is_pulled_with_the_secret_of_its_pod() {
     let (spec, container) = of_image(&["absent"]);
     let stranger = pod("stranger", "puller", "while :; do sleep 1; done", &spec, &container);
     pods(&admin).create(&PostParams::default(), &stranger).await.expect("a pod");
-    told(&admin, "stranger", "FailedToRetrieveImagePullSecret", "image pull secrets (absent)").await;
-    told(&admin, "stranger", "Failed", "unauthorised").await;
+    wait_for_event(&admin, "stranger", "FailedToRetrieveImagePullSecret", "image pull secrets (absent)").await;
+    wait_for_event(&admin, "stranger", "Failed", "unauthorised").await;
     let config = json!({ "auths": { registry.host.as_str(): { "username": "puller", "password": VALUE } } });
     let secret = json!({
         "metadata": { "name": "registry" }, "type": "kubernetes.io/dockerconfigjson",
@@ -286,7 +286,7 @@ async fn an_image_is_pulled_with_the_secret_of_its_pod() {
     agent.terminate().await;
 }
 
-/// A registry with one image, for those who know the password.
+/// A registry with one image, behind a password.
 struct Registry {
     host: String,
     serving: JoinHandle<()>,
@@ -390,7 +390,7 @@ async fn a_pod_waits_for_what_is_missing_and_continues_when_it_is_there() {
     let script = "echo \"started $WORD $(cat /late/word)\"; while :; do sleep 1; done";
     let patient = pod("patient", "waiting", script, &spec, &container);
     let patient = pods(&admin).create(&PostParams::default(), &patient).await.expect("a pod");
-    told(&admin, "patient", "FailedMount", "volume \"late\" : configmap \"late\" not found").await;
+    wait_for_event(&admin, "patient", "FailedMount", "volume \"late\" : configmap \"late\" not found").await;
     create_config_map(&admin, "late", json!({ "word": "first" })).await;
     until(&admin, Some("default"), "patient", "waiting for the secret", |pod: &Pod| {
         let status = serde_json::to_value(&pod.status).expect("JSON");

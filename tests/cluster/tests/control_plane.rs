@@ -7,7 +7,7 @@ use keelet_control_plane::{Cluster, Hollow, audit, gone, until};
 use keelet_harness::eventually;
 use keelet_hollow::{
     Shape,
-    flip::{self, Plan, Rate, Remover},
+    flip::{self, FlipSettings, Rate, Remover},
     parse_taint,
 };
 use kube::{
@@ -128,7 +128,7 @@ async fn writes_of_agents_are_recorded_with_their_bodies_and_those_of_administra
     let log = cluster.audit_log();
     let written = eventually("two writes in the audit log", async || {
         let entries = audit::entries(&log, &identity.user);
-        let writes: Vec<_> = entries.into_iter().filter(audit::Entry::is_write).collect();
+        let writes: Vec<_> = entries.into_iter().filter(audit::AuditRecord::is_write).collect();
         if writes.len() == 2 { Ok(writes) } else { Err(format!("there are {}: {writes:?}", writes.len())) }
     })
     .await;
@@ -186,7 +186,7 @@ async fn flips_of_the_bare_client_are_all_seen() {
     let shape = Shape::new("flipped", 20);
     let _nodes = Hollow::create(&client, &shape).await;
     for rate in [Rate::Full, Rate::PerSecond(200.0)] {
-        let plan = Plan {
+        let settings = FlipSettings {
             shape: shape.clone(),
             condition: "NetworkReady".to_owned(),
             taint: GATE.to_owned(),
@@ -195,7 +195,7 @@ async fn flips_of_the_bare_client_are_all_seen() {
             remover: Remover::Bare,
             patience: keelet_harness::patience(),
         };
-        let report = flip::measure(&client, &plan).await.expect("a report");
+        let report = flip::measure(&client, &settings).await.expect("a report");
         assert_eq!((report.latency.count(), report.missed), (20, 0), "{report:?}");
     }
 }

@@ -81,10 +81,10 @@ async fn kubectl(arguments: &[&str]) -> (bool, String) {
     (output.status.success(), String::from_utf8_lossy(&text).into_owned())
 }
 
-/// CTRL-15: the chain has who wrote the taint and the condition, from the fields that a real API server keeps.
+/// CTRL-15: the chain has the writers of the taint and of the condition, from the fields that a real API server keeps.
 #[tokio::test]
 #[ignore = "needs a control plane: make e2e"]
-async fn explain_names_who_wrote_what() {
+async fn explain_names_each_writer() {
     let cluster = Cluster::here();
     let admin = cluster.admin();
     let client = admin.client().await;
@@ -154,7 +154,7 @@ async fn repair_removes_a_taint_that_was_set_by_hand() {
     assert!(said.contains("which was added after the gate had passed at"), "{said}");
     let node = nodes(&client).get("repaired").await.expect("the node");
     assert_eq!(taints(&node), ["team:NoSchedule".to_owned(), format!("{GATE}:NoSchedule")], "a dry run stores nothing");
-    // Standard input is not a terminal here, so there is nobody to ask.
+    // Standard input is not a terminal here, so the command cannot ask.
     let said = error(&keelet(&admin, &["repair", "repaired"]).await);
     assert!(said.contains("standard input is not a terminal"), "{said}");
     out(&keelet(&admin, &["repair", "repaired", "--yes"]).await);

@@ -106,11 +106,11 @@ async fn a_node_takes_its_first_pod_when_its_component_answers_and_an_agent_rest
     agent.kill().await;
     let writes = || {
         let entries = audit::entries(&worker.cluster.audit_log(), "system:node:newborn");
-        let of_node = |entry: &&audit::Entry| entry.verb == "patch" && entry.object_ref.resource == "nodes";
+        let of_node = |entry: &&audit::AuditRecord| entry.verb == "patch" && entry.object_ref.resource == "nodes";
         entries.iter().filter(of_node).count()
     };
     let entries = audit::entries(&worker.cluster.audit_log(), "system:node:newborn");
-    let edits_spec = |entry: &&audit::Entry| entry.verb == "patch" && !entry.request_object["spec"].is_null();
+    let edits_spec = |entry: &&audit::AuditRecord| entry.verb == "patch" && !entry.request_object["spec"].is_null();
     let edits: Vec<_> =
         entries.iter().filter(edits_spec).filter(|entry| entry.object_ref.resource == "nodes").collect();
     assert!(edits.is_empty(), "the agent touches no taint: {edits:?}");

@@ -44,7 +44,7 @@ pub fn run<T: AsyncFnOnce(&mut Node)>(binary: &str, test: T) {
     if !rustix::process::geteuid().is_root() {
         return keelet_report::skipped(NOT_ROOT);
     }
-    let _turn = Turn::take();
+    let _permit = Permit::take();
     match block_on(outside(name_of::<T>())) {
         Ok(said) => keelet_report::skipped_elsewhere(&said),
         Err(said) => panic!("on a machine of its own:\n{said}"),
@@ -138,11 +138,11 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
 }
 
 /// The right to have a machine.
-struct Turn;
+struct Permit;
 
-// === impl Turn ===
+// === impl Permit ===
 
-impl Turn {
+impl Permit {
     fn take() -> Self {
         let (free, freed) = &FREE;
         let mut free = free.lock().unwrap_or_else(PoisonError::into_inner);
@@ -154,7 +154,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for Permit {
     fn drop(&mut self) {
         *FREE.0.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         FREE.1.notify_one();

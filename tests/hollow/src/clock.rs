@@ -1,6 +1,6 @@
 //! The wall clock, which heartbeats carry. Latencies are measured with `tokio::time::Instant`.
 
-use jiff::{SignedDuration, Timestamp, Unit};
+use jiff::{Timestamp, Unit};
 
 /// The time for a `metav1.Time`: seconds.
 #[expect(clippy::disallowed_methods, reason = "a heartbeat carries the time of the machine")]
@@ -15,11 +15,4 @@ pub(crate) fn micro_now() -> String {
     let now = Timestamp::now();
     let whole = now.round(Unit::Microsecond).unwrap_or(now);
     format!("{whole:.6}")
-}
-
-/// A duration in the form that people write: `300s`, `5m`.
-pub fn parse_duration(text: &str) -> Result<std::time::Duration, String> {
-    let parsed: SignedDuration = text.parse().map_err(|_| format!("invalid duration \"{text}\""))?;
-    let positive = std::time::Duration::try_from(parsed).ok().filter(|duration| !duration.is_zero());
-    positive.ok_or_else(|| format!("invalid duration \"{text}\": not positive"))
 }

@@ -124,7 +124,7 @@ pub async fn accepted(client: &Client, shape: &Shape) -> Result<(), Error> {
 /// again when they are due again.
 pub async fn keep_alive(client: &Client, shape: &Shape, pace: &Pace, tally: &Tally) {
     let keeper = Keeper { client, shape, in_flight: pace.in_flight.max(1), tally };
-    tokio::join!(keeper.in_turn(Duty::Renew, pace.lease), keeper.in_turn(Duty::Report, pace.heartbeat));
+    tokio::join!(keeper.one_by_one(Duty::Renew, pace.lease), keeper.one_by_one(Duty::Report, pace.heartbeat));
 }
 
 /// Deletes the nodes and their leases.
@@ -171,7 +171,7 @@ pub(crate) async fn send(
 
 impl Keeper<'_> {
     /// Does a duty for one node after the other, for each once in every period.
-    async fn in_turn(self, duty: Duty, period: Duration) {
+    async fn one_by_one(self, duty: Duty, period: Duration) {
         let Self { shape: Shape { nodes, .. }, in_flight, tally, .. } = self;
         let mut begun = Instant::now();
         let mut running = FuturesUnordered::new();

@@ -37,7 +37,7 @@ const RECORD: &str = "keelet.dev/gates";
 
 /// What to flip, and how fast.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct FlipSettings {
     /// The nodes: the first so many of a fleet.
     pub shape: Shape,
     /// The condition's type.
@@ -48,7 +48,7 @@ pub struct Plan {
     pub rate: Rate,
     /// Status patches at once.
     pub in_flight: usize,
-    /// Who removes the taints.
+    /// The controller that removes the taints.
     pub remover: Remover,
     /// How long to wait for the last taints to go.
     pub patience: Duration,
@@ -63,7 +63,7 @@ pub enum Rate {
     Full,
 }
 
-/// Who removes the taints.
+/// The controller that removes the taints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remover {
     /// A controller that is running elsewhere.
@@ -131,7 +131,7 @@ struct Flip {
     gone: Option<Instant>,
 }
 
-/// What the watch has seen, shared with those who flip.
+/// What the watch has seen, shared with the tasks that flip.
 #[derive(Debug, Default)]
 struct Board {
     /// Tainted, and with a condition that is not True.
@@ -149,16 +149,16 @@ struct Shared {
 }
 
 /// Flips the nodes and waits until their taints are gone. Before, it gives each of them the taint, and a condition that is False.
-pub async fn measure(client: &Client, plan: &Plan) -> Result<Report, Error> {
+pub async fn measure(client: &Client, settings: &FlipSettings) -> Result<Report, Error> {
     let shared = Arc::new(Shared::default());
     // A task of its own, so that the time of an event is not delayed by requests.
-    let mut watch = tokio::spawn(watch(client.clone(), plan.clone(), shared.clone()));
+    let mut watch = tokio::spawn(watch(client.clone(), settings.clone(), shared.clone()));
     let flipped = async {
-        prepare(client, plan, &shared).await?;
-        flip_all(client, plan, &shared).await?;
+        prepare(client, settings, &shared).await?;
+        flip_all(client, settings, &shared).await?;
         let all_gone = |board: &Board| board.flips.values().filter(|flip| flip.gone.is_none()).count() == 0;
         // What is missing then is in the report.
-        let _ = timeout(plan.patience, shared.until(all_gone)).await;
+        let _ = timeout(settings.patience, shared.until(all_gone)).await;
         Ok(())
     };
     let ended = tokio::select! {
@@ -173,13 +173,13 @@ pub async fn measure(client: &Client, plan: &Plan) -> Result<Report, Error> {
     Ok(shared.lock().report())
 }
 
-async fn watch(client: Client, plan: Plan, shared: Arc<Shared>) -> Result<(), kube::Error> {
-    let selected = WatchParams::default().labels(&plan.shape.selector());
+async fn watch(client: Client, settings: FlipSettings, shared: Arc<Shared>) -> Result<(), kube::Error> {
+    let selected = WatchParams::default().labels(&settings.shape.selector());
     let each = |change| {
         let now = Instant::now();
         let mut board = shared.lock();
         match change {
-            Change::Applied(node) => board.saw(&node, &plan, now),
+            Change::Applied(node) => board.saw(&node, &settings, now),
             Change::Began => board.watches += 1,
             Change::Deleted(_) | Change::Complete => {}
         }
@@ -190,32 +190,32 @@ async fn watch(client: Client, plan: Plan, shared: Arc<Shared>) -> Result<(), ku
     follow(&client, &objects::nodes(), &selected, each).await
 }
 
-async fn prepare(client: &Client, plan: &Plan, shared: &Shared) -> Result<(), Error> {
-    stream::iter(0..plan.shape.nodes)
+async fn prepare(client: &Client, settings: &FlipSettings, shared: &Shared) -> Result<(), Error> {
+    stream::iter(0..settings.shape.nodes)
         .map(|index| async move {
-            let name = plan.shape.name(index);
-            let prepared = prepare_one(client, plan, &name).await;
+            let name = settings.shape.name(index);
+            let prepared = prepare_one(client, settings, &name).await;
             prepared.map_err(|source| Error::Prepare { name, source })
         })
-        .buffer_unordered(plan.in_flight.max(1))
+        .buffer_unordered(settings.in_flight.max(1))
         .try_collect::<()>()
         .await?;
-    let missing = |board: &Board| plan.shape.nodes - board.prepared.values().filter(|prepared| **prepared).count();
-    if timeout(plan.patience, shared.until(|board| missing(board) == 0)).await.is_err() {
+    let missing = |board: &Board| settings.shape.nodes - board.prepared.values().filter(|prepared| **prepared).count();
+    if timeout(settings.patience, shared.until(|board| missing(board) == 0)).await.is_err() {
         return Err(Error::NotPrepared(missing(&shared.lock())));
     }
     Ok(())
 }
 
 /// First the condition, then the taint: a controller that sees the taint must not find a condition that is True.
-async fn prepare_one(client: &Client, plan: &Plan, name: &str) -> Result<(), kube::Error> {
-    let mut node = set_condition(client, name, &plan.condition, "False").await?;
+async fn prepare_one(client: &Client, settings: &FlipSettings, name: &str) -> Result<(), kube::Error> {
+    let mut node = set_condition(client, name, &settings.condition, "False").await?;
     loop {
         let mut taints = node.spec.taints.clone();
-        if !node.is_tainted(&plan.taint) {
-            taints.push(Taint { key: plan.taint.clone(), effect: "NoSchedule".to_owned(), ..Taint::default() });
+        if !node.is_tainted(&settings.taint) {
+            taints.push(Taint { key: settings.taint.clone(), effect: "NoSchedule".to_owned(), ..Taint::default() });
         }
-        let annotations = json!({ plan.taint.as_str(): null, RECORD: null });
+        let annotations = json!({ settings.taint.as_str(): null, RECORD: null });
         match patch(client, &node, annotations, &taints).await {
             Err(kube::Error::Api(status)) if status.code == 409 => node = get(client, name).await?,
             answer => return answer.map(|_| ()),
@@ -223,48 +223,48 @@ async fn prepare_one(client: &Client, plan: &Plan, name: &str) -> Result<(), kub
     }
 }
 
-async fn flip_all(client: &Client, plan: &Plan, shared: &Shared) -> Result<(), Error> {
+async fn flip_all(client: &Client, settings: &FlipSettings, shared: &Shared) -> Result<(), Error> {
     let begun = Instant::now();
-    let due = |index: usize| match plan.rate {
+    let due = |index: usize| match settings.rate {
         Rate::PerSecond(rate) => begun + Duration::from_secs_f64(index as f64 / rate),
         Rate::Full => begun,
     };
-    stream::iter(0..plan.shape.nodes)
+    stream::iter(0..settings.shape.nodes)
         .then(|index| async move {
             sleep_until(due(index)).await;
-            (plan.shape.name(index), Instant::now().saturating_duration_since(due(index)))
+            (settings.shape.name(index), Instant::now().saturating_duration_since(due(index)))
         })
         .map(|(name, late)| async move {
-            let lateness = if plan.rate == Rate::Full { Duration::ZERO } else { late };
-            let flipped = flip_one(client, plan, shared, &name, lateness).await;
+            let lateness = if settings.rate == Rate::Full { Duration::ZERO } else { late };
+            let flipped = flip_one(client, settings, shared, &name, lateness).await;
             flipped.map_err(|source| Error::Flip { name, source })
         })
-        .buffer_unordered(plan.in_flight.max(1))
+        .buffer_unordered(settings.in_flight.max(1))
         .try_collect()
         .await
 }
 
 async fn flip_one(
     client: &Client,
-    plan: &Plan,
+    settings: &FlipSettings,
     shared: &Shared,
     name: &str,
     lateness: Duration,
 ) -> Result<(), kube::Error> {
     let sent = Some(Instant::now());
     shared.lock().flips.insert(name.to_owned(), Flip { lateness, sent, ..Flip::default() });
-    let mut node = set_condition(client, name, &plan.condition, "True").await?;
+    let mut node = set_condition(client, name, &settings.condition, "True").await?;
     let answered = Instant::now();
     if let Some(flip) = shared.lock().flips.get_mut(name) {
         flip.answered = Some(answered);
     }
-    if plan.remover == Remover::Controller {
+    if settings.remover == Remover::Controller {
         return Ok(());
     }
     loop {
         let mut taints = node.spec.taints.clone();
-        taints.retain(|taint| taint.key != plan.taint);
-        let annotations = json!({ plan.taint.as_str(): "passed" });
+        taints.retain(|taint| taint.key != settings.taint);
+        let annotations = json!({ settings.taint.as_str(): "passed" });
         match patch(client, &node, annotations, &taints).await {
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 shared.lock().conflicts += 1;
@@ -318,14 +318,14 @@ impl Shared {
 // === impl Board ===
 
 impl Board {
-    fn saw(&mut self, node: &Seen, plan: &Plan, now: Instant) {
-        let tainted = node.is_tainted(&plan.taint);
+    fn saw(&mut self, node: &Seen, settings: &FlipSettings, now: Instant) {
+        let tainted = node.is_tainted(&settings.taint);
         let name = &node.metadata.name;
         match self.flips.get_mut(name) {
             Some(flip) if !tainted && flip.gone.is_none() => flip.gone = Some(now),
             Some(_) => {}
             None => {
-                let prepared = tainted && node.condition(&plan.condition).is_some_and(|status| status != "True");
+                let prepared = tainted && node.condition(&settings.condition).is_some_and(|status| status != "True");
                 self.prepared.insert(name.clone(), prepared);
             }
         }
@@ -371,8 +371,8 @@ impl Report {
 mod tests {
     use super::*;
 
-    fn plan() -> Plan {
-        Plan {
+    fn settings() -> FlipSettings {
+        FlipSettings {
             shape: Shape::new("n", 2),
             condition: "NetworkReady".to_owned(),
             taint: "readiness.k8s.io/NetworkReady".to_owned(),
@@ -395,23 +395,23 @@ mod tests {
 
     #[test]
     fn a_node_is_prepared_if_it_is_tainted_and_its_condition_does_not_hold() {
-        let plan = plan();
+        let settings = settings();
         let now = Instant::now();
         for (taint, status, prepared) in [
-            (Some(plan.taint.as_str()), "False", true),
-            (Some(plan.taint.as_str()), "True", false),
+            (Some(settings.taint.as_str()), "False", true),
+            (Some(settings.taint.as_str()), "True", false),
             (Some("other"), "False", false),
             (None, "False", false),
         ] {
             let mut board = Board::default();
-            board.saw(&node("n-0", taint, status), &plan, now);
+            board.saw(&node("n-0", taint, status), &settings, now);
             assert_eq!(board.prepared["n-0"], prepared, "{taint:?} {status}");
         }
     }
 
     #[test]
     fn a_latency_is_from_the_answer_to_the_first_event_without_the_taint() {
-        let plan = plan();
+        let settings = settings();
         let begun = Instant::now();
         let at = |milliseconds| begun + Duration::from_millis(milliseconds);
         let mut board = Board::default();
@@ -420,11 +420,11 @@ mod tests {
             board.flips.insert(name.to_owned(), flip);
         }
         // Still tainted, gone, and a later event about something else.
-        board.saw(&node("n-0", Some(&plan.taint), "True"), &plan, at(12));
-        board.saw(&node("n-0", None, "True"), &plan, at(17));
-        board.saw(&node("n-0", None, "True"), &plan, at(90));
+        board.saw(&node("n-0", Some(&settings.taint), "True"), &settings, at(12));
+        board.saw(&node("n-0", None, "True"), &settings, at(17));
+        board.saw(&node("n-0", None, "True"), &settings, at(90));
         // Before the answer.
-        board.saw(&node("n-1", None, "True"), &plan, at(40));
+        board.saw(&node("n-1", None, "True"), &settings, at(40));
         let report = board.report();
         let latencies = (report.latency.at(50), report.latency.at(100));
         assert_eq!(latencies, (Duration::ZERO, Duration::from_millis(7)), "{report:?}");

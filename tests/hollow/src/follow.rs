@@ -31,7 +31,7 @@ pub enum Change<K> {
 }
 
 /// Reports the objects and their changes until `each` breaks. A connection that breaks is made again, for as long as it takes: a caller
-/// who cannot wait for ever sets a timeout.
+/// a caller that cannot wait for ever sets a timeout.
 ///
 /// # Errors
 ///

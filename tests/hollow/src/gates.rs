@@ -17,7 +17,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use keelet_hollow::{
     Pace, Shape, fleet,
-    flip::{self, Plan, Rate, Remover, Report},
+    flip::{self, FlipSettings, Rate, Remover, Report},
 };
 use kube::Client;
 use tokio::{
@@ -47,7 +47,7 @@ pub(crate) struct Gates {
     #[arg(long, default_value_t = 2)]
     rounds: usize,
     /// How long the controller is watched at rest
-    #[arg(long, default_value = "60s", value_parser = keelet_hollow::parse_duration)]
+    #[arg(long, default_value = "60s", value_parser = keelet_pod::duration::parse_some)]
     rest: Duration,
 }
 
@@ -65,7 +65,7 @@ struct Controller {
 
 /// Promises and what was measured.
 #[derive(Default)]
-struct Verdicts {
+struct Checks {
     missed: usize,
 }
 
@@ -98,7 +98,7 @@ pub(crate) async fn measure(client: &Client, gates: &Gates) -> anyhow::Result<Ex
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     println!("{cores} cores, load {}", load.split(' ').take(3).collect::<Vec<_>>().join(" "));
-    let mut verdicts = Verdicts::default();
+    let mut checks = Checks::default();
 
     let few = Kept::create(client, "rated", gates.nodes).await?;
     let rate = Rate::PerSecond(gates.rate);
@@ -110,9 +110,9 @@ pub(crate) async fn measure(client: &Client, gates: &Gates) -> anyhow::Result<Ex
     println!("{} nodes at {} flips a second, from the answer to the event without the taint:", gates.nodes, gates.rate);
     println!("  bare client: {}", bare.latency);
     println!("  controller:  {}", ours.latency);
-    verdicts.within("p50, ms", millis(ours.latency.at(50)), 15.0);
-    verdicts.within("p99, ms", millis(ours.latency.at(99)), 50.0);
-    verdicts.within("taints that stayed", ours.missed as f64, 0.0);
+    checks.within("p50, ms", millis(ours.latency.at(50)), 15.0);
+    checks.within("p99, ms", millis(ours.latency.at(99)), 50.0);
+    checks.within("taints that stayed", ours.missed as f64, 0.0);
 
     let many = Kept::create(client, "many", gates.most).await?;
     let (mut bare_took, mut ours_took) = (f64::INFINITY, f64::INFINITY);
@@ -133,7 +133,7 @@ pub(crate) async fn measure(client: &Client, gates: &Gates) -> anyhow::Result<Ex
         ours_took = ours_took.min(ours.took.as_secs_f64());
         last = Some(controller);
     }
-    verdicts.within("times the bare client", ours_took / bare_took, 1.2);
+    checks.within("times the bare client", ours_took / bare_took, 1.2);
 
     let Some(controller) = last else { bail!("no round") };
     // Events about the flips are written when nothing else is to do.
@@ -144,17 +144,17 @@ pub(crate) async fn measure(client: &Client, gates: &Gates) -> anyhow::Result<Ex
     let after = controller.usage()?;
     let share = (after.cpu - before.cpu).as_secs_f64() / begun.elapsed().as_secs_f64() * 100.0;
     println!("{} nodes that heartbeat, for {:?}:", gates.most, gates.rest);
-    verdicts.within("resident, MiB", after.resident, 32.0);
-    verdicts.within("growth at rest, MiB", after.resident - before.resident, 1.0);
-    verdicts.within("CPU, % of a core", share, 2.0);
+    checks.within("resident, MiB", after.resident, 32.0);
+    checks.within("growth at rest, MiB", after.resident - before.resident, 1.0);
+    checks.within("CPU, % of a core", share, 2.0);
     println!("  (most resident so far: {:.1} MiB)", after.most_resident);
     controller.stop().await?;
     many.delete(client).await?;
-    Ok(if verdicts.missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if checks.missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 async fn flip(client: &Client, shape: &Shape, rate: Rate, remover: Remover) -> anyhow::Result<Report> {
-    let plan = Plan {
+    let settings = FlipSettings {
         shape: shape.clone(),
         condition: CONDITION.to_owned(),
         taint: TAINT.to_owned(),
@@ -163,7 +163,7 @@ async fn flip(client: &Client, shape: &Shape, rate: Rate, remover: Remover) -> a
         remover,
         patience: PATIENCE,
     };
-    Ok(flip::measure(client, &plan).await?)
+    Ok(flip::measure(client, &settings).await?)
 }
 
 fn millis(duration: Duration) -> f64 {
@@ -262,12 +262,12 @@ impl Controller {
     }
 }
 
-// === impl Verdicts ===
+// === impl Checks ===
 
-impl Verdicts {
+impl Checks {
     fn within(&mut self, what: &str, measured: f64, promised: f64) {
-        let verdict = if measured <= promised { "ok" } else { "MISSED" };
+        let result = if measured <= promised { "ok" } else { "MISSED" };
         self.missed += usize::from(measured > promised);
-        println!("  {what}: {measured:.2}, at most {promised}: {verdict}");
+        println!("  {what}: {measured:.2}, at most {promised}: {result}");
     }
 }

@@ -16,5 +16,4 @@ pub mod percentiles;
 mod clock;
 mod shape;
 
-pub use self::clock::parse_duration;
 pub use self::shape::{Pace, Shape, parse_taint};

@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use k8s_openapi::api::core::v1::Taint;
 use keelet_hollow::{
     Pace, Shape, fleet,
-    flip::{self, Plan, Rate, Remover},
+    flip::{self, FlipSettings, Rate, Remover},
     parse_taint,
 };
 use kube::{Client, Config};
@@ -66,10 +66,10 @@ struct Keep {
     #[arg(long = "condition", value_name = "TYPE=STATUS", value_parser = pair)]
     conditions: Vec<(String, String)>,
     /// Time between two renewals of a lease; the controller manager believes a node for 50 s
-    #[arg(long, default_value = "20s", value_parser = duration)]
+    #[arg(long, default_value = "20s", value_parser = keelet_pod::duration::parse_some)]
     lease: Duration,
     /// Time between two reports of a status
-    #[arg(long, default_value = "5m", value_parser = duration)]
+    #[arg(long, default_value = "5m", value_parser = keelet_pod::duration::parse_some)]
     heartbeat: Duration,
     /// Requests at once
     #[arg(long, default_value_t = 32)]
@@ -102,7 +102,7 @@ struct Flip {
     #[arg(long)]
     bare: bool,
     /// How long to wait for the last taints to go
-    #[arg(long, default_value = "60s", value_parser = duration)]
+    #[arg(long, default_value = "60s", value_parser = keelet_pod::duration::parse_some)]
     patience: Duration,
     /// Prints the report as JSON
     #[arg(long)]
@@ -183,7 +183,7 @@ async fn keep(client: &Client, keep: Keep) -> anyhow::Result<ExitCode> {
 }
 
 async fn measure(client: &Client, flip: Flip) -> anyhow::Result<ExitCode> {
-    let plan = Plan {
+    let settings = FlipSettings {
         shape: Shape::new(&flip.fleet.prefix, flip.nodes),
         taint: flip.taint.unwrap_or_else(|| format!("readiness.k8s.io/{}", flip.condition)),
         condition: flip.condition,
@@ -193,7 +193,7 @@ async fn measure(client: &Client, flip: Flip) -> anyhow::Result<ExitCode> {
         patience: flip.patience,
     };
     let report = tokio::select! {
-        report = flip::measure(client, &plan) => report?,
+        report = flip::measure(client, &settings) => report?,
         () = stopped() => anyhow::bail!("interrupted"),
     };
     if flip.json {
@@ -202,7 +202,7 @@ async fn measure(client: &Client, flip: Flip) -> anyhow::Result<ExitCode> {
         println!("{} taints gone in {:.2} s, {} not", report.latency.count(), report.took.as_secs_f64(), report.missed);
         println!("answer to event:  {}", report.latency);
         println!("request to event: {}", report.since_sent);
-        if plan.rate != Rate::Full {
+        if settings.rate != Rate::Full {
             println!("sent too late by: {}", report.lateness);
         }
         let (early, conflicts, watches) = (report.before_answer, report.conflicts, report.watches);
@@ -225,10 +225,6 @@ async fn stopped() {
 fn pair(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or_else(|| format!("\"{text}\" has no \"=\""))?;
     Ok((key.to_owned(), value.to_owned()))
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    keelet_hollow::parse_duration(text)
 }
 
 fn rate(text: &str) -> Result<Rate, String> {

@@ -71,7 +71,7 @@ impl Tally {
 
     /// Prints the result of a case.
     #[expect(clippy::print_stdout, reason = "the output of a test")]
-    pub fn tell(&self, name: &str, ended: Ended) {
+    pub fn report(&self, name: &str, ended: Ended) {
         let mut count = self.count.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         match ended {
             Ended::Passed => {

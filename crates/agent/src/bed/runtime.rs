@@ -136,7 +136,7 @@ impl FakeRuntime {
 
     /// Emits an event about a container or sandbox to all subscribers. The event does not name the pod, as with some
     /// runtimes.
-    pub(crate) async fn tell(&self, id: &str) {
+    pub(crate) async fn emit(&self, id: &str) {
         let event = v1::ContainerEventResponse { container_id: id.to_owned(), ..Default::default() };
         let listeners = self.state().listeners.clone();
         for listener in listeners {

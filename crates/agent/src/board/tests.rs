@@ -92,7 +92,7 @@ fn events_are_bounded_and_the_oldest_go_first() {
 
 /// EVT-12: the next agent knows the events that an earlier agent emitted, and continues their counts.
 #[test]
-fn what_an_earlier_agent_told_is_recalled() {
+fn what_an_earlier_agent_published_is_recalled() {
     let at = Moment { boot_ms: 0, wall: Wall::default(), boot_id: BootId::default() };
     let record = |message: &str, count| EventRecord {
         at,

@@ -1,4 +1,7 @@
 //! Durations as the kubelet's configuration writes them: `1m30s`, `500ms`, `1.5h`.
+//!
+//! This is the syntax of Go, which a file for a kubelet may use in full: microseconds and nanoseconds, fractions everywhere, no days.
+//! Options of commands have keelet's own ([`keelet_pod::duration`]), which has days and refuses what it cannot keep exactly.
 
 use std::time::Duration;
 

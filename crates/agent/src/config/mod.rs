@@ -49,7 +49,7 @@ pub struct NodeConfig {
     pub container_runtime_endpoint: Option<String>,
     /// Feature gates.
     pub feature_gates: BTreeMap<String, bool>,
-    /// How often manifests are looked at without a hint.
+    /// How often manifests are read without a hint.
     pub file_check_frequency: Option<Duration>,
     /// Where `/healthz` is served.
     pub healthz_bind_address: Option<IpAddr>,

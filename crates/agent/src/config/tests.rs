@@ -108,7 +108,7 @@ fn json_is_read_too() {
 }
 
 #[test]
-fn what_cannot_be_meant_is_told_with_file_line_and_field() {
+fn what_cannot_be_meant_is_reported_with_file_line_and_field() {
     let at = "/etc/kubelet/config.yaml:3:";
     for (fields, words) in [
         ("maxPods: 5\nhealthzPort: x", "4:14: healthzPort: Invalid type: x: must be an integer, is a string"),
@@ -161,7 +161,7 @@ fn what_cannot_be_meant_is_told_with_file_line_and_field() {
 
 /// All mistakes in one go.
 #[test]
-fn every_mistake_is_told_at_once() {
+fn all_mistakes_are_reported_at_once() {
     assert_eq!(of("healthzPort: x\nfileCheckFrequency: y\ncpuManagerPolicy: static").unwrap_err().len(), 3);
 }
 

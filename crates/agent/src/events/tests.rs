@@ -79,7 +79,7 @@ fn the_tenth_message_of_a_reason_is_combined_with_those_that_follow() {
 }
 
 #[test]
-fn after_ten_quiet_minutes_messages_are_told_one_by_one_again() {
+fn after_ten_quiet_minutes_messages_are_emitted_one_by_one_again() {
     let mut recorder = Recorder::default();
     for n in 0..12 {
         recorder.record(&unhealthy("web", &format!("timeout {n}")), at(0));

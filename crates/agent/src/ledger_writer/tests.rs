@@ -34,18 +34,18 @@ fn open<D: Disk>(disk: D, root: &Path) -> Ledger<D> {
 
 /// What the writer has acknowledged to each pod so far.
 #[derive(Default)]
-struct Told(BTreeMap<&'static str, Box<dyn FnMut() -> bool + Send>>);
+struct Acknowledged(BTreeMap<&'static str, Box<dyn FnMut() -> bool + Send>>);
 
-impl Told {
+impl Acknowledged {
     /// A sender for that pod; from now on it is known whether it was used.
     fn expect<T: Send + 'static>(&mut self, uid: &'static str) -> oneshot::Sender<T> {
         let (done, mut answer) = oneshot::channel();
-        let mut told = false;
-        let is_told = move || {
-            told |= answer.try_recv().is_ok();
-            told
+        let mut acknowledged = false;
+        let is_acknowledged = move || {
+            acknowledged |= answer.try_recv().is_ok();
+            acknowledged
         };
-        self.0.insert(uid, Box::new(is_told));
+        self.0.insert(uid, Box::new(is_acknowledged));
         done
     }
 }
@@ -54,15 +54,15 @@ impl Told {
 #[test]
 fn what_is_acknowledged_is_on_disk() {
     let directory = tempfile::tempdir().expect("a directory");
-    let told = Arc::new(Mutex::new(Told::default()));
+    let acknowledged = Arc::new(Mutex::new(Acknowledged::default()));
     let (early, writes) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(BTreeMap::new())));
-    let gate = {
-        let (told, early, writes) = (Arc::clone(&told), Arc::clone(&early), Arc::clone(&writes));
+    let on_write = {
+        let (acknowledged, early, writes) = (Arc::clone(&acknowledged), Arc::clone(&early), Arc::clone(&writes));
         move |path: &Path| {
-            for (uid, is_told) in &mut told.lock().expect("no panic").0 {
+            for (uid, is_acknowledged) in &mut acknowledged.lock().expect("no panic").0 {
                 if path.iter().any(|part| part.to_string_lossy().starts_with(uid)) {
                     *writes.lock().expect("no panic").entry(*uid).or_insert(0) += 1;
-                    if is_told() {
+                    if is_acknowledged() {
                         early.lock().expect("no panic").push(format!("{uid}: {}", path.display()));
                     }
                 }
@@ -70,27 +70,23 @@ fn what_is_acknowledged_is_on_disk() {
             Ok(())
         }
     };
-    let mut ledger = open(FaultyDisk::new(gate), directory.path());
-    let mut complaint = Complaint::default();
-    serve(&mut ledger, &mut complaint, vec![Request::Commit(record("removed"), oneshot::channel().0)], at(0));
+    let mut ledger = open(FaultyDisk::new(on_write), directory.path());
+    let mut trouble = DiskTrouble::default();
+    serve(&mut ledger, &mut trouble, vec![Request::Commit(record("removed"), oneshot::channel().0)], at(0));
     let requests = {
-        let mut told = told.lock().expect("no panic");
+        let mut acknowledged = acknowledged.lock().expect("no panic");
         vec![
-            Request::Commit(record("first"), told.expect("first")),
-            Request::Commit(record("second"), told.expect("second")),
-            Request::KeepPod(reference("copied"), json!({"spec": {}}), told.expect("copied")),
-            Request::Remove("removed".to_owned(), told.expect("removed")),
-            Request::Commit(record("last"), told.expect("last")),
+            Request::Commit(record("first"), acknowledged.expect("first")),
+            Request::Commit(record("second"), acknowledged.expect("second")),
+            Request::KeepPod(reference("copied"), json!({"spec": {}}), acknowledged.expect("copied")),
+            Request::Remove("removed".to_owned(), acknowledged.expect("removed")),
+            Request::Commit(record("last"), acknowledged.expect("last")),
         ]
     };
-    serve(&mut ledger, &mut complaint, requests, at(1));
-    assert_eq!(
-        *early.lock().expect("no panic"),
-        Vec::<String>::new(),
-        "written after the pod was told that it is kept"
-    );
-    for (uid, is_told) in &mut told.lock().expect("no panic").0 {
-        assert!(is_told(), "{uid} is never told");
+    serve(&mut ledger, &mut trouble, requests, at(1));
+    assert_eq!(*early.lock().expect("no panic"), Vec::<String>::new(), "written after the pod had its acknowledgement");
+    for (uid, is_acknowledged) in &mut acknowledged.lock().expect("no panic").0 {
+        assert!(is_acknowledged(), "{uid} is never acknowledged");
         assert!(writes.lock().expect("no panic").contains_key(uid), "nothing of {uid} was written");
     }
 }
@@ -102,11 +98,11 @@ fn requests_are_served_in_their_order() {
     let mut ledger = open(keelet_ledger::OsDisk, directory.path());
     let removal = Request::Remove("a".to_owned(), oneshot::channel().0);
     let requests = vec![Request::Commit(record("a"), oneshot::channel().0), removal];
-    serve(&mut ledger, &mut Complaint::default(), requests, at(0));
+    serve(&mut ledger, &mut DiskTrouble::default(), requests, at(0));
     assert_eq!(ledger.uids().collect::<Vec<_>>(), Vec::<&str>::new(), "the removed pod is known again");
     let again =
         vec![Request::Remove("a".to_owned(), oneshot::channel().0), Request::Commit(record("a"), oneshot::channel().0)];
-    serve(&mut ledger, &mut Complaint::default(), again, at(1));
+    serve(&mut ledger, &mut DiskTrouble::default(), again, at(1));
     assert_eq!(ledger.uids().collect::<Vec<_>>(), ["a"], "what comes after the removal is of a new pod");
 }
 
@@ -134,7 +130,7 @@ impl Clock for Still {
     }
 }
 
-/// Evidence that need not be written is acknowledged without a turn of another thread, and no other is.
+/// Evidence that need not be written is acknowledged without waking another thread, and no other is.
 #[tokio::test]
 async fn evidence_that_decides_nothing_is_acknowledged_on_the_spot() {
     let directory = tempfile::tempdir().expect("a directory");

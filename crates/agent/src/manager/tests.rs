@@ -6,7 +6,7 @@ use crate::bed::{Bed, FaultyDisk, pass, pod, pod_of, wanted};
 
 /// A manager that hangs, or has ended, sends no pulse.
 #[tokio::test]
-async fn without_a_turn_there_is_no_pulse() {
+async fn a_manager_that_is_stuck_has_no_pulse() {
     let mailbox = Mailbox::default();
     let mut pulse = std::pin::pin!(mailbox.pulse());
     assert!(futures::poll!(&mut pulse).is_pending());
@@ -214,13 +214,13 @@ async fn a_deleted_pod_that_is_still_named_stays_gone() {
     bed.runtime.called("RemovePodSandbox").await;
     tokio::select! {
         // One that ends at once, again and again, leaves no time to pass.
-        () = bed.runtime.called_often("ListPodSandbox a", 100) => panic!("a deleted pod was taken up again"),
+        () = bed.runtime.called_often("ListPodSandbox a", 100) => panic!("a deleted pod was recovered again"),
         () = pass(Duration::from_secs(100)) => assert!(agent.is_empty(), "the pod is not gone"),
     }
 }
 
 /// API-19: a pod that comes back under its UID while the old one ends is another one: the deletion stays, also if the pod's own
-/// task has not heard of it yet.
+/// task does not know of it yet.
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_comes_back_under_its_uid_does_not_undo_the_deletion() {
     let (bed, a) = (Bed::new(), pod("web", "a"));
@@ -229,9 +229,9 @@ async fn a_pod_that_comes_back_under_its_uid_does_not_undo_the_deletion() {
     let source = manager.mailbox.open_source();
     for (now, deleted) in [(wanted(&[&a]), false), (WantedPods::new(), true), (wanted(&[&a]), true)] {
         manager.mailbox.set_wanted(source, now, Extent::Complete);
-        manager.hear();
+        manager.receive();
         manager.reconcile();
-        assert_eq!(manager.pods["a"].wanted.deletion.is_some(), deleted, "the wish that its task is told");
+        assert_eq!(manager.pods["a"].wanted.deletion.is_some(), deleted, "the deletion that its task is sent");
     }
 }
 

@@ -21,13 +21,13 @@ pub const BUILT_IN_CONDITIONS: [&str; 2] = ["RuntimeReady", "NetworkReady"];
 /// Conditions that the agent always reports by itself. A probe of a component may not have one of them.
 pub const OWN_CONDITIONS: [&str; 3] = [READY, "DiskPressure", "ProbePressure"];
 
-/// What is found of a condition at one look.
+/// What one observation finds of a condition.
 struct Found {
     kind: String,
     what: What,
     reason: String,
     message: String,
-    /// When the status began, if that is known better than by this look.
+    /// When the status began, if that is known better than by this observation.
     since: Option<Wall>,
     /// A message that begins so stays as it is while the status does: it tells of the transition.
     told_once: Option<String>,
@@ -36,11 +36,11 @@ struct Found {
 /// What is found.
 enum What {
     Is(ConditionStatus),
-    /// It was not looked at since the agent started: what an earlier agent said stays, else it is Unknown.
+    /// It was not observed since the agent started: what an earlier agent said stays, else it is Unknown.
     NotLookedAt,
 }
 
-/// The conditions that follow from a look at the node, if there was one, and from the probes of its components. `before` is what was said last,
+/// The conditions that follow from an observation of the node, if there was one, and from the probes of its components. `before` is what was said last,
 /// by this agent or by the one before it; `built_in` are those of [`BUILT_IN_CONDITIONS`] that are wanted. A condition whose status is the same keeps its transition time, for every reader.
 pub fn conditions(
     before: &[NodeCondition],

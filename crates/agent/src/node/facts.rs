@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 
 use keelet_launch::NodeFacts;
 
+/// Pods that a node of a cluster takes, as the kubelet has it: a scheduler assigns none to a node that does not say how many it takes.
+pub const MAX_PODS: u32 = 110;
+
 /// What is known of the node. The default is a node of which nothing is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {

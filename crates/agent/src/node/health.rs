@@ -8,10 +8,10 @@ use keelet_pod::Pod;
 use super::{DiskPressure, publish};
 use crate::{board::OverdueProbe, shared::Shared};
 
-/// How often the node is looked at: as often as a kubelet may report a change.
+/// How often the node is observed: as often as a kubelet may report a change.
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// What one look at the node finds.
+/// One observation of the node.
 #[derive(Clone, Debug)]
 pub struct Health {
     /// What the runtime says of itself.

@@ -7,12 +7,15 @@
 //!                                               (before, found, now): transition times are kept
 //! ```
 //!
-//! Facts are read once, when the agent starts. Health is looked at every ten seconds and when a client asks for the node; components are
+//! Facts are read once, when the agent starts. Health is observed every ten seconds and when a client asks for the node; components are
 //! probed when they are due. Everything between what was read and the `v1.Node` is pure: a test needs neither a kernel nor a runtime.
+//!
+//! [`admission`] decides which pods of an API server fit, and has what the pods here have taken.
 //!
 //! [`Node`] owns the evidence. A change of it is written to the ledger before it is shown ([`publish`]), so that the next agent says what this
 //! one said, since the same time.
 
+pub(crate) mod admission;
 mod conditions;
 mod facts;
 mod gates;
@@ -42,7 +45,7 @@ use tokio::sync::watch;
 pub(crate) use self::health::{observe, watch};
 pub use self::{
     conditions::{BUILT_IN_CONDITIONS, OWN_CONDITIONS, conditions},
-    facts::{Facts, Resources, System},
+    facts::{Facts, MAX_PODS, Resources, System},
     health::{Health, RuntimeHealth},
     machine::{Machine, Usage},
     object::{Versions, object},
@@ -53,7 +56,7 @@ use crate::{
     shared::Shared,
 };
 
-/// The node of one agent: what it is, and how it was when last looked at.
+/// The node of one agent: what it is, and its state when last observed.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) facts: Facts,
@@ -77,12 +80,12 @@ pub struct Gating {
 #[derive(Debug)]
 struct Seen {
     evidence: NodeEvidence,
-    /// What the last look found; none before the first.
+    /// The last observation; none before the first.
     health: Option<Health>,
     /// The conditions that readers see: those that are in the ledger.
     shown: Vec<Condition>,
     shown_gates: BTreeMap<String, GateState>,
-    /// Whether readers see what a look of this agent found.
+    /// Whether readers see an observation of this agent.
     observed: bool,
     /// The number of the newest settlement, and of the one that is shown.
     settled: u64,
@@ -92,8 +95,8 @@ struct Seen {
     /// The runtime's name and version; none before it has answered.
     runtime: Option<String>,
     recorder: Recorder,
-    /// When each probe that fails was last told of.
-    told: BTreeMap<String, Moment>,
+    /// When each probe that fails was last reported.
+    reported: BTreeMap<String, Moment>,
 }
 
 /// What follows from news, to be written down and then shown.
@@ -101,19 +104,19 @@ struct Seen {
 #[must_use]
 pub(crate) struct Settled {
     number: u64,
-    /// Whether the node has been looked at.
+    /// Whether the node has been observed.
     observed: bool,
     conditions: Vec<Condition>,
     gates: BTreeMap<String, GateState>,
-    /// Set if something has changed that the next agent has to know before anybody else does.
+    /// Set if something has changed that has to be in the ledger, for the next agent, before others see it.
     commit: Option<NodeEvidence>,
     events: Vec<EventRecord>,
 }
 
-/// How often a probe that goes on failing is told of (GATE-14).
-const TELL_AGAIN: Duration = Duration::from_secs(600);
+/// How often a probe that keeps failing is reported (GATE-14).
+const REMIND_AFTER: Duration = Duration::from_secs(600);
 
-/// Writes down what follows from news, shows it, and tells those whom it concerns.
+/// Writes down what follows from news, publishes it, and notifies the pods it concerns.
 pub(crate) async fn publish(shared: &Shared, settled: Settled) {
     if let Some(evidence) = &settled.commit {
         shared.ledger.keep_node(evidence.clone(), true).await;
@@ -125,7 +128,7 @@ pub(crate) async fn publish(shared: &Shared, settled: Settled) {
         }
     }
     if shared.node.show(settled) {
-        // Pods that a gate held back look again.
+        // Pods that a gate held back are planned again.
         shared.registry.hint_all();
     }
 }
@@ -158,7 +161,7 @@ impl Node {
             unsaved: false,
             runtime: None,
             recorder: Recorder::default(),
-            told: BTreeMap::new(),
+            reported: BTreeMap::new(),
         };
         Self { facts, probes, gating, seen: Mutex::new(seen), changes: watch::Sender::new(0) }
     }
@@ -176,7 +179,7 @@ impl Node {
         self.seen().evidence.probes.get(&probe.name).and_then(|known| known.memory.due)
     }
 
-    /// The node was looked at.
+    /// The node was observed.
     pub(crate) fn note(&self, health: Health, now: Moment) -> Settled {
         let mut seen = self.seen();
         if let RuntimeHealth::Answers { version: Some(version), .. } = &health.runtime {
@@ -194,9 +197,9 @@ impl Node {
         if let Some(known) = seen.evidence.probes.get_mut(&probe.name) {
             let changed = probe.take(known, report, now);
             seen.unsaved = true;
-            let last = seen.told.get(&probe.name).copied();
-            if let Some(event) = told(probe, known, changed, report.outcome, last, now) {
-                seen.told.insert(probe.name.clone(), now);
+            let last = seen.reported.get(&probe.name).copied();
+            if let Some(event) = event_of(probe, known, changed, report.outcome, last, now) {
+                seen.reported.insert(probe.name.clone(), now);
                 events.extend(seen.recorder.record(&event, now));
             }
         }
@@ -244,12 +247,12 @@ impl Node {
         self.seen().evidence.retired.clone()
     }
 
-    /// Whether the node was looked at since the agent started.
+    /// Whether the node was observed since the agent started.
     pub(crate) fn is_observed(&self) -> bool {
         self.seen().observed
     }
 
-    /// Changes with the first look at the node, and when conditions do.
+    /// Changes with the first observation of the node, and when conditions do.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
@@ -270,7 +273,7 @@ impl Node {
             .collect()
     }
 
-    /// The node as it was when last looked at.
+    /// The node as it was when last observed.
     pub(crate) fn object(&self, started: Moment) -> v1::Node {
         let seen = self.seen();
         let versions = Versions { runtime: seen.runtime.as_deref(), boot_id: started.boot_id };
@@ -280,8 +283,8 @@ impl Node {
     }
 }
 
-/// What is told of an attempt: a transition at once, a probe that goes on failing now and then.
-fn told(
+/// The event of an attempt: a transition at once, a probe that keeps failing now and then.
+fn event_of(
     probe: &NodeProbe,
     known: &ComponentProbe,
     changed: bool,
@@ -291,7 +294,7 @@ fn told(
 ) -> Option<Event> {
     let (name, condition, threshold) = (&probe.name, &probe.condition, probe.probe.failure_threshold);
     let event = |reason, severity, message| Event { container: None, reason, severity, message };
-    let again = last.is_some_and(|last| now.since(&last) >= TELL_AGAIN) && outcome == Outcome::Failure;
+    let again = last.is_some_and(|last| now.since(&last) >= REMIND_AFTER) && outcome == Outcome::Failure;
     match known.status() {
         ConditionStatus::False if changed || again => {
             let message = format!(
@@ -314,11 +317,11 @@ impl Seen {
     fn settle(&mut self, gating: &Gating, events: Vec<EventRecord>, now: Moment) -> Settled {
         let (before, health) = (&self.evidence.conditions, self.health.as_ref());
         let new = conditions(before, health, &self.evidence.probes, &gating.built_in, now.wall);
-        let told = |conditions: &[Condition]| -> Vec<_> {
+        let shown = |conditions: &[Condition]| -> Vec<_> {
             let one = |c: &Condition| (c.kind.clone(), c.status, c.reason.clone(), c.message.clone(), c.since);
             conditions.iter().map(one).collect()
         };
-        let mut changed = told(&new) != told(&self.evidence.conditions);
+        let mut changed = shown(&new) != shown(&self.evidence.conditions);
         self.evidence.conditions = new;
         let gates = gates::states(&gating.gates, &self.evidence, now);
         changed |= gates != self.evidence.gates;

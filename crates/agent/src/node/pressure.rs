@@ -1,6 +1,6 @@
 //! Whether a disk of the node is nearly full: the node's condition `DiskPressure`.
 //!
-//! The thresholds are the kubelet's hard ones. Pressure begins with the first look that finds too little, and ends five
+//! The thresholds are the kubelet's hard ones. Pressure begins with the first check that finds too little, and ends five
 //! minutes after the last one that did, as with the kubelet, so that a disk at its edge does not make the condition
 //! come and go. keelet evicts no pod for it; unused images are collected at once ([`crate::upkeep`]).
 
@@ -11,7 +11,7 @@ use keelet_lifecycle::Moment;
 
 use crate::shared::Shared;
 
-/// How often the disks are looked at: two calls of the kernel, as often as the kubelet's.
+/// How often the disks are checked: two calls of the kernel, as often as the kubelet's.
 const PERIOD: Duration = Duration::from_secs(10);
 /// How long it has to be well again, the kubelet's `evictionPressureTransitionPeriod`.
 const TRANSITION: Duration = Duration::from_secs(300);
@@ -29,7 +29,7 @@ const THRESHOLDS: [(FileSystem, Room, u64); 4] = [
 pub struct DiskPressure {
     /// Whether it is.
     pub holds: bool,
-    /// Since when that is so; none before the first look.
+    /// Since when that is so; none before the first check.
     pub since: Option<Moment>,
     /// Which disk has how little of what.
     pub message: String,
@@ -177,7 +177,7 @@ mod tests {
         Space { capacity: 100, available, inodes: 100, inodes_free }
     }
 
-    fn told(of_node: Space, of_images: Space) -> Vec<String> {
+    fn signals(of_node: Space, of_images: Space) -> Vec<String> {
         shortages(of_node, of_images).iter().map(ToString::to_string).collect()
     }
 
@@ -185,16 +185,16 @@ mod tests {
     #[test]
     fn the_thresholds_are_the_kubelets() {
         let fine = space(15, 5);
-        assert_eq!(told(fine, fine), [""; 0]);
-        assert_eq!(told(space(10, 5), fine), [""; 0]);
-        assert_eq!(told(space(9, 5), fine), ["nodefs.available is 9 %, less than 10 %"]);
-        assert_eq!(told(space(15, 4), fine), ["nodefs.inodesFree is 4 %, less than 5 %"]);
-        assert_eq!(told(fine, space(14, 5)), ["imagefs.available is 14 %, less than 15 %"]);
-        assert_eq!(told(fine, space(15, 4)), ["imagefs.inodesFree is 4 %, less than 5 %"]);
-        assert_eq!(told(space(0, 0), space(0, 0)).len(), 4);
+        assert_eq!(signals(fine, fine), [""; 0]);
+        assert_eq!(signals(space(10, 5), fine), [""; 0]);
+        assert_eq!(signals(space(9, 5), fine), ["nodefs.available is 9 %, less than 10 %"]);
+        assert_eq!(signals(space(15, 4), fine), ["nodefs.inodesFree is 4 %, less than 5 %"]);
+        assert_eq!(signals(fine, space(14, 5)), ["imagefs.available is 14 %, less than 15 %"]);
+        assert_eq!(signals(fine, space(15, 4)), ["imagefs.inodesFree is 4 %, less than 5 %"]);
+        assert_eq!(signals(space(0, 0), space(0, 0)).len(), 4);
         // File systems without a number of inodes, and without anything at all.
-        assert_eq!(told(Space { inodes: 0, inodes_free: 0, ..fine }, fine), [""; 0]);
-        assert_eq!(told(Space::default(), Space::default()), [""; 0]);
+        assert_eq!(signals(Space { inodes: 0, inodes_free: 0, ..fine }, fine), [""; 0]);
+        assert_eq!(signals(Space::default(), Space::default()), [""; 0]);
     }
 
     /// NODE-8: it begins at once and ends five minutes after the last shortage.

@@ -1,7 +1,7 @@
 //! Probes of components of the node: one task for each, for as long as the agent runs.
 //!
 //! The task makes an attempt when one is due. What it means is decided in [`keelet_lifecycle::node`], what follows for the node in
-//! [`super::Node`]. An attempt has permits of its own ([`keelet_prober::Prober::attempt_on_node`]), so that components and pods do not take turns
+//! [`super::Node`]. An attempt has permits of its own ([`keelet_prober::Prober::attempt_on_node`]), so that components and pods do not compete
 //! from each other.
 
 use std::sync::Arc;

@@ -18,7 +18,7 @@ impl Work {
             match runtime.image_status(image).await {
                 Ok(Some(_)) => {
                     let message = format!("Container image {image:?} already present on machine");
-                    self.tell(Some(container), "Pulled", message);
+                    self.emit(Some(container), "Pulled", message);
                     return OpResult::Done;
                 }
                 Ok(None) if spec.pull_policy == PullPolicy::Never => {
@@ -34,15 +34,15 @@ impl Work {
             Some(pulls) => pulls.acquire().await.ok(),
             None => None,
         };
-        // There is nothing to pull of a directory of the node; the runtime only looks whether it is there.
+        // There is nothing to pull of a directory of the node; the runtime only checks whether it is there.
         let is_directory = image.starts_with(DIRECTORY_IMAGE);
         if !is_directory {
-            self.tell(Some(container), "Pulling", format!("Pulling image {image:?}"));
+            self.emit(Some(container), "Pulling", format!("Pulling image {image:?}"));
         }
         match self.pull(container, image).await {
             Ok(_) if is_directory => OpResult::Done,
             Ok(_) => {
-                self.tell(Some(container), "Pulled", format!("Successfully pulled image {image:?}"));
+                self.emit(Some(container), "Pulled", format!("Successfully pulled image {image:?}"));
                 OpResult::Done
             }
             Err(error) if error.kind == ErrorKind::Unavailable => {

@@ -11,7 +11,7 @@ use super::{Work, failed};
 
 /// What there is on the node for a launch.
 #[derive(Default)]
-struct Ground {
+struct Prepared {
     volumes: Volumes,
     logs: PathBuf,
     files: InstanceFiles,
@@ -24,15 +24,15 @@ struct Ground {
 
 impl Work {
     pub(super) async fn create_sandbox(&self, attempt: u32) -> OpResult {
-        let ground = match self.ground().await {
-            Ok(ground) => ground,
+        let prepared = match self.prepare().await {
+            Ok(prepared) => prepared,
             Err(error) => return failed(error.reason, error.message),
         };
-        let config = match launch::sandbox_config(&self.placement(&ground), attempt) {
+        let config = match launch::sandbox_config(&self.placement(&prepared), attempt) {
             Ok(config) => config,
             Err(error) => return misfit(error),
         };
-        if ground.users.is_some()
+        if prepared.users.is_some()
             && let Err(error) = self.runtime_has_users().await
         {
             self.shared.metrics.pod_start_failed();
@@ -56,8 +56,8 @@ impl Work {
     /// Creates and starts a container. An agent that dies in between leaves it created, for the next to start.
     pub(super) async fn launch(&self, name: &str, attempt: u32, sandbox: &str) -> OpResult {
         let Some(container) = self.pod.container(name) else { return OpResult::Cancelled };
-        let ground = match self.ground_for(container, attempt).await {
-            Ok(ground) => ground,
+        let prepared = match self.prepare_for(container, attempt).await {
+            Ok(prepared) => prepared,
             Err(error) => return failed("CreateContainerConfigError", error.to_string()),
         };
         let runtime = &self.shared.runtime;
@@ -75,7 +75,7 @@ impl Work {
             uid: image.uid.map(|uid| uid.value),
             user: image.username,
         };
-        let placement = Placement { target: self.target_of(name), ..self.placement(&ground) };
+        let placement = Placement { target: self.target_of(name), ..self.placement(&prepared) };
         let config = launch::container_config(&placement, container, attempt, &image);
         let sandbox_config = launch::sandbox_config(&placement, self.sandbox_attempt);
         let (config, sandbox_config) = match (config, sandbox_config) {
@@ -87,7 +87,7 @@ impl Work {
         }
         match runtime.create_container(sandbox, config, sandbox_config).await {
             Ok(id) => {
-                self.tell(Some(name), "Created", format!("Created container {name}"));
+                self.emit(Some(name), "Created", format!("Created container {name}"));
                 if self.is_cancelled() { OpResult::Cancelled } else { self.start(&id).await }
             }
             Err(error) => failed("CreateContainerError", error.to_string()),
@@ -124,43 +124,43 @@ impl Work {
         self.pod.source.spec.as_ref().and_then(|spec| spec.runtime_class_name.as_deref()).unwrap_or_default()
     }
 
-    async fn ground(&self) -> Result<Ground, HostError> {
+    async fn prepare(&self) -> Result<Prepared, HostError> {
         let volumes = self.prepare_volumes().await?;
         let users = match launch::has_own_users(&self.pod) {
             true => Some(self.shared.host.user_range(&self.pod).await?),
             false => None,
         };
-        Ok(Ground { volumes, logs: self.shared.host.log_dir(&self.pod)?, users, ..Ground::default() })
+        Ok(Prepared { volumes, logs: self.shared.host.log_dir(&self.pod)?, users, ..Prepared::default() })
     }
 
-    async fn ground_for(&self, container: &Container, attempt: u32) -> Result<Ground, GroundError> {
-        let mut ground = self.ground().await?;
+    async fn prepare_for(&self, container: &Container, attempt: u32) -> Result<Prepared, PrepareError> {
+        let mut prepared = self.prepare().await?;
         let wanted = launch::references(&self.pod, &container.name);
-        ground.objects = self.shared.host.objects(&self.pod, &wanted).await?;
+        prepared.objects = self.shared.host.objects(&self.pod, &wanted).await?;
         if launch::wants_recursive_read_only(&self.pod, container) {
             let features = self.shared.runtime.handler_features(self.handler()).await;
-            ground.recursive_read_only = features?.recursive_read_only_mounts;
+            prepared.recursive_read_only = features?.recursive_read_only_mounts;
         }
-        let parts = launch::sub_paths(&self.placement(&ground), container)?;
+        let parts = launch::sub_paths(&self.placement(&prepared), container)?;
         let (pod, addresses) = (&self.pod, &self.addresses);
         let instance = InstanceOf { pod, container: &container.name, attempt, addresses, sub_paths: &parts };
         let files = self.shared.host.prepare_instance(instance).await?;
-        Ok(Ground { files, ..ground })
+        Ok(Prepared { files, ..prepared })
     }
 
-    fn placement<'a>(&'a self, ground: &'a Ground) -> Placement<'a> {
+    fn placement<'a>(&'a self, prepared: &'a Prepared) -> Placement<'a> {
         Placement {
             pod: &self.pod,
-            volumes: &ground.volumes,
-            parts: &ground.files.parts,
-            objects: &ground.objects,
-            logs: &ground.logs,
-            etc_hosts: ground.files.etc_hosts.as_deref(),
-            termination_file: ground.files.termination.as_deref(),
+            volumes: &prepared.volumes,
+            parts: &prepared.files.parts,
+            objects: &prepared.objects,
+            logs: &prepared.logs,
+            etc_hosts: prepared.files.etc_hosts.as_deref(),
+            termination_file: prepared.files.termination.as_deref(),
             target: None,
             pod_ips: &self.addresses,
-            users: ground.users,
-            recursive_read_only: ground.recursive_read_only,
+            users: prepared.users,
+            recursive_read_only: prepared.recursive_read_only,
             node: self.shared.facts(),
         }
     }
@@ -177,7 +177,7 @@ enum UsersError {
 
 /// Why a container does not get what it needs before it is created.
 #[derive(Debug, thiserror::Error)]
-enum GroundError {
+enum PrepareError {
     #[error(transparent)]
     Host(#[from] HostError),
     #[error(transparent)]

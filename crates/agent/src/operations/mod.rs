@@ -270,12 +270,12 @@ impl Work {
     }
 
     /// Emits an event of normal severity about what happens meanwhile.
-    pub(crate) fn tell(&self, container: Option<&str>, reason: &'static str, message: String) {
+    pub(crate) fn emit(&self, container: Option<&str>, reason: &'static str, message: String) {
         self.say(container, reason, Severity::Normal, message);
     }
 
     fn say(&self, container: Option<&str>, reason: &'static str, severity: Severity, message: String) {
-        self.slot.tell(Event { container: container.map(str::to_owned), reason, severity, message });
+        self.slot.emit(Event { container: container.map(str::to_owned), reason, severity, message });
     }
 }
 

@@ -51,7 +51,7 @@ impl Started {
             if let Some(finished) = taken.finished.pop() {
                 return (finished.result, events);
             }
-            self.slot.rung().await;
+            self.slot.changed().await;
         }
     }
 }
@@ -88,7 +88,7 @@ async fn a_sandbox_that_is_being_made_is_waited_for_when_cancelled() {
 
 /// No more images are pulled at once than the node allows.
 #[tokio::test(start_paused = true)]
-async fn pulls_take_turns() {
+async fn pulls_run_one_after_the_other() {
     let mut bed = Bed::new();
     bed.parallel_pulls = NonZeroUsize::new(1);
     let agent = bed.agent().await;
@@ -183,7 +183,7 @@ async fn pulls_use_the_secrets_of_the_pod() {
 
 /// EVT-4: a directory of the node that stands for an image is looked at, not pulled.
 #[tokio::test(start_paused = true)]
-async fn no_pull_is_told_of_a_directory_of_the_node() {
+async fn no_pull_is_reported_for_a_directory_of_the_node() {
     let bed = Bed::new();
     let agent = bed.agent().await;
     for (image, told) in [("rootfs:/", vec![]), ("app:1", vec!["Pulling", "Pulled"])] {

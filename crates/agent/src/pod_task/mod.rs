@@ -8,7 +8,7 @@
 //!   with an observation that began after it, so nothing it did is missing from what they see. Until then it counts as
 //!   running, and nothing is started twice.
 //! - No other task waits for this one. A runtime that does not answer delays observations and nothing else: probe results
-//!   still count, deletions are still heard.
+//!   still count, deletions still take effect.
 
 mod audit;
 mod measure;
@@ -96,7 +96,7 @@ struct Running {
 enum Wake {
     Stop,
     Observed(Result<Observation, keelet_cri::Error>),
-    Told,
+    Notified,
     Time,
 }
 
@@ -105,7 +105,7 @@ enum Wake {
 pub(crate) enum Ended {
     /// The runtime has nothing of the pod; its directories go next.
     Gone,
-    /// The agent stops; the pod runs on.
+    /// The agent stops; the pod keeps running.
     Stopped,
 }
 
@@ -171,7 +171,7 @@ impl PodTask {
             match self.wait().await {
                 Wake::Stop => return Ended::Stopped,
                 Wake::Observed(result) => self.finish_observation(result),
-                Wake::Told => {}
+                Wake::Notified => {}
                 Wake::Time => self.plan_due |= self.wake_at.is_some_and(|at| self.shared.clock.now().has_reached(&at)),
             }
         }
@@ -218,7 +218,7 @@ impl PodTask {
         }
         self.audit.want(hinted);
         for event in &events {
-            self.tell(event);
+            self.emit(event);
         }
         for finished in finished {
             let is_probe = self.running.get(&finished.id).is_some_and(Running::is_probe);
@@ -323,7 +323,7 @@ impl PodTask {
             }
         }
         for event in &events {
-            self.tell(event);
+            self.emit(event);
         }
         for step in operations {
             match step {
@@ -402,6 +402,9 @@ impl PodTask {
         if !matches!(operation, Operation::Probe { .. }) {
             self.audit.note_activity(Instant::now());
         }
+        if let Operation::Stop { container, reason, .. } = &operation {
+            tracing::info!(pod = %self.name(), container, cause = %reason, "stopping container");
+        }
         let work = self.executor.for_operation(&self.wanted, self.observation.as_deref());
         self.shared.tasks.spawn(Box::pin(operations::run(work, id, operation.clone(), cancelled)));
         self.running.insert(id, Running { operation, cancel: Some(cancel) });
@@ -429,12 +432,12 @@ impl PodTask {
             biased;
             _ = stopping.wait_for(|stop| *stop) => Wake::Stop,
             result = observing => Wake::Observed(result),
-            () = self.slot.rung() => Wake::Told,
+            () = self.slot.changed() => Wake::Notified,
             () = timer => Wake::Time,
         }
     }
 
-    fn tell(&mut self, event: &Event) {
+    fn emit(&mut self, event: &Event) {
         if let Some(record) = self.recorder.record(event, self.shared.clock.now()) {
             self.shared.board.event(&self.wanted.pod, &record);
             if let Some(publisher) = &self.shared.publisher {

@@ -139,7 +139,7 @@ async fn see_container(
         Ok(v1::ContainerState::ContainerRunning) => InstanceState::Running { started_at: wall(status.started_at) },
         Ok(v1::ContainerState::ContainerExited) => {
             let ended = Ended { container: &name, attempt, exit_code: status.exit_code };
-            let said = shared.host.last_words(pod, ended).await;
+            let said = shared.host.termination_message(pod, ended).await;
             let message = [status.message, said].into_iter().filter(|text| !text.is_empty());
             InstanceState::Exited {
                 started_at: wall(status.started_at),
@@ -183,7 +183,7 @@ fn unless_gone<T>(result: Result<T, keelet_cri::Error>) -> Result<Option<T>, kee
     }
 }
 
-/// The process number in a runtime's verbose answer.
+/// The PID in a runtime's verbose answer.
 fn process(json: &str) -> Option<u32> {
     let info: serde_json::Value = serde_json::from_str(json).ok()?;
     info.get("pid")?.as_u64()?.try_into().ok().filter(|pid| *pid > 0)

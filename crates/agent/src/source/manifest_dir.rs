@@ -45,7 +45,7 @@ pub struct ManifestDir {
     directory: PathBuf,
     manifests: Manifests,
     rescan: Duration,
-    /// Rung when something happened in the directory.
+    /// Notified when something happened in the directory.
     hint: Arc<Notify>,
     watch: Option<Watch>,
     stamps: Stamps,
@@ -132,8 +132,8 @@ impl ManifestDir {
         Self { rescan, ..self }
     }
 
-    /// Rung by others, it makes the source scan at once.
-    pub fn bell(&self) -> Arc<Notify> {
+    /// Notified by others, it makes the source scan at once.
+    pub fn hint(&self) -> Arc<Notify> {
         Arc::clone(&self.hint)
     }
 
@@ -234,6 +234,7 @@ fn publish(listings: &watch::Sender<Arc<Listing>>, new: Listing) {
     if *old == new {
         return;
     }
+    // `kind` is one of eight constant messages, so that a search finds all lines of a kind.
     for problem in new.problems.iter().filter(|problem| !old.problems.contains(problem)) {
         match problem.severity() {
             Severity::Error => tracing::error!(file = problem.file, %problem, "{}", problem.kind()),

@@ -23,7 +23,7 @@ pub(crate) struct Sources {
 struct Listed {
     pods: WantedPods,
     /// Whether the source has named everything that it wants, since it was opened.
-    heard: bool,
+    received: bool,
     /// Whether it is naming everything anew.
     relisting: bool,
     /// Whether part of it could not be read when it last named everything.
@@ -46,7 +46,7 @@ impl Sources {
     /// A source says what it wants.
     pub(crate) fn set(&mut self, SourceId(index): SourceId, pods: WantedPods, extent: Extent) {
         let Some(listed) = self.all.get_mut(index) else { return };
-        listed.heard |= matches!(extent, Extent::Complete | Extent::Unreadable);
+        listed.received |= matches!(extent, Extent::Complete | Extent::Unreadable);
         listed.relisting = extent == Extent::Relisting;
         listed.unreadable = match extent {
             Extent::Complete => false,
@@ -72,7 +72,7 @@ impl Sources {
 
     /// Whether every source has named everything that it wants: only then is what no source names an orphan.
     pub(crate) fn are_complete(&self) -> bool {
-        !self.all.is_empty() && self.all.iter().all(|listed| listed.heard && !listed.relisting)
+        !self.all.is_empty() && self.all.iter().all(|listed| listed.received && !listed.relisting)
     }
 
     /// Whether all of every source could be read: only then is a pod an orphan that the ledger does not know.
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(uids(&sources), ["c"]);
     }
 
-    /// A UID of two sources is the first one's; so is the turn of a full name, whatever the UIDs are.
+    /// A UID of two sources is the first one's; so is the place of a full name, whatever the UIDs are.
     #[test]
     fn the_first_source_decides_between_two_pods_of_a_uid_or_a_name() {
         let mut sources = Sources::default();

@@ -15,7 +15,7 @@
 //! A scan is the truth, inotify is a hint that it is time to scan. Scans happen a moment after a hint, and every 20 s
 //! without one, so a lost hint costs little.
 //!
-//! A pod goes when the file that asks for it goes. A file that cannot be read or turns invalid is no such wish: what ran
+//! A pod goes when the file that asks for it goes. A file that cannot be read or turns invalid is no such request: what ran
 //! by its last good version keeps running, and the listing says so. That holds over a restart of the agent too: each pod
 //! says which file asked for it ([`keelet_pod::MANIFEST`]), and only that file keeps it. The same holds for a file that asks for
 //! something else under the UID of a pod that runs: a pod does not change while it runs.
@@ -47,6 +47,9 @@ pub use self::{
 };
 
 /// Where pods come from.
+///
+/// The directory of manifests is the only one that the agent drives itself. `keelet run`, the simulation and the
+/// connection to an API server have tasks of their own; they open a [`Feed`] with [`crate::Agent::source`] and set it.
 pub trait Source: fmt::Debug + Send {
     /// Follows what should run for as long as the agent is there, and says so.
     fn follow(self: Box<Self>, feed: Feed) -> BoxFuture<'static, ()>;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use keelet_pod::{Problem, Severity};
 
-/// Something about a source that a person should look at.
+/// Something about a source that a person should fix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceProblem {
     /// The file, or the directory itself.
@@ -24,9 +24,9 @@ pub enum Trouble {
     Unreadable(String),
     /// It is not a file.
     NotAFile(&'static str),
-    /// A complaint about the manifest: line, field, value, and what is allowed. Some are only warnings.
+    /// A problem of the manifest: line, field, value, and what is allowed. Some are only warnings.
     Manifest(Box<Problem>),
-    /// More complaints about the manifest than are kept.
+    /// More problems of the manifest than are kept.
     Omitted(usize),
     /// Another file has a pod of that namespace and name: the one that runs it already, else the first in the order of names.
     SameName {

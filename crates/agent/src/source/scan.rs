@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_no_text_is_told() {
+    fn a_name_that_is_not_unicode_is_reported() {
         use std::os::unix::ffi::OsStrExt;
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join(std::ffi::OsStr::from_bytes(b"\xff.yaml")), "").unwrap();

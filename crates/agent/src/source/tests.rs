@@ -244,7 +244,7 @@ async fn a_directory_may_come_later_and_go_and_come_back() {
     // Moved away as a whole.
     fs::rename(&directory, temporary.path().join("away")).unwrap();
     let listing = source.until("no directory", |listing| !listing.problems.is_empty()).await;
-    assert_eq!(pods(&listing), ["a=1"], "that is no wish to stop everything");
+    assert_eq!(pods(&listing), ["a=1"], "that is no request to stop everything");
     fs::create_dir(&directory).unwrap();
     fs::write(directory.join("b.yaml"), manifest("b", "1")).unwrap();
     source.until_pods(&["b=1"]).await;
@@ -280,7 +280,7 @@ async fn a_path_that_is_no_directory_is_named() {
 
 /// The target of a link is elsewhere, in a directory without a watch.
 #[tokio::test]
-async fn what_no_hint_tells_is_seen_at_the_next_scan() {
+async fn a_change_without_a_hint_is_seen_at_the_next_scan() {
     let (temporary, directory) = directory();
     let target = temporary.path().join("target");
     fs::write(&target, manifest("a", "1")).unwrap();
@@ -308,7 +308,7 @@ async fn two_hundred_files_are_one_listing() {
 }
 
 #[tokio::test]
-async fn a_source_that_nobody_listens_to_ends() {
+async fn a_source_without_a_listener_ends() {
     let (_temporary, directory) = directory();
     let source = ManifestDir::new(&directory, Features::default(), Strictness::Strict);
     let (sender, listings) = watch::channel(Arc::default());

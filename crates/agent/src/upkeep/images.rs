@@ -16,7 +16,7 @@ use keelet_lifecycle::Moment;
 use super::ImageRules;
 use crate::{node::pressure::wanted_of_images, shared::Shared};
 
-/// How often the disk is looked at, as the kubelet does.
+/// How often the disk is checked, as the kubelet does.
 const PERIOD: Duration = Duration::from_secs(300);
 
 /// The same while a disk is nearly full.
@@ -53,7 +53,7 @@ pub(super) async fn keep(shared: Arc<Shared>) {
     }
 }
 
-/// Waits until it is time to look again, which is at once when a disk becomes nearly full; `false` if the agent stops meanwhile.
+/// Waits until it is time to check again, which is at once when a disk becomes nearly full; `false` if the agent stops meanwhile.
 async fn wait(shared: &Shared) -> bool {
     let mut pressure = shared.pressure.subscribe();
     let period = if pressure.borrow_and_update().holds { UNDER_PRESSURE } else { PERIOD };

@@ -33,7 +33,7 @@ pub struct LogRules {
     pub max_bytes: Option<u64>,
     /// Files that a container may have at once, the one in use included: at least 2.
     pub max_files: u32,
-    /// How often sizes are looked at.
+    /// How often sizes are read.
     pub interval: Duration,
 }
 

@@ -95,7 +95,7 @@ impl Drop for OwnDirectory {
 }
 
 /// Whether no agent has the directory. A run does not know what is in an agent's runtime, which has its state elsewhere: it
-/// would take the agent's pods for gone, and remove their volumes while their containers run on.
+/// would take the agent's pods for gone, and remove their volumes while their containers keep running.
 fn not_of_an_agent(root: &Path) -> Result<(), PlaceError> {
     let real = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     if real(root) == real(Path::new(Paths::ROOT)) {

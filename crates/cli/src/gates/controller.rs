@@ -1,37 +1,13 @@
-//! The controller: what it was told, which the commands need to decide as it does, and whether one leads.
+//! The controller: where its lease is, and whether one leads.
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::time::Duration;
 
-use anyhow::{Context, Result};
-use clap::ValueEnum;
 use jiff::{SignedDuration, Timestamp};
-use keelet_gates::{
-    api::Permission,
-    gate::{BadPrefix, Prefixes},
-    settings::{Enforcement, MaxHeld, Settings},
-};
+use keelet_gates::api::Permission;
 use serde::{Deserialize, Serialize};
 
 use super::cluster::Cluster;
 use crate::view::age;
-
-/// What `keelet controller` was started with, where that is not the default.
-#[derive(Clone, Debug, clap::Args)]
-#[command(next_help_heading = "As given to keelet controller")]
-pub(super) struct Told {
-    /// Whether a gate that has passed can close again
-    #[arg(long, value_enum, value_name = "WHEN", default_value_t = When::Bootstrap)]
-    enforcement: When,
-    /// Nodes in use that the controller may hold at once by taints that it added
-    #[arg(long, value_name = "N|N%", default_value = "10%", allow_hyphen_values = true, value_parser = MaxHeld::from_str)]
-    max_held: MaxHeld,
-    /// Treat a condition whose heartbeat is older as Unknown [default: conditions do not age]
-    #[arg(long, value_name = "DURATION", value_parser = max_age)]
-    condition_max_age: Option<SignedDuration>,
-    /// Taints with this prefix are gates too, beside readiness.k8s.io/; repeat it for more
-    #[arg(long = "taint-prefix", value_name = "DOMAIN/", value_parser = prefix)]
-    taint_prefixes: Vec<String>,
-}
 
 /// Where the controller's lease is.
 #[derive(Clone, Debug, clap::Args)]
@@ -43,14 +19,6 @@ pub(super) struct LeasePlace {
     /// Namespace of the lease
     #[arg(long, value_name = "NAMESPACE", default_value = "kube-system")]
     leader_elect_resource_namespace: String,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum When {
-    /// A gate that has passed never closes again
-    Bootstrap,
-    /// A gate closes again when its condition leaves True, within --max-held
-    Continuous,
 }
 
 /// Whether a controller leads.
@@ -93,35 +61,9 @@ struct LeaseSpec {
     renew_time: Option<Timestamp>,
 }
 
-fn prefix(text: &str) -> Result<String, BadPrefix> {
-    Prefixes::new([text]).map(|_| text.to_owned())
-}
-
-fn max_age(text: &str) -> Result<SignedDuration, String> {
-    let age = keelet_pod::duration::parse_some(text)?;
-    SignedDuration::try_from(age).map_err(|_| format!("invalid duration {text:?}: too long"))
-}
-
 /// How long ago that was, as kubectl shortens it. What is in the future, by another machine's clock, is now.
 pub(super) fn ago(then: Timestamp, now: Timestamp) -> String {
     age::short(Duration::try_from(now.duration_since(then)).unwrap_or_default())
-}
-
-// === impl Told ===
-
-impl Told {
-    pub(super) fn settings(&self) -> Result<Settings> {
-        let prefixes = self.taint_prefixes.iter().map(|prefix| &**prefix);
-        Ok(Settings {
-            enforcement: match self.enforcement {
-                When::Bootstrap => Enforcement::Bootstrap,
-                When::Continuous => Enforcement::Continuous,
-            },
-            prefixes: Prefixes::new(prefixes).context("--taint-prefix")?,
-            condition_max_age: self.condition_max_age,
-            max_held: self.max_held,
-        })
-    }
 }
 
 // === impl LeasePlace ===
@@ -193,15 +135,6 @@ impl Leader {
             (false, Some(until)) if until >= now => Self::Leads { holder, since: lease.acquire_time, renewed },
             (false, _) => Self::Expired { holder, renewed, seconds: seconds.into() },
         }
-    }
-}
-
-impl fmt::Display for When {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Bootstrap => "bootstrap",
-            Self::Continuous => "continuous",
-        })
     }
 }
 

@@ -16,7 +16,8 @@ use serde::Serialize;
 
 use super::{
     cluster::{Access, Cluster},
-    controller::{Leadership, LeasePlace, Told, ago},
+    controller::{Leadership, LeasePlace, ago},
+    flags::GateFlags,
     survey::{Seen, Survey},
     view::{self, ConditionView, FoundCondition, GateView, Status},
     writers::Writer,
@@ -42,8 +43,8 @@ pub(super) struct Args {
     output: Format,
     #[command(flatten)]
     access: Access,
-    #[command(flatten)]
-    told: Told,
+    #[command(flatten, next_help_heading = "As given to keelet controller")]
+    flags: GateFlags,
     #[command(flatten)]
     lease: LeasePlace,
 }
@@ -101,7 +102,7 @@ struct Written {
 }
 
 pub(super) async fn run(args: &Args) -> Result<ExitStatus> {
-    let settings = args.told.settings()?;
+    let settings = args.flags.settings()?;
     let cluster = Cluster::connect(&args.access).await?;
     let text = answer(args, &cluster, settings, SystemClock.now()).await?;
     output::out(&text).context("cannot write the answer")?;

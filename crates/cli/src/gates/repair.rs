@@ -15,7 +15,7 @@ use keelet_serve::escaped;
 use self::plan::{Choices, Plan, plan};
 use super::{
     cluster::{Access, Cluster, PATIENCE, may},
-    controller::Told,
+    flags::GateFlags,
     survey::{Seen, Survey},
     view,
 };
@@ -49,8 +49,8 @@ pub(super) struct Args {
     dry_run: bool,
     #[command(flatten)]
     access: Access,
-    #[command(flatten)]
-    told: Told,
+    #[command(flatten, next_help_heading = "As given to keelet controller")]
+    flags: GateFlags,
 }
 
 /// What a person says to the question.
@@ -74,7 +74,7 @@ const TRIES: usize = 5;
 const MANAGER: &str = "keelet-gates-repair";
 
 pub(super) async fn run(args: &Args) -> Result<ExitStatus> {
-    let settings = args.told.settings()?;
+    let settings = args.flags.settings()?;
     let cluster = Cluster::connect(&args.access).await?;
     let mut survey = Survey::begin(&cluster, settings).await?;
     let person = Person { show: &output::out, tell: &output::note, ask: &ask };

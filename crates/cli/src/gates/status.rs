@@ -10,7 +10,8 @@ use serde_json::json;
 
 use super::{
     cluster::{Access, Cluster},
-    controller::{Told, ago},
+    controller::ago,
+    flags::GateFlags,
     survey::{Listed, Seen, Survey},
     view::{self, GateView, Status},
 };
@@ -57,8 +58,8 @@ pub(super) struct Args {
     no_headers: bool,
     #[command(flatten)]
     access: Access,
-    #[command(flatten)]
-    told: Told,
+    #[command(flatten, next_help_heading = "As given to keelet controller")]
+    flags: GateFlags,
 }
 
 /// How it is printed.
@@ -82,7 +83,7 @@ struct Printer {
 }
 
 pub(super) async fn run(args: &Args) -> Result<ExitStatus> {
-    let settings = args.told.settings()?;
+    let settings = args.flags.settings()?;
     let cluster = Cluster::connect(&args.access).await?;
     let mut survey = Survey::begin(&cluster, settings).await?;
     let printer = Printer::new(args);

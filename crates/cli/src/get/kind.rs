@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn shells_are_told_what_there_is() {
+    fn shell_completion_offers_what_there_is() {
         let names: Vec<String> =
             AskedParser.possible_values().unwrap().map(|value| value.get_name().to_owned()).collect();
         assert_eq!(names, ["pods", "containers", "images", "node", "events"]);

@@ -36,7 +36,7 @@ enum InvalidDemand {
     Value(String),
     #[error("expected in or notin, found {0:?}")]
     Operator(String),
-    #[error("{0:?} is no list in brackets")]
+    #[error("expected a list in parentheses, found {0:?}")]
     List(String),
 }
 
@@ -60,7 +60,7 @@ impl Selector {
     }
 }
 
-/// Cut at commas that are not between brackets.
+/// Cut at commas that are not in parentheses.
 fn parts(text: &str) -> Vec<&str> {
     let mut depth = 0_u32;
     text.split(|letter| {
@@ -161,8 +161,8 @@ mod tests {
             ("app=web,", "invalid label \"\""),
             ("=web", "invalid label \"\""),
             ("app=a=b", "invalid label value \"a=b\""),
-            ("app in web", "\"web\" is no list in brackets"),
-            ("app in (web", "\"(web\" is no list in brackets"),
+            ("app in web", "expected a list in parentheses, found \"web\""),
+            ("app in (web", "expected a list in parentheses, found \"(web\""),
             ("app of (web)", "expected in or notin, found \"of (web)\""),
             ("a b!", "found \"b!\""),
             ("!", "invalid label \"\""),

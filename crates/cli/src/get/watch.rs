@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_agent_tells_only_what_is_new() {
+    fn the_next_agent_reports_only_what_is_new() {
         let mut known = Known::default();
         let added = |name, state| change(ChangeKind::Added, name, state);
         assert!(known.news(added("web", 1)).is_some());

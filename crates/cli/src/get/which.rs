@@ -25,7 +25,7 @@ const FEWEST_DIGITS: usize = 12;
 
 /// The beginning of an ID that several images share.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{asked:?} is the beginning of the IDs of {images} images")]
+#[error("image ID prefix {asked:?} is ambiguous: {images} images match")]
 pub(super) struct AmbiguousId {
     asked: String,
     images: usize,
@@ -102,7 +102,7 @@ mod tests {
             assert_eq!(meant(&things, asked).unwrap(), expected, "{asked}");
         }
         let error = meant(&things, "0123456789ab").unwrap_err().to_string();
-        assert_eq!(error, "\"0123456789ab\" is the beginning of the IDs of 2 images");
+        assert_eq!(error, "image ID prefix \"0123456789ab\" is ambiguous: 2 images match");
     }
 
     #[test]

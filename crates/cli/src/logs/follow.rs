@@ -49,7 +49,7 @@ pub(super) async fn so_far(
     pod: &PodView,
     container: &str,
     instance: Instance,
-    wish: &LogRequest,
+    wanted: &LogRequest,
 ) -> Result<Option<Log>> {
     let files: LogFiles = client.get(&path_of_files(pod, container)).await?;
     if !files.anchor.is_here() || files.pod_uid != pod.uid {
@@ -61,7 +61,7 @@ pub(super) async fn so_far(
         Instance::Previous if !matches!(state, Some(ContainerState::Waiting(_))) => Which::BeforeNewest,
         Instance::Previous | Instance::Present => Which::Newest,
     };
-    let request = LogRequest { directory: files.directory, which, follow: false, ..wish.clone() };
+    let request = LogRequest { directory: files.directory, which, follow: false, ..wanted.clone() };
     if !exists(&request)? {
         return Ok(None);
     }
@@ -78,7 +78,7 @@ pub(super) async fn logs(
     client: &Client,
     pod: &PodView,
     containers: &[String],
-    wish: &LogRequest,
+    wanted: &LogRequest,
 ) -> Result<Option<Vec<Log>>> {
     let mut states = LogStates {
         client: client.clone(),
@@ -96,7 +96,7 @@ pub(super) async fn logs(
         }
         let (sender, log_state) = watch::channel(states.log_state(&files));
         states.containers.push((path, sender));
-        let request = LogRequest { directory: files.directory, follow: true, ..wish.clone() };
+        let request = LogRequest { directory: files.directory, follow: true, ..wanted.clone() };
         logs.push(read(request, move || *log_state.borrow()).map(|piece| piece.map_err(Into::into)).boxed());
     }
     tokio::spawn(states.keep());

@@ -94,7 +94,7 @@ mod tests {
     use super::ignores_hang_up;
 
     #[test]
-    fn who_was_started_with_nohup_is_not_ended_by_a_hang_up() {
+    fn a_run_started_with_nohup_is_not_ended_by_a_hang_up() {
         let status = |mask: &str| format!("Name:\tkeelet\nSigBlk:\t0000000000000001\nSigIgn:\t{mask}\nSigCgt:\t0\n");
         assert!(ignores_hang_up(&status("0000000000001001")));
         // Only SIGPIPE, as every Rust program does.

@@ -258,7 +258,7 @@ mod tests {
         Arc::new(Published { pod: Arc::clone(pod), version: 1, status, leaving: None })
     }
 
-    fn told(pod: &Arc<Pod>, number: usize) -> Arc<PodEvent> {
+    fn event(pod: &Arc<Pod>, number: usize) -> Arc<PodEvent> {
         let wall = serde_json::from_value(json!("2026-01-01T00:01:00Z")).unwrap();
         let event = EventRecord {
             at: Moment { boot_ms: 0, wall, boot_id: BootId::default() },
@@ -281,7 +281,7 @@ mod tests {
             now: serde_json::from_value(json!("2026-01-01T00:01:20Z")).unwrap(),
             pods: vec![(&pod, Some(published(&pod)))],
             instances: &BTreeMap::new(),
-            events: (0..20).map(|number| told(&pod, number)).collect(),
+            events: (0..20).map(|number| event(&pod, number)).collect(),
             pulls,
             command: Some("keelet get pods --socket /run/a.sock".to_owned()),
             footer: "Ctrl-C stops the pods.".to_owned(),

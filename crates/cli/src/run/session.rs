@@ -188,8 +188,8 @@ impl Session<'_> {
         for (uid, published) in &statuses {
             if self.node.is_of_earlier_run(published) {
                 if self.earlier.insert(uid.clone()) {
-                    let what = if published.leaving.is_some() { "is stopped first" } else { "runs on" };
-                    let line = (Tint::Unsure, format!("what an earlier run has left of it {what}"));
+                    let what = if published.leaving.is_some() { "are stopped first" } else { "keep running" };
+                    let line = (Tint::Unsure, format!("containers of an earlier run {what}"));
                     self.above.push_str(&plain::line(now, &published.pod.name, &line, self.style));
                 }
                 continue;

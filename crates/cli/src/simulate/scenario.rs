@@ -3,7 +3,10 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use keelet_explain::simulation::{Absence, Cause};
-use keelet_pod::{Container, Handler, Pod, ProbeKind, Role, duration::words};
+use keelet_pod::{
+    Container, Handler, Pod, ProbeKind, Role,
+    duration::{compact, words},
+};
 
 use super::options::{Exit, Instances, ProbeTrouble, SlowStart, While};
 
@@ -64,13 +67,13 @@ pub(crate) enum ScenarioError {
     #[error("{option}: {problem}")]
     Option { option: String, problem: Unfit },
     #[error(
-        "{option} @{}: there is no agent then anyway, because of {other} @{}, until {}",
-        written(*from), written(*other_from), words(*until)
+        "{option} @{}: the agent is already down then, because of {other} @{}, until {}",
+        compact(*from), compact(*other_from), words(*until)
     )]
     Overlap { option: &'static str, from: Duration, other: &'static str, other_from: Duration, until: Duration },
-    #[error("{option} {what}@{}: the simulation is over after {}; see --for", written(*from), words(*span))]
+    #[error("{option} {what}@{}: the simulation is over after {}; see --for", compact(*from), words(*span))]
     AfterEnd { option: &'static str, what: &'static str, from: Duration, span: Duration },
-    #[error("--for: nothing happens in no time")]
+    #[error("--for: invalid duration: must be greater than zero")]
     NoTime,
 }
 
@@ -283,11 +286,6 @@ fn ask_alike(container: &Container, one: ProbeKind, other: ProbeKind) -> bool {
     }
 }
 
-/// A span as options have it.
-fn written(span: Duration) -> String {
-    words(span).replace(" min", "m").replace(" ms", "ms").replace(" s", "s").replace(" h", "h").replace(' ', "")
-}
-
 /// How long an init container takes in its first instance.
 pub(crate) fn init_takes(container: &Container, scenario: &Scenario) -> Duration {
     debug_assert!(container.role == Role::Init);
@@ -368,13 +366,13 @@ mod tests {
                     reboots: vec!["@70s".parse().unwrap()],
                     ..usual()
                 },
-                "--reboot @1m10s: there is no agent then anyway, because of --agent-restart @10s, until 1 min 10 s",
+                "--reboot @1m10s: the agent is already down then, because of --agent-restart @10s, until 1 min 10 s",
             ),
             (
                 Requested { agent_restarts: vec!["@10s".parse().unwrap()], span: Some(secs(10)), ..usual() },
                 "--agent-restart @10s: the simulation is over after 10 s; see --for",
             ),
-            (Requested { span: Some(secs(0)), ..usual() }, "--for: nothing happens in no time"),
+            (Requested { span: Some(secs(0)), ..usual() }, "--for: invalid duration: must be greater than zero"),
         ];
         for (requested, expected) in cases {
             assert_eq!(Scenario::new(&pod(), &requested).unwrap_err().to_string(), expected);

@@ -124,8 +124,8 @@ fn no_attempt_and_no_change_is_lost_however_many_there_are() {
     };
     let (record, summary) = simulate(&pod, &requested);
     assert_eq!(summary.containers[0].restarts, 1);
-    let turns = record.journal.iter().filter(|note| matches!(note.what, What::Ready { .. })).count();
-    assert!(record.journal.len() > 200 && turns >= 2 * 39, "{} {turns}", record.journal.len());
+    let changes = record.journal.iter().filter(|note| matches!(note.what, What::Ready { .. })).count();
+    assert!(record.journal.len() > 200 && changes >= 2 * 39, "{} {changes}", record.journal.len());
     let mut once = record.journal.clone();
     once.dedup();
     assert_eq!(once.len(), record.journal.len());

@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn usage_is_told_as_kubectl_top_does() {
+    fn usage_is_shown_as_kubectl_top_does() {
         assert_eq!((mebibytes(34 << 20), mebibytes(1)), ("34Mi".to_owned(), "0Mi".to_owned()));
         assert_eq!((millicores(12_000_000), millicores(1), millicores(0)), ("12m".into(), "1m".into(), "0m".into()));
         assert_eq!((percent(1, 3), percent(1, 0)), ("33%".to_owned(), "<unknown>".to_owned()));

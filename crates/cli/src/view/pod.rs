@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::{age, table::Tint};
 
-/// A pod and those of its fields that are looked at.
+/// A pod and those of its fields that are shown.
 #[derive(Clone, Debug)]
 pub(crate) struct PodView {
     pub(crate) namespace: String,

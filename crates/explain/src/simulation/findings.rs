@@ -144,7 +144,7 @@ fn start(outlook: &Outlook, slow: Option<Duration>) -> Said {
         _ => format!("the {} failure in a row of its {probe} probe kills it", ordinal(*failures)),
     };
     let limit = match longest.is_zero() {
-        true => format!("may take no time at all: right at the start {killer}"),
+        true => format!("must be immediate: right at the start {killer}"),
         false => format!("may take up to {}: {killer} then", words(*longest)),
     };
     let Some(takes) = slow else { return (topic, limit, Tone::Plain) };
@@ -245,7 +245,7 @@ mod tests {
 
     /// START-5, START-11.
     #[test]
-    fn slow_starts_fit_or_are_told_what_would_let_them() {
+    fn slow_starts_fit_or_the_text_says_what_would_let_them() {
         let startup = "startupProbe: {tcpSocket: {port: 80}, periodSeconds: 10, failureThreshold: 30}";
         let liveness = "livenessProbe: {tcpSocket: {port: 80}, periodSeconds: 10, failureThreshold: 3}";
         let readiness = "readinessProbe: {tcpSocket: {port: 80}}";
@@ -270,11 +270,7 @@ mod tests {
                  a startupProbe with periodSeconds 10 and a failureThreshold of at least 6 would do",
             ),
             (readiness, Some(45), "may take any time: no startup or liveness probe could end it"),
-            (
-                impatient,
-                None,
-                "may take no time at all: right at the start the first failure of its startup probe kills it",
-            ),
+            (impatient, None, "must be immediate: right at the start the first failure of its startup probe kills it"),
         ];
         for (probes, slow, expected) in cases {
             assert_eq!(start(&outlook(probes), slow.map(secs)).1, expected);
@@ -307,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn restarts_tell_who_killed_and_what_was_waited_for() {
+    fn restarts_show_which_probe_killed_and_what_was_waited_for() {
         let container = |restarts, killed_by: &[ProbeKind], backoffs: &[u64]| ContainerSummary {
             name: "main".to_owned(),
             restarts,

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_first_attempt_is_told_apart() {
+    fn a_late_first_attempt_is_distinguished() {
         let late = probe("liveness", "initialDelaySeconds: 60, periodSeconds: 10, failureThreshold: 3");
         assert_eq!(outlook(&late).liveness.unwrap().hang_from_start, Some(secs(60 + 20 + 1)));
         let startup = probe("startup", "periodSeconds: 1");

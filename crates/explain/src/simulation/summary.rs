@@ -64,17 +64,17 @@ pub struct AgentReturn {
 impl Summary {
     /// Reads a record of a simulation that lasted so long, with these times without an agent.
     pub fn of(record: &Record, absences: &[Absence], lasted: Duration) -> Self {
-        let turns = ready_turns(record);
+        let changes = ready_changes(record);
         let last = record.statuses.last().map(|(_, _, status)| status);
-        let first_ready = turns.iter().find(|(_, ready)| *ready).map(|(at, _)| *at);
+        let first_ready = changes.iter().find(|(_, ready)| *ready).map(|(at, _)| *at);
         Self {
             phase: last.map(|status| status.phase).unwrap_or_default(),
             phase_since: phase_since(record),
             first_ready,
-            ready_at_end: turns.last().is_some_and(|(_, ready)| *ready),
-            unready: first_ready.map_or(Duration::ZERO, |first| unready(&turns, first, lasted)),
+            ready_at_end: changes.last().is_some_and(|(_, ready)| *ready),
+            unready: first_ready.map_or(Duration::ZERO, |first| unready(&changes, first, lasted)),
             containers: record.pod.all_containers().map(|container| of_container(record, &container.name)).collect(),
-            returns: (2..).zip(absences).map(|(run, absence)| came_back(record, *absence, run, &turns)).collect(),
+            returns: (2..).zip(absences).map(|(run, absence)| came_back(record, *absence, run, &changes)).collect(),
         }
     }
 }
@@ -85,19 +85,19 @@ fn phase_since(record: &Record) -> Duration {
 }
 
 /// When the Ready condition turned to what.
-fn ready_turns(record: &Record) -> Vec<(Duration, bool)> {
-    let turn = |note: &Note| match note.what {
+fn ready_changes(record: &Record) -> Vec<(Duration, bool)> {
+    let change = |note: &Note| match note.what {
         What::Condition { kind: ConditionType::Ready, status, .. } => {
             Some((record.since_beginning(note.at), status == Truth::True))
         }
         _ => None,
     };
-    record.journal.iter().filter_map(turn).collect()
+    record.journal.iter().filter_map(change).collect()
 }
 
-fn unready(turns: &[(Duration, bool)], first: Duration, end: Duration) -> Duration {
+fn unready(changes: &[(Duration, bool)], first: Duration, end: Duration) -> Duration {
     let (mut total, mut since) = (Duration::ZERO, None);
-    for (at, ready) in turns.iter().filter(|(at, _)| *at >= first) {
+    for (at, ready) in changes.iter().filter(|(at, _)| *at >= first) {
         match (ready, since) {
             (false, None) => since = Some(*at),
             (true, Some(began)) => {
@@ -129,11 +129,11 @@ fn of_container(record: &Record, name: &str) -> ContainerSummary {
     }
 }
 
-fn came_back(record: &Record, absence: Absence, run: u32, turns: &[(Duration, bool)]) -> AgentReturn {
+fn came_back(record: &Record, absence: Absence, run: u32, changes: &[(Duration, bool)]) -> AgentReturn {
     let before = record.statuses.iter().rev().find(|(_, of, _)| *of < run).map(|(_, _, status)| status);
     let first = record.statuses.iter().find(|(_, of, _)| *of == run);
     let back = absence.from + absence.lasts;
-    let ready = turns.iter().find(|(at, ready)| *at >= back && *ready).map(|(at, _)| *at);
+    let ready = changes.iter().find(|(at, ready)| *at >= back && *ready).map(|(at, _)| *at);
     let changes = first.map(|(at, _, status)| match before {
         Some(before) if before == status => Vec::new(),
         _ => noted_then(record, back, *at),

@@ -90,7 +90,7 @@ fn a_condition_that_its_containers_do_not_bear_out_is_found() {
 }
 
 #[test]
-fn a_kill_whose_probe_nobody_remembers_is_found() {
+fn a_kill_without_a_remembered_probe_is_found() {
     let mut stage = up(WEB);
     stage.answer("main", ProbeKind::Liveness, Outcome::Failure, "500").seconds(3);
     assert!(check_chains(&stage.known(), stage.now).is_empty());

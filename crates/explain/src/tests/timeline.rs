@@ -259,7 +259,7 @@ fn the_page_has_the_picture_and_every_change_with_its_evidence() {
 }
 
 #[test]
-fn times_may_count_from_zero_and_a_page_may_tell_more() {
+fn times_may_count_from_zero_and_a_page_may_show_more() {
     let timeline = build(&eventful());
     let times = Times::FromZero { told: "simulated with seed 7".to_owned() };
     let picture = svg(&timeline, &times);

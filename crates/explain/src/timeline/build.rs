@@ -9,7 +9,7 @@ use keelet_lifecycle::{
 };
 use keelet_pod::Role;
 
-use super::{Band, BandKind, Lane, LaneKind, Mark, MarkKind, Span, State, Tick, Timeline, Told, Tone};
+use super::{Band, BandKind, Lane, LaneKind, Mark, MarkKind, Sentence, Span, State, Tick, Timeline, Tone};
 use crate::{
     known::Known,
     sentence::{because_of_note, condition_name, note_sentence, truth},
@@ -92,7 +92,7 @@ struct Builder<'k, 'a> {
     tracks: BTreeMap<String, Track>,
     bands: Vec<Band>,
     marks: Vec<Mark>,
-    notes: Vec<Told>,
+    notes: Vec<Sentence>,
 }
 
 // === impl Builder ===
@@ -130,7 +130,7 @@ impl Builder<'_, '_> {
             self.container(container, note, at, &title);
         }
         let container = note.container().map(str::to_owned);
-        self.notes.push(Told { at, container, text, because, tone: tone(&note.what) });
+        self.notes.push(Sentence { at, container, text, because, tone: tone(&note.what) });
     }
 
     fn restart_all(&mut self, at: Wall, step: RestartAllStep, title: &str) {
@@ -139,8 +139,8 @@ impl Builder<'_, '_> {
             open.to = at;
         }
         let (kind, label) = match step {
-            RestartAllStep::Begun => (BandKind::Removing, "restart of all containers"),
-            RestartAllStep::Removed => (BandKind::Restarting, "restart of all: starting"),
+            RestartAllStep::Begun => (BandKind::Removing, "RestartAllContainers: removing"),
+            RestartAllStep::Removed => (BandKind::Restarting, "RestartAllContainers: starting"),
             RestartAllStep::Joined | RestartAllStep::Released => return,
             RestartAllStep::Finished => {
                 return self.marks.push(mark(at, MarkKind::RestartAll, "all restarted", title));

@@ -43,7 +43,7 @@ pub struct Timeline {
     /// What happened to the pod as a whole.
     pub marks: Vec<Mark>,
     /// What changed, oldest first.
-    pub notes: Vec<Told>,
+    pub notes: Vec<Sentence>,
 }
 
 /// A row of the picture.
@@ -210,7 +210,7 @@ pub enum BandKind {
 /// A note of the journal, as a sentence.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Told {
+pub struct Sentence {
     /// When.
     pub at: Wall,
     /// The container it is about; the pod if there is none.

@@ -261,7 +261,7 @@ impl Canvas<'_> {
             parts.push(format!("{} the pod ends", self.style.paint(PURPLE, "E")));
         }
         if self.timeline.bands.iter().any(|band| band.kind != BandKind::NoAgent) {
-            parts.push("R r restart of all: removing, starting".to_owned());
+            parts.push("R r RestartAllContainers: removing, starting".to_owned());
         }
         // Colours take no room.
         let room = |part: &String| {

@@ -196,7 +196,7 @@ impl<'k, 'a> Chain<'k, 'a> {
                     Subject::Condition(ConditionType::AllContainersRestarting)
                         if !self.known.evidence.durable.restart_all.stage.is_under_way() =>
                     {
-                        "the last restart of all containers is over".to_owned()
+                        "the last RestartAllContainers is over".to_owned()
                     }
                     _ => format!("all containers restart since {}", time_ago(*since, now)),
                 };
@@ -297,7 +297,7 @@ impl<'k, 'a> Chain<'k, 'a> {
         let text = match subject {
             Subject::Phase => "the phase is terminal and does not change",
             Subject::RestartCount(_) => {
-                "its log files tell of earlier instances; how these ended is not known, because no ledger remembers them"
+                "its log files show earlier instances; their exit statuses are unknown, because they are in no ledger"
             }
             _ => "it was true before, and this condition does not change back",
         };

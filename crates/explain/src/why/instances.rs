@@ -191,10 +191,10 @@ impl Chain<'_, '_> {
 
     /// Why an instance was stopped.
     pub(super) fn kill(&self, container: &str, id: &str, reason: KillReason, way: Way<'_>) -> Link {
-        let text = format!("it had to stop: {}", sentence::kill_reason(reason));
+        let text = format!("it had to stop: {reason}");
         let mut link = match reason {
             KillReason::Probe(_) => Link::conclusion(text, Vec::new()),
-            // Where no journal tells who asked, the message of the victim's end does.
+            // Where no journal names the requester, the message of the victim's end does.
             KillReason::RestartAll => Link::conclusion(text, self.triggers(self.known.restart_behind(id), way)),
             KillReason::PodEnding => Link::conclusion(text, vec![self.ending(way)]),
             KillReason::PostStartFailed

@@ -229,12 +229,12 @@ fn remarks(known: &Known<'_>, now: Moment) -> Vec<String> {
     if known.status().is_none() {
         // There is no before.
     } else if known.evidence.volatile.agent_started.is_none() {
-        remarks.push("no agent has looked at the pod since the node was booted: this is how it was before".to_owned());
+        remarks.push("no agent has observed the pod since the node was booted: this is its state before".to_owned());
     } else if boot != now.boot_id {
         remarks.push("this is from another boot of the node".to_owned());
     }
     if known.namespace.is_empty() {
-        remarks.push("its name is lost, it goes by its UID".to_owned());
+        remarks.push("its name is lost; it is shown by its UID".to_owned());
     }
     if known.spec.is_none() {
         remarks.push("there is no copy of the pod, so rules and thresholds are named by number only".to_owned());

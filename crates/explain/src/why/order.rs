@@ -100,12 +100,12 @@ impl Chain<'_, '_> {
 
     pub(super) fn ending(&self, way: Way<'_>) -> Link {
         let Some(ending) = &self.known.evidence.durable.ending else {
-            return Link::missing("why the pod is on its way out is not recorded");
+            return Link::missing("why the pod is terminating is not recorded");
         };
         let since = time_ago(ending.since, self.now);
         let cause = sentence::ending_cause(&ending.cause);
         let link = match &ending.cause {
-            EndingCause::Deleted => Link::evidence(format!("the pod is on its way out since {since}: {cause}")),
+            EndingCause::Deleted => Link::evidence(format!("the pod is terminating since {since}: {cause}")),
             EndingCause::NotRebuilt => Link::evidence(format!("the pod is over since {since}: {cause}")),
             EndingCause::Rejected => {
                 let status = self.known.status();

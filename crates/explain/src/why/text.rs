@@ -37,7 +37,7 @@ pub fn text(explained: &Explained, detail: Detail) -> String {
         let _ = writeln!(page.text, "{remark}");
     }
     if explained.answers.is_empty() {
-        page.text.push_str("nothing has been said about it yet\n");
+        page.text.push_str("no status yet\n");
     }
     for answer in &explained.answers {
         page.answer(answer);

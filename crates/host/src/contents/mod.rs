@@ -18,7 +18,7 @@ use k8s_openapi::api::core::v1;
 pub(super) use self::payload::{ContentError, ContentSources};
 use super::{
     PodPaths,
-    volumes::{Ground, VolumeError},
+    volumes::{VolumeContext, VolumeError},
 };
 
 /// The link in a volume to what is in it.
@@ -38,10 +38,10 @@ pub(super) fn make(
     content: Content<'_>,
     name: &str,
     paths: &PodPaths,
-    ground: &Ground<'_>,
+    context: &VolumeContext<'_>,
 ) -> Result<PathBuf, VolumeError> {
     let path = place(content, name, paths);
-    let payload = match payload::payload(content, &ground.sources) {
+    let payload = match payload::payload(content, &context.sources) {
         Ok(payload) => payload,
         Err(error) if is_filled(&path) => {
             tracing::warn!(volume = %path.display(), %error, "cannot update volume; it keeps its old content");
@@ -49,8 +49,8 @@ pub(super) fn make(
         }
         Err(error) => return Err(error.into()),
     };
-    ground.make_room(&path, content.medium())?;
-    write(&path, &payload, ground)?;
+    context.make_room(&path, content.medium())?;
+    write(&path, &payload, context)?;
     Ok(path)
 }
 
@@ -59,17 +59,17 @@ pub(super) fn refresh(
     content: Content<'_>,
     name: &str,
     paths: &PodPaths,
-    ground: &Ground<'_>,
+    context: &VolumeContext<'_>,
 ) -> Result<(), VolumeError> {
     let path = place(content, name, paths);
     if !is_filled(&path) {
         return Ok(());
     }
-    write(&path, &payload::payload(content, &ground.sources)?, ground)
+    write(&path, &payload::payload(content, &context.sources)?, context)
 }
 
-fn write(path: &Path, payload: &payload::Payload, ground: &Ground<'_>) -> Result<(), VolumeError> {
-    let changed = atomic::write(path, payload, ground.group)
+fn write(path: &Path, payload: &payload::Payload, context: &VolumeContext<'_>) -> Result<(), VolumeError> {
+    let changed = atomic::write(path, payload, context.group)
         .map_err(|source| VolumeError::Write { path: path.to_owned(), source })?;
     if changed == atomic::Changed::Yes {
         tracing::debug!(volume = %path.display(), files = payload.len(), "volume content written");

@@ -63,7 +63,7 @@ pub(crate) enum ContentError {
     UnsupportedSource(ApiSource),
     #[error("file {path:?} {source}")]
     Downward { path: String, source: DownwardError },
-    #[error("{} is no path of a file in the volume", .0.display())]
+    #[error("invalid path {} of a file in the volume", .0.display())]
     BadPath(PathBuf),
     #[error("{} cannot be a file, {} is below it", file.display(), below.display())]
     FileAndDirectory { file: PathBuf, below: PathBuf },

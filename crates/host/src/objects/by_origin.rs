@@ -51,7 +51,7 @@ impl ObjectStore for ByOrigin {
     }
 
     fn changed(&self) -> BoxFuture<'_, ()> {
-        // Files are looked at from time to time.
+        // Files are read from time to time.
         self.cluster.changed()
     }
 }

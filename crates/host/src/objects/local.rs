@@ -293,10 +293,10 @@ mod tests {
         ]);
         let at = |file: &str| directory.path().join("configmaps/shop").join(file).display().to_string();
         for (name, words) in [
-            ("twice", format!("is there more than once: {}, {}", at("twice"), at("twice.yaml"))),
+            ("twice", format!("exists more than once: {}, {}", at("twice"), at("twice.yaml"))),
             ("bad", format!("{}: is no key", at("bad/sp ace"))),
             ("big", "1048576 are allowed".to_owned()),
-            ("moved", "metadata.namespace is \"home\", the file's place says \"shop\"".to_owned()),
+            ("moved", "metadata.namespace is \"home\", but by its path the file belongs to \"shop\"".to_owned()),
             ("typo", format!("{}:3:1: date: Unknown field: did you mean \"data\"?", at("typo.yaml"))),
             ("keys", "\"../x\" is no key".to_owned()),
             ("kind", "supported values: \"ConfigMap\"".to_owned()),

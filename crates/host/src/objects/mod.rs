@@ -64,7 +64,7 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
 #[derive(Debug, thiserror::Error)]
 pub enum ObjectError {
     /// Its name would not be a file name.
-    #[error("{object}: {part:?} is no name")]
+    #[error("{object}: invalid name {part:?}")]
     Name {
         /// The object.
         object: ObjectName,
@@ -94,7 +94,7 @@ pub enum ObjectError {
     #[error("it needs an API server, and this pod does not come from one")]
     NeedsApiServer,
     /// The node has it in several places.
-    #[error("{object} is there more than once: {}", paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", "))]
+    #[error("{object} exists more than once: {}", paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", "))]
     Ambiguous {
         /// The object.
         object: ObjectName,
@@ -131,7 +131,7 @@ pub enum ObjectError {
         key: String,
     },
     /// A manifest says another name than its place does.
-    #[error("{}: metadata.{field} is {said:?}, the file's place says {place:?}", path.display())]
+    #[error("{}: metadata.{field} is {said:?}, but by its path the file belongs to {place:?}", path.display())]
     Misplaced {
         /// The manifest.
         path: PathBuf,

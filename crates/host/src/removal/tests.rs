@@ -124,7 +124,7 @@ fn what_cannot_be_unmounted_stays_whole_and_goes_later() {
     // A process has a file open in it.
     let user = fs::File::open(volume.join("file")).unwrap();
     let error = remove(&pod).unwrap_err().to_string();
-    assert!(error.contains("data: it is a mount point and cannot be unmounted"), "{error}");
+    assert!(error.contains("data: cannot unmount the mount point"), "{error}");
     assert_eq!(io::read_to_string(&user).unwrap(), "in use");
     assert_eq!(user.metadata().map(|metadata| std::os::unix::fs::MetadataExt::nlink(&metadata)).unwrap(), 1);
     assert!(!pod.join("other").exists(), "the rest is gone");

@@ -220,7 +220,7 @@ mod tests {
     use super::unresolved;
 
     #[test]
-    fn a_name_that_does_not_resolve_is_told_from_the_chain_of_errors() {
+    fn a_name_that_does_not_resolve_is_recognised_in_the_chain_of_errors() {
         let chain = "error sending request for url (https://r.example/v2/): client error (Connect): dns error: failed to \
                      lookup address information: Name or service not known";
         assert_eq!(unresolved(chain), Some("Name or service not known"));

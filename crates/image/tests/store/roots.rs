@@ -355,7 +355,7 @@ fn owners_of_one_store_leave_each_other_alone() {
         // The run was killed, and its directory was removed.
         drop(run);
         fs::remove_dir(owners.path().join("run")).unwrap();
-        // Who sees other mounts cannot know that.
+        // A process in another mount namespace cannot know that.
         let elsewhere = std::thread::scope(|scope| {
             let look = || {
                 nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();

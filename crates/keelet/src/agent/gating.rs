@@ -16,7 +16,7 @@ const FEATURE: &str = "NodeReadinessGates";
 
 /// What this node does about readiness gates.
 #[derive(Debug)]
-pub(super) struct Gating {
+pub(super) struct GateSettings {
     /// Taints that the node registers with.
     pub(super) taints: Vec<Taint>,
     /// Probes of components of the node.
@@ -27,9 +27,9 @@ pub(super) struct Gating {
     pub(super) feature_gates: BTreeMap<String, bool>,
 }
 
-// === impl Gating ===
+// === impl GateSettings ===
 
-impl Gating {
+impl GateSettings {
     pub(super) fn of(args: &Args, config: &NodeConfig) -> Self {
         let taints = args.cluster.taints(&config.taints);
         let built_in = built_in_conditions(&taints, &config.node_probes);
@@ -46,16 +46,17 @@ impl Gating {
     pub(super) fn unless_off(self, features: &Features) -> Self {
         if features.node_readiness_gates == Switch::On {
             for warning in gate_warnings(&self.taints, &self.probes) {
-                tracing::warn!(%warning, "readiness gates");
+                tracing::warn!(%warning, "readiness gate warning");
             }
             return self;
         }
         if !self.probes.is_empty() || !self.of_node.gates.is_empty() {
             let (probes, gates) = (self.probes.len(), self.of_node.gates.len());
             tracing::warn!(
+                feature_gate = FEATURE,
                 probes,
                 gates,
-                "feature gate {FEATURE} is off: no component of the node is probed, and no pod is held back"
+                "feature gate is off: no component of the node is probed, and no pod is held back"
             );
         }
         Self { probes: Vec::new(), of_node: node::Gating::default(), ..self }

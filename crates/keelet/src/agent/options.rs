@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail};
 use keelet_agent::config::{self, NodeConfig, ReadConfig};
-use keelet_agent::node::{Facts, Machine};
+use keelet_agent::node::{Facts, MAX_PODS, Machine};
 use keelet_host::Layout;
 use keelet_launch::SeccompDefault;
 
@@ -19,9 +19,6 @@ use keelet_cli::paths::absolute;
 
 /// The kubelet's.
 const HEALTHZ_PORT: u16 = 10248;
-
-/// The kubelet's default: a scheduler assigns no pod to a node that does not say how many it takes.
-const MAX_PODS: u32 = 110;
 
 /// Where everything is, and what the file says. Paths are as the runtime sees them: whatever the working directory.
 #[derive(Debug)]
@@ -124,10 +121,10 @@ pub(crate) fn read_config(path: Option<&Path>) -> Result<NodeConfig> {
     match config::read(&bytes, &path) {
         Ok(ReadConfig { config, warnings, remarks }) => {
             for warning in warnings {
-                tracing::warn!(%warning, "configuration file");
+                tracing::warn!(%warning, "configuration file warning");
             }
             for remark in remarks {
-                tracing::info!(%remark, "configuration file");
+                tracing::info!(%remark, "configuration file remark");
             }
             Ok(config)
         }

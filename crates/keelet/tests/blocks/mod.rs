@@ -13,7 +13,7 @@ const README: &str = include_str!("../../../../README.md");
 pub(crate) enum Kind {
     /// `console`: commands after `$ `, each followed by exactly what it prints.
     Console,
-    /// `sh`: commands that anyone can run, and that succeed.
+    /// `sh`: commands that any user can run, and that succeed.
     Sh,
     /// `sh root`: the same for root, with real containers.
     Root,

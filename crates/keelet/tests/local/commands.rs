@@ -200,7 +200,7 @@ fn pods_are_restarted_in_place_and_deleted_by_their_file() {
 }
 
 #[test]
-fn who_has_read_enough_of_a_watch_ends_it() {
+fn a_reader_that_has_enough_of_a_watch_ends_it() {
     let node = Node::running();
     assert_eq!(
         node.shell("set -o pipefail; timeout 60 keelet events -A -w | head -1 | cut -c1-9; echo $?"),
@@ -210,10 +210,10 @@ fn who_has_read_enough_of_a_watch_ends_it() {
     assert!(!shown.contains('\u{1b}'), "{shown:?}");
 }
 
-/// The agent is killed and stops, again and again. Who watches is told that it went away, waits, and hears of nothing that
+/// The agent is killed and stops, again and again. A watch reports that it went away, waits, and shows nothing that
 /// did not change.
 #[test]
-fn who_watches_goes_on_with_the_next_agent() {
+fn a_watch_continues_with_the_next_agent() {
     let mut node = Node::running_these(&pods_that_linger());
     let pods = node.begin(&["get", "pods", "-A", "-w"]);
     node.until(|_| pods.out().lines().count() == 3);
@@ -277,7 +277,7 @@ fn logs_go_on_without_an_agent() {
     assert_eq!(logs.err().lines().count(), 2, "{}", logs.err());
 }
 
-/// Who reads slowly, as a pager does, gets all of it, whatever becomes of the agent meanwhile.
+/// A slow reader, such as a pager, gets all of it, whatever becomes of the agent meanwhile.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a test waits for the process it tests")]
 fn a_log_is_read_to_its_end_however_slowly() {

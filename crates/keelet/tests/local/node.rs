@@ -201,7 +201,7 @@ pub(crate) struct Going {
 
 impl Going {
     #[expect(clippy::disallowed_methods, reason = "a test waits for the processes it tests")]
-    pub(crate) fn told(&self, signal: &str) {
+    pub(crate) fn signal(&self, signal: &str) {
         let kill = Command::new("sh").args(["-c", &format!("kill -{signal} {}", self.process.id())]).status();
         assert!(kill.unwrap().success());
     }
@@ -209,7 +209,7 @@ impl Going {
     /// The exit status, after that signal.
     #[expect(clippy::disallowed_methods, reason = "a test waits for the processes it tests")]
     pub(crate) fn ends_by(&mut self, signal: &str) -> Option<i32> {
-        self.told(signal);
+        self.signal(signal);
         self.process.wait().unwrap().code()
     }
 

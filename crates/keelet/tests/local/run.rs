@@ -140,7 +140,7 @@ fn a_run_keeps_out_of_the_directory_of_an_agent() {
         let why = format!("--root-dir: {} has pods of an agent", node.path("lib").display());
         assert!(said.starts_with("2\n") && said.contains(&why), "{said}");
     }
-    assert_eq!(node.sandboxes(), 2, "they run on");
+    assert_eq!(node.sandboxes(), 2, "they keep running");
     let (code, _, err) = node.keelet(&[
         "run",
         "pod.yaml",
@@ -164,13 +164,13 @@ fn a_run_shows_the_log_of_a_pod_that_an_earlier_one_was_stopping() {
     };
     let mut run = begin();
     node.until(|_| run.out().contains(" db Ready is True\n"));
-    run.told("INT");
+    run.signal("INT");
     node.until(|_| run.out().contains(" db main: Killing: Stopping container main"));
     run.process.kill().unwrap();
     run.process.wait().unwrap();
     let run = begin();
     node.until(|_| run.out().contains(" db Ready is True\n"));
-    assert!(run.out().contains(" db what an earlier run has left of it is stopped first\n"), "{}", run.out());
+    assert!(run.out().contains(" db containers of an earlier run are stopped first\n"), "{}", run.out());
     let socket = node.path("dir/run/keelet.sock");
     let (_, json, _) = node.keelet(&["get", "pod", "db", "-o", "json", "--socket", socket.to_str().unwrap()]);
     let pod: serde_json::Value = serde_json::from_str(&json).unwrap();
@@ -197,14 +197,14 @@ fn a_run_without_a_socket_says_so() {
 fn a_run_stops_its_pods_when_its_terminal_is_closed() {
     let node = Node::with_runtime();
     let mut run = node.begin_run(&[]);
-    run.told("HUP");
+    run.signal("HUP");
     assert_eq!(run.ends_by("HUP"), Some(129));
     let out = run.out();
     assert!(out.contains(" keelet stopping, for up to 1 s;") && !out.contains("killing"), "{out}");
     node.has_nothing_left();
 }
 
-/// Who was started to ignore that its terminal is closed finds that it cannot write there.
+/// A run that ignores that its terminal is closed finds that it cannot write there.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a test waits for the processes it tests")]
 fn a_run_stops_its_pods_when_its_terminal_cannot_be_written() {

@@ -96,16 +96,22 @@ fn assert_same(before: &Seen, now: &Seen) {
     assert_eq!(before.sandboxes, now.sandboxes);
 }
 
-async fn ready_pods_keep_their_status(node: &mut Node, shape: Shape) {
-    let pods = [NONE, STARTUP, READINESS, BOTH].map(|probes| Pod::new(shape, probes));
-    for pod in &pods {
+/// Starts the agent with these pods, and waits until all of them are ready.
+async fn ready(node: &mut Node, pods: &[Pod]) -> Vec<Seen> {
+    for pod in pods {
         pod.want(node);
     }
     node.start();
-    let mut before = Vec::new();
-    for pod in &pods {
-        before.push(node.ready(&pod.name).await);
+    let mut seen = Vec::new();
+    for pod in pods {
+        seen.push(node.ready(&pod.name).await);
     }
+    seen
+}
+
+async fn ready_pods_keep_their_status(node: &mut Node, shape: Shape) {
+    let pods = [NONE, STARTUP, READINESS, BOTH].map(|probes| Pod::new(shape, probes));
+    let before = ready(node, &pods).await;
     for _ in 0..DEATHS {
         node.kill().await;
         node.start();
@@ -251,7 +257,7 @@ fn init_containers_are_not_run_again() {
 
 /// SCN-K21: the runtime has forgotten an init container that completed, and the next agent remembers how it ended.
 #[test]
-fn an_init_container_that_nobody_has_any_more_stays_completed() {
+fn an_init_container_that_the_runtime_has_forgotten_stays_completed() {
     on_a_node(async |node| {
         let (init, main) = (Actor::new("init").does("exit 0"), Actor::new("main"));
         node.want("web", &manifest("web", &format!("initContainers:\n{init}\ncontainers:\n{main}")));
@@ -373,14 +379,7 @@ fn a_long_absence_makes_readiness_doubtful() {
     on_a_node(async |node| {
         node.configure("--node-monitor-grace-period=2");
         let pods = [NONE, STARTUP, READINESS, BOTH].map(|probes| Pod::new(Shape::One, probes));
-        for pod in &pods {
-            pod.want(node);
-        }
-        node.start();
-        let mut before = Vec::new();
-        for pod in &pods {
-            before.push(node.ready(&pod.name).await);
-        }
+        let before = ready(node, &pods).await;
         node.kill().await;
         sleep(Duration::from_secs(4)).await;
         node.start();

@@ -213,28 +213,30 @@ fn process(command: &str) -> Option<String> {
     all.filter(is_it).map(|path| path.display().to_string()).next()
 }
 
+/// Waits until so many processes run this command.
+async fn running(node: &Node, command: &str, times: usize) {
+    eventually(command, async || match node.processes(command) {
+        count if count == times => Ok(()),
+        count => Err(format!("{count} processes")),
+    })
+    .await;
+}
+
 /// What a run that was killed has left goes before the next one on its directory, of the same pod or another, begins.
 #[test]
 fn a_run_takes_the_place_of_one_that_was_killed() {
     on_a_node(async |node: &mut Node| {
-        let running = async |command: &str, times: usize| {
-            eventually(command, async || match node.processes(command) {
-                count if count == times => Ok(()),
-                count => Err(format!("{count} processes")),
-            })
-            .await;
-        };
         let mut first = a_run_of(node, "sleep '99'").spawn().expect("keelet run");
-        running("sleep 99", 1).await;
+        running(node, "sleep 99", 1).await;
         first.kill().await.expect("it dies");
         // Another pod under the same name.
         let (out, err) = (node.path("out"), node.path("err"));
         let mut second = a_run_of(node, "sleep '88'");
         into_file(&mut second, &out, &err);
         let mut second = second.spawn().expect("keelet run");
-        running("sleep 88", 1).await;
+        running(node, "sleep 88", 1).await;
         assert_eq!(node.processes("sleep 99"), 0, "it was stopped first");
-        assert_eq!(text(&out).matches("job what an earlier run has left of it is stopped first").count(), 1);
+        assert_eq!(text(&out).matches("job containers of an earlier run are stopped first").count(), 1);
         // It dies while it stops its pod, and the same one is to run again.
         let before = process("sleep\x0088\0");
         let told = Command::new("kill").args(["-INT", &second.id().expect("it runs").to_string()]).status().await;
@@ -258,7 +260,7 @@ fn a_run_takes_the_place_of_one_that_was_killed() {
 
 /// No command is left waiting for the agent of a run that is over.
 #[test]
-fn who_watches_a_run_ends_with_it() {
+fn a_watch_of_a_run_ends_with_it() {
     on_a_node(async |node: &mut Node| {
         let (mut run, socket) = a_run(node).await;
         let (out, err) = (node.path("out"), node.path("err"));
@@ -293,27 +295,20 @@ fn directories_of_runs(node: &Node) -> usize {
 #[test]
 fn pods_of_a_run_that_was_killed_are_named_and_removed_on_request() {
     on_a_node(async |node: &mut Node| {
-        let running = async |command: &str, times: usize| {
-            eventually(command, async || match node.processes(command) {
-                count if count == times => Ok(()),
-                count => Err(format!("{count} processes")),
-            })
-            .await;
-        };
         let mut first = a_run_somewhere(node, 99).spawn().expect("keelet run");
-        running("sleep 99", 1).await;
+        running(node, "sleep 99", 1).await;
         // One that is alive is not left over.
         let mut second = a_run_somewhere(node, 77);
         let (out, err) = (node.path("out"), node.path("err"));
         into_file(&mut second, &out, &err);
         let mut second = second.spawn().expect("keelet run");
-        running("sleep 77", 1).await;
+        running(node, "sleep 77", 1).await;
         assert!(!text(&err).contains("has left"), "{}", text(&err));
         first.kill().await.expect("it dies");
         let mut third = a_run_of(node, "sleep '88'");
         into_file(&mut third, &out, &err);
         let mut third = third.spawn().expect("keelet run");
-        running("sleep 88", 1).await;
+        running(node, "sleep 88", 1).await;
         let said = text(&err);
         assert!(said.contains("default/job-99; `keelet run --clean` ends them"), "{said}");
         assert!(!said.contains("job-77"), "{said}");
@@ -326,7 +321,7 @@ fn pods_of_a_run_that_was_killed_are_named_and_removed_on_request() {
             "{said}"
         );
         let now = ["sleep 99", "sleep 88", "sleep 77"].map(|command| node.processes(command));
-        assert_eq!((now, directories_of_runs(node)), ([0, 1, 1], 1), "the others run on");
+        assert_eq!((now, directories_of_runs(node)), ([0, 1, 1], 1), "the others keep running");
         // Nothing of the second one runs any more, so the next run removes the rest of it.
         second.kill().await.expect("it dies");
         interrupt(&mut third).await;
@@ -334,11 +329,11 @@ fn pods_of_a_run_that_was_killed_are_named_and_removed_on_request() {
         let sleeper = process("sleep\x0077\0").expect("a container outlives its shim");
         let pid = sleeper.rsplit('/').next().expect("a number");
         assert!(Command::new("kill").args(["-KILL", pid]).status().await.expect("kill").success());
-        running("sleep 77", 0).await;
+        running(node, "sleep 77", 0).await;
         let mut fourth = a_run_of(node, "sleep '88'");
         into_file(&mut fourth, &out, &err);
         let mut fourth = fourth.spawn().expect("keelet run");
-        running("sleep 88", 1).await;
+        running(node, "sleep 88", 1).await;
         assert_eq!(directories_of_runs(node), 0, "{}", text(&err));
         interrupt(&mut fourth).await;
         node.leaves_nothing().await;

@@ -17,7 +17,7 @@ async fn a_pod(node: &mut Node) -> Seen {
 }
 
 /// Starts an agent or a server on directories of the test; what it said, and its exit status.
-async fn told(node: &Node, command: &[&str], root: &str, state: &str) -> (Option<i32>, String) {
+async fn refusal(node: &Node, command: &[&str], root: &str, state: &str) -> (Option<i32>, String) {
     let path = |name: &str| node.path(name).display().to_string();
     let mut arguments: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
     arguments.extend(["--root-dir".to_owned(), path(root), "--state-dir".to_owned(), path(state)]);
@@ -51,7 +51,7 @@ fn parts(node: &Node, seen: &Seen) -> Vec<String> {
 async fn assert_refused(node: &Node, seen: &Seen, root: &str, state: &str, words: &str) {
     let before = parts(node, seen);
     for command in [&["agent"][..], &["runtime", "serve"]] {
-        let (code, said) = told(node, command, root, state).await;
+        let (code, said) = refusal(node, command, root, state).await;
         assert_eq!(parts(node, seen), before, "{command:?} removed a part of a running pod, and said: {said}");
         assert!(code == Some(2) && said.contains(words), "{command:?} was to say {words:?}: {said}");
     }
@@ -108,7 +108,7 @@ fn a_root_directory_that_was_moved_or_copied_is_refused() {
         run("cp", &[Path::new("-ax"), &root, &copy]).await;
         assert_refused(node, &before, "copy", "other-state", &words).await;
         fs::rename(&root, &moved).expect("moved");
-        let (_, said) = told(node, &["agent"], "moved", "state").await;
+        let (_, said) = refusal(node, &["agent"], "moved", "state").await;
         assert!(said.contains(&words), "{said}");
         fs::rename(&moved, &root).expect("moved back");
         assert_as_before(node, &before).await;
@@ -129,7 +129,7 @@ fn a_directory_that_is_empty_although_pods_run_is_refused() {
             mount_over(&dir).await;
             let words = format!("--{name}-dir: {} is not the directory that it was, and pods of it run", dir.display());
             for command in [&["agent"][..], &["runtime", "serve"]] {
-                let (code, said) = told(node, command, "root", "state").await;
+                let (code, said) = refusal(node, command, "root", "state").await;
                 assert!(code == Some(2) && said.contains(&words), "{command:?}: {said}");
                 assert_eq!(fs::read_dir(&dir).expect("a directory").count(), 0, "nothing was made in {name}");
             }
@@ -145,7 +145,7 @@ fn a_directory_that_is_empty_although_pods_run_is_refused() {
 }
 
 /// DIR-5: a file system is mounted over the root directory while the agent runs. The agent ends, because nothing there is its own;
-/// the pod runs on.
+/// the pod keeps running.
 #[test]
 fn an_agent_ends_when_its_root_directory_is_mounted_late() {
     on_a_node(async |node| {
@@ -225,7 +225,7 @@ fn both_directories_are_deleted_under_a_running_agent() {
         })
         .await;
         assert!(root.join("owner.json").exists() && state.join("owner.json").exists());
-        let (_, said) = told(node, &["agent"], "root", "other-state").await;
+        let (_, said) = refusal(node, &["agent"], "root", "other-state").await;
         assert!(said.contains("another keelet agent (pid "), "they are locked again: {said}");
         node.leaves_nothing().await;
     });

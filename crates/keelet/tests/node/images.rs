@@ -1,4 +1,4 @@
-//! Images from a registry on loopback, and those who share them.
+//! Images from a registry on loopback, and containers that share them.
 
 use std::{
     fs,
@@ -224,7 +224,7 @@ fn an_agent_and_runs_share_one_store() {
         let roots = fs::read_dir(store.join("roots")).expect("a directory").count();
         assert_eq!(roots, 1, "the pod of the agent still has its files, and the runs left none");
         assert_eq!(node.run_in(&web, "main", "ls /weight").await, "/weight");
-        // The agent takes up its own, and a run that is under way keeps what it has.
+        // The agent recovers its own, and a run that is under way keeps what it has.
         node.put("long.yaml", &pod("long", "Never", "until [ -e /end ]; do sleep 0.1; done; exit 0"));
         let long = node.path("long.yaml").display().to_string();
         let mut run = node.command(&["run", "--plain", "--image-store", &images, &long]);

@@ -99,7 +99,7 @@ fn the_delay_ends_at_300_seconds() {
 /// SCN-P4, SCN-P27: no container is restarted whose probes pass, for four minutes and with many that are probed every second.
 #[test]
 #[ignore = "takes minutes; make soak"]
-fn probes_that_pass_restart_nobody() {
+fn probes_that_pass_restart_no_container() {
     const MANY: usize = 24;
     on_a_node(async |node| {
         node.touch("stays");

@@ -16,7 +16,7 @@ async fn until_logged(node: &Node, words: &str) {
 }
 
 /// NODE-1, NODE-3: a manifest is copied beside itself, renamed, and renamed while no agent is there. The container that ran
-/// first runs on, and the log names pod and files.
+/// first keeps running, and the log names pod and files.
 #[test]
 fn a_copied_and_renamed_manifest_keeps_its_containers() {
     on_a_node(async |node| {

@@ -33,5 +33,6 @@ fn the_tour_of_the_readme_can_be_followed() {
             assert!(said.contains(part), "{part}\n{said}");
         }
         assert!(log.contains("manifest removed: deleting pod"), "{log}");
+        assert!(log.contains("stopping container") && log.contains("cause=the pod is ending"), "{log}");
     });
 }

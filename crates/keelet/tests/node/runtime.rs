@@ -97,7 +97,7 @@ fn a_shim_is_killed_without_an_agent() {
 
 /// A container in a pod that never restarts ends unseen: it counts as failed, for want of a better word, and the pod ends.
 #[test]
-fn an_end_that_nobody_saw_is_told_as_such() {
+fn an_unknown_exit_status_is_reported_as_unknown() {
     on_a_node(async |node| {
         node.want("job", &pod("job", "restartPolicy: Never", &[Actor::new("main")]));
         node.start();

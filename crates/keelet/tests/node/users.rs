@@ -47,7 +47,7 @@ fn kept(node: &Node, seen: &Seen, name: &str) -> PathBuf {
     node.path("root/pods").join(&seen.uid).join(volume)
 }
 
-/// Who a pod's users are on the node is different for every pod, and stays the same over restarts of all containers and the
+/// The range of user IDs on the node is different for every pod, and stays the same over restarts of all containers and the
 /// death of the agent. Files have the owners they would have without. A pod that goes leaves its range to the next.
 #[test]
 fn a_pods_users_are_its_own_and_stay_the_same() {
@@ -76,7 +76,7 @@ fn a_pods_users_are_its_own_and_stay_the_same() {
         // All of /proc is there, and what is the node's cannot be changed.
         let script = "if (echo 0 >/proc/sys/kernel/panic) 2>/dev/null; then echo wrote; else echo could not; fi; test -r /proc/kcore || echo and not read";
         assert_eq!(node.run_in(&web, "main", script).await, "could not\nand not read");
-        // Its last words arrive.
+        // Its termination message arrives.
         assert_eq!(node.run_in(&web, "source", "echo bye >/dev/termination-log; stat -c %u /etc/hosts").await, "0");
         // All containers start over in the same sandbox.
         node.exit("web", "source", 42);

@@ -15,7 +15,7 @@ fn values_refer_to_variables_before_them() {
 }
 
 #[test]
-fn a_container_is_told_of_its_pod() {
+fn a_container_knows_its_pod_by_its_environment() {
     let cases = [
         ("metadata.name", "web"),
         ("metadata.namespace", "shop"),
@@ -50,7 +50,7 @@ fn a_pod_on_the_nodes_network_has_the_nodes_address() {
 }
 
 #[test]
-fn fields_that_nobody_knows_are_refused() {
+fn unknown_fields_are_refused() {
     let mut place = Place::container(&field_ref("status.hostIP"));
     place.node.address = None;
     assert!(place.refusal().contains("environment variable \"V\" of container \"main\" refers to status.hostIP"));
@@ -60,7 +60,7 @@ fn fields_that_nobody_knows_are_refused() {
 }
 
 #[test]
-fn amounts_are_told_in_units_of_the_divisor_rounded_up() {
+fn amounts_are_in_units_of_the_divisor_rounded_up() {
     let resources = "resources: {limits: {cpu: 1500m, memory: 100Mi}, requests: {cpu: 250m, memory: 1}}";
     let cases = [
         ("limits.cpu", "", "2"),
@@ -97,7 +97,7 @@ fn where_nothing_limits_a_container_the_pod_or_the_node_does() {
 }
 
 #[test]
-fn amounts_of_other_containers_can_be_told() {
+fn amounts_of_other_containers_are_available() {
     let spec = "initContainers: [{name: setup, image: a, resources: {limits: {cpu: 3}}}]";
     let reference = |name: &str| {
         format!("env: [{{name: V, valueFrom: {{resourceFieldRef: {{containerName: {name}, resource: limits.cpu}}}}}}]")

@@ -45,7 +45,7 @@ fn every_size_of_huge_pages_is_limited() {
 }
 
 #[test]
-fn nobody_swaps_where_that_can_be_said() {
+fn no_container_swaps_where_the_runtime_can_be_told() {
     let swap_of = |cgroups, swap_limits| {
         let mut place = Place::container("resources: {limits: {memory: 1M}}");
         (place.node.cgroups, place.node.swap_limits) = (cgroups, swap_limits);
@@ -60,7 +60,7 @@ fn nobody_swaps_where_that_can_be_said() {
 
 /// The kubelet's vectors where the memory of the node is eight times the least request.
 #[test]
-fn who_asked_for_less_is_killed_first() {
+fn the_container_that_requested_less_is_killed_first() {
     let all = "resources: {limits: {cpu: 1, memory: 1G}}";
     let cases = [
         ("", "", 1000),
@@ -110,7 +110,7 @@ fn a_sidecar_is_not_killed_before_those_it_serves() {
 }
 
 #[test]
-fn a_sandbox_is_told_what_its_containers_need_at_the_most_demanding_moment() {
+fn a_sandbox_gets_what_its_containers_need_at_the_most_demanding_moment() {
     let limited = |name: &str, policy: &str, cpu: &str, memory: &str| {
         format!("- {{name: {name}, image: a{policy}, resources: {{limits: {{cpu: {cpu}, memory: {memory}}}}}}}\n")
     };

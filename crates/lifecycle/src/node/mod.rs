@@ -50,7 +50,7 @@ pub struct NodeCondition {
     pub message: String,
     /// Since when the status is what it is, as far as it is known.
     pub since: Wall,
-    /// When it was last looked at.
+    /// When it was last observed.
     pub seen: Wall,
 }
 
@@ -61,7 +61,7 @@ pub enum ConditionStatus {
     True,
     /// It does not.
     False,
-    /// It was not looked at yet.
+    /// It was not observed yet.
     Unknown,
 }
 

@@ -301,7 +301,7 @@ fn abandon(draft: &mut Draft<'_>) {
     }
 }
 
-/// With the gate off, a restart that a rule began is abandoned; one that a person requested continues.
+/// With the feature gate off, a restart that a rule began is abandoned; one that a person requested continues.
 fn may_go_on(draft: &Draft<'_>) -> bool {
     let by_rule = |triggers: &[Trigger]| !triggers.iter().any(|trigger| matches!(trigger, Trigger::Request { .. }));
     draft.rules.restart_all == RestartAllRule::Honoured
@@ -312,7 +312,7 @@ fn may_go_on(draft: &Draft<'_>) -> bool {
         }
 }
 
-/// Exits that trigger a restart and that no restart has answered. An exit that matched while the gate was off counts as
+/// Exits that trigger a restart and that no restart has answered. An exit that matched while the feature gate was off counts as
 /// long as its instance is the newest of its container (RALL-29).
 fn exits_that_trigger(draft: &Draft<'_>) -> Vec<Trigger> {
     let stage = &draft.evidence.durable.restart_all.stage;

@@ -19,7 +19,7 @@ pub struct BackoffLimits {
 /// Why the node's cap on the crash backoff cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BackoffConfigError {
-    /// The gate is off.
+    /// The feature gate is off.
     #[error(
         "crashLoopBackOff.maxContainerRestartPeriod is set, but the feature gate KubeletCrashLoopBackOffMax is off"
     )]
@@ -60,10 +60,10 @@ pub(crate) enum BackoffState {
 /// What a node may choose as its cap.
 const CAPS: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(300);
 
-/// The first delay under the gate `ReduceDefaultCrashLoopBackOffDecay`.
+/// The first delay under the feature gate `ReduceDefaultCrashLoopBackOffDecay`.
 const REDUCED_INITIAL: Duration = Duration::from_secs(1);
 
-/// The cap under that gate, where nodes have no cap of their own.
+/// The cap under that feature gate, where nodes have no cap of their own.
 const REDUCED_CAP: Duration = Duration::from_secs(60);
 
 /// A backoff without an advance for this long is reset.
@@ -99,9 +99,9 @@ impl BackoffLimits {
     /// 10 s, doubling up to 5 minutes.
     pub const DEFAULT: Self = Self { initial: Duration::from_secs(10), cap: Duration::from_secs(300) };
 
-    /// By the node's configuration and gates (BACK-7).
+    /// By the node's configuration and feature gates (BACK-7).
     ///
-    /// `max_period` is `crashLoopBackOff.maxContainerRestartPeriod`. A node with the gate for its own cap has one, 300
+    /// `max_period` is `crashLoopBackOff.maxContainerRestartPeriod`. A node with the feature gate for its own cap has one, 300
     /// s by default, and that one overrides the cap of the reduced backoff.
     pub fn for_node(max_period: Option<Duration>, features: &Features) -> Result<Self, BackoffConfigError> {
         let usual = Self::of(features);

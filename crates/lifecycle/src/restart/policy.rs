@@ -30,7 +30,7 @@ pub enum RestartAllRule {
     /// They do.
     #[default]
     Honoured,
-    /// The gate is off: a match is ignored.
+    /// The feature gate is off: a match is ignored.
     Ignored,
 }
 

@@ -183,7 +183,7 @@ fn stay_ended(draft: &Draft<'_>, status: &mut ContainerStatus) {
         return;
     };
     let is_back = !matches!(status.state, ContainerState::Terminated(_));
-    // The API server goes by the rule in the spec that it has stored, whatever the gate is on this node.
+    // The API server goes by the rule in the spec that it has stored, whatever the feature gate is on this node.
     if is_back && !may_return(draft.pod, container, ended.exit_code, RestartAllRule::Honoured) {
         *status = before.clone();
     }
@@ -296,7 +296,7 @@ fn unless_restarting(draft: &Draft<'_>, ready: Finding) -> Finding {
 fn all_containers_restarting(draft: &Draft<'_>, phase: Phase) -> Option<Finding> {
     let stage = &draft.evidence.durable.restart_all.stage;
     let by_rule = draft.pod.has_restart_all_rule() && draft.rules.restart_all == RestartAllRule::Honoured;
-    // The condition of a restart that a person requested is set to False, not left standing. With the gate off the
+    // The condition of a restart that a person requested is set to False, not left standing. With the feature gate off the
     // condition of a rule has no owner any more.
     let published = draft.evidence.durable.published.as_ref();
     let said = published.is_some_and(|status| status.condition(&ConditionType::AllContainersRestarting).is_some());

@@ -363,7 +363,7 @@ fn a_wall_clock_that_is_set_changes_nothing() {
     }
 }
 
-/// KEEP-24, KEEP-6, KEEP-1, CON-1, CON-2, SCN-K29, SCN-U20 (superseded where the gate is off): with the legacy gate
+/// KEEP-24, KEEP-6, KEEP-1, CON-1, CON-2, SCN-K29, SCN-U20 (superseded where the feature gate is off): with the legacy feature gate
 /// on, one status calls everything that runs started and ready, the next takes it all back, and probes restore it.
 #[test]
 fn the_legacy_gate_resets_in_two_steps() {

@@ -425,7 +425,7 @@ fn an_ephemeral_container_that_the_api_copy_knows_is_not_started_again() {
 /// CON-4, BACK-5: another agent was in charge in between. How long a container that crashes has to wait is in no status, so the
 /// ledger's word counts.
 #[test]
-fn crash_backoff_survives_another_agents_turn() {
+fn crash_backoff_survives_another_agent() {
     let mut world = World::with_spec("  containers: [{name: main, image: app}]\n");
     for wait in [0, 10, 20, 40] {
         world.seconds(1).exit("main", 1).seconds(wait);

@@ -123,10 +123,10 @@ fn a_deletion_cancels_a_post_start_hook() {
 }
 
 fn listen(world: &mut World) -> Rc<RefCell<Vec<Event>>> {
-    let heard = Rc::new(RefCell::new(Vec::new()));
-    let ear = Rc::clone(&heard);
-    world.inspector = Some(Box::new(move |_, plan| ear.borrow_mut().extend(plan.events.clone())));
-    heard
+    let events = Rc::new(RefCell::new(Vec::new()));
+    let sink = Rc::clone(&events);
+    world.inspector = Some(Box::new(move |_, plan| sink.borrow_mut().extend(plan.events.clone())));
+    events
 }
 
 /// EVT-1, EVT-2, EVT-3, EVT-4, BACK-2, PROBE-29: what happens to a container is reported once, about that container, with
@@ -142,10 +142,10 @@ fn events_name_the_container_and_their_weight() {
     readinessProbe: {tcpSocket: {port: 1}, periodSeconds: 100}
 ",
     );
-    let heard = listen(&mut world);
+    let events = listen(&mut world);
     let events = || -> Vec<(String, &'static str, Severity, String)> {
         let about = |event: Event| (event.container.unwrap_or_default(), event.reason, event.severity, event.message);
-        heard.borrow_mut().drain(..).map(about).collect()
+        events.borrow_mut().drain(..).map(about).collect()
     };
     let c = |reason, severity, message: &str| ("c".to_owned(), reason, severity, message.to_owned());
     use Severity::{Normal, Warning};
@@ -173,12 +173,12 @@ fn events_name_the_container_and_their_weight() {
 #[test]
 fn troubles_are_warnings_and_back_offs_of_images_are_not() {
     let mut world = World::with_spec("  containers: [{name: c, image: \"x:1\"}]\n");
-    let heard = listen(&mut world);
+    let events = listen(&mut world);
     world.fail("PrepareVolumes", "MountError").settle();
     world.failing.clear();
     world.fail("EnsureImage", "ErrImagePull").seconds(2);
     let events: Vec<(Option<String>, &'static str, Severity)> =
-        heard.borrow().iter().map(|event| (event.container.clone(), event.reason, event.severity)).collect();
+        events.borrow().iter().map(|event| (event.container.clone(), event.reason, event.severity)).collect();
     let c = Some("c".to_owned());
     assert_eq!(
         events,

@@ -166,7 +166,7 @@ fn a_registry_that_does_not_answer_is_backed_off_from() {
 
 /// DEF-18, RALL-15: once the backoff of the pull is over, a container whose turn has not come waits with all others.
 #[test]
-fn a_container_whose_turn_has_not_come_does_not_wait_for_its_image() {
+fn a_container_that_starts_later_does_not_wait_for_its_image() {
     let mut world =
         up(&FOUR.replace("{name: other, image: 'app:1'}", "{name: other, image: 'rare:1', imagePullPolicy: Always}"));
     world.fail("image: \"rare:1\"", "ErrImagePull");

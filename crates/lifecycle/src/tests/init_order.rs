@@ -170,7 +170,7 @@ const ALL: [&str; 3] = ["Always", "OnFailure", "Never"];
 /// SCN-S18, SIDE-1, SIDE-2, SIDE-7, SIDE-10, SIDE-12, SIDE-15, RULE-5: ordinary init containers run one after the
 /// other, each to its success, in this sandbox, and never again once a regular one has been started in it.
 #[test]
-fn ordinary_init_containers_run_in_turn() {
+fn ordinary_init_containers_run_one_after_the_other() {
     for policy in ALL {
         check(&[
             ("nothing started", policy, ORDINARY, &[], &[], &["launch i1"]),
@@ -256,7 +256,7 @@ fn ordinary_init_containers_run_in_turn() {
 /// SCN-S18, SIDE-3, SIDE-4, SIDE-5, SIDE-6, SIDE-7, SIDE-8, START-8: a sidecar holds up the next container until its
 /// startup probe has passed, and nothing else about it does; whatever the policy, it is started again.
 #[test]
-fn sidecars_start_in_turn_and_stay() {
+fn sidecars_start_in_order_and_stay() {
     let first: &[(&str, &str)] = &[("s1", "running")];
     let two: &[(&str, &str)] = &[("s1", "running"), ("s2", "running")];
     let three: &[(&str, &str)] = &[("s1", "running"), ("s2", "running"), ("s3", "running")];

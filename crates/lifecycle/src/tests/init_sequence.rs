@@ -1,4 +1,4 @@
-//! Init containers and sidecars over the course of a pod (SIDE-4, SIDE-5, SIDE-11, SIDE-12).
+//! Init containers and sidecars over the lifetime of a pod (SIDE-4, SIDE-5, SIDE-11, SIDE-12).
 
 use std::time::Duration;
 

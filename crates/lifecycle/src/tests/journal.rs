@@ -259,7 +259,7 @@ fn a_long_absence_is_noted_with_its_length() {
 
 /// A ledger that has a heartbeat knows about short absences and reboots too.
 #[test]
-fn who_knows_when_the_agent_was_last_seen_says_so() {
+fn the_journal_says_when_the_agent_was_last_seen() {
     let (mut world, _) = watched(PROBED);
     world.seconds(5);
     let (before, seen) = (world.evidence.clone(), world.now);

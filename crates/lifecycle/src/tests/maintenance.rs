@@ -177,7 +177,7 @@ fn the_api_server_lets_an_ended_container_back_only_for_a_reason() {
     let init = "  initContainers: [{name: i, image: x}]\n";
     let sidecar = "  initContainers: [{name: i, image: x, restartPolicy: Always}]\n";
     let debugger = "  ephemeralContainers: [{name: e, image: x}]\n";
-    for (name, pod, container, code, gate, allowed) in [
+    for (name, pod, container, code, feature_gate, allowed) in [
         ("Always 0", pod("Always", c, ""), "c", 0, Honoured, true),
         ("OnFailure 0", pod("OnFailure", c, ""), "c", 0, Honoured, false),
         ("OnFailure 1", pod("OnFailure", c, ""), "c", 1, Honoured, true),
@@ -198,15 +198,23 @@ fn the_api_server_lets_an_ended_container_back_only_for_a_reason() {
     ] {
         let violation = Violation { container: container.to_owned(), exit_code: code };
         let expected = if allowed { Ok(()) } else { Err(violation) };
-        assert_eq!(check_transition(&pod, &ended(container, code), &waits(container), gate), expected, "{name}");
         assert_eq!(
-            check_transition(&pod, &ended(container, code), &ended(container, 9), gate),
+            check_transition(&pod, &ended(container, code), &waits(container), feature_gate),
+            expected,
+            "{name}"
+        );
+        assert_eq!(
+            check_transition(&pod, &ended(container, code), &ended(container, 9), feature_gate),
             Ok(()),
             "{name}: ended again"
         );
-        assert_eq!(check_transition(&pod, &waits(container), &ended(container, code), gate), Ok(()), "{name}: ends");
         assert_eq!(
-            check_transition(&pod, &ended(container, code), &PodStatus::default(), gate),
+            check_transition(&pod, &waits(container), &ended(container, code), feature_gate),
+            Ok(()),
+            "{name}: ends"
+        );
+        assert_eq!(
+            check_transition(&pod, &ended(container, code), &PodStatus::default(), feature_gate),
             Ok(()),
             "{name}: gone"
         );

@@ -255,7 +255,7 @@ fn one_container_that_may_come_back_keeps_the_pod_running() {
 }
 
 /// RALL-19, STAT-16: a victim of a restart of all containers is restarted whatever its policy, after a plain
-/// 137 it is not; the action counts only while its gate is on.
+/// 137 it is not; the action counts only while its feature gate is on.
 #[test]
 fn a_victim_of_a_restart_of_all_containers_is_not_a_failure() {
     let victim = |name: &str, state: fn(&str, i32) -> ContainerStatus| {

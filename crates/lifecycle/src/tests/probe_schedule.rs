@@ -222,7 +222,7 @@ fn planning_often_does_not_probe_often() {
 /// DEF-24, PROBE-27: the attempt that follows a success of startup at once is the only one out of turn, whatever else
 /// happens to the pod, so no threshold is reached sooner than the period allows.
 #[test]
-fn startup_gives_readiness_one_attempt_out_of_turn() {
+fn startup_gives_readiness_one_extra_attempt() {
     let spec = "
   containers:
   - name: main

@@ -300,7 +300,7 @@ fn the_exit_code_in_the_copy_is_enough() {
 
 /// RALL-37, RALL-24: the ledger is lost while the restart waits for its backoff: the wait is forgotten, the restart not.
 #[test]
-fn the_copy_tells_of_a_restart_that_waits() {
+fn the_copy_shows_a_restart_that_waits() {
     let mut world = up(FOUR);
     world.exit("source", 42);
     bring_up(&mut world);
@@ -316,7 +316,7 @@ fn the_copy_tells_of_a_restart_that_waits() {
 /// RALL-15, RALL-37: a container that waited for its backoff at the trigger was not counted, and the copy shows that
 /// too.
 #[test]
-fn the_copy_tells_who_has_been_counted() {
+fn the_copy_shows_which_containers_were_counted() {
     let spec = FOUR.replace("{name: other, image: 'app:1'}", "{name: other, image: 'app:1', restartPolicy: OnFailure}");
     let mut world = up(&spec);
     world.exit("other", 1).exit("other", 2).exit("source", 42);
@@ -328,7 +328,7 @@ fn the_copy_tells_who_has_been_counted() {
 
 /// RALL-37, DEF-18: a victim that cannot be started after its removal shows why; it is to be started all the same.
 #[test]
-fn the_copy_tells_of_a_victim_that_cannot_be_started() {
+fn the_copy_shows_a_victim_that_cannot_be_started() {
     let mut world = up(FOUR);
     world.exit("source", 42);
     world.fail("Launch { container: \"other\"", "RunContainerError");
@@ -344,7 +344,7 @@ fn the_copy_tells_of_a_victim_that_cannot_be_started() {
 
 /// RALL-37: an ordinary backoff is not evidence of a restart of all containers.
 #[test]
-fn the_copy_of_a_crashing_container_tells_of_no_restart() {
+fn the_copy_of_a_crashing_container_shows_no_restart() {
     let mut world =
         up(&FOUR.replace("{name: other, image: 'app:1'}", "{name: other, image: 'app:1', restartPolicy: OnFailure}"));
     world.exit("other", 1).exit("other", 2);
@@ -400,7 +400,7 @@ fn an_ended_pod_is_not_restarted_by_an_exit_code() {
 
 /// VEC-33, STAT-8: the next restart count by the names of log files.
 #[test]
-fn log_files_tell_the_restart_count() {
+fn log_files_give_the_restart_count() {
     let rows: [(&[&str], u32); 13] = [
         (&[], 0),
         (&["0.log"], 1),

@@ -117,7 +117,7 @@ fn a_sandbox_under_way_is_not_called_off() {
     assert_eq!((counts(&world, ALL_FOUR), world.observed.sandboxes.len()), ([0; 4], 1));
 }
 
-/// RALL-29, RALL-31: with the gate off a person may still ask, and what a person has a part in goes on.
+/// RALL-29, RALL-31: with the feature gate off a person may still ask, and what a person has a part in goes on.
 #[test]
 fn with_the_gate_off_a_person_may_still_ask() {
     let mut world = up(FOUR);

@@ -352,7 +352,7 @@ fn an_ephemeral_container_does_not_wait_for_the_backoff() {
     assert_eq!(world.container("debug").restart_count, 0);
 }
 
-/// API-21, RALL-29, SYNC-6: with the gate off a new pod with the rule is rejected, and says why.
+/// API-21, RALL-29, SYNC-6: with the feature gate off a new pod with the rule is rejected, and says why.
 #[test]
 fn with_the_gate_off_a_new_pod_with_the_rule_is_rejected() {
     let mut world = World::with_spec(FOUR);
@@ -377,7 +377,7 @@ fn with_the_gate_off_a_new_pod_with_the_rule_is_rejected() {
 }
 
 /// RALL-29, SYNC-6, SCN-A29: a pod that already runs keeps running with the rule ignored, also where only the runtime knows it;
-/// with the gate back on the rule works again.
+/// with the feature gate back on the rule works again.
 #[test]
 fn with_the_gate_off_a_running_pod_keeps_running() {
     for ledger_lost in [false, true] {
@@ -402,7 +402,7 @@ fn with_the_gate_off_a_running_pod_keeps_running() {
     }
 }
 
-/// RALL-29: the gate goes off half-way. While containers are being removed the restart is given up, and what it has
+/// RALL-29: the feature gate goes off half-way. While containers are being removed the restart is given up, and what it has
 /// killed comes back; once all are removed it is brought to its end.
 #[test]
 fn a_gate_that_goes_off_half_way_leaves_no_pod_dead() {
@@ -410,7 +410,7 @@ fn a_gate_that_goes_off_half_way_leaves_no_pod_dead() {
         let mut world = up(FOUR);
         halt.reach(&mut world);
         world.rules.restart_all = RestartAllRule::Ignored;
-        // An API server allows what is in use, also with the gate off (API-14): this one change is not checked.
+        // An API server allows what is in use, also with the feature gate off (API-14): this one change is not checked.
         world.plan = None;
         world.restart_agent();
         halt.go_on(&mut world);

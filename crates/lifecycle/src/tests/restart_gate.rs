@@ -1,4 +1,4 @@
-//! The gate of the rule for all goes off and on again (RALL-29): an exit that matched while it was off counts once it is
+//! The feature gate of the rule for all goes off and on again (RALL-29): an exit that matched while it was off counts once it is
 //! on, as long as its instance is the newest of its container.
 
 use super::{
@@ -19,14 +19,14 @@ fn pod(policy: &str) -> String {
     FOUR.replace("    restartPolicy: Never\n", &format!("    restartPolicy: {policy}\n"))
 }
 
-/// Starts the agent anew with the gate on or off.
+/// Starts the agent anew with the feature gate on or off.
 fn switch(world: &mut World, rule: RestartAllRule) {
     world.rules.restart_all = rule;
     world.restart_agent();
 }
 
-/// RALL-29: the manual test of the seed. The trigger exits with the gate off and stays down; with the gate on again all
-/// containers restart, never the trigger alone, however often the gate went on and off meanwhile.
+/// RALL-29: the manual test of the seed. The trigger exits with the feature gate off and stays down; with the feature gate on again all
+/// containers restart, never the trigger alone, however often the feature gate went on and off meanwhile.
 #[test]
 fn an_exit_counts_once_the_gate_is_on_again() {
     for flips in 0..3 {
@@ -60,7 +60,7 @@ fn an_exit_counts_once_the_gate_is_on_again() {
     }
 }
 
-/// RALL-29: where the policy started the container again with the gate off, a newer instance is there and the exit is
+/// RALL-29: where the policy started the container again with the feature gate off, a newer instance is there and the exit is
 /// past; where it still waits for its backoff, the exit counts.
 #[test]
 fn an_exit_whose_container_has_begun_again_is_past() {
@@ -82,7 +82,7 @@ fn an_exit_whose_container_has_begun_again_is_past() {
     }
 }
 
-/// RALL-29: a restart that was given up because the gate went off is due once the gate is on again, unless its trigger
+/// RALL-29: a restart that was given up because the feature gate went off is due once the feature gate is on again, unless its trigger
 /// was started again meanwhile.
 #[test]
 fn a_restart_that_the_gate_gave_up_is_due_again() {
@@ -91,7 +91,7 @@ fn a_restart_that_the_gate_gave_up_is_due_again() {
             let mut world = up(&pod(policy));
             halt.reach(&mut world);
             world.rules.restart_all = Ignored;
-            // An API server allows what is in use, also with the gate off (API-14): this one change is not checked.
+            // An API server allows what is in use, also with the feature gate off (API-14): this one change is not checked.
             world.plan = None;
             world.restart_agent();
             halt.go_on(&mut world);
@@ -110,8 +110,8 @@ fn a_restart_that_the_gate_gave_up_is_due_again() {
     }
 }
 
-/// RALL-29, RALL-31: a restart that a person asked for with the gate off has started the trigger again, or is about to:
-/// its earlier exit is spent, also if the gate goes on before it is back.
+/// RALL-29, RALL-31: a restart that a person asked for with the feature gate off has started the trigger again, or is about to:
+/// its earlier exit is spent, also if the feature gate goes on before it is back.
 #[test]
 fn a_requested_restart_spends_the_exit() {
     let mut world = up(&pod("Never"));

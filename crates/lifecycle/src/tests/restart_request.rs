@@ -28,7 +28,7 @@ fn a_request_is_refused_where_the_api_server_would_reject_its_outcome() {
         if let Err(error) = answer {
             assert!(error.to_string().contains(&format!("policy is {}", error.policy)), "{error}");
         }
-        // With the gate off the rule does not count.
+        // With the feature gate off the rule does not count.
         assert_eq!(check_request(&pod, RestartAllRule::Ignored).is_err(), refused.is_some() || spec.contains("Never"));
     }
 }

@@ -81,10 +81,10 @@ fn the_first_matching_rule_decides_then_the_containers_policy_then_the_pods() {
         ("SCN-R7", "Never", "Always", SECOND, OFF, 7, by_rule(0)),
         ("SCN-R7", "Never", "Always", SECOND, OFF, 1, STAY),
     ];
-    for (vector, own, of_pod, rules, gate, exit_code, expected) in rows {
+    for (vector, own, of_pod, rules, feature_gate, exit_code, expected) in rows {
         let pod = pod_of(own, of_pod, rules);
-        let decision = on_exit(&pod.containers[0], *exit_code, *gate);
-        assert_eq!(decision, *expected, "{vector}: {own:?}/{of_pod:?} {rules} exit {exit_code} {gate:?}");
+        let decision = on_exit(&pod.containers[0], *exit_code, *feature_gate);
+        assert_eq!(decision, *expected, "{vector}: {own:?}/{of_pod:?} {rules} exit {exit_code} {feature_gate:?}");
     }
 }
 
@@ -219,7 +219,7 @@ fn the_api_servers_check_of_transitions_is_known_here() {
     }
 }
 
-/// SCN-R9, API-20: with the gate off a rule for all containers is as good as none, for its own container and others.
+/// SCN-R9, API-20: with the feature gate off a rule for all containers is as good as none, for its own container and others.
 #[test]
 fn with_the_gate_off_the_rule_for_all_allows_no_transition() {
     let rule = format!(", restartPolicy: Never, restartPolicyRules: {ALL_42}");

@@ -283,7 +283,7 @@ fn probes_go_on_for_a_container_that_restarts_only() {
     }
 }
 
-/// RULE-1, RULE-2, VEC-13: with the gate off a match of the rule for all is skipped, and later rules do not count.
+/// RULE-1, RULE-2, VEC-13: with the feature gate off a match of the rule for all is skipped, and later rules do not count.
 #[test]
 fn with_the_gate_off_the_containers_policy_decides() {
     let all = "restartPolicyRules: [{action: RestartAllContainers, exitCodes: {operator: In, values: [42]}}]";

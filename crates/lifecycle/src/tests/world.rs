@@ -64,7 +64,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// A world with nothing in it but the wish for this pod.
+    /// A world with nothing in it but a request for this pod.
     pub(crate) fn new(manifest: &str) -> Self {
         let pod = keelet_pod::parse_one(manifest).unwrap_or_else(|report| panic!("bad manifest: {report:#?}"));
         let now = Moment { boot_ms: 1_000_000, wall: Wall::from_millis(BEGINNING), boot_id: BootId::from_u128(1) };

@@ -11,7 +11,7 @@ use serde::de::{self, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess
 
 use crate::{
     path::{FieldPath, Segment},
-    problem::{Complaint, MAX_PROBLEMS, invalid_type, quoted, shortened, unknown_field},
+    problem::{Detail, MAX_PROBLEMS, invalid_type, quoted, shortened, unknown_field},
 };
 
 use super::{MapEntry, Position, Resolved, TreeNode, Value, resolve};
@@ -21,7 +21,7 @@ use super::{MapEntry, Position, Resolved, TreeNode, Value, resolve};
 pub(crate) struct Note {
     pub(crate) path: FieldPath,
     pub(crate) at: Position,
-    pub(crate) complaint: Complaint,
+    pub(crate) detail: Detail,
 }
 
 /// All misfits, up to a limit.
@@ -90,20 +90,20 @@ pub(crate) fn decode_field<T: de::DeserializeOwned + Default>(
 // === impl Decoder ===
 
 impl<'n, 'p> Decoder<'n, 'p> {
-    fn note(self, complaint: impl FnOnce() -> Complaint) {
+    fn note(self, detail: impl FnOnce() -> Detail) {
         // A multi-line value is reported at the position of its key.
         let at = match self.node.value {
             Value::Plain(_) | Value::Text(_) => self.node.at,
             Value::Null | Value::List(_) | Value::Map(_) => self.key.unwrap_or(self.node.at),
         };
-        self.note_at(at, complaint);
+        self.note_at(at, detail);
     }
 
-    /// Builds the complaint only if there is room for it.
-    fn note_at(self, at: Position, complaint: impl FnOnce() -> Complaint) {
+    /// Builds the detail only if there is room for it.
+    fn note_at(self, at: Position, detail: impl FnOnce() -> Detail) {
         let mut notes = self.notes.borrow_mut();
         if notes.kept.len() < MAX_PROBLEMS {
-            notes.kept.push(Note { path: self.trail.path(), at, complaint: complaint() });
+            notes.kept.push(Note { path: self.trail.path(), at, detail: detail() });
         } else {
             notes.left_out += 1;
         }
@@ -348,7 +348,7 @@ impl de::Error for Fatal {
 }
 
 /// A value of the wrong type, and how to make it the right one.
-fn misfit(node: &TreeNode, wanted: &str) -> Complaint {
+fn misfit(node: &TreeNode, wanted: &str) -> Detail {
     let (shown, advice) = match &node.value {
         Value::Plain(text) if wanted == "a string" => {
             (Some(text.to_string()), format!("; put it in quotes: {}", quoted(text)))
@@ -360,9 +360,9 @@ fn misfit(node: &TreeNode, wanted: &str) -> Complaint {
         },
         Value::Null | Value::List(_) | Value::Map(_) => (None, String::new()),
     };
-    let mut complaint = invalid_type("", format!("must be {wanted}, is {}{advice}", node.describe()));
-    complaint.value = shown.as_deref().map(shortened);
-    complaint
+    let mut detail = invalid_type("", format!("must be {wanted}, is {}{advice}", node.describe()));
+    detail.value = shown.as_deref().map(shortened);
+    detail
 }
 
 /// What a misspelled field may have been meant to be.

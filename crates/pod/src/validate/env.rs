@@ -95,13 +95,13 @@ fn check_field(field: &str, path: &FieldPath, review: &mut Review<'_>) {
     if field.is_empty() {
         review.object(path, required(""));
     } else if let Some(key) = subscript {
-        if let Err(fault) = names::qualified(key) {
-            review.object(path, invalid(quoted(field), fault));
+        if let Err(why) = names::qualified(key) {
+            review.object(path, invalid(quoted(field), why));
         }
     } else if !FIELDS.contains(&field) {
-        let mut complaint = unsupported(field, &FIELDS);
-        complaint.message.push_str(", metadata.labels['<key>'], metadata.annotations['<key>']");
-        review.object(path, complaint);
+        let mut detail = unsupported(field, &FIELDS);
+        detail.message.push_str(", metadata.labels['<key>'], metadata.annotations['<key>']");
+        review.object(path, detail);
     }
 }
 

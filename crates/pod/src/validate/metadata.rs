@@ -40,18 +40,18 @@ pub(super) fn check(metadata: &ObjectMeta, review: &mut Review<'_>) {
     }
     for (key, value) in metadata.labels.iter().flatten() {
         let path = path.field("labels").key(key);
-        if let Err(fault) = names::qualified(key) {
-            review.object(&path, invalid(quoted(key), fault));
+        if let Err(why) = names::qualified(key) {
+            review.object(&path, invalid(quoted(key), why));
         }
-        if let Err(fault) = names::label_value(value) {
-            review.object(&path, invalid(quoted(value), fault));
+        if let Err(why) = names::label_value(value) {
+            review.object(&path, invalid(quoted(value), why));
         }
     }
     let mut size = 0;
     for (key, value) in metadata.annotations.iter().flatten() {
         // The API server accepts an upper-case prefix here, for compatibility.
-        if let Err(fault) = names::qualified(&key.to_lowercase()) {
-            review.object(&path.field("annotations").key(key), invalid(quoted(key), fault));
+        if let Err(why) = names::qualified(&key.to_lowercase()) {
+            review.object(&path.field("annotations").key(key), invalid(quoted(key), why));
         }
         size += key.len() + value.len();
     }

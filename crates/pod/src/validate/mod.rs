@@ -26,7 +26,7 @@ pub use self::{annotations::MANIFEST, trust::DIRECTORY_IMAGE, volume::volume_typ
 
 use crate::{
     Features, Pod, defaults,
-    names::Fault,
+    names::InvalidName,
     path::FieldPath,
     problem::{duplicate, invalid, quoted, required, unsupported},
     review::Review,
@@ -59,11 +59,11 @@ fn one_of(review: &mut Review<'_>, path: &FieldPath, word: Option<&str>, allowed
 }
 
 /// A required name with a syntax.
-fn name(review: &mut Review<'_>, path: &FieldPath, name: &str, syntax: fn(&str) -> Result<(), Fault>) {
+fn name(review: &mut Review<'_>, path: &FieldPath, name: &str, syntax: fn(&str) -> Result<(), InvalidName>) {
     if name.is_empty() {
         review.object(path, required(""));
-    } else if let Err(fault) = syntax(name) {
-        review.object(path, invalid(quoted(name), fault));
+    } else if let Err(why) = syntax(name) {
+        review.object(path, invalid(quoted(name), why));
     }
 }
 

@@ -37,7 +37,7 @@ pub(super) fn build(
         let path = path.field("ports").index(index);
         if let Some(name) = raw.name.as_deref().filter(|name| !name.is_empty()) {
             match names::port_name(name) {
-                Err(fault) => review.object(&path.field("name"), invalid(quoted(name), fault)),
+                Err(why) => review.object(&path.field("name"), invalid(quoted(name), why)),
                 Ok(()) => {
                     names.claim(review, &path.field("name"), name);
                 }
@@ -66,8 +66,8 @@ pub(super) fn reference(port: &IntOrString, path: &FieldPath, review: &mut Revie
     match port {
         IntOrString::Int(number) => target(*number, path, review).map(PortRef::Number),
         IntOrString::String(name) => {
-            if let Err(fault) = names::port_name(name) {
-                review.object(path, invalid(quoted(name), fault));
+            if let Err(why) = names::port_name(name) {
+                review.object(path, invalid(quoted(name), why));
             }
             Some(PortRef::Name(name.clone()))
         }

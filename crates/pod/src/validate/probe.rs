@@ -8,7 +8,7 @@ use crate::{
     Container, GrpcProbe, Handler, HttpGet, HttpProtocol, PortRef, Probe, ProbeKind, Scheme, TcpSocket, defaults,
     names,
     path::FieldPath,
-    problem::{Complaint, forbidden, invalid, quoted, required, suspicious, unsupported},
+    problem::{Detail, forbidden, invalid, quoted, required, suspicious, unsupported},
     review::Review,
 };
 
@@ -189,9 +189,9 @@ pub(super) fn http_get(raw: &v1::HTTPGetAction, path: &FieldPath, review: &mut R
     let scheme = choice(review, &path.field("scheme"), scheme, &SCHEMES).unwrap_or(Scheme::Http);
     let host = raw.host.clone().filter(|host| !host.is_empty());
     for (index, header) in raw.http_headers.iter().flatten().enumerate() {
-        if let Err(fault) = names::header(&header.name) {
+        if let Err(why) = names::header(&header.name) {
             let path = path.field("httpHeaders").index(index).field("name");
-            review.object(&path, invalid(quoted(&header.name), fault));
+            review.object(&path, invalid(quoted(&header.name), why));
         }
     }
     let protocol = match raw.protocol.as_deref() {
@@ -200,8 +200,8 @@ pub(super) fn http_get(raw: &v1::HTTPGetAction, path: &FieldPath, review: &mut R
     };
     if protocol == HttpProtocol::Http2 {
         if scheme != Scheme::Http {
-            let complaint: Complaint = unsupported("HTTPS", &["HTTP"]);
-            review.object(&path.field("scheme"), with(complaint, "protocol HTTP2 is spoken in cleartext only"));
+            let detail: Detail = unsupported("HTTPS", &["HTTP"]);
+            review.object(&path.field("scheme"), with(detail, "protocol HTTP2 is spoken in cleartext only"));
         }
         if let Some(host) = &host {
             let message = "must be empty when protocol is HTTP2: the probe connects to the pod itself";
@@ -241,7 +241,7 @@ fn warn_of_unknown_port(port: &PortRef, container: Option<&Container>, path: &Fi
     }
 }
 
-fn with(mut complaint: Complaint, reason: &str) -> Complaint {
-    complaint.message = format!("{}; {reason}", complaint.message);
-    complaint
+fn with(mut detail: Detail, reason: &str) -> Detail {
+    detail.message = format!("{}; {reason}", detail.message);
+    detail
 }

@@ -31,8 +31,8 @@ pub(super) fn check(requirements: &v1::ResourceRequirements, path: &FieldPath, r
                 continue;
             }
             let path = path.field(field).key(resource);
-            if let Err(fault) = names::qualified(resource) {
-                review.object(&path, invalid(quoted(resource), fault));
+            if let Err(why) = names::qualified(resource) {
+                review.object(&path, invalid(quoted(resource), why));
             } else if !resource.contains('/') {
                 if !STANDARD.contains(&resource.as_str()) && !resource.starts_with(HUGE_PAGES) {
                     let known = format!("must be {} or {HUGE_PAGES}<size>", STANDARD.join(", "));

@@ -89,7 +89,7 @@ struct Progress {
 }
 
 /// The meaning of a response.
-enum Heard {
+enum Received {
     Reply(Reply),
     Redirect { url: Url, absolute: bool },
     BadLocation,
@@ -152,14 +152,14 @@ impl Client<'_> {
         let first_host = progress.url.host.clone();
         for _ in 0..MOST_REQUESTS {
             match self.ask(&template, protocol, &first_host, progress).await? {
-                Heard::Reply(reply) => return Ok(reply),
-                Heard::Redirect { url, absolute } => {
+                Received::Reply(reply) => return Ok(reply),
+                Received::Redirect { url, absolute } => {
                     progress.url = url;
                     if absolute {
                         template.without_host();
                     }
                 }
-                Heard::BadLocation => return Err(Unanswered::Location(progress.url.clone())),
+                Received::BadLocation => return Err(Unanswered::Location(progress.url.clone())),
             }
         }
         Err(Unanswered::Redirects)
@@ -172,7 +172,7 @@ impl Client<'_> {
         protocol: HttpProtocol,
         first_host: &str,
         progress: &mut Progress,
-    ) -> Result<Heard, Unanswered> {
+    ) -> Result<Received, Unanswered> {
         let url = progress.url.clone();
         let opening = Opening::default();
         let failed = |why: String| {
@@ -200,10 +200,10 @@ impl Client<'_> {
         };
         let request = template.request(&url, wire)?;
         let status = &mut progress.status;
-        let heard = converse(wire, io, request, |response| hear(response, &url, first_host, status)).await;
-        match heard.map_err(|error| failed(text::causes(&error)))? {
-            Heard::Reply(Reply { body: Err(NoBody::Broken(why)), .. }) if opening.failed_here() => Err(failed(why)),
-            heard => Ok(heard),
+        let received = converse(wire, io, request, |response| receive(response, &url, first_host, status)).await;
+        match received.map_err(|error| failed(text::causes(&error)))? {
+            Received::Reply(Reply { body: Err(NoBody::Broken(why)), .. }) if opening.failed_here() => Err(failed(why)),
+            received => Ok(received),
         }
     }
 }
@@ -234,24 +234,24 @@ impl Reply {
 }
 
 /// Handles a response: a redirect on the same host is followed, any other response is read.
-async fn hear(
+async fn receive(
     response: http::Response<Incoming>,
     from: &Url,
     first_host: &str,
     status: &mut Option<StatusCode>,
-) -> Heard {
+) -> Received {
     let (head, body) = response.into_parts();
     let elsewhere = match redirect(from, head.status, &head.headers) {
         Ok(Some((url, absolute))) if url.host.eq_ignore_ascii_case(first_host) => {
-            return Heard::Redirect { url, absolute };
+            return Received::Redirect { url, absolute };
         }
         Ok(other) => other.map(|(url, _)| url.to_string()),
         // A location without a host counts as another host.
         Err(BadLocation::Scheme(scheme)) => Some(format!("{scheme}:")),
-        Err(BadLocation::Unreadable) => return Heard::BadLocation,
+        Err(BadLocation::Unreadable) => return Received::BadLocation,
     };
     *status = Some(head.status);
-    Heard::Reply(Reply { status: head.status, elsewhere, body: read(body).await })
+    Received::Reply(Reply { status: head.status, elsewhere, body: read(body).await })
 }
 
 /// The target of a redirect, and whether its location is absolute; `None` for a response that is not a redirect.

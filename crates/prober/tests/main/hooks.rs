@@ -12,7 +12,7 @@ use tokio::{
 
 use crate::{
     servers::{
-        Heard, TlsServer, always, answer, blurt, closed_port, drain, page, read_head, redirect, serve, stall_after,
+        Requests, TlsServer, always, answer, blurt, closed_port, drain, page, read_head, redirect, serve, stall_after,
     },
     target::{FakeExec, HALFWAY, SHORT, headers, http_get, prober, prober_over, run_hook},
 };
@@ -42,9 +42,9 @@ async fn any_answer_to_an_http_hook_is_a_success() {
 /// TERM-11.
 #[tokio::test]
 async fn a_hook_has_its_own_user_agent() {
-    let (port, heard) = answer(|_| page(200, "")).await;
+    let (port, requests) = answer(|_| page(200, "")).await;
     assert_eq!(run_hook(&prober(), &http(port), None).await, DONE);
-    assert!(heard.lock().unwrap()[0].starts_with("GET /hook HTTP/1.1\r\nUser-Agent: kube-lifecycle/1.37\r\n"));
+    assert!(requests.lock().unwrap()[0].starts_with("GET /hook HTTP/1.1\r\nUser-Agent: kube-lifecycle/1.37\r\n"));
 }
 
 /// TERM-11.
@@ -63,7 +63,7 @@ async fn an_http_hook_without_a_response_fails() {
 /// TERM-11: manifests that rely on an ignored scheme still work, and their credentials are not sent in cleartext.
 #[tokio::test]
 async fn an_https_hook_answered_in_plain_http_is_retried_in_plain_http() {
-    let (port, heard) = answer_anything().await;
+    let (port, requests) = answer_anything().await;
     let get = HttpGet {
         scheme: Scheme::Https,
         headers: headers(&[("Authorization", "Bearer secret"), ("X-Kept", "yes")]),
@@ -75,9 +75,9 @@ async fn an_https_hook_answered_in_plain_http_is_retried_in_plain_http() {
          plain HTTP was tried and worked"
     );
     assert_eq!(done.http_fallback, Some(expected));
-    let heard = heard.lock().unwrap();
-    assert_eq!(heard.len(), 1);
-    assert!(heard[0].contains("\r\nX-Kept: yes\r\n") && !heard[0].contains("secret"), "{}", heard[0]);
+    let requests = requests.lock().unwrap();
+    assert_eq!(requests.len(), 1);
+    assert!(requests[0].contains("\r\nX-Kept: yes\r\n") && !requests[0].contains("secret"), "{}", requests[0]);
 }
 
 /// TERM-11: both requests together have the hook's time limit, not each of them.
@@ -196,9 +196,9 @@ async fn a_tcp_hook_is_not_supported() {
 }
 
 /// A server of plain HTTP that responds even to invalid requests, as servers do.
-async fn answer_anything() -> (u16, Heard) {
-    let heard = Heard::default();
-    let notes = Arc::clone(&heard);
+async fn answer_anything() -> (u16, Requests) {
+    let requests = Requests::default();
+    let notes = Arc::clone(&requests);
     let port = serve(move |mut socket| {
         let notes = Arc::clone(&notes);
         async move {
@@ -216,5 +216,5 @@ async fn answer_anything() -> (u16, Heard) {
         }
     })
     .await;
-    (port, heard)
+    (port, requests)
 }

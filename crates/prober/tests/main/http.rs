@@ -11,23 +11,23 @@ use keelet_lifecycle::operation::Outcome;
 use keelet_pod::{Handler, HttpGet, HttpProtocol, PortRef};
 
 use crate::{
-    servers::{Heard, always, answer, closed_port, page, serve, stall_after},
+    servers::{Requests, always, answer, closed_port, page, serve, stall_after},
     target::{HALFWAY, LONG, SHORT, ask, ask_at, get, headers, http_get, prober},
 };
 
 /// The header lines of the one request a server got, in order.
-fn lines(heard: &Heard) -> Vec<String> {
-    let heard = heard.lock().unwrap();
-    assert_eq!(heard.len(), 1, "one request");
-    heard[0].trim_end().split("\r\n").map(str::to_owned).collect()
+fn lines(requests: &Requests) -> Vec<String> {
+    let requests = requests.lock().unwrap();
+    assert_eq!(requests.len(), 1, "one request");
+    requests[0].trim_end().split("\r\n").map(str::to_owned).collect()
 }
 
 /// The headers a probe with these configured headers sends, beside `Host` and `Connection`.
 async fn sent(configured: &[(&str, &str)]) -> Vec<String> {
-    let (port, heard) = answer(|_| page(200, "")).await;
+    let (port, requests) = answer(|_| page(200, "")).await;
     get(HttpGet { headers: headers(configured), ..http_get(port, "/") }).await;
     let own = [format!("Host: 127.0.0.1:{port}"), "Connection: close".to_owned()];
-    let mut lines = lines(&heard).split_off(1);
+    let mut lines = lines(&requests).split_off(1);
     lines.retain(|line| !own.contains(line));
     lines.sort();
     lines
@@ -79,10 +79,10 @@ async fn a_failing_status_fails_also_with_a_body_that_stalls_or_breaks() {
 /// PROBE-33, SCN-U31.
 #[tokio::test]
 async fn a_request_is_a_get_on_a_connection_of_its_own() {
-    let (port, heard) = answer(|_| page(200, "")).await;
+    let (port, requests) = answer(|_| page(200, "")).await;
     get(http_get(port, "/healthz?deep=1")).await;
     assert_eq!(
-        lines(&heard),
+        lines(&requests),
         [
             "GET /healthz?deep=1 HTTP/1.1",
             "User-Agent: kube-probe/1.37",
@@ -107,10 +107,10 @@ async fn user_agent_and_accept_have_defaults_that_can_be_changed_or_emptied() {
 /// PROBE-33, SCN-U31.
 #[tokio::test]
 async fn other_headers_are_sent_as_they_are_and_repeats_stay_in_order() {
-    let (port, heard) = answer(|_| page(200, "")).await;
+    let (port, requests) = answer(|_| page(200, "")).await;
     let configured = [("X-Cake", "muffin"), ("X-Empty", ""), ("X-Other", "1"), ("x-cake", "cupcake")];
     get(HttpGet { headers: headers(&configured), ..http_get(port, "/") }).await;
-    let lines = lines(&heard);
+    let lines = lines(&requests);
     let cakes: Vec<_> = lines.iter().filter(|line| line.starts_with("X-Cake")).collect();
     assert_eq!(cakes, ["X-Cake: muffin", "X-Cake: cupcake"]);
     assert!(lines.contains(&"X-Empty: ".to_owned()) && lines.contains(&"X-Other: 1".to_owned()), "{lines:?}");
@@ -126,31 +126,31 @@ async fn headers_of_a_body_are_not_sent() {
 /// PROBE-33, SCN-U31.
 #[tokio::test]
 async fn a_configured_host_is_the_host_of_the_request_but_not_where_it_goes() {
-    let (port, heard) = answer(|_| page(200, "")).await;
+    let (port, requests) = answer(|_| page(200, "")).await;
     let configured = headers(&[("hOsT", "web.example.org"), ("Host", "second.example.org")]);
     let (outcome, _) = get(HttpGet { headers: configured, ..http_get(port, "/") }).await;
     assert_eq!(outcome, Outcome::Success);
-    let hosts: Vec<_> = lines(&heard).into_iter().filter(|line| line.to_lowercase().starts_with("host:")).collect();
+    let hosts: Vec<_> = lines(&requests).into_iter().filter(|line| line.to_lowercase().starts_with("host:")).collect();
     assert_eq!(hosts, ["Host: web.example.org"]);
 }
 
 /// PROBE-33, SCN-U31: an empty `Host` means the default.
 #[tokio::test]
 async fn an_empty_host_is_the_default() {
-    let (port, heard) = answer(|_| page(200, "")).await;
+    let (port, requests) = answer(|_| page(200, "")).await;
     get(HttpGet { headers: headers(&[("Host", "")]), ..http_get(port, "/") }).await;
-    assert!(lines(&heard).contains(&format!("Host: 127.0.0.1:{port}")));
+    assert!(lines(&requests).contains(&format!("Host: 127.0.0.1:{port}")));
 }
 
 /// PROBE-32: no request reached the target.
 #[tokio::test]
 async fn a_header_that_cannot_be_sent_gives_no_result() {
-    let (port, heard) = answer(|_| page(200, "")).await;
+    let (port, requests) = answer(|_| page(200, "")).await;
     let configured = headers(&[("X-Line", "one\r\nX-Smuggled: two")]);
     let (outcome, output) = get(HttpGet { headers: configured, ..http_get(port, "/") }).await;
     assert_eq!(outcome, Outcome::Error);
     assert_eq!(output, "invalid header \"X-Line\": name or value cannot be sent");
-    assert!(heard.lock().unwrap().is_empty());
+    assert!(requests.lock().unwrap().is_empty());
 }
 
 /// PROBE-31: the request goes to the configured host, not to the pod.
@@ -296,9 +296,9 @@ async fn many_and_long_headers_are_taken() {
 #[tokio::test]
 async fn no_proxy_is_asked() {
     // Every request is in origin form; one to a proxy would carry the whole location.
-    let (port, heard) = answer(|_| page(200, "")).await;
+    let (port, requests) = answer(|_| page(200, "")).await;
     get(http_get(port, "/direct")).await;
-    assert_eq!(lines(&heard)[0], "GET /direct HTTP/1.1");
+    assert_eq!(lines(&requests)[0], "GET /direct HTTP/1.1");
 }
 
 /// An HTTP/2 server that answers with the request's own head.

@@ -183,7 +183,7 @@ async fn a_server_sees_the_end_of_a_dropped_attempt() {
         let running = std::pin::pin!(attempt(&prober, &probe));
         let asked = std::pin::pin!(reported.recv());
         match futures::future::select(running, asked).await {
-            futures::future::Either::Right((heard, _)) => assert_eq!(heard, Some(None)),
+            futures::future::Either::Right((requests, _)) => assert_eq!(requests, Some(None)),
             futures::future::Either::Left((done, _)) => {
                 panic!("the server never answered, but the attempt ended: {done:?}")
             }
@@ -260,7 +260,7 @@ async fn a_limit_of_zero_is_one() {
     assert_eq!(attempt(&prober, &web(LONG)).await.report.outcome, Outcome::Success);
 }
 
-/// GATE-7, PROBE-46: probes of the node's components and probes of pods take no turns from each other, and as many components as there may be
+/// GATE-7, PROBE-46: probes of the node's components and probes of pods take no permits from each other, and as many components as there may be
 /// are asked at once.
 #[tokio::test(start_paused = true)]
 async fn components_of_the_node_have_permits_of_their_own() {

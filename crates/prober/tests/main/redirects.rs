@@ -15,7 +15,7 @@ const REDIRECTS: [u16; 5] = [301, 302, 303, 307, 308];
 #[tokio::test]
 async fn a_redirect_on_the_same_host_counts_for_what_it_leads_to() {
     for status in REDIRECTS {
-        let (port, heard) = answer(move |request| match path(request) {
+        let (port, requests) = answer(move |request| match path(request) {
             "/to-good" => redirect(status, "/good", "go there"),
             "/to-bad" => redirect(status, "bad", "go there"),
             "/good" => page(200, "good"),
@@ -25,7 +25,7 @@ async fn a_redirect_on_the_same_host_counts_for_what_it_leads_to() {
         assert_eq!(get(http_get(port, "/to-good")).await, (Outcome::Success, "good".to_owned()), "{status}");
         let bad = (Outcome::Failure, "HTTP probe failed with statuscode: 500".to_owned());
         assert_eq!(get(http_get(port, "/to-bad")).await, bad, "{status}");
-        assert_eq!(heard.lock().unwrap().len(), 4, "each request on a connection of its own");
+        assert_eq!(requests.lock().unwrap().len(), 4, "each request on a connection of its own");
     }
 }
 
@@ -71,23 +71,23 @@ async fn the_tenth_redirect_fails() {
             hop => redirect(302, &format!("/hop{}", hop + 1), ""),
         })
     };
-    let (nine, heard) = chain(9).await;
+    let (nine, requests) = chain(9).await;
     assert_eq!(get(http_get(nine, "/hop0")).await, (Outcome::Success, "arrived".to_owned()));
-    assert_eq!(heard.lock().unwrap().len(), 10);
-    let (ten, heard) = chain(10).await;
+    assert_eq!(requests.lock().unwrap().len(), 10);
+    let (ten, requests) = chain(10).await;
     let stopped = (Outcome::Failure, "stopped after 10 redirects".to_owned());
     assert_eq!(get(http_get(ten, "/hop0")).await, stopped);
-    assert_eq!(heard.lock().unwrap().len(), 10);
-    let (endless, heard) = answer(|_| redirect(307, "/", "")).await;
+    assert_eq!(requests.lock().unwrap().len(), 10);
+    let (endless, requests) = answer(|_| redirect(307, "/", "")).await;
     assert_eq!(get(http_get(endless, "/")).await, stopped);
-    assert_eq!(heard.lock().unwrap().len(), 10);
+    assert_eq!(requests.lock().unwrap().len(), 10);
 }
 
 /// PROBE-35, SCN-U31.
 #[tokio::test]
 async fn a_configured_host_survives_a_relative_redirect_only() {
     for (absolute, expected) in [(false, "web.example.org"), (true, "127.0.0.1")] {
-        let (port, heard) = answer(move |request| match path(request) {
+        let (port, requests) = answer(move |request| match path(request) {
             "/landed" => page(200, "landed"),
             _ if absolute => {
                 let port = request.split("X-Port: ").nth(1).and_then(|rest| rest.split("\r\n").next()).unwrap();
@@ -100,10 +100,10 @@ async fn a_configured_host_survives_a_relative_redirect_only() {
         let shown = get(HttpGet { headers: configured, ..http_get(port, "/") }).await;
         assert_eq!(shown, (Outcome::Success, "landed".to_owned()));
         let expected = if absolute { format!("{expected}:{port}") } else { expected.to_owned() };
-        let heard = heard.lock().unwrap();
-        assert!(heard[0].contains("\r\nHost: web.example.org\r\n"), "{}", heard[0]);
-        assert!(heard[1].contains(&format!("\r\nHost: {expected}\r\n")), "{}", heard[1]);
-        assert!(heard[1].contains(&format!("\r\nX-Port: {port}\r\n")), "{}", heard[1]);
+        let requests = requests.lock().unwrap();
+        assert!(requests[0].contains("\r\nHost: web.example.org\r\n"), "{}", requests[0]);
+        assert!(requests[1].contains(&format!("\r\nHost: {expected}\r\n")), "{}", requests[1]);
+        assert!(requests[1].contains(&format!("\r\nX-Port: {port}\r\n")), "{}", requests[1]);
     }
 }
 
@@ -121,11 +121,11 @@ async fn a_redirect_with_an_invalid_location_fails() {
 #[tokio::test]
 async fn only_redirects_redirect() {
     for response in [redirect(300, "/good", ""), redirect(304, "/good", ""), redirect(302, "", "")] {
-        let (port, heard) = answer(move |_| response.clone()).await;
+        let (port, requests) = answer(move |_| response.clone()).await;
         let (outcome, output) = get(http_get(port, "/")).await;
         assert_eq!(outcome, Outcome::Warning);
         assert!(output.contains("has no location to follow"), "{output}");
-        assert_eq!(heard.lock().unwrap().len(), 1);
+        assert_eq!(requests.lock().unwrap().len(), 1);
     }
 }
 

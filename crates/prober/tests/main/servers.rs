@@ -34,12 +34,12 @@ pub(crate) async fn closed_port() -> u16 {
 }
 
 /// The requests that an HTTP server got, one text per request.
-pub(crate) type Heard = Arc<Mutex<Vec<String>>>;
+pub(crate) type Requests = Arc<Mutex<Vec<String>>>;
 
 /// Reads one request head and responds with these bytes, then closes; returns the port and the requests.
-pub(crate) async fn answer(respond: impl Fn(&str) -> Vec<u8> + Send + Sync + 'static) -> (u16, Heard) {
-    let heard = Heard::default();
-    let (respond, notes) = (Arc::new(respond), Arc::clone(&heard));
+pub(crate) async fn answer(respond: impl Fn(&str) -> Vec<u8> + Send + Sync + 'static) -> (u16, Requests) {
+    let requests = Requests::default();
+    let (respond, notes) = (Arc::new(respond), Arc::clone(&requests));
     let port = serve(move |mut socket| {
         let (respond, notes) = (Arc::clone(&respond), Arc::clone(&notes));
         async move {
@@ -52,7 +52,7 @@ pub(crate) async fn answer(respond: impl Fn(&str) -> Vec<u8> + Send + Sync + 'st
         }
     })
     .await;
-    (port, heard)
+    (port, requests)
 }
 
 /// Always the same response.

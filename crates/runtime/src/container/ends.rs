@@ -11,7 +11,7 @@ use crate::engine::{Engine, now};
 // === impl Container ===
 
 impl Container {
-    /// Takes up that it has ended. Whether that is new.
+    /// Records that it has ended. Whether that is new.
     fn end(&self, exit: Exit) -> bool {
         let mut phase = self.phase();
         let Phase::Running(running) = &*phase else { return false };
@@ -25,30 +25,30 @@ impl Container {
 // === impl Engine ===
 
 impl Engine {
-    /// Takes up what the shim wrote of a container.
+    /// Reads what the shim wrote of a container.
     pub(crate) fn refresh(&self, container: &Arc<Container>) {
-        let _turn = container.telling();
+        let _emitting = container.emitting();
         // Said already, and there is another time.
-        let _ = self.take_up_state(container);
+        let _ = self.read_state_of(container);
     }
 
-    fn take_up_state(&self, container: &Container) -> io::Result<()> {
+    fn read_state_of(&self, container: &Container) -> io::Result<()> {
         let news = container.read_state().inspect_err(|error| {
             tracing::warn!(container = container.id, %error, "cannot read container state");
         })?;
         for kind in news {
-            self.tell_of(container, kind);
+            self.emit_of(container, kind);
         }
         Ok(())
     }
 
     /// Its shim says how it ended. That is written down as well, unless there was no room for it.
     pub(crate) fn ended(&self, container: &Arc<Container>, exit: Exit) {
-        let _turn = container.telling();
+        let _emitting = container.emitting();
         // What cannot be read the shim has just said.
-        let _ = self.take_up_state(container);
+        let _ = self.read_state_of(container);
         if container.end(exit) {
-            self.tell_of(container, ContainerEventType::ContainerStoppedEvent);
+            self.emit_of(container, ContainerEventType::ContainerStoppedEvent);
         }
     }
 
@@ -57,8 +57,8 @@ impl Engine {
     pub(crate) fn lost(&self, container: &Arc<Container>) -> io::Result<()> {
         // The old shim may have had the time to write it down.
         {
-            let _turn = container.telling();
-            self.take_up_state(container)?;
+            let _emitting = container.emitting();
+            self.read_state_of(container)?;
         }
         let exit = Exit { code: None, at: now(), oom: false };
         let state = {
@@ -74,13 +74,13 @@ impl Engine {
 
     /// It is gone, and so is everything of it.
     pub(super) fn removed(&self, container: &Container) {
-        let _turn = container.telling();
-        self.tell_of(container, ContainerEventType::ContainerDeletedEvent);
+        let _emitting = container.emitting();
+        self.emit_of(container, ContainerEventType::ContainerDeletedEvent);
     }
 
-    fn tell_of(&self, container: &Container, kind: ContainerEventType) {
+    fn emit_of(&self, container: &Container, kind: ContainerEventType) {
         if let Ok(sandbox) = self.sandbox(&container.sandbox) {
-            self.tell(&sandbox, &container.id, kind);
+            self.emit(&sandbox, &container.id, kind);
         }
     }
 }

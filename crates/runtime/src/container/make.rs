@@ -29,7 +29,7 @@ impl Engine {
     pub(crate) async fn create_container(&self, sandbox: &str, config: v1::ContainerConfig) -> Result<String, Status> {
         let sandbox = self.sandbox(sandbox)?;
         // A caller that has left may remove the sandbox: that has to find this container, or this the sandbox stopped.
-        let _turn = sandbox.turn.lock().await;
+        let _lock = sandbox.lock.lock().await;
         if !sandbox.is_ready() {
             return Err(Status::failed_precondition(format!("sandbox {} is not ready", sandbox.id)));
         }
@@ -54,7 +54,7 @@ impl Engine {
         match made {
             Ok(container) => {
                 self.add_container(Arc::new(container));
-                self.tell(&sandbox, &id, v1::ContainerEventType::ContainerCreatedEvent);
+                self.emit(&sandbox, &id, v1::ContainerEventType::ContainerCreatedEvent);
                 Ok(id)
             }
             Err(status) => {
@@ -179,7 +179,7 @@ impl Engine {
 
     pub(crate) async fn start_container(&self, id: &str) -> Result<(), Status> {
         let container = self.container(id)?;
-        let _turn = container.turn.lock().await;
+        let _lock = container.lock.lock().await;
         let sandbox = self.sandbox(&container.sandbox)?;
         let is = |what: &str| Err(Status::failed_precondition(format!("container {} {what}", container.id)));
         // Read before the phase: all other code locks the record first, and the phase stays locked for the whole match.
@@ -218,7 +218,7 @@ impl Engine {
                 };
                 let _ = protocol::write(&container.dir.join(RECORD), &record);
                 container.ended.send_replace(true);
-                self.tell(&sandbox, &container.id, v1::ContainerEventType::ContainerStoppedEvent);
+                self.emit(&sandbox, &container.id, v1::ContainerEventType::ContainerStoppedEvent);
                 Err(Status::unknown(format!("failed to start container {:?}: {message}", container.id)))
             }
             Err(error) => Err(failed(&error)),

@@ -79,7 +79,7 @@ impl Engine {
     /// Removes a container, by force if it runs. May be repeated.
     pub(crate) async fn remove_container(&self, id: &str) -> Result<(), Status> {
         let Ok(container) = self.container(id) else { return Ok(()) };
-        let _turn = container.turn.lock().await;
+        let _lock = container.lock.lock().await;
         self.stop_container_now(&container).await?;
         let one = Arc::clone(&container);
         let removed = self.blocking(move |parts| {

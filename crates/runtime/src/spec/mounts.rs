@@ -66,7 +66,7 @@ pub(super) fn mounts(given: &Given<'_>, security: &v1::LinuxContainerSecurityCon
 }
 
 /// What a container sees of its cgroups. Those of the first generation are bound one by one: libcontainer would look them up by a
-/// process number that means another process, or none, where processes are shared in a pod.
+/// PID that means another process, or none, where processes are shared in a pod.
 fn cgroups(given: &Given<'_>, writable: &str) -> Result<Vec<Mount>, SpecError> {
     const PLACE: &str = "/sys/fs/cgroup";
     let Mounts::V1(controllers) = given.cgroups else {

@@ -1,4 +1,4 @@
-//! What runs in a container, as whom, with which variables.
+//! The command of a container, its user and its variables.
 
 use std::collections::BTreeSet;
 
@@ -67,10 +67,10 @@ fn environment(given: &Given<'_>) -> Result<Vec<String>, SpecError> {
         let value = std::str::from_utf8(value).map_err(|_| SpecError(format!("the variable {key} is not UTF-8")))?;
         variables.push(format!("{key}={value}"));
     }
-    Ok(last_words(variables))
+    Ok(last_of_each_name(variables))
 }
 
-fn last_words(variables: Vec<String>) -> Vec<String> {
+fn last_of_each_name(variables: Vec<String>) -> Vec<String> {
     let mut seen = BTreeSet::new();
     let name = |variable: &str| variable.split('=').next().unwrap_or_default().to_owned();
     let mut kept: Vec<_> = variables.into_iter().rev().filter(|variable| seen.insert(name(variable))).collect();
@@ -82,7 +82,7 @@ fn last_words(variables: Vec<String>) -> Vec<String> {
 mod tests {
     use keelet_cri::v1;
 
-    use super::{command, last_words};
+    use super::{command, last_of_each_name};
 
     #[test]
     fn the_request_has_a_say_over_the_image() {
@@ -103,6 +103,6 @@ mod tests {
     #[test]
     fn the_last_word_on_a_variable_counts() {
         let variables = ["A=1", "B=2", "A=3"].map(str::to_owned).to_vec();
-        assert_eq!(last_words(variables), ["B=2", "A=3"]);
+        assert_eq!(last_of_each_name(variables), ["B=2", "A=3"]);
     }
 }

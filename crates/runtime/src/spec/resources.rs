@@ -108,15 +108,15 @@ mod tests {
     use super::swap_alone;
 
     #[test]
-    fn swap_is_told_apart_from_memory() {
-        let told = |limit, swap| swap_alone(limit, swap).map(|told| told.unwrap_or_else(|| "as it was".to_owned()));
-        assert_eq!(told(100, 0).as_deref(), Ok("as it was"));
-        assert_eq!(told(100, 100).as_deref(), Ok("0"), "nothing is a limit too");
-        assert_eq!(told(100, 150).as_deref(), Ok("50"));
-        assert_eq!(told(100, -1).as_deref(), Ok("max"));
-        assert_eq!(told(0, -1).as_deref(), Ok("max"));
-        assert!(told(100, 99).is_err_and(|error| error.0.contains("(99) is below that of memory (100)")));
-        assert!(told(0, 100).is_err());
-        assert!(told(-1, 100).is_err());
+    fn swap_is_distinguished_from_memory() {
+        let swap_of = |limit, swap| swap_alone(limit, swap).map(|swap| swap.unwrap_or_else(|| "as it was".to_owned()));
+        assert_eq!(swap_of(100, 0).as_deref(), Ok("as it was"));
+        assert_eq!(swap_of(100, 100).as_deref(), Ok("0"), "nothing is a limit too");
+        assert_eq!(swap_of(100, 150).as_deref(), Ok("50"));
+        assert_eq!(swap_of(100, -1).as_deref(), Ok("max"));
+        assert_eq!(swap_of(0, -1).as_deref(), Ok("max"));
+        assert!(swap_of(100, 99).is_err_and(|error| error.0.contains("(99) is below that of memory (100)")));
+        assert!(swap_of(0, 100).is_err());
+        assert!(swap_of(-1, 100).is_err());
     }
 }

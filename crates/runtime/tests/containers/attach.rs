@@ -13,7 +13,7 @@ use crate::{
     world::{World, until},
 };
 
-cases![who_is_attached_hears_all, who_does_not_listen_is_let_go];
+cases![an_attached_client_gets_all_output, a_slow_attached_client_is_disconnected];
 
 /// The caller's ends of a session.
 struct Session {
@@ -52,7 +52,7 @@ fn reader(world: &World, script: &str) -> v1::ContainerConfig {
 /// More than any buffer on the way holds.
 const LINES: usize = 1_000_000;
 
-async fn who_is_attached_hears_all(world: &mut World) -> Shown {
+async fn an_attached_client_gets_all_output(world: &mut World) -> Shown {
     let pod = world.pod("attached").await;
     let script = format!("read x; seq 1 {LINES}; read y; echo $x $y");
     let id = world.start(&pod, reader(world, &script)).await;
@@ -61,16 +61,16 @@ async fn who_is_attached_hears_all(world: &mut World) -> Shown {
     // A burst comes faster than any client reads.
     until("much has been said", async || (world.log(&pod, "main").len() > 1_000_000).then_some(())).await;
     stdin.write_all(b"b\n").await.expect("written");
-    let mut heard = String::new();
-    stdout.read_to_string(&mut heard).await.expect("text");
+    let mut received = String::new();
+    stdout.read_to_string(&mut received).await.expect("text");
     ended.await.expect("the session ends with the container");
     let expected: String = (1..=LINES).map(|line| format!("{line}\n")).chain(["a b\n".to_owned()]).collect();
-    assert!(heard == expected, "{} of {} bytes were heard", heard.len(), expected.len());
+    assert!(received == expected, "{} of {} bytes were received", received.len(), expected.len());
     assert_eq!(world.ended(&id).await.exit_code, 0);
     Shown::Yes
 }
 
-async fn who_does_not_listen_is_let_go(world: &mut World) -> Shown {
+async fn a_slow_attached_client_is_disconnected(world: &mut World) -> Shown {
     let pod = world.pod("deaf").await;
     let id = world.start(&pod, reader(world, &format!("read x; seq 1 {LINES}; exit 4"))).await;
     let mut deaf = attach(world, &id).await;

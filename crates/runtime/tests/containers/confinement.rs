@@ -261,7 +261,7 @@ async fn what_the_runtime_keeps_is_for_root_alone(world: &mut World) -> Shown {
     config.envs.push(v1::KeyValue { key: "PASSWORD".to_owned(), value: "secret".into() });
     security(&mut config).run_as_user = Some(v1::Int64Value { value: 1234 });
     let id = world.start(&pod, config).await;
-    // Also where everybody may look at the directory above.
+    // Also where every user may read the directory above.
     fs::set_permissions(&world.dir, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     for path in
         [world.sandbox_dir(&pod.id).join("containers").join(&id).join("config.json"), world.dir.join("root/images")]
@@ -271,7 +271,7 @@ async fn what_the_runtime_keeps_is_for_root_alone(world: &mut World) -> Shown {
             .arg(&path)
             .output()
             .unwrap();
-        assert!(path.exists() && !readable.status.success(), "{} is for everybody", path.display());
+        assert!(path.exists() && !readable.status.success(), "{} is readable for every user", path.display());
     }
     assert_eq!(world.exec(&id, "echo said > /dev/stdout").await, "said\n");
     Shown::Yes
@@ -312,7 +312,7 @@ async fn what_the_server_was_started_with_stays_outside(world: &mut World) -> Sh
         let mut config = world.container(&name, &format!("{about} && echo complete; sleep 1000"));
         security(&mut config).run_as_user = Some(v1::Int64Value { value: uid });
         let id = world.start(&pod, config).await;
-        until("it has told all", async || world.said(&pod, &name).contains("complete").then_some(())).await;
+        until("all is printed", async || world.said(&pod, &name).contains("complete").then_some(())).await;
         assert_eq!(world.said(&pod, &name), "0022\n0\ncomplete\n");
         assert_eq!(world.exec(&id, about).await, "0022\n0\n");
     }

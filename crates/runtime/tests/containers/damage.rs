@@ -114,7 +114,7 @@ fn lost(status: &v1::PodSandboxStatus) -> (v1::PodSandboxState, String) {
     (status.state(), status.annotations.get(keelet_cri::LOST).cloned().unwrap_or_default())
 }
 
-/// DIR-9: the records of a pod that runs are lost, of its sandbox and of its container. It runs on, and CRI shows the same.
+/// DIR-9: the records of a pod that runs are lost, of its sandbox and of its container. It keeps running, and CRI shows the same.
 async fn a_lost_record_of_a_running_pod_is_recovered(world: &mut World) -> Shown {
     for (damage, harm) in damages() {
         let (pod, id) = connected(world, "web").await;

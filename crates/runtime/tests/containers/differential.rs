@@ -52,7 +52,7 @@ echo complete
 "#;
 
 /// What a container printed, without what may differ.
-fn told(said: &str, ids: &[(&str, &str)]) -> Vec<String> {
+fn normalised(said: &str, ids: &[(&str, &str)]) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for line in said.replace('\r', "").lines() {
         let mut line = line.to_owned();
@@ -174,11 +174,11 @@ async fn both_make_the_same_containers(world: &mut World) -> Shown {
         for (name, mut config) in matrix(world) {
             security(&mut config).namespace_options.as_mut().unwrap().network = v1::NamespaceMode::Pod.into();
             let id = world.start(&pod, config).await;
-            until("it has told all", async || world.said(&pod, name).contains("complete").then_some(())).await;
+            until("all is printed", async || world.said(&pod, name).contains("complete").then_some(())).await;
             let status = world.ended(&id).await;
             assert_eq!(status.exit_code, 0, "{name}");
             let said = world.said(&pod, name);
-            results.entry(name).or_default().push(told(&said, &[(&id, "CONTAINER"), (&pod.id, "SANDBOX")]));
+            results.entry(name).or_default().push(normalised(&said, &[(&id, "CONTAINER"), (&pod.id, "SANDBOX")]));
         }
         world.cri().stop_pod_sandbox(&pod.id).await.expect("stopped");
         world.cri().remove_pod_sandbox(&pod.id).await.expect("removed");

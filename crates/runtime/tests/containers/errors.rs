@@ -13,7 +13,7 @@ cases![
     a_working_directory_does_not_lead_out,
     a_filter_that_cannot_be_made_refuses_the_start,
     hostile_requests_are_refused,
-    what_nobody_would_do_is_refused,
+    requests_that_are_not_implemented_are_refused,
 ];
 
 async fn what_cannot_be_started_says_why(world: &mut World) -> Shown {
@@ -149,7 +149,7 @@ async fn a_filter_that_cannot_be_made_refuses_the_start(world: &mut World) -> Sh
 }
 
 /// What the runtime does not do, and a client would rely on, is no container at all.
-async fn what_nobody_would_do_is_refused(world: &mut World) -> Shown {
+async fn requests_that_are_not_implemented_are_refused(world: &mut World) -> Shown {
     let pod = world.pod("promises").await;
     let mut confined = world.container("confined", "true");
     security(&mut confined).apparmor = Some(v1::SecurityProfile {

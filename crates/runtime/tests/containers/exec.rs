@@ -134,7 +134,7 @@ async fn a_child_that_keeps_the_output_does_not_hold_the_answer(world: &mut Worl
     let answer = world.try_exec(&id, "sleep 7771 & echo started; exit 3", 60).await.expect("it ran");
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     assert_eq!((answer.exit_code, answer.stdout.as_slice()), (3, b"started\n".as_slice()));
-    // The child that the command left runs on, as everywhere, and may yet have to become the `sleep` that is counted.
+    // The child that the command left keeps running, as everywhere, and may yet have to become the `sleep` that is counted.
     until("what it left runs", async || (sleepers() == 1).then_some(())).await;
     world.cri().stop_container(&id, Duration::ZERO).await.expect("stopped");
     until("it went with the container", async || (sleepers() == 0).then_some(())).await;
@@ -196,7 +196,7 @@ async fn a_command_has_all_that_the_container_has(world: &mut World) -> Shown {
             ..Default::default()
         });
         let id = world.start(&pod, config).await;
-        until("it has told all", async || world.said(&pod, name).contains("complete").then_some(())).await;
+        until("all is printed", async || world.said(&pod, name).contains("complete").then_some(())).await;
         let init = world.said(&pod, name);
         let init = init.split("complete").next().unwrap();
         let command = world.exec(&id, ABOUT).await;

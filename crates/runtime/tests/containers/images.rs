@@ -13,10 +13,10 @@ use crate::{
 };
 
 cases![
-    an_image_says_what_runs_and_as_whom,
+    an_image_says_what_runs_and_as_which_user,
     an_image_can_be_a_volume,
     a_directory_of_the_node_is_no_image_unless_callers_may_name_one,
-    an_image_volume_goes_with_a_container_that_nobody_finished,
+    an_image_volume_is_removed_with_an_unfinished_container,
     after_a_restart_of_the_machine_image_volumes_hold_nothing,
 ];
 
@@ -56,7 +56,7 @@ pub(crate) fn archive(name: &str) -> Vec<u8> {
     bytes
 }
 
-async fn an_image_says_what_runs_and_as_whom(world: &mut World) -> Shown {
+async fn an_image_says_what_runs_and_as_which_user(world: &mut World) -> Shown {
     world.engine().images().import(archive("example.org/web:1").as_slice(), None).expect("imported");
     let pod = world.pod("image").await;
     let image = v1::ImageSpec { image: "example.org/web:1".to_owned(), ..Default::default() };
@@ -121,7 +121,7 @@ async fn with_volume(world: &World, pod: &Pod) -> String {
 }
 
 /// As if the server had been killed before it was done, with a container or with its whole pod: there is no record.
-async fn an_image_volume_goes_with_a_container_that_nobody_finished(world: &mut World) -> Shown {
+async fn an_image_volume_is_removed_with_an_unfinished_container(world: &mut World) -> Shown {
     let pod = world.pod("container").await;
     let id = with_volume(world, &pod).await;
     let dir = world.sandbox_dir(&pod.id).join("containers").join(&id);

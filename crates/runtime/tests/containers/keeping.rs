@@ -22,18 +22,18 @@ use crate::{
 
 cases![
     an_exit_that_cannot_be_written_is_known,
-    a_shim_that_was_told_nothing_is_told,
+    a_shim_without_its_list_gets_it,
     an_end_that_cannot_be_read_is_not_made_up,
     more_containers_than_go_with_one_request_are_adopted,
-    a_shim_that_does_not_answer_holds_up_nobody_else,
+    a_shim_that_does_not_answer_delays_no_other_pod,
 ];
 
 /// Waits for a word from outside, and ends with this code.
-fn ends_when_told(code: i32) -> String {
+fn ends_on_request(code: i32) -> String {
     format!("while ! test -e /mnt/go; do sleep 0.05; done; exit {code}")
 }
 
-fn tell_to_end(pid: u32) {
+fn request_end(pid: u32) {
     fs::write(format!("/proc/{pid}/root/mnt/go"), "").unwrap();
 }
 
@@ -65,10 +65,10 @@ async fn an_exit_that_cannot_be_written_is_known(world: &mut World) -> Shown {
     run("mount", &["-t", "tmpfs", "-o", "size=1m", "tmpfs", &place]);
     world.reopen().await;
     let pod = world.pod("full").await;
-    let main = world.start(&pod, world.container("main", &ends_when_told(7))).await;
+    let main = world.start(&pod, world.container("main", &ends_on_request(7))).await;
     let other = world.start(&pod, world.container("other", "sleep 1000")).await;
     let full = fill(&state);
-    tell_to_end(world.pid(&main).await);
+    request_end(world.pid(&main).await);
     let status = world.ended(&main).await;
     assert_eq!((status.state(), status.exit_code), (ContainerState::ContainerExited, 7));
     assert_eq!(recorded(world, &pod, &main).exit, None, "there was no room for it");
@@ -83,11 +83,7 @@ async fn an_exit_that_cannot_be_written_is_known(world: &mut World) -> Shown {
     // An exit that no shim saw has an unknown status, also if that cannot be written.
     let pid = world.pid(&other).await;
     let full = fill(&state);
-    world.close();
-    shims().into_iter().for_each(kill);
-    until("no shim is left", async || shims().is_empty().then_some(())).await;
-    kill(pid);
-    is_gone(pid).await;
+    kill_unseen(world, pid).await;
     world.reopen().await;
     is_unknown(world, &other).await;
     world.cri().stop_container(&other, Duration::from_secs(5)).await.expect("stopped");
@@ -120,18 +116,23 @@ fn fresh_shim(dir: &Path) -> Child {
         .unwrap()
 }
 
-async fn a_shim_that_was_told_nothing_is_told(world: &mut World) -> Shown {
+/// Kills a process while neither a server nor a shim runs.
+async fn kill_unseen(world: &mut World, pid: u32) {
+    world.close();
+    shims().into_iter().for_each(kill);
+    until("no shim is left", async || shims().is_empty().then_some(())).await;
+    kill(pid);
+    is_gone(pid).await;
+}
+
+async fn a_shim_without_its_list_gets_it(world: &mut World) -> Shown {
     let pod = world.pod("fresh").await;
     let script = "trap 'exit 21' TERM; while :; do echo on; sleep 0.05; done";
     let main = world.start(&pod, world.container("main", script)).await;
     let spoilt = world.start(&pod, world.container("spoilt", script)).await;
     let unseen = world.start(&pod, world.container("unseen", "sleep 1000")).await;
     let pid = world.pid(&unseen).await;
-    world.close();
-    shims().into_iter().for_each(kill);
-    until("no shim is left", async || shims().is_empty().then_some(())).await;
-    kill(pid);
-    is_gone(pid).await;
+    kill_unseen(world, pid).await;
     let dir = world.sandbox_dir(&pod.id);
     fs::write(container_dir(&dir, &spoilt).join(protocol::START_OPTIONS), "{").unwrap();
     let mut shim = fresh_shim(&dir);
@@ -160,11 +161,7 @@ async fn an_end_that_cannot_be_read_is_not_made_up(world: &mut World) -> Shown {
     let main = world.start(&pod, world.container("main", "sleep 1000")).await;
     let unread = world.start(&pod, world.container("unread", "sleep 1000")).await;
     let pid = world.pid(&unread).await;
-    world.close();
-    shims().into_iter().for_each(kill);
-    until("no shim is left", async || shims().is_empty().then_some(())).await;
-    kill(pid);
-    is_gone(pid).await;
+    kill_unseen(world, pid).await;
     let dir = world.sandbox_dir(&pod.id);
     let mut shim = fresh_shim(&dir);
     send(shim.id(), rustix::process::Signal::STOP);
@@ -204,7 +201,7 @@ async fn more_containers_than_go_with_one_request_are_adopted(world: &mut World)
     Shown::Yes
 }
 
-async fn a_shim_that_does_not_answer_holds_up_nobody_else(world: &mut World) -> Shown {
+async fn a_shim_that_does_not_answer_delays_no_other_pod(world: &mut World) -> Shown {
     let script = "trap 'exit 21' TERM; while :; do sleep 0.05; done";
     let stuck = world.pod("stuck").await;
     let shim = shims()[0];

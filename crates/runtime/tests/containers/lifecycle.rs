@@ -11,7 +11,7 @@ use crate::{
 
 cases![
     a_container_goes_through_its_states,
-    codes_and_signals_are_told_apart,
+    codes_and_signals_are_distinguished,
     a_stop_asks_first_and_kills_after_the_grace,
     a_stop_uses_the_signal_that_was_asked_for,
     everything_may_be_repeated,
@@ -46,7 +46,7 @@ async fn a_container_goes_through_its_states(world: &mut World) -> Shown {
     Shown::Yes
 }
 
-async fn codes_and_signals_are_told_apart(world: &mut World) -> Shown {
+async fn codes_and_signals_are_distinguished(world: &mut World) -> Shown {
     let pod = world.pod("codes").await;
     for (name, script, code, reason) in [
         ("zero", "exit 0", 0, "Completed"),
@@ -157,18 +157,18 @@ async fn events_report_every_state(world: &mut World) -> Shown {
         (&pod.id, Type::ContainerStoppedEvent),
         (&pod.id, Type::ContainerDeletedEvent),
     ];
-    let mut heard = Vec::new();
-    while heard.len() < expected.len() {
+    let mut received = Vec::new();
+    while received.len() < expected.len() {
         let next = tokio::time::timeout(Duration::from_secs(20), events.next()).await;
         let Ok(Ok(Some(event))) = next else { break };
         if event.container_id == id && event.container_event_type() == Type::ContainerStoppedEvent {
             let status = event.containers_statuses.iter().find(|status| status.id == id).expect("its own status");
             assert_eq!(status.exit_code, 4);
         }
-        heard.push((event.container_id.clone(), event.container_event_type()));
+        received.push((event.container_id.clone(), event.container_event_type()));
     }
     let expected: Vec<_> = expected.into_iter().map(|(id, kind)| (id.clone(), kind)).collect();
-    assert_eq!(heard, expected);
+    assert_eq!(received, expected);
     Shown::Yes
 }
 
@@ -253,7 +253,7 @@ async fn that_a_pod_was_stopped_is_written_down_first(world: &mut World) -> Show
     Shown::Yes
 }
 
-/// What cannot be read just now says nothing about the pod: the server does not start, and the pod runs on.
+/// What cannot be read just now says nothing about the pod: the server does not start, and the pod keeps running.
 async fn a_record_that_cannot_be_read_removes_nothing(world: &mut World) -> Shown {
     let pod = world.pod("unread").await;
     let runs = world.start(&pod, world.container("main", "sleep 1000")).await;

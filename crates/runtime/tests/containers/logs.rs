@@ -16,7 +16,7 @@ cases![
     a_short_run_loses_no_output,
     a_moved_log_goes_on_in_a_new_file,
     a_terminal_is_one_stream,
-    anybody_in_a_container_may_open_its_output_again,
+    every_user_of_a_container_may_open_its_output_again,
     input_is_read_to_its_end,
 ];
 
@@ -85,7 +85,7 @@ async fn a_moved_log_goes_on_in_a_new_file(world: &mut World) -> Shown {
 }
 
 /// Many images log to `/dev/stdout` by its name, and run as any user.
-async fn anybody_in_a_container_may_open_its_output_again(world: &mut World) -> Shown {
+async fn every_user_of_a_container_may_open_its_output_again(world: &mut World) -> Shown {
     let pod = world.pod("reopened").await;
     let mut config =
         world.container("main", "echo one > /dev/stdout; echo two > /dev/stderr; echo three >> /proc/self/fd/1");

@@ -125,7 +125,7 @@ fn all(args: &[String]) -> ExitCode {
                 while let Some((name, _)) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let short = name.split_once("::").map_or(*name, |(_, short)| short);
                     let ended = if is_root { apart(name, short) } else { Ended::Skipped("it needs root".to_owned()) };
-                    tally.tell(short, ended);
+                    tally.report(short, ended);
                 }
             });
         }

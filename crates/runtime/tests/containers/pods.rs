@@ -42,10 +42,11 @@ async fn a_pod_has_its_own_network_names_and_memory(world: &mut World) -> Shown 
     for name in ["a", "b"] {
         world.start(&one, container(world, name, &script, &options)).await;
     }
-    let told = async |name: &str| {
-        until("it has told all", async || Some(world.said(&one, name)).filter(|said| said.lines().count() == 4)).await
+    let printed = async |name: &str| {
+        until("it has printed all", async || Some(world.said(&one, name)).filter(|said| said.lines().count() == 4))
+            .await
     };
-    let (a, b) = (told("a").await, told("b").await);
+    let (a, b) = (printed("a").await, printed("b").await);
     let node: Vec<_> = ["net", "ipc", "uts", "pid"]
         .map(|name| std::fs::read_link(format!("/proc/self/ns/{name}")).unwrap().display().to_string())
         .to_vec();
@@ -154,9 +155,9 @@ async fn a_number_that_came_again_is_not_the_container_that_had_it(world: &mut W
     let number = world.pid(&a).await;
     world.cri().stop_container(&a, std::time::Duration::ZERO).await.expect("stopped");
     if std::fs::write(LAST_NUMBER, (number - 1).to_string()).is_err() {
-        return Shown::Skipped("which process number comes next cannot be set here".to_owned());
+        return Shown::Skipped("the next PID cannot be set here".to_owned());
     }
-    let mut other = until("its number is another's", async || {
+    let mut other = until("its PID is reused", async || {
         std::fs::write(LAST_NUMBER, (number - 1).to_string()).unwrap();
         let mut other = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         if other.id() == number {

@@ -328,7 +328,7 @@ async fn a_container_killed_for_its_memory_says_so(world: &mut World) -> Shown {
     Shown::Yes
 }
 
-/// What the agent asks for on cgroup v2: no child is killed alone, so that nothing runs on in a half.
+/// What the agent asks for on cgroup v2: no child is killed alone, so that nothing keeps running in a half.
 async fn a_container_dies_as_a_whole_where_that_is_asked_for(world: &mut World) -> Shown {
     if let Some(skipped) = needs_unified() {
         return skipped;

@@ -18,7 +18,7 @@ use crate::{
 cases![
     containers_outlive_the_server,
     containers_outlive_their_shim,
-    what_nobody_saw_is_unknown,
+    an_exit_without_a_record_is_unknown,
     containers_outlive_server_and_shim,
     a_terminal_goes_with_its_shim,
     an_exit_without_a_server_is_known_later,
@@ -200,7 +200,7 @@ async fn containers_outlive_their_shim(world: &mut World) -> Shown {
     Shown::Yes
 }
 
-async fn what_nobody_saw_is_unknown(world: &mut World) -> Shown {
+async fn an_exit_without_a_record_is_unknown(world: &mut World) -> Shown {
     world.close();
     let server = other(world).await;
     let pod = server.pod(world, "unseen").await;
@@ -331,17 +331,17 @@ async fn a_command_dies_with_the_server_that_asked(world: &mut World) -> Shown {
     Shown::Yes
 }
 
-/// Process numbers are used again. An old one's end is not the new one's.
+/// PIDs are reused. The exit of an old process is not taken for that of a new one.
 async fn numbers_may_come_again(world: &mut World) -> Shown {
     // The limit of this case's own namespace, so that numbers go round quickly. Before Linux 6.14 there was only one limit,
     // that of the machine.
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     let mut numbers = release.split('.').map(|number| number.parse::<u32>().unwrap_or(0));
     if (numbers.next(), numbers.next()) < (Some(6), Some(14)) {
-        return Shown::Skipped(format!("the range of process numbers is the machine's on Linux {release}"));
+        return Shown::Skipped(format!("the range of PIDs is the machine's on Linux {release}"));
     }
     if fs::write("/proc/sys/kernel/pid_max", "400").is_err() {
-        return Shown::Skipped("the range of process numbers cannot be narrowed here".to_owned());
+        return Shown::Skipped("the range of PIDs cannot be narrowed here".to_owned());
     }
     let pod = world.pod("numbers").await;
     let id = world.start(&pod, world.container("main", "sleep 1000")).await;
@@ -463,7 +463,7 @@ async fn a_start_that_is_asked_for_twice_is_one(world: &mut World) -> Shown {
     Shown::Yes
 }
 
-/// Wherever a server runs out of open files while it takes up what runs: it ends nothing, and the next finds all as it was.
+/// Wherever a server runs out of open files while it recovers what runs: it ends nothing, and the next finds all as it was.
 async fn a_server_without_files_changes_nothing(world: &mut World) -> Shown {
     let mut running = Vec::new();
     for name in ["one", "two", "three"] {

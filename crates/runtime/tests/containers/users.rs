@@ -27,7 +27,7 @@ use crate::{
 };
 
 cases![
-    root_in_the_pod_is_nobody_on_the_node,
+    root_in_the_pod_is_unprivileged_on_the_node,
     files_keep_their_owners_on_disk,
     commands_join_the_pods_users,
     root_administers_what_is_the_pods_and_nothing_else,
@@ -94,7 +94,7 @@ pub(crate) fn cannot() -> Option<Shown> {
     keelet_linux::userns::unsupported().map(Shown::Skipped)
 }
 
-async fn root_in_the_pod_is_nobody_on_the_node(world: &mut World) -> Shown {
+async fn root_in_the_pod_is_unprivileged_on_the_node(world: &mut World) -> Shown {
     if let Some(skipped) = cannot() {
         return skipped;
     }
@@ -314,7 +314,7 @@ async fn a_pods_users_get_its_images_and_devices(world: &mut World) -> Shown {
         permissions: "rw".to_owned(),
     }];
     assert_eq!(world.output(&pod, config).await, "3\n");
-    // All devices are there for a privileged one, and as much as everybody may do with them.
+    // All devices are there for a privileged one, with the permissions that every user has.
     let script = "test -c /dev/full && mount -t tmpfs none /mnt && echo mounted
         for device in /dev/*; do
             if [ -b $device ] && head -c 1 $device >/dev/null 2>&1; then echo \"read $device\"; fi

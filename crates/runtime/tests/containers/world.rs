@@ -18,7 +18,7 @@ pub(crate) fn init(args: &[&str]) -> ExitCode {
     run("mount", &["-t", "tmpfs", "tmpfs", dir]);
     loopback_up(Path::new(dir));
     let exe = std::env::current_exe().unwrap();
-    #[expect(clippy::zombie_processes, reason = "it is waited for below, with everybody else's children")]
+    #[expect(clippy::zombie_processes, reason = "it is waited for below, with all other children")]
     let child = Command::new(exe).args(["case", name, dir, cgroup]).spawn().unwrap();
     loop {
         use rustix::process::{WaitOptions, wait};
@@ -161,7 +161,7 @@ impl World {
     pub(crate) async fn pid(&self, id: &str) -> u32 {
         let (_, info) = self.cri().container_status(id, true).await.expect("a status");
         let info: serde_json::Value = serde_json::from_str(&info["info"]).expect("JSON");
-        u32::try_from(info["pid"].as_u64().expect("a number")).expect("a process number")
+        u32::try_from(info["pid"].as_u64().expect("a number")).expect("a PID")
     }
 
     /// Waits until it has ended.

@@ -12,7 +12,7 @@ const LONGEST: usize = 1 << 20;
 
 /// What becomes of the lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Wish {
+pub(super) struct Selection {
     /// The time of each line before it.
     pub(super) timestamps: bool,
     /// Only what was written from then on.
@@ -24,7 +24,7 @@ pub(super) struct Wish {
 /// Takes bytes as they are read and gives lines.
 #[derive(Debug, Default)]
 pub(super) struct Assembler {
-    wish: Wish,
+    selection: Selection,
     /// Bytes of a line of the file whose end was not read yet.
     raw: Vec<u8>,
     /// What is known of an unfinished line of each stream.
@@ -37,8 +37,8 @@ pub(super) struct Assembler {
 // === impl Assembler ===
 
 impl Assembler {
-    pub(super) fn new(wish: Wish) -> Self {
-        Self { wish, ..Self::default() }
+    pub(super) fn new(selection: Selection) -> Self {
+        Self { selection, ..Self::default() }
     }
 
     /// The next so many lines are not wanted.
@@ -101,14 +101,14 @@ impl Assembler {
             self.skip -= u64::from(entry.end == End::Full);
             return;
         }
-        if self.wish.stream.is_some_and(|wanted| Stream::from(wanted) != entry.stream) {
+        if self.selection.stream.is_some_and(|wanted| Stream::from(wanted) != entry.stream) {
             return;
         }
         let open = &mut self.open[entry.stream as usize];
-        if open.is_none() && self.wish.since.is_some_and(|since| entry.is_before(since)) {
+        if open.is_none() && self.selection.since.is_some_and(|since| entry.is_before(since)) {
             return;
         }
-        let text = open.get_or_insert_with(|| begin(&entry, self.wish));
+        let text = open.get_or_insert_with(|| begin(&entry, self.selection));
         text.extend_from_slice(entry.text);
         match entry.end {
             End::Full => {
@@ -122,8 +122,8 @@ impl Assembler {
     }
 }
 
-fn begin(entry: &LogLine<'_>, wish: Wish) -> Vec<u8> {
-    match wish.timestamps {
+fn begin(entry: &LogLine<'_>, selection: Selection) -> Vec<u8> {
+    match selection.timestamps {
         true => format!("{} ", entry.time).into_bytes(),
         false => Vec::new(),
     }
@@ -158,8 +158,8 @@ mod tests {
 2026-01-01T00:00:05Z stdout F
 ";
 
-    fn assembled(wish: Wish, log: &str, piece: usize) -> String {
-        let mut assembler = Assembler::new(wish);
+    fn assembled(selection: Selection, log: &str, piece: usize) -> String {
+        let mut assembler = Assembler::new(selection);
         log.as_bytes().chunks(piece).for_each(|bytes| assembler.feed(bytes));
         assembler.finish();
         String::from_utf8(assembler.take()).unwrap()
@@ -168,14 +168,14 @@ mod tests {
     #[test]
     fn parts_of_a_line_are_joined_by_stream_however_the_bytes_come() {
         for piece in [1, 7, 64, 4096] {
-            assert_eq!(assembled(Wish::default(), LOG, piece), "one\nbetween\ntwo halves\n\n", "{piece}");
+            assert_eq!(assembled(Selection::default(), LOG, piece), "one\nbetween\ntwo halves\n\n", "{piece}");
         }
     }
 
     #[test]
     fn times_are_those_of_the_first_part() {
-        let wish = Wish { timestamps: true, ..Wish::default() };
-        let told = assembled(wish, LOG, 4096);
+        let selection = Selection { timestamps: true, ..Selection::default() };
+        let told = assembled(selection, LOG, 4096);
         assert!(told.contains("2026-01-01T00:00:02Z two halves\n"), "{told}");
         assert!(told.ends_with("2026-01-01T00:00:05Z \n"), "{told}");
     }
@@ -183,26 +183,30 @@ mod tests {
     /// CLU-40
     #[test]
     fn one_stream_alone_can_be_read() {
-        let of = |stream| assembled(Wish { stream: Some(stream), ..Wish::default() }, LOG, 7);
+        let of = |stream| assembled(Selection { stream: Some(stream), ..Selection::default() }, LOG, 7);
         assert_eq!(of(LogStream::Stdout), "one\ntwo halves\n\n");
         assert_eq!(of(LogStream::Stderr), "between\n");
     }
 
     #[test]
     fn older_lines_are_left_out() {
-        let wish = Wish { since: Some("2026-01-01T00:00:03Z".parse().unwrap()), ..Wish::default() };
-        assert_eq!(assembled(wish, LOG, 4096), "between\n halves\n\n", "a line that began earlier is cut, not lost");
+        let selection = Selection { since: Some("2026-01-01T00:00:03Z".parse().unwrap()), ..Selection::default() };
+        assert_eq!(
+            assembled(selection, LOG, 4096),
+            "between\n halves\n\n",
+            "a line that began earlier is cut, not lost"
+        );
     }
 
     #[test]
     fn a_last_line_without_end_has_none_and_foreign_lines_are_shown() {
-        assert_eq!(assembled(Wish::default(), "t stdout P a", 4096), "a");
-        assert_eq!(assembled(Wish::default(), "t stdout F a\nplain\nt stdout F b", 4096), "a\nplain\nb\n");
+        assert_eq!(assembled(Selection::default(), "t stdout P a", 4096), "a");
+        assert_eq!(assembled(Selection::default(), "t stdout F a\nplain\nt stdout F b", 4096), "a\nplain\nb\n");
     }
 
     #[test]
     fn a_line_without_end_is_passed_on_in_pieces() {
-        let mut assembler = Assembler::new(Wish::default());
+        let mut assembler = Assembler::new(Selection::default());
         let part = format!("t stdout P {}\n", "x".repeat(16 << 10));
         for _ in 0..100 {
             assembler.feed(part.as_bytes());
@@ -215,7 +219,7 @@ mod tests {
 
     #[test]
     fn lines_to_skip_are_whole_lines() {
-        let mut assembler = Assembler::new(Wish::default());
+        let mut assembler = Assembler::new(Selection::default());
         assembler.skip(2);
         assembler.feed(LOG.as_bytes());
         // The second line to end is the one between.

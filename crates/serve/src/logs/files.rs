@@ -41,8 +41,8 @@ pub(super) enum Rotated {
 
 /// The parts of an instance, and the one that is written open.
 pub(super) fn snapshot(directory: &Path, attempt: u32) -> io::Result<Snapshot> {
-    let look = || instances(directory).map(|mut instances| instances.remove(&attempt).unwrap_or_default());
-    let mut instance = look()?;
+    let list = || instances(directory).map(|mut instances| instances.remove(&attempt).unwrap_or_default());
+    let mut instance = list()?;
     loop {
         let held = match instance.written().map(|path| (path, beneath::read(path))) {
             Some((path, Ok(file))) => Some((path.to_owned(), file)),
@@ -50,9 +50,9 @@ pub(super) fn snapshot(directory: &Path, attempt: u32) -> io::Result<Snapshot> {
             Some((_, Err(error))) => return Err(error),
             None => None,
         };
-        // Rotated between the look and the opening, another file would have the name. That happens once a second at most,
+        // Rotated between the listing and the opening, another file would have the name. That happens once a second at most,
         // and no name comes twice.
-        let again = look()?;
+        let again = list()?;
         if again == instance {
             return Ok(Snapshot { instance, held });
         }

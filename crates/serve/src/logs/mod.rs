@@ -27,7 +27,7 @@ use self::reader::{Reader, Step};
 
 /// How often a client that follows a log looks for more. A person does not notice; a watch on the directory would cost
 /// each reader a descriptor of a kind of which a node has few.
-const LOOK_AGAIN: Duration = Duration::from_millis(200);
+const READ_AGAIN: Duration = Duration::from_millis(200);
 
 /// What to read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -120,7 +120,7 @@ pub fn read(
             };
             match step {
                 Ok(Step::Lines(lines)) => return Some((Ok(lines.into()), Some((reader, log_state)))),
-                Ok(Step::Nothing) => tokio::time::sleep(LOOK_AGAIN).await,
+                Ok(Step::Nothing) => tokio::time::sleep(READ_AGAIN).await,
                 Ok(Step::End) => return None,
                 Err(error) => return Some((Err(error), None)),
             }

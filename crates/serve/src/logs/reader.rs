@@ -14,7 +14,7 @@ use flate2::read::MultiGzDecoder;
 
 use super::{
     Instances, LogRequest, Which,
-    assemble::{Assembler, Wish},
+    assemble::{Assembler, Selection},
     files::{self, Rotated, Snapshot},
     tail::{self, Skip, What},
 };
@@ -88,9 +88,9 @@ enum Log {
 
 impl Reader {
     pub(super) fn new(request: LogRequest) -> Self {
-        let wish = Wish { timestamps: request.timestamps, since: request.since, stream: request.stream };
+        let selection = Selection { timestamps: request.timestamps, since: request.since, stream: request.stream };
         Self {
-            assembler: Assembler::new(wish),
+            assembler: Assembler::new(selection),
             ahead: if request.follow { Ahead::Open } else { Ahead::Nothing },
             request,
             attempt: None,
@@ -154,13 +154,13 @@ impl Reader {
         let Some(attempt) = chosen else { return Ok(()) };
         let snapshot = self.snapshot(*attempt)?;
         let passed = snapshot.instance.last_time().map(str::to_owned);
-        self.queue = self.plan(snapshot)?;
+        self.queue = self.parts_to_read(snapshot)?;
         (self.attempt, self.passed) = (Some(*attempt), passed);
         Ok(())
     }
 
     /// What is read of an instance.
-    fn plan(&self, snapshot: Snapshot) -> io::Result<VecDeque<(Part, Skip)>> {
+    fn parts_to_read(&self, snapshot: Snapshot) -> io::Result<VecDeque<(Part, Skip)>> {
         let mut queue = VecDeque::new();
         let mut wanted = self.request.tail;
         for part in snapshot.into_parts().into_iter().rev() {
@@ -177,7 +177,7 @@ impl Reader {
             let (mut skip, mut enough) = (Skip::Bytes(0), false);
             if let Some(left) = wanted {
                 let what = if is_last { What::LastPart } else { What::EarlierPart };
-                // What is collected while it is looked at is not there to be shown.
+                // What is collected while it is read is not there to be shown.
                 let Some((found, lines)) = part.find(left, what).map_err(|error| in_file(part.path(), error))? else {
                     continue;
                 };

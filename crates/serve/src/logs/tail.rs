@@ -69,7 +69,7 @@ fn last_lines(file: &File, length: u64, wanted: u64, what: What) -> io::Result<(
         return Ok((length, 0));
     }
     let mut found = 0;
-    // Where the line that is looked at ends: at its line break, or at the end of the file.
+    // Where the line that is read ends: at its line break, or at the end of the file.
     let mut end = length;
     let mut upper = length;
     let mut open_counts = what == What::LastPart;

@@ -43,6 +43,13 @@ fn container() -> (tempfile::TempDir, LogRequest) {
     (directory, request)
 }
 
+/// A log that is written until the flag is set.
+fn open_log() -> (Arc<AtomicBool>, impl Fn() -> LogState + Send + Sync + 'static) {
+    let closed = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&closed);
+    (closed, move || if seen.load(Ordering::Relaxed) { LogState::Closed } else { LogState::Open })
+}
+
 async fn all(request: LogRequest) -> String {
     let pieces: Vec<_> = read(request, || LogState::Open).map(Result::unwrap).collect().await;
     String::from_utf8(pieces.concat()).unwrap()
@@ -182,7 +189,7 @@ async fn a_log_that_is_not_there_is_empty() {
 }
 
 #[tokio::test]
-async fn who_follows_sees_rotation_and_the_next_instance_and_the_end() {
+async fn following_a_log_shows_rotation_and_the_next_instance_and_the_end() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     let ended = Arc::new(AtomicBool::new(false));
@@ -237,7 +244,7 @@ fn rotate(directory: &Path, before: Option<&str>, stamp: &str, texts: &[&str]) {
 
 /// The reader emits all that was there when it began, and nothing of what came after it.
 #[tokio::test]
-async fn parts_that_are_rotated_before_their_turn_are_read_all_the_same() {
+async fn parts_that_are_rotated_before_they_are_read_are_read_all_the_same() {
     for tail in [None, Some(5), Some(3)] {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
@@ -270,11 +277,7 @@ async fn a_slow_follower_misses_no_part() {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
         write(&path("0.log"), &["a"]);
-        let closed = Arc::new(AtomicBool::new(false));
-        let log_state = {
-            let closed = Arc::clone(&closed);
-            move || if closed.load(Ordering::Relaxed) { LogState::Closed } else { LogState::Open }
-        };
+        let (closed, log_state) = open_log();
         let request = LogRequest { directory: directory.path().to_owned(), follow: true, ..LogRequest::default() };
         let mut log = Box::pin(read(request, log_state));
         let mut seen = log.next().await.unwrap().unwrap().to_vec();
@@ -300,16 +303,12 @@ async fn a_slow_follower_misses_no_part() {
 
 /// Between the two steps of a rotation there is no file of the usual name.
 #[tokio::test]
-async fn who_begins_to_follow_in_the_middle_of_a_rotation_goes_on() {
+async fn following_that_begins_in_the_middle_of_a_rotation_goes_on() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     compress(&path("0.log.1-1.gz"), &["a"]);
     write(&path("0.log.1-2"), &["b"]);
-    let closed = Arc::new(AtomicBool::new(false));
-    let log_state = {
-        let closed = Arc::clone(&closed);
-        move || if closed.load(Ordering::Relaxed) { LogState::Closed } else { LogState::Open }
-    };
+    let (closed, log_state) = open_log();
     let request = LogRequest { directory: directory.path().to_owned(), follow: true, ..LogRequest::default() };
     let mut log = Box::pin(read(request, log_state));
     let mut seen = log.next().await.unwrap().unwrap().to_vec();
@@ -326,7 +325,7 @@ async fn who_begins_to_follow_in_the_middle_of_a_rotation_goes_on() {
 /// The container writes and is restarted, its log is rotated in two steps of which the second may fail, and a client
 /// reads now and then: the reader emits each line once and in order, whatever comes between.
 #[test]
-fn whatever_comes_between_each_line_is_told_once() {
+fn whatever_comes_between_each_line_is_read_once() {
     for seed in 1..=100_u64 {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);

@@ -30,7 +30,7 @@ const CONNECTIONS: usize = 64;
 const LOOPBACK_CONNECTIONS: usize = 16;
 
 /// How long one of these connections may last. An answer there takes milliseconds; any process of the node can open connections and
-/// read slowly, and a health check must still get its turn.
+/// read slowly, and a health check must still be answered.
 const LOOPBACK_TAKES: Duration = Duration::from_secs(30);
 
 /// A peer has this long to say what it wants.
@@ -120,14 +120,14 @@ impl Listener {
 
     /// Serves the clients that may connect, for as long as this is polled.
     pub async fn serve(&self, local: Arc<Local>) {
-        let turns = Arc::new(Semaphore::new(CONNECTIONS));
+        let permits = Arc::new(Semaphore::new(CONNECTIONS));
         let router = router(local);
         loop {
-            let Ok(turn) = Arc::clone(&turns).acquire_owned().await else { return };
+            let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
             let (stream, router) = (self.accept().await, router.clone());
             tokio::spawn(async move {
                 converse(stream, router).await;
-                drop(turn);
+                drop(permit);
             });
         }
     }
@@ -197,16 +197,16 @@ pub async fn serve_loopback(address: SocketAddr, local: Arc<Local>) {
         }
         tokio::time::sleep(BIND_AGAIN).await;
     };
-    let turns = Arc::new(Semaphore::new(LOOPBACK_CONNECTIONS));
+    let permits = Arc::new(Semaphore::new(LOOPBACK_CONNECTIONS));
     let router = open_router(local);
     loop {
-        let Ok(turn) = Arc::clone(&turns).acquire_owned().await else { return };
+        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
                 let router = router.clone();
                 tokio::spawn(async move {
                     converse_briefly(stream, router).await;
-                    drop(turn);
+                    drop(permit);
                 });
             }
             Err(_) => tokio::time::sleep(ANSWER_TAKES).await,

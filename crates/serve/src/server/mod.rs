@@ -11,7 +11,7 @@
 //! | `session` | commands in containers, forwarded ports |
 //! | `kubelet` | the kubelet's API, for a server that has authenticated and authorized its clients |
 //!
-//! Handlers look and answer; whatever they change, they ask the agent or the runtime for.
+//! Handlers read and answer; whatever they change, they ask the agent or the runtime for.
 
 mod change;
 mod events;
@@ -162,7 +162,7 @@ pub(crate) fn router(local: Arc<Local>) -> Router {
         .route("/v1/pods/{namespace}/{name}/portforward", post(session::port_forward))
         .route("/v1/pods/{namespace}/{name}/log", get(log::log))
         .route("/v1/pods/{namespace}/{name}/log/files", get(log::files))
-        .route_layer(middleware::from_fn_with_state(Arc::clone(&local), once_taken_up));
+        .route_layer(middleware::from_fn_with_state(Arc::clone(&local), once_recovered));
     Router::new()
         .merge(of_pods)
         .route("/v1/events", get(events::list))
@@ -184,13 +184,13 @@ pub(crate) fn router(local: Arc<Local>) -> Router {
 /// How long after its start an agent may recover pods before it is asked what it has so far.
 const TAKING_UP: Duration = Duration::from_secs(5);
 
-/// How often to look whether it has.
+/// How often to check whether it has.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// A new agent has no status of its pods for a moment. A client that asks about pods then waits rather than gets the
 /// answer that there are none: a pod does not vanish because an agent was restarted.
-async fn once_taken_up(State(local): State<Arc<Local>>, request: Request, next: Next) -> Response {
-    while local.now().since(&local.agent.started()) < TAKING_UP && !local.has_taken_up() {
+async fn once_recovered(State(local): State<Arc<Local>>, request: Request, next: Next) -> Response {
+    while local.now().since(&local.agent.started()) < TAKING_UP && !local.has_recovered() {
         tokio::time::sleep(LOOK_AGAIN).await;
     }
     next.run(request).await
@@ -208,7 +208,7 @@ fn open_routes() -> Router<Arc<Local>> {
     Router::new().route("/healthz", get(health)).route("/metrics", get(numbers))
 }
 
-/// Whether the loop that owns all pods turns.
+/// Whether the loop that owns all pods makes progress.
 async fn health(State(local): State<Arc<Local>>) -> Result<&'static str, (StatusCode, &'static str)> {
     health_of(&local).await
 }
@@ -265,7 +265,7 @@ impl Local {
     }
 
     /// Whether every pod that is wanted has a status.
-    fn has_taken_up(&self) -> bool {
+    fn has_recovered(&self) -> bool {
         let pods = self.pods();
         self.desired.wanted().is_some_and(|wanted| wanted.iter().all(|name| pods.contains_key(name)))
     }
@@ -282,7 +282,7 @@ impl Local {
 impl DesiredPods for watch::Receiver<Arc<Listing>> {
     fn wanted(&self) -> Option<Vec<(String, String)>> {
         let listing = self.borrow();
-        // Before the first look there is nothing at all, not even a problem.
+        // Before the first scan there is nothing at all, not even a problem.
         let looked = listing.complete || !listing.pods.is_empty() || !listing.problems.is_empty();
         looked.then(|| listing.pods.values().map(|pod| (pod.namespace.clone(), pod.name.clone())).collect())
     }

@@ -37,7 +37,7 @@ pub struct Patient<S> {
 // === impl Patience ===
 
 impl Patience {
-    /// From now on the peer may take nothing for so long: a person may look at a page of a log for hours.
+    /// From now on the peer may take nothing for so long: a person may read a page of a log for hours.
     pub fn set(&self, patience: Duration) {
         self.0.store(u64::try_from(patience.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn who_reads_nothing_is_left_alone_and_who_reads_slowly_is_not() {
+    async fn a_peer_that_reads_nothing_is_given_up_and_one_that_reads_slowly_is_not() {
         let (near, mut far) = tokio::io::duplex(4);
         let mut near = Patient::new(near);
         let slow = tokio::spawn(async move {

@@ -98,9 +98,9 @@ enum Problem {
     Clone { path: PathBuf, error: io::Error },
     #[error("cannot map the owners of {} to the user namespace: {error}", path.display())]
     MapOwners { path: PathBuf, error: io::Error },
-    #[error("cannot set its attributes: {0}")]
+    #[error("cannot set the attributes of the mount: {0}")]
     Attributes(io::Error),
-    #[error("cannot set its propagation: {0}")]
+    #[error("cannot set the propagation of the mount: {0}")]
     Propagation(nix::Error),
     #[error("cannot open the mount point: {0}")]
     MountPoint(io::Error),
@@ -110,7 +110,7 @@ enum Problem {
     DirectoryOnFile,
     #[error("cannot mount a file on a directory of the container")]
     FileOnDirectory,
-    #[error("cannot attach it: {0}")]
+    #[error("cannot attach the mount: {0}")]
     Attach(io::Error),
 }
 

@@ -1,4 +1,4 @@
-//! Who may do what: identities, access rules as RBAC has them, what nodes may do, and tokens.
+//! Authentication and authorization: identities, access rules as RBAC has them, what nodes may do, and tokens.
 
 mod node;
 mod rbac;
@@ -13,7 +13,7 @@ use crate::{
     store::Store,
 };
 
-/// Who a client is to the server.
+/// The identity of a client.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Identity {
     /// The user.

@@ -88,7 +88,7 @@ pub(crate) trait Kind: Send + Sync + fmt::Debug {
         None
     }
 
-    /// Whether its own validation looks at the metadata: only then is that looked at when something else is wrong.
+    /// Whether its own validation checks the metadata: only then is that checked when something else is wrong.
     fn checks_metadata(&self) -> bool {
         true
     }

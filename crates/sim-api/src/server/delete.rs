@@ -172,7 +172,7 @@ impl Server {
             return Err(Refusal::not_found(resource.qualified(), name));
         };
         check_preconditions(resource, &old, name, options)?;
-        let deletion = plan(resource, &old, options, call.now);
+        let deletion = deletion_of(resource, &old, options, call.now);
         if matches!(deletion, Deletion::UnderWay) {
             return Ok((old, false));
         }
@@ -221,7 +221,7 @@ fn check_preconditions(resource: &Resource, object: &Value, name: &str, options:
     Ok(())
 }
 
-fn plan(resource: &Resource, old: &Value, options: &Options, now: Timestamp) -> Deletion {
+fn deletion_of(resource: &Resource, old: &Value, options: &Options, now: Timestamp) -> Deletion {
     let asked = options.grace.map(|grace| if grace < 0 { 1 } else { grace });
     let graceful = resource.strategy.grace(old, asked);
     let deleting = at(old, &["metadata", "deletionTimestamp"]).is_some();

@@ -164,7 +164,7 @@ impl Server {
         self.log.insert(place, LogEntry { at: call.at, client: Arc::clone(&call.client), what });
     }
 
-    /// Stores an object, or deletes it, and lets everyone know.
+    /// Stores an object, or deletes it, and notifies all watches.
     fn commit(&mut self, call: &Call<'_>, verb: Verb, key: Key, object: Option<Value>) -> Arc<Value> {
         let change = self.store.put(key, object, call.at);
         let write = Write {

@@ -1,4 +1,4 @@
-//! Questions to the server that store nothing: who a token belongs to, who may do what; and tokens of service accounts.
+//! Questions to the server that store nothing: the user of a token, and what a user may do; and tokens of service accounts.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Who may do what: rules, reviews, tokens.
+//! Authorization: rules, reviews, tokens.
 
 use keelet_sim_api::{Grant, Identity, SimApi};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! The simulated server by tables: what it answers to whom.
+//! The simulated server by tables: what it answers to which client.
 
 mod access;
 mod custom;

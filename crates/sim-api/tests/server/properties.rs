@@ -1,4 +1,4 @@
-//! What holds for any course of requests.
+//! What holds for any sequence of requests.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::{ask, create, node, secs, simulate, watch};
 
 const NODES: &str = "/api/v1/nodes";
 
-/// A random course of writes to a few nodes, some with preconditions that may be stale.
+/// A random sequence of writes to a few nodes, some with preconditions that may be stale.
 async fn play(api: &SimApi, random: &mut Random, steps: u64) {
     let clients: Vec<_> = (0..3).map(|index| api.connect(&format!("c{index}"), Identity::admin())).collect();
     let mut known: BTreeMap<&str, Value> = BTreeMap::new();

@@ -50,7 +50,7 @@ fn without_a_version_a_watch_begins_with_what_is_there() {
 
 /// An object that comes into the selection is added, one that leaves it is deleted.
 #[test]
-fn selections_turn_changes_into_arrivals_and_departures() {
+fn selections_make_changes_arrivals_and_departures() {
     simulate(async {
         let api = SimApi::new(1);
         let pods = "/api/v1/namespaces/default/pods";
@@ -118,7 +118,7 @@ fn a_watch_without_a_timeout_ends_within_an_hour() {
     });
 }
 
-/// What is compacted cannot be watched; who watches already goes on.
+/// What is compacted cannot be watched; a watch that is open goes on.
 #[test]
 fn an_old_version_gets_410_as_an_event() {
     simulate(async {

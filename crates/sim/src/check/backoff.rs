@@ -1,4 +1,4 @@
-//! A crashing container waits for its turn, also if the agent crashes meanwhile.
+//! A crashing container waits for its backoff, also if the agent crashes meanwhile.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,10 +7,10 @@ use std::{
 
 use keelet_lifecycle::status::{ConditionType, ContainerState, ContainerStatus};
 
-use super::{Check, View};
-use crate::timeline::{Entry, ExitCause, Happening, InstanceRef};
+use super::{Check, Finding, View};
+use crate::timeline::{ExitCause, Happening, InstanceRef, Occurrence};
 
-/// The reason of a container that waits for its turn in a restart of all.
+/// The reason of a container that waits to be started by RestartAllContainers.
 const RESTARTING_ALL: &str = "RestartingAllContainers";
 
 /// A backoff without an advance for this long starts anew.
@@ -57,7 +57,7 @@ impl Check for Backoff {
         "backoff"
     }
 
-    fn see(&mut self, entry: &Entry, view: View<'_>) -> Result<(), String> {
+    fn see(&mut self, entry: &Occurrence, view: View<'_>) -> Result<(), Finding> {
         match &entry.what {
             Happening::Exited { instance, cause, .. } => {
                 let memory = self.of(instance);
@@ -78,7 +78,7 @@ impl Check for Backoff {
                 if !status.is_true(&ConditionType::AllContainersRestarting) {
                     self.restarting.remove(pod);
                 }
-                for container in status.all_containers().filter(|container| is_owed_a_start(container)) {
+                for container in status.all_containers().filter(|container| waits_for_restart(container)) {
                     self.containers.entry((pod.clone(), container.name.clone())).or_default().free = true;
                 }
             }
@@ -122,7 +122,7 @@ impl Backoff {
         self.containers.entry((instance.pod.clone(), instance.name.clone())).or_default()
     }
 
-    fn started(&mut self, at: Duration, instance: &InstanceRef, view: View<'_>) -> Result<(), String> {
+    fn started(&mut self, at: Duration, instance: &InstanceRef, view: View<'_>) -> Result<(), Finding> {
         let limits = view.context.rules.crash_backoff;
         // The spec may have another one by now.
         let image = view.node.containers.get(&instance.id).map(|container| container.image.clone());
@@ -155,11 +155,11 @@ impl Backoff {
         // Setting the clock between an exit and its discovery changes when it was.
         let clock_set = view.context.wall_set.is_some_and(|set| set >= ended);
         if at + ROUNDING < ended + delay && !clock_set {
-            return Err(format!(
+            return Err(Finding(format!(
                 "{} is started {:?} after the last exit; its backoff is {delay:?}",
                 instance.id,
                 at - ended
-            ));
+            )));
         }
         Ok(())
     }
@@ -174,6 +174,6 @@ impl Memory {
 }
 
 /// Whether a container waits for the start that a restart of all containers owes it.
-fn is_owed_a_start(container: &ContainerStatus) -> bool {
+fn waits_for_restart(container: &ContainerStatus) -> bool {
     matches!(&container.state, ContainerState::Waiting(waiting) if waiting.reason == RESTARTING_ALL)
 }

@@ -11,10 +11,10 @@ use super::bare;
 use crate::{
     node::Node,
     sim::Mode,
-    timeline::{Entry, Happening, Memory},
+    timeline::{Happening, Memory, Occurrence},
 };
 
-/// How long after the last fault things may still look odd: a hanging look takes ten seconds to be given up.
+/// How long after the last fault things may still look odd: a hanging observation takes ten seconds to be given up.
 const AFTERMATH: Duration = Duration::from_secs(30);
 
 /// The heartbeat dates the end of a run no better than this.
@@ -89,7 +89,7 @@ impl Context {
         }
     }
 
-    pub(crate) fn see(&mut self, entry: &Entry, node: &Node, quiet: bool) {
+    pub(crate) fn see(&mut self, entry: &Occurrence, node: &Node, quiet: bool) {
         self.now = entry.at;
         if !quiet {
             self.trouble = Some(entry.at);

@@ -4,10 +4,10 @@ use std::{collections::BTreeMap, ops::RangeInclusive, sync::Arc, time::Duration}
 
 use keelet_lifecycle::status::ContainerState;
 
-use super::{Check, View, bare};
+use super::{Check, Finding, View, bare};
 use crate::{
     node::ContainerRun,
-    timeline::{Entry, Happening, InstanceRef},
+    timeline::{Happening, InstanceRef, Occurrence},
 };
 
 /// A container that runs was restarted once for each instance it had before; the count never falls, and never counts
@@ -40,7 +40,7 @@ impl Check for Counts {
         "counts"
     }
 
-    fn see(&mut self, entry: &Entry, view: View<'_>) -> Result<(), String> {
+    fn see(&mut self, entry: &Occurrence, view: View<'_>) -> Result<(), Finding> {
         self.excused |= view.context.run.is_some_and(|run| run.behind);
         match &entry.what {
             Happening::Created(instance) => {
@@ -66,23 +66,23 @@ impl Check for Counts {
                     let began = u32::try_from(runs.len()).unwrap_or(u32::MAX);
                     let forgotten = self.forgotten(pod, name);
                     if count > began + forgotten {
-                        return Err(format!("{name} has a restart count of {count} after {began} starts"));
+                        return Err(Finding(format!("{name} has a restart count of {count} after {began} starts")));
                     }
                     let before = self.published.insert((pod.clone(), name.clone()), (*run, count));
                     let (last_run, before) = before.unwrap_or((*run, 0));
                     if count < before && !(self.excused && last_run != *run) {
-                        return Err(format!("the restart count of {name} falls from {before} to {count}"));
+                        return Err(Finding(format!("the restart count of {name} falls from {before} to {count}")));
                     }
                     let id = container.container_id.as_deref().map(bare);
                     let number = runs.iter().position(|run| Some(run.instance.id.as_str()) == id);
                     if let (ContainerState::Running(_), Some(number)) = (&container.state, number)
                         && !possible(&runs[..number], forgotten, view).contains(&count)
                     {
-                        return Err(format!(
+                        return Err(Finding(format!(
                             "{} is the start number {} of {name}, and its restart count is {count}",
                             runs[number].instance.id,
                             number + 1
-                        ));
+                        )));
                     }
                 }
             }

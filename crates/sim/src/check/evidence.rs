@@ -5,18 +5,18 @@ use std::{collections::BTreeMap, time::Duration};
 use keelet_lifecycle::status::{ContainerState, ContainerStatus, PodStatus};
 use keelet_pod::{AgentRestart, Container, Handler, ProbeKind};
 
-use super::{Check, View, bare};
+use super::{Check, Finding, View, bare};
 use crate::{
     sim::Mode,
-    timeline::{Attempt, Entry, Happening},
+    timeline::{Attempt, Happening, Occurrence},
 };
 
-/// From an answer to the status that rests on it: a look at the runtime, a write, a publication.
+/// From an answer to the status that rests on it: an observation of the runtime, a write, a publication.
 const CALM_LAG: Duration = Duration::from_millis(500);
-/// The same while looks hang and writes fail.
+/// The same while observations hang and writes fail.
 const TROUBLED_LAG: Duration = Duration::from_secs(25);
 
-/// Between two runs of the agent and two statuses, a container that runs on keeps its ready and started, unless a probe
+/// Between two runs of the agent and two statuses, a container that keeps running keeps its ready and started, unless a probe
 /// said otherwise, the agent was away for too long, or another writer wrote the status.
 #[derive(Default)]
 pub(crate) struct Evidence {
@@ -56,10 +56,10 @@ impl Check for Evidence {
         "evidence"
     }
 
-    fn see(&mut self, entry: &Entry, view: View<'_>) -> Result<(), String> {
+    fn see(&mut self, entry: &Occurrence, view: View<'_>) -> Result<(), Finding> {
         match &entry.what {
             Happening::Probed(attempt) => {
-                self.hear(entry.at, attempt, view);
+                self.note_attempt(entry.at, attempt, view);
                 Ok(())
             }
             Happening::Exited { instance, .. } => {
@@ -81,7 +81,7 @@ impl Check for Evidence {
 }
 
 impl Evidence {
-    fn hear(&mut self, at: Duration, attempt: &Attempt, view: View<'_>) {
+    fn note_attempt(&mut self, at: Duration, attempt: &Attempt, view: View<'_>) {
         // No instance answers for a container that has ended, and the agent need not know yet that it has.
         let shown =
             || self.published.get(&attempt.pod).and_then(|published| published.containers.get(&attempt.container));
@@ -109,7 +109,14 @@ impl Evidence {
         }
     }
 
-    fn compare(&mut self, at: Duration, pod: &str, run: u32, status: &PodStatus, view: View<'_>) -> Result<(), String> {
+    fn compare(
+        &mut self,
+        at: Duration,
+        pod: &str,
+        run: u32,
+        status: &PodStatus,
+        view: View<'_>,
+    ) -> Result<(), Finding> {
         let first_of_run = self.published.get(pod).is_none_or(|before| before.run != run);
         let mut found = Ok(());
         let mut containers = BTreeMap::new();
@@ -158,7 +165,7 @@ impl Evidence {
         before: &Shown,
         now: &Shown,
         view: View<'_>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Finding> {
         let lag = if view.context.was_calm_since(before.since) { CALM_LAG } else { TROUBLED_LAG };
         let since = before.since.saturating_sub(lag);
         let said = |kind: ProbeKind, passed: bool| {
@@ -166,12 +173,12 @@ impl Evidence {
             answers.iter().any(|said| said.passed == passed && said.at >= since && said.at <= at)
         };
         if before.started != now.started && !said(ProbeKind::Startup, now.started) {
-            return Err(format!("started of {} turned {} and no startup probe said so", now.id, now.started));
+            return Err(Finding(format!("started of {} turned {} and no startup probe said so", now.id, now.started)));
         }
         let by_startup = spec.readiness.is_none() && said(ProbeKind::Startup, now.ready);
         let unheard = !now.ready && may_fail_unheard(spec, view);
         if before.ready != now.ready && !said(ProbeKind::Readiness, now.ready) && !by_startup && !unheard {
-            return Err(format!("ready of {} turned {} and no readiness probe said so", now.id, now.ready));
+            return Err(Finding(format!("ready of {} turned {} and no readiness probe said so", now.id, now.ready)));
         }
         Ok(())
     }

@@ -8,16 +8,16 @@ use std::{
 use keelet_lifecycle::status::{ContainerState, PodStatus};
 use keelet_pod::{Probe, ProbeKind};
 
-use super::{Check, View, bare};
+use super::{Check, Finding, View, bare};
 use crate::{
     faults::CallKind,
-    timeline::{Entry, Happening},
+    timeline::{Happening, Occurrence},
 };
 
 /// Kept probes are spread over at most this long.
 const LONGEST_SPREAD: Duration = Duration::from_secs(1);
 
-/// The first look at the runtime comes before the first plan.
+/// The first observation of the runtime comes before the first plan.
 const FIRST_LOOK: Duration = Duration::from_millis(200);
 
 /// The first result of a kept probe comes within its period, one second at most, and its timeout.
@@ -40,7 +40,7 @@ impl Check for FirstResults {
         "first results"
     }
 
-    fn see(&mut self, entry: &Entry, view: View<'_>) -> Result<(), String> {
+    fn see(&mut self, entry: &Occurrence, view: View<'_>) -> Result<(), Finding> {
         if !view.context.is_calm() {
             self.awaited.clear();
         }
@@ -83,7 +83,7 @@ impl Check for FirstResults {
             _ => {}
         }
         late.map_or(Ok(()), |((id, kind), deadline)| {
-            Err(format!("the {kind} probe of {id} was not asked by {deadline:?}"))
+            Err(Finding(format!("the {kind} probe of {id} was not asked by {deadline:?}")))
         })
     }
 }

@@ -22,7 +22,7 @@ use keelet_lifecycle::Rules;
 use keelet_pod::Pod;
 
 pub(crate) use self::context::Context;
-use crate::{node::Node, sim::Mode, timeline::Entry};
+use crate::{node::Node, sim::Mode, timeline::Occurrence};
 
 /// A promise that was broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +35,11 @@ pub struct Violation {
     pub message: String,
 }
 
-/// What a checker may look at besides the entry.
+/// What a checker found, in a sentence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Finding(pub(crate) String);
+
+/// What a checker may read besides the entry.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
     pub(crate) node: &'a Node,
@@ -48,9 +52,9 @@ pub(crate) trait Check: Send {
     /// Its name, for people.
     fn name(&self) -> &'static str;
     /// Looks at what has just happened. The node is as it is after it.
-    fn see(&mut self, entry: &Entry, view: View<'_>) -> Result<(), String>;
+    fn see(&mut self, entry: &Occurrence, view: View<'_>) -> Result<(), Finding>;
     /// Looks at a world that has come to rest.
-    fn at_rest(&mut self, _: View<'_>) -> Result<(), String> {
+    fn at_rest(&mut self, _: View<'_>) -> Result<(), Finding> {
         Ok(())
     }
 }
@@ -86,7 +90,7 @@ impl Checks {
     /// Shows an entry to all checkers.
     pub(crate) fn see(
         &mut self,
-        entry: &Entry,
+        entry: &Occurrence,
         node: &Node,
         pods: &BTreeMap<String, Arc<Pod>>,
         quiet: bool,
@@ -105,8 +109,8 @@ impl Checks {
     }
 }
 
-fn violation(at: Duration, check: &'static str, found: Result<(), String>) -> Option<Violation> {
-    found.err().map(|message| Violation { at, check, message })
+fn violation(at: Duration, check: &'static str, found: Result<(), Finding>) -> Option<Violation> {
+    found.err().map(|Finding(message)| Violation { at, check, message })
 }
 
 // === impl Violation ===

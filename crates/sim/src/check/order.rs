@@ -1,4 +1,4 @@
-//! Nothing is started out of turn, and nothing twice.
+//! Nothing is started out of order, and nothing twice.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,15 +9,15 @@ use std::{
 use keelet_lifecycle::{restart::RestartAllRule, status::ConditionType};
 use keelet_pod::{Pod, ProbeKind, Role};
 
-use super::{Check, View, restart_all::is_requested};
+use super::{Check, Finding, View, restart_all::is_requested};
 use crate::{
     faults::CallKind,
     node::Sandbox,
     sim::Mode,
-    timeline::{Entry, Happening, InstanceRef},
+    timeline::{Happening, InstanceRef, Occurrence},
 };
 
-/// From a removal to the record of it: a look at the runtime, which may hang, and a write.
+/// From a removal to the record of it: an observation of the runtime, which may hang, and a write.
 const AFTER_REMOVAL: Duration = Duration::from_secs(25);
 
 /// What runs for longer than this before an agent without evidence starts has started.
@@ -53,7 +53,7 @@ impl Check for Order {
         "order"
     }
 
-    fn see(&mut self, entry: &Entry, view: View<'_>) -> Result<(), String> {
+    fn see(&mut self, entry: &Occurrence, view: View<'_>) -> Result<(), Finding> {
         match &entry.what {
             Happening::Created(instance) => {
                 if !self.ended.contains_key(&instance.pod) {
@@ -62,11 +62,11 @@ impl Check for Order {
                 Ok(())
             }
             Happening::Call { kind: CallKind::StartContainer, subject, .. } => {
-                let in_turn = view.node.containers.get(subject).is_some_and(|container| {
+                let in_order = view.node.containers.get(subject).is_some_and(|container| {
                     let instance = &container.instance;
-                    view.pods.get(&instance.pod).is_some_and(|pod| self.in_turn(pod, instance).is_ok())
+                    view.pods.get(&instance.pod).is_some_and(|pod| self.in_order(pod, instance).is_ok())
                 });
-                if in_turn {
+                if in_order {
                     self.asked.insert(subject.clone());
                 }
                 Ok(())
@@ -84,7 +84,7 @@ impl Check for Order {
                 }
                 Ok(())
             }
-            // With the gate off a restart that a rule began is given up, and the pod goes on as initialized as it was.
+            // With the feature gate off a restart that a rule began is given up, and the pod goes on as initialized as it was.
             Happening::AgentStarts { .. } if view.context.rules.restart_all == RestartAllRule::Ignored => {
                 let given_up = |sandbox: &Sandbox| self.restarting.contains(&sandbox.pod);
                 for sandbox in view.node.sandboxes.values().filter(|sandbox| given_up(sandbox)) {
@@ -138,16 +138,16 @@ impl Check for Order {
 }
 
 impl Order {
-    fn started(&mut self, instance: &InstanceRef, view: View<'_>) -> Result<(), String> {
+    fn started(&mut self, instance: &InstanceRef, view: View<'_>) -> Result<(), Finding> {
         let InstanceRef { pod, name, id, .. } = instance;
         let twin = view.node.containers.values().find(|other| {
             other.instance.pod == *pod && other.instance.name == *name && other.instance.id != *id && other.is_running()
         });
         if let Some(twin) = twin {
-            return Err(format!("{id} is started while {} runs", twin.instance.id));
+            return Err(Finding(format!("{id} is started while {} runs", twin.instance.id)));
         }
         if self.ended.contains_key(pod) && !self.created.contains(id) {
-            return Err(format!("{id} is started in a pod that has ended"));
+            return Err(Finding(format!("{id} is started in a pod that has ended")));
         }
         let Some(spec) = view.pods.get(pod) else { return Ok(()) };
         // Ephemeral containers have no place in the order: one may be there to see why init does not end.
@@ -155,7 +155,7 @@ impl Order {
             return Ok(());
         }
         if !self.asked.contains(id) {
-            self.in_turn(spec, instance)?;
+            self.in_order(spec, instance)?;
         }
         if spec.container(name).is_some_and(|container| container.role == Role::Sidecar && container.startup.is_none())
         {
@@ -175,13 +175,13 @@ impl Order {
         instances.iter().for_each(|instance| self.is_over(instance));
     }
 
-    fn in_turn(&self, pod: &Pod, instance: &InstanceRef) -> Result<(), String> {
+    fn in_order(&self, pod: &Pod, instance: &InstanceRef) -> Result<(), Finding> {
         let over = self.over.get(&instance.sandbox);
         let is_over = |name: &String| over.is_some_and(|over| over.contains(name));
         for earlier in pod.init_containers.iter().take_while(|container| container.name != instance.name) {
             if !is_over(&earlier.name) {
                 let what = if earlier.role == Role::Sidecar { "has started" } else { "has succeeded" };
-                return Err(format!("{} is started before {} {what}", instance.id, earlier.name));
+                return Err(Finding(format!("{} is started before {} {what}", instance.id, earlier.name)));
             }
         }
         Ok(())

@@ -8,10 +8,10 @@ use std::{
 use keelet_lifecycle::status::{ContainerState, ContainerStatus};
 use keelet_pod::ProbeKind;
 
-use super::{Check, View, bare};
+use super::{Check, Finding, View, bare};
 use crate::{
     sim::Mode,
-    timeline::{Attempt, Entry, Happening},
+    timeline::{Attempt, Happening, Occurrence},
 };
 
 /// An attempt that was on its way to the runtime when its container's end was published.
@@ -42,7 +42,7 @@ impl Check for Probing {
         "probing"
     }
 
-    fn see(&mut self, entry: &Entry, view: View<'_>) -> Result<(), String> {
+    fn see(&mut self, entry: &Occurrence, view: View<'_>) -> Result<(), Finding> {
         match &entry.what {
             Happening::Published { pod, status, .. } | Happening::Undelivered { pod, status } => {
                 for container in status.all_containers() {
@@ -71,19 +71,19 @@ impl Check for Probing {
 }
 
 impl Probing {
-    fn asked(&mut self, attempt: &Attempt, view: View<'_>) -> Result<(), String> {
+    fn asked(&mut self, attempt: &Attempt, view: View<'_>) -> Result<(), Finding> {
         let spec = view.pods.get(&attempt.pod).and_then(|pod| pod.container(&attempt.container));
         let key = (attempt.pod.clone(), attempt.container.clone());
         if let Some(since) = self.down.get(&key).filter(|since| attempt.sent > **since + UNDER_WAY) {
-            return Err(format!(
+            return Err(Finding(format!(
                 "{} is asked {} although it was published as not running at {since:?}",
                 attempt.container, attempt.question
-            ));
+            )));
         }
         let (Some(spec), Some(instance)) = (spec, &attempt.instance) else { return Ok(()) };
         let may_be_startup = attempt.may_be(ProbeKind::Startup);
         if spec.startup.is_some() && !may_be_startup && !self.started.contains(&instance.id) {
-            return Err(format!("{} is asked {} before it has started", instance.id, attempt.question));
+            return Err(Finding(format!("{} is asked {} before it has started", instance.id, attempt.question)));
         }
         if may_be_startup && attempt.reply.passes() {
             self.started.insert(instance.id.clone());

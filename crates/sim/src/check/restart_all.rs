@@ -11,12 +11,12 @@ use keelet_lifecycle::{
 };
 use keelet_pod::{Action, Container, Pod, RestartPolicy, Role};
 
-use super::{Check, View};
+use super::{Check, Finding, View};
 use crate::{
     faults::CallKind,
     node::ContainerRun,
     sim::Mode,
-    timeline::{Entry, ExitCause, Happening, InstanceRef},
+    timeline::{ExitCause, Happening, InstanceRef, Occurrence},
 };
 
 /// A launch that could not be called back when the restart began.
@@ -28,12 +28,12 @@ const REQUESTED: &str = "restart requested by";
 /// From the trigger to the first running status after it.
 #[derive(Default)]
 pub(crate) struct RestartAll {
-    pods: BTreeMap<String, Course>,
+    pods: BTreeMap<String, PodState>,
     created: BTreeMap<String, Duration>,
 }
 
 #[derive(Default)]
-struct Course {
+struct PodState {
     /// Exits that ask for it and that no status has shown yet, with the time.
     triggers: Vec<(InstanceRef, Duration)>,
     /// Exits that would ask for it if the feature were on, of instances that are still the newest.
@@ -72,43 +72,43 @@ impl Check for RestartAll {
         "restart all"
     }
 
-    fn see(&mut self, entry: &Entry, view: View<'_>) -> Result<(), String> {
+    fn see(&mut self, entry: &Occurrence, view: View<'_>) -> Result<(), Finding> {
         match &entry.what {
             Happening::Exited { instance, exit_code, cause: ExitCause::Own } => {
                 self.exited(entry.at, instance, *exit_code, view);
                 Ok(())
             }
             Happening::Removed { instance, asked: false } => {
-                let course = self.pods.entry(instance.pod.clone()).or_default();
-                course.triggers.retain(|(trigger, _)| trigger.id != instance.id);
-                course.ignored.retain(|(trigger, _)| trigger.id != instance.id);
-                if let Stage::Starting { disturbed, .. } = &mut course.stage {
+                let state = self.pods.entry(instance.pod.clone()).or_default();
+                state.triggers.retain(|(trigger, _)| trigger.id != instance.id);
+                state.ignored.retain(|(trigger, _)| trigger.id != instance.id);
+                if let Stage::Starting { disturbed, .. } = &mut state.stage {
                     *disturbed |= view.pods.get(&instance.pod).is_none_or(|pod| is_lost_for_good(pod, &instance.name));
                 }
                 Ok(())
             }
             Happening::PodDeleted { pod } => {
-                let course = self.pods.entry(pod.clone()).or_default();
-                *course = Course { deleted: true, ..Course::default() };
+                let state = self.pods.entry(pod.clone()).or_default();
+                *state = PodState { deleted: true, ..PodState::default() };
                 Ok(())
             }
             Happening::Reboot => {
                 self.pods
                     .values_mut()
-                    .for_each(|course| *course = Course { deleted: course.deleted, ..Course::default() });
+                    .for_each(|state| *state = PodState { deleted: state.deleted, ..PodState::default() });
                 Ok(())
             }
             // The ledger is lost, and with it what was under way.
             Happening::AgentStarts { .. } if view.context.run.is_some_and(|run| run.forgetful) => {
                 self.pods
                     .values_mut()
-                    .for_each(|course| *course = Course { deleted: course.deleted, ..Course::default() });
+                    .for_each(|state| *state = PodState { deleted: state.deleted, ..PodState::default() });
                 Ok(())
             }
             Happening::AgentStarts { .. } => {
-                for (uid, course) in &mut self.pods {
-                    course.switch(view.context.rules.restart_all);
-                    course.end_if_finished(uid, view);
+                for (uid, state) in &mut self.pods {
+                    state.switch(view.context.rules.restart_all);
+                    state.end_if_finished(uid, view);
                 }
                 Ok(())
             }
@@ -129,13 +129,16 @@ impl Check for RestartAll {
         }
     }
 
-    fn at_rest(&mut self, _: View<'_>) -> Result<(), String> {
-        for course in self.pods.values() {
-            if let Some((trigger, at)) = course.triggers.first() {
-                return Err(format!("{} asked for a restart of all containers at {at:?}, and none came", trigger.id));
+    fn at_rest(&mut self, _: View<'_>) -> Result<(), Finding> {
+        for state in self.pods.values() {
+            if let Some((trigger, at)) = state.triggers.first() {
+                return Err(Finding(format!(
+                    "{} triggered RestartAllContainers at {at:?}, and no restart came",
+                    trigger.id
+                )));
             }
-            if !matches!(course.stage, Stage::None) {
-                return Err("a restart of all containers has not come to its end".to_owned());
+            if !matches!(state.stage, Stage::None) {
+                return Err(Finding("RestartAllContainers has not come to its end".to_owned()));
             }
         }
         Ok(())
@@ -144,7 +147,7 @@ impl Check for RestartAll {
 
 impl RestartAll {
     fn exited(&mut self, at: Duration, instance: &InstanceRef, exit_code: i32, view: View<'_>) {
-        let course = self.pods.entry(instance.pod.clone()).or_default();
+        let state = self.pods.entry(instance.pod.clone()).or_default();
         let Some(pod) = view.pods.get(&instance.pod) else { return };
         let Some(container) = pod.container(&instance.name) else { return };
         let decision = on_exit(container, exit_code, view.context.rules.restart_all);
@@ -152,82 +155,82 @@ impl RestartAll {
         let would_ask = matches!(on_exit(container, exit_code, RestartAllRule::Honoured), Decision::RestartAll { .. });
         if container.role == Role::Init && exit_code != 0 && decision == Decision::Stay {
             // A start that fails for good is judged as ever.
-            if matches!(course.stage, Stage::Starting { .. }) {
-                course.stage = Stage::None;
+            if matches!(state.stage, Stage::Starting { .. }) {
+                state.stage = Stage::None;
             }
         }
         // A pod whose work is done is on its way out, and what its sidecars do then is their own affair.
         let alive = container.role == Role::Regular
             || pod.containers.iter().any(|regular| view.node.running(&pod.uid, &regular.name).is_some());
-        let under_way = matches!(course.stage, Stage::Terminating { .. });
-        if let Stage::Starting { disturbed, .. } = &mut course.stage {
+        let under_way = matches!(state.stage, Stage::Terminating { .. });
+        if let Stage::Starting { disturbed, .. } = &mut state.stage {
             *disturbed |= exit_code != 0 || container.role == Role::Regular;
         }
-        if asks && alive && !course.deleted && !under_way {
-            course.triggers.push((instance.clone(), at));
-        } else if would_ask && !asks && alive && !course.deleted {
-            course.ignored.push((instance.clone(), at));
+        if asks && alive && !state.deleted && !under_way {
+            state.triggers.push((instance.clone(), at));
+        } else if would_ask && !asks && alive && !state.deleted {
+            state.ignored.push((instance.clone(), at));
         }
         if view.context.run.is_some() {
-            course.end_if_finished(&instance.pod, view);
+            state.end_if_finished(&instance.pod, view);
         }
     }
 
-    fn started(&mut self, instance: &InstanceRef, view: View<'_>) -> Result<(), String> {
+    fn started(&mut self, instance: &InstanceRef, view: View<'_>) -> Result<(), Finding> {
         // An ephemeral container stays (RALL-13), so its launch is not called back; a slow runtime carries it out later.
         let container = view.pods.get(&instance.pod).and_then(|pod| pod.container(&instance.name));
         if container.is_some_and(|container| container.role == Role::Ephemeral) && !view.context.is_calm() {
             return Ok(());
         }
         let made = self.created.get(&instance.id).copied().unwrap_or_default();
-        let course = self.pods.entry(instance.pod.clone()).or_default();
+        let state = self.pods.entry(instance.pod.clone()).or_default();
         // A trigger is spent once its container is started again, whatever the reason.
-        course.triggers.retain(|(trigger, _)| trigger.name != instance.name || trigger.id == instance.id);
-        course.ignored.retain(|(trigger, _)| trigger.name != instance.name || trigger.id == instance.id);
-        match course.stage {
+        state.triggers.retain(|(trigger, _)| trigger.name != instance.name || trigger.id == instance.id);
+        state.ignored.retain(|(trigger, _)| trigger.name != instance.name || trigger.id == instance.id);
+        match state.stage {
             Stage::Terminating { since, .. } if made > since + UNDER_WAY => {
-                Err(format!("{} is started while all containers are being removed", instance.id))
+                Err(Finding(format!("{} is started while all containers are being removed", instance.id)))
             }
             _ => Ok(()),
         }
     }
 
-    fn sandbox_touched(&self, sandbox: &str, view: View<'_>) -> Result<(), String> {
+    fn sandbox_touched(&self, sandbox: &str, view: View<'_>) -> Result<(), Finding> {
         let Some(found) = view.node.sandboxes.get(sandbox) else { return Ok(()) };
-        let course = self.pods.get(&found.pod);
-        let under_way = course.is_some_and(|course| {
-            !course.deleted
-                && matches!(course.stage, Stage::Terminating { .. } | Stage::Starting { disturbed: false, .. })
+        let state = self.pods.get(&found.pod);
+        let under_way = state.is_some_and(|state| {
+            !state.deleted
+                && matches!(state.stage, Stage::Terminating { .. } | Stage::Starting { disturbed: false, .. })
         });
         if under_way && found.ready && view.context.is_calm() {
-            return Err(format!("{sandbox} is stopped while its containers restart in place"));
+            return Err(Finding(format!("{sandbox} is stopped while its containers restart in place")));
         }
         Ok(())
     }
 
-    fn published(&mut self, at: Duration, pod: &Pod, status: &PodStatus, view: View<'_>) -> Result<(), String> {
-        let course = self.pods.entry(pod.uid.clone()).or_default();
-        if course.deleted {
+    fn published(&mut self, at: Duration, pod: &Pod, status: &PodStatus, view: View<'_>) -> Result<(), Finding> {
+        let state = self.pods.entry(pod.uid.clone()).or_default();
+        if state.deleted {
             return Ok(());
         }
         let condition = status.is_true(&ConditionType::AllContainersRestarting);
-        if status.phase.is_terminal() && (condition || !course.triggers.is_empty()) {
-            return Err(format!("{:?} is published although all containers are to restart", status.phase));
+        if status.phase.is_terminal() && (condition || !state.triggers.is_empty()) {
+            return Err(Finding(format!("{:?} is published although all containers are to restart", status.phase)));
         }
         if condition && status.phase != Phase::Pending {
-            return Err(format!("{:?} is published while all containers are being removed", status.phase));
+            return Err(Finding(format!("{:?} is published while all containers are being removed", status.phase)));
         }
         if status.phase.is_terminal() {
-            course.ignored.clear();
+            state.ignored.clear();
         }
         let mut found = Ok(());
-        course.stage = match (std::mem::take(&mut course.stage), condition) {
+        state.stage = match (std::mem::take(&mut state.stage), condition) {
             (Stage::None | Stage::Starting { .. }, true) => {
-                course.triggers.clear();
-                Stage::Terminating { since: at, before: Before::look(pod, view), requested: is_requested(status) }
+                state.triggers.clear();
+                Stage::Terminating { since: at, before: Before::of(pod, view), requested: is_requested(status) }
             }
             (Stage::Terminating { since, before, .. }, true) => {
-                course.triggers.clear();
+                state.triggers.clear();
                 Stage::Terminating { since, before, requested: is_requested(status) }
             }
             (stage @ (Stage::Terminating { .. } | Stage::Starting { .. }), false) => {
@@ -251,9 +254,9 @@ impl RestartAll {
     }
 }
 
-// === impl Course ===
+// === impl PodState ===
 
-impl Course {
+impl PodState {
     /// An agent starts with the feature on or off. Off: no restart that rules alone began goes on before all containers are removed,
     /// and no exit asks for one. On: exits that were ignored until now count, as long as their container has not begun again (RALL-29).
     fn switch(&mut self, rule: RestartAllRule) {
@@ -301,7 +304,7 @@ fn is_lost_for_good(pod: &Pod, name: &str) -> bool {
 // === impl Before ===
 
 impl Before {
-    fn look(pod: &Pod, view: View<'_>) -> Self {
+    fn of(pod: &Pod, view: View<'_>) -> Self {
         let runs = |name: &str| view.node.container_runs(&pod.uid, name);
         let known = |run: &ContainerRun| {
             let forgotten = view.context.mode == Mode::Standalone && view.context.was_forgotten(&run.instance.id);
@@ -314,21 +317,21 @@ impl Before {
     }
 
     /// Every regular container has been started again, and its history was kept.
-    fn compare(&self, pod: &Pod, status: &PodStatus, view: View<'_>) -> Result<(), String> {
+    fn compare(&self, pod: &Pod, status: &PodStatus, view: View<'_>) -> Result<(), Finding> {
         for container in &pod.containers {
             let name = &container.name;
             let before = self.runs.get(name).copied().unwrap_or(0);
             if view.node.container_runs(&pod.uid, name).len() <= before {
-                return Err(format!("{name} was not started again with all others"));
+                return Err(Finding(format!("{name} was not started again with all others")));
             }
         }
         for shown in status.all_containers().filter(|shown| self.ran.contains(&shown.name)) {
             let kept = !shown.last_state.is_none() || !matches!(shown.state, ContainerState::Running(_));
             if !kept {
-                return Err(format!(
+                return Err(Finding(format!(
                     "{} ran before all containers were restarted, and its last state is gone",
                     shown.name
-                ));
+                )));
             }
         }
         Ok(())

@@ -159,7 +159,7 @@ impl Stage {
             ..PodStatus::default()
         });
         self.act(|state| {
-            state.bulletin.statuses.insert("web".to_owned(), (version, Arc::clone(&status)));
+            state.api_statuses.statuses.insert("web".to_owned(), (version, Arc::clone(&status)));
             state.note(Happening::Published { pod: "web".to_owned(), run, version, status });
         })
     }
@@ -176,7 +176,7 @@ impl Stage {
     }
 
     /// Which checkers complained.
-    fn complaints(&self) -> Vec<&'static str> {
+    fn findings(&self) -> Vec<&'static str> {
         self.world.violations().iter().map(|violation| violation.check).collect()
     }
 }
@@ -238,7 +238,7 @@ fn ready_needs_a_readiness_probe_that_said_so() {
             stage.probe("main", ProbeKind::Readiness, reply);
         }
         stage.publish(Phase::Running, vec![ready(&stage)]);
-        stage.complaints()
+        stage.findings()
     };
     assert_eq!(play(Some(Reply::Pass)), [""; 0]);
     assert_eq!(play(Some(Reply::Fail)), ["evidence"]);
@@ -253,7 +253,7 @@ fn an_agent_restart_is_no_evidence_and_a_long_absence_is() {
         stage.publish(Phase::Running, vec![ContainerStatus { ready: true, ..stage.running("main") }]);
         stage.pass(secs(10)).kill_agent().pass(away).start_agent();
         stage.publish(Phase::Running, vec![stage.running("main")]);
-        stage.complaints()
+        stage.findings()
     };
     assert_eq!(play(secs(5)), ["evidence"]);
     assert_eq!(play(secs(60)), [""; 0]);
@@ -265,31 +265,31 @@ fn restart_counts_are_exact() {
     stage.launch("helper");
     let wrong = ContainerStatus { restart_count: 1, ..stage.running("helper") };
     stage.publish(Phase::Running, vec![wrong]);
-    assert_eq!(stage.complaints(), ["counts"]);
+    assert_eq!(stage.findings(), ["counts"]);
 
     let mut stage = Stage::new(PLAIN);
     stage.launch("setup").exit("setup", 1).launch("setup");
     stage.publish(Phase::Pending, vec![stage.running("setup")]);
-    assert_eq!(stage.complaints(), [""; 0]);
+    assert_eq!(stage.findings(), [""; 0]);
     stage.publish(Phase::Pending, vec![waiting("setup", 0)]);
-    assert_eq!(stage.complaints(), ["counts"]);
+    assert_eq!(stage.findings(), ["counts"]);
 }
 
 #[test]
-fn nothing_is_started_twice_or_out_of_turn() {
+fn nothing_is_started_twice_or_out_of_order() {
     let mut stage = Stage::new(PLAIN);
     stage.launch("setup").exit("setup", 0).launch("main");
-    assert_eq!(stage.complaints(), [""; 0]);
+    assert_eq!(stage.findings(), [""; 0]);
     stage.launch("main");
-    assert_eq!(stage.complaints(), ["order"]);
+    assert_eq!(stage.findings(), ["order"]);
 
     let mut stage = Stage::new(PLAIN);
     stage.launch("setup").exit("setup", 1).launch("main");
-    assert_eq!(stage.complaints(), ["order"]);
+    assert_eq!(stage.findings(), ["order"]);
 
     let mut stage = Stage::new(PLAIN);
     stage.publish(Phase::Failed, vec![]).launch("setup");
-    assert_eq!(stage.complaints(), ["order"]);
+    assert_eq!(stage.findings(), ["order"]);
 
     // All containers restart while a slow runtime starts one of them.
     for asked_before in [true, false] {
@@ -303,7 +303,7 @@ fn nothing_is_started_twice_or_out_of_turn() {
         }
         stage.act(|state| state.start(&id));
         let expected: &[&str] = if asked_before { &[] } else { &["order"] };
-        assert_eq!(stage.complaints(), expected, "asked for before the restart: {asked_before}");
+        assert_eq!(stage.findings(), expected, "asked for before the restart: {asked_before}");
     }
 }
 
@@ -311,16 +311,16 @@ fn nothing_is_started_twice_or_out_of_turn() {
 fn no_probe_outlives_its_container_or_comes_before_its_time() {
     let mut stage = Stage::new(PROBED);
     stage.launch("main").probe("main", ProbeKind::Readiness, Reply::Pass);
-    assert_eq!(stage.complaints(), ["probing"]);
+    assert_eq!(stage.findings(), ["probing"]);
 
     let mut stage = Stage::new(PROBED);
     stage.launch("main").exit("main", 1).probe("main", ProbeKind::Startup, Reply::Refuse);
-    assert_eq!(stage.complaints(), [""; 0], "nobody has noticed the exit yet");
+    assert_eq!(stage.findings(), [""; 0], "the agent has not noticed the exit yet");
     stage.publish(Phase::Running, vec![ended("main", 1, 0)]).pass(secs(1));
     stage.probe_sent("main", ProbeKind::Startup, Reply::Refuse, secs(2));
-    assert_eq!(stage.complaints(), [""; 0], "it was sent before the exit was published, and arrives late");
+    assert_eq!(stage.findings(), [""; 0], "it was sent before the exit was published, and arrives late");
     stage.probe("main", ProbeKind::Startup, Reply::Refuse);
-    assert_eq!(stage.complaints(), ["probing"]);
+    assert_eq!(stage.findings(), ["probing"]);
 
     let mut stage = Stage::new(PROBED);
     stage.launch("main").exit("main", 1).publish(Phase::Running, vec![ended("main", 1, 0)]).pass(secs(1));
@@ -329,17 +329,17 @@ fn no_probe_outlives_its_container_or_comes_before_its_time() {
     let undelivered = Happening::Undelivered { pod: "web".to_owned(), status: Arc::new(status) };
     stage.act(|state| state.note(undelivered));
     stage.probe("main", ProbeKind::Startup, Reply::Refuse);
-    assert_eq!(stage.complaints(), [""; 0], "the agent knows that it runs, and cannot reach the API server");
+    assert_eq!(stage.findings(), [""; 0], "the agent knows that it runs, and cannot reach the API server");
 }
 
 #[test]
-fn a_crashing_container_waits_for_its_turn() {
+fn a_crashing_container_waits_for_its_backoff() {
     let play = |delay: Duration| {
         let mut stage = Stage::new(PROBED);
         stage.launch("main").pass(secs(1)).exit("main", 1);
         stage.launch("main").pass(secs(1)).exit("main", 1);
         stage.kill_agent().pass(delay).start_agent().launch("main");
-        stage.complaints()
+        stage.findings()
     };
     assert_eq!(play(secs(10)), [""; 0]);
     assert_eq!(play(secs(9)), ["backoff"]);
@@ -350,7 +350,7 @@ fn a_trigger_is_followed_by_a_restart_of_all_and_by_nothing_final() {
     let mut stage = Stage::new(RESTARTING);
     stage.launch("main").launch("helper").exit("main", 88);
     stage.publish(Phase::Failed, vec![ended("main", 88, 0), stage.running("helper")]);
-    assert_eq!(stage.complaints(), ["restart all"]);
+    assert_eq!(stage.findings(), ["restart all"]);
 
     let play = |launches: &[&str]| {
         let mut stage = Stage::new(RESTARTING);
@@ -362,7 +362,7 @@ fn a_trigger_is_followed_by_a_restart_of_all_and_by_nothing_final() {
             stage.launch(name);
         }
         stage.publish(Phase::Running, launches.iter().map(|name| stage.running(name)).collect());
-        stage.complaints()
+        stage.findings()
     };
     assert_eq!(play(&["main", "helper"]), [""; 0]);
     assert_eq!(play(&["main"]), ["restart all"]);
@@ -371,11 +371,11 @@ fn a_trigger_is_followed_by_a_restart_of_all_and_by_nothing_final() {
     stage.launch("main").launch("helper").exit("main", 88);
     stage.publish_with(Phase::Pending, vec![ended("main", 88, 0), stage.running("helper")], true).pass(secs(1));
     stage.launch("main");
-    assert_eq!(stage.complaints(), ["restart all"]);
+    assert_eq!(stage.findings(), ["restart all"]);
 }
 
 #[test]
-fn a_trigger_that_nobody_heeds_is_found_at_rest() {
+fn an_ignored_trigger_is_found_at_rest() {
     let mut stage = Stage::new(RESTARTING);
     stage.launch("main").launch("helper").exit("main", 88);
     stage.publish(Phase::Running, vec![ended("main", 88, 0), stage.running("helper")]);
@@ -396,7 +396,7 @@ fn kept_probes_are_asked_soon_after_an_agent_start() {
         stage.kill_agent().pass(secs(2)).start_agent().pass(wait);
         stage.probe("main", ProbeKind::Readiness, Reply::Pass);
         stage.publish(Phase::Running, vec![ContainerStatus { ready: true, ..stage.running("main") }]);
-        stage.complaints()
+        stage.findings()
     };
     assert_eq!(play(millis(900)), [""; 0]);
     assert_eq!(play(secs(2)), ["first results"]);
@@ -406,18 +406,18 @@ fn kept_probes_are_asked_soon_after_an_agent_start() {
 fn no_status_follows_that_the_api_server_would_reject() {
     let mut stage = Stage::new(RESTARTING);
     stage.publish(Phase::Succeeded, vec![]).publish(Phase::Running, vec![]);
-    assert_eq!(stage.complaints(), ["transitions"]);
+    assert_eq!(stage.findings(), ["transitions"]);
 
     let mut stage = Stage::new("  restartPolicy: Never\n  containers:\n  - {name: main, image: app}\n");
     stage.launch("main").exit("main", 1);
     stage.publish(Phase::Running, vec![ended("main", 1, 0)]).publish(Phase::Running, vec![waiting("main", 0)]);
-    assert_eq!(stage.complaints(), ["transitions"]);
+    assert_eq!(stage.findings(), ["transitions"]);
 
     let mut stage = Stage::new(PLAIN);
     stage.publish(Phase::Pending, vec![]);
     stage.version = 0;
     stage.publish(Phase::Running, vec![]);
-    assert_eq!(stage.complaints(), ["transitions"]);
+    assert_eq!(stage.findings(), ["transitions"]);
 }
 
 #[test]

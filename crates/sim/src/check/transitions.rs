@@ -11,8 +11,8 @@ use keelet_lifecycle::{
 };
 use keelet_pod::Role;
 
-use super::{Check, View};
-use crate::timeline::{Entry, Happening, SandboxChange};
+use super::{Check, Finding, View};
+use crate::timeline::{Happening, Occurrence, SandboxChange};
 
 /// An ended container comes back only if the spec says so; a final phase is final; versions rise within a run.
 #[derive(Default)]
@@ -37,7 +37,7 @@ impl Check for Transitions {
         "transitions"
     }
 
-    fn see(&mut self, entry: &Entry, view: View<'_>) -> Result<(), String> {
+    fn see(&mut self, entry: &Occurrence, view: View<'_>) -> Result<(), Finding> {
         match &entry.what {
             Happening::Sandbox { pod, change: SandboxChange::Ready, .. } => {
                 *self.sandboxes.entry(pod.clone()).or_default() += 1;
@@ -70,23 +70,23 @@ impl Transitions {
         version: u64,
         status: &PodStatus,
         view: View<'_>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Finding> {
         if run == before.run && version <= before.version {
-            return Err(format!("version {version} follows {}", before.version));
+            return Err(Finding(format!("version {version} follows {}", before.version)));
         }
         if run != before.run && view.context.run.is_some_and(|run| run.forgetful) {
             return Ok(());
         }
         if before.status.phase.is_terminal() && status.phase != before.status.phase {
-            return Err(format!("{:?} is final, and {:?} follows", before.status.phase, status.phase));
+            return Err(Finding(format!("{:?} is final, and {:?} follows", before.status.phase, status.phase)));
         }
         let Some(spec) = view.pods.get(pod) else { return Ok(()) };
-        // The API server goes by the rule in the spec, whatever the gate is on the node.
+        // The API server goes by the rule in the spec, whatever the feature gate is on the node.
         let checked = check_transition(spec, &before.status, status, RestartAllRule::Honoured);
         let Err(violation) = checked else { return Ok(()) };
         // On its own a node may show more: a restart that a person asked for, init containers that run again.
         let runs_again = self.sandboxes.get(pod).is_some_and(|made| *made > 1)
             && spec.container(&violation.container).is_some_and(|container| container.role == Role::Init);
-        if runs_again || self.asked.contains(pod) { Ok(()) } else { Err(violation.to_string()) }
+        if runs_again || self.asked.contains(pod) { Ok(()) } else { Err(Finding(violation.to_string())) }
     }
 }

@@ -147,7 +147,7 @@ impl World {
         self
     }
 
-    /// Kills the agent, here and now. Nothing of it is dropped, nothing of it runs on.
+    /// Kills the agent, here and now. Nothing of it is dropped, nothing of it keeps running.
     pub fn kill_agent(&mut self) -> &mut Self {
         if let Some(run) = &self.run {
             run.process.end();

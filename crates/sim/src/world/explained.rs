@@ -9,7 +9,7 @@ use keelet_pod::Pod;
 use super::World;
 use crate::{
     sim::State,
-    timeline::{Entry, Happening},
+    timeline::{Happening, Occurrence},
 };
 
 /// By then a write that the disk refused has been tried again.
@@ -17,13 +17,13 @@ const TRIED_AGAIN: Duration = Duration::from_secs(3);
 
 /// Whether the agent has written what the disk refused last: it retries while it runs, and an agent that dies before leaves
 /// a ledger that is behind until the next one publishes a status.
-fn is_written(entries: &[Entry], elapsed: Duration) -> bool {
+fn is_written(entries: &[Occurrence], elapsed: Duration) -> bool {
     let Some(refused) = entries.iter().rposition(|entry| matches!(entry.what, Happening::DiskFailed { .. })) else {
         return true;
     };
     let retried = entries[refused].at + TRIED_AGAIN;
     let mut after = entries[refused..].iter();
-    let died = |entry: &&Entry| matches!(entry.what, Happening::AgentDies { .. } | Happening::AgentStops { .. });
+    let died = |entry: &&Occurrence| matches!(entry.what, Happening::AgentDies { .. } | Happening::AgentStops { .. });
     match after.find(died) {
         Some(death) if death.at <= retried => {
             after.any(|entry| matches!(entry.what, Happening::AgentStarts { .. }))
@@ -40,9 +40,9 @@ impl World {
     /// also where the agent is dead or has just died over it.
     ///
     /// Nothing is asked of a ledger that could not be written, and none that has lost what was not on disk before an
-    /// agent has looked again.
+    /// agent has observed again.
     pub fn check_explained(&self) {
-        let in_question = |entry: &&Entry| {
+        let in_question = |entry: &&Occurrence| {
             matches!(entry.what, Happening::Published { .. } | Happening::Reboot | Happening::DiskFailed { .. })
         };
         let elapsed = self.elapsed();
@@ -57,7 +57,7 @@ impl World {
             return;
         }
         // What a probe said of an instance that ended is in the journal alone, and a power cut may cost that.
-        let is_reboot = |entry: &Entry| matches!(entry.what, Happening::Reboot);
+        let is_reboot = |entry: &Occurrence| matches!(entry.what, Happening::Reboot);
         let rebooted = self.inside(|state| state.timeline.entries().iter().any(is_reboot));
         let now = self.now();
         for found in self.ledger() {
@@ -89,7 +89,8 @@ impl World {
     pub(super) fn check_written(&self) {
         self.check_explained();
         for found in self.ledger() {
-            let published = self.inside(|state| state.bulletin.statuses.get(&found.uid).map(|(_, s)| Arc::clone(s)));
+            let published =
+                self.inside(|state| state.api_statuses.statuses.get(&found.uid).map(|(_, s)| Arc::clone(s)));
             let written = Known::without_spec(&found).status().cloned();
             if published.as_deref() != written.as_ref() {
                 self.accuse("explained", format!("{}: the ledger has another status than its readers", found.uid));

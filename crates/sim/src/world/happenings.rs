@@ -110,7 +110,7 @@ impl World {
         self
     }
 
-    /// The runtime restarts: containers run on, but it cannot be reached for so long.
+    /// The runtime restarts: containers keep running, but it cannot be reached for so long.
     pub fn restart_runtime(&mut self, down: Duration) -> &mut Self {
         self.inside(|state| {
             state.note(Happening::Note(format!("the runtime is away for {down:?}")));

@@ -59,7 +59,7 @@ impl World {
     /// The newest status that others see of that pod, if any.
     pub fn find_status(&self, pod: &str) -> Option<Arc<PodStatus>> {
         let uid = self.uid(pod);
-        self.inside(|state| state.bulletin.statuses.get(&uid).map(|(_, status)| Arc::clone(status)))
+        self.inside(|state| state.api_statuses.statuses.get(&uid).map(|(_, status)| Arc::clone(status)))
     }
 
     /// Every status that was published of the pod, oldest first, with the time.

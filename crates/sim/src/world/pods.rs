@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use keelet_agent::{Agent, Extent, Feed, Wanted, WantedPods, source::Listing};
+use keelet_agent::{Agent, Extent, Feed, RequestError, Wanted, WantedPods, source::Listing};
 use keelet_lifecycle::{
     observed::{Deletion, RestartRequest},
     status::{ConditionType, PodStatus, Truth},
@@ -150,19 +150,18 @@ impl World {
     }
 
     /// Asks for all containers of a pod to be restarted; what the agent says if it refuses.
-    pub fn request_restart(&mut self, pod: &str, id: &str) -> Result<(), String> {
+    pub fn request_restart(&mut self, pod: &str, id: &str) -> Result<(), RequestError> {
         let uid = self.uid(pod);
         self.inside(|state| state.note(Happening::RestartAsked { pod: uid.clone() }));
         let request = RestartRequest { id: id.to_owned(), by: "tester".to_owned() };
-        let answer = self.with_agent(|agent| agent.request_restart(&uid, request));
-        answer.unwrap_or(Ok(())).map_err(|error| error.to_string())
+        self.with_agent(|agent| agent.request_restart(&uid, request)).unwrap_or(Ok(()))
     }
 
     /// Another writer writes a pod's status where the agent published it.
     pub fn overwrite(&mut self, pod: &str, write: impl FnOnce(&mut PodStatus)) -> &mut Self {
         let uid = self.uid(pod);
         self.inside(|state| {
-            let Some((_, status)) = state.bulletin.statuses.get_mut(&uid) else { return };
+            let Some((_, status)) = state.api_statuses.statuses.get_mut(&uid) else { return };
             write(Arc::make_mut(status));
             let status = Arc::clone(status);
             state.note(Happening::Overwritten { pod: uid, status });

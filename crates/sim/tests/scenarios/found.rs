@@ -1,5 +1,5 @@
 //! What random play found, each distilled to the few steps that it takes. The doc comment names the seed that first
-//! showed it, in the random world of that day: seeds change their course whenever that world learns something new.
+//! showed it, in the random world of that day: seeds lead to other runs whenever that world learns something new.
 
 use keelet_lifecycle::{
     restart::RestartAllRule,
@@ -24,7 +24,7 @@ fn a_restart_that_was_counted_before_the_ledger_was_lost_is_not_counted_again() 
 /// Seed 1794960044, the checker was wrong: a start that the runtime gave up because its agent was gone looks like any failed
 /// start to an agent that has lost its ledger, and counts as one.
 #[test]
-fn a_start_that_was_given_up_counts_where_no_ledger_tells_why() {
+fn a_start_that_was_given_up_counts_where_no_ledger_says_why() {
     let mut world =
         World::new(1).pod("  containers:\n  - {name: main, image: app}\n").cluster().without_agent().build();
     world.script("main").starts_slowly(secs(2));
@@ -95,7 +95,7 @@ fn a_probe_may_time_out_before_it_arrives() {
 /// Seed 1794957604096, the agent was wrong. STAT-8: the ledger could not be written, a reboot left nothing but log files, and
 /// the restart count that they tell of had no reason that `keelet why` could name.
 #[test]
-fn a_restart_count_that_log_files_tell_of_is_explained() {
+fn a_restart_count_from_log_files_is_explained() {
     let mut world = World::new(1).pod("  containers:\n  - {name: main, image: app}\n").without_agent().build();
     world.disk(DiskMood::Full).start_agent().run(secs(10)).reboot(Remains::Nothing).calm().start_agent().settle();
     assert_eq!(world.container("main").restart_count, 1, "{}", world.timeline_text());
@@ -213,7 +213,7 @@ fn a_restart_that_was_not_written_down_reruns_no_startup_probe() {
 /// Seed 1794961814309, `why` was wrong. CON-18: the disk is full, and all containers are restarted. The next agent knows of it by
 /// the API server's copy alone, in which the end of each victim names what asked for the restart.
 #[test]
-fn the_copy_of_a_victim_tells_who_asked_for_the_restart() {
+fn the_copy_of_a_victim_shows_what_requested_the_restart() {
     let spec = "  containers:
   - {name: main, image: app}
   - name: helper

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use keelet_lifecycle::status::{ConditionType, Phase};
 use keelet_pod::{Pod, ProbeKind, parse_one};
-use keelet_sim::{CallKind, Entry, EventOdds, Fate, Happening, Reply, World, millis, secs};
+use keelet_sim::{CallKind, EventOdds, Fate, Happening, Occurrence, Reply, World, millis, secs};
 
 const PLAIN: &str = "  containers:\n  - {name: main, image: app}\n";
 
@@ -40,7 +40,7 @@ fn an_exit_is_noticed_from_its_event_or_found_by_the_audit() {
 
 /// SYNC-7: soon after an operation the pod is looked at often, so a lost event costs about a second.
 #[test]
-fn what_no_event_told_is_found_soon_after_an_operation() {
+fn what_no_event_reported_is_found_soon_after_an_operation() {
     let mut world = deaf();
     assert!(world.run_until(secs(10), |world| world.holds(ConditionType::Ready)));
     let after = noticed_after(&mut world, secs(40));
@@ -87,7 +87,7 @@ fn a_pod_that_is_stuck_holds_up_no_other() {
 }
 
 /// What happened to the pod since then, in a word each: calls that change something, and events.
-fn course(world: &World, since: Duration) -> Vec<String> {
+fn happenings(world: &World, since: Duration) -> Vec<String> {
     let word = |what: &Happening| match what {
         Happening::Call { kind: CallKind::ExecSync, .. } => Some("hook".to_owned()),
         Happening::Call { kind: CallKind::StopContainer, .. } => Some("stop".to_owned()),
@@ -105,7 +105,7 @@ fn course(world: &World, since: Duration) -> Vec<String> {
 
 /// Those of them that begin so: calls in lower case, events in upper case.
 fn words(world: &World, since: Duration, begins: fn(char) -> bool) -> Vec<String> {
-    course(world, since).into_iter().filter(|word| word.starts_with(begins)).collect()
+    happenings(world, since).into_iter().filter(|word| word.starts_with(begins)).collect()
 }
 
 /// PROC-5, EVT-4: a start is the image, then the container with its count, then the start, then the hook, and events
@@ -125,7 +125,7 @@ fn a_container_is_started_step_by_step() {
     world.exit("main", 1).run(secs(5));
     let second = world.elapsed();
     world.exit("main", 1).run(secs(5));
-    assert_eq!(course(&world, second), ["BackOff"], "{}", world.timeline_text());
+    assert_eq!(happenings(&world, second), ["BackOff"], "{}", world.timeline_text());
     world.run(secs(6));
     assert_eq!(calls(&world, second), ["pull", "create attempt=2", "start", "hook"], "{}", world.timeline_text());
     assert_eq!(events(&world, second)[1..], told, "{}", world.timeline_text());
@@ -153,7 +153,7 @@ fn a_container_is_stopped_step_by_step() {
         assert!(world.run_until(secs(30), |world| !world.has_remains("web")), "{}", world.timeline_text());
         let rest: &[&str] = if vanishes { &["FailedPreStopHook", "stop"] } else { &["stop", "stop"] };
         let expected = [&["Killing", "Killing", "hook"], rest].concat();
-        assert_eq!(course(&world, since), expected, "{}", world.timeline_text());
+        assert_eq!(happenings(&world, since), expected, "{}", world.timeline_text());
         let calls: Vec<(Duration, String)> = world
             .timeline()
             .entries()
@@ -222,7 +222,8 @@ fn another_content_under_the_same_uid_waits_until_the_pod_is_gone() {
         let gone = world.timeline().entries().iter().find(|entry| is_gone(&entry.what)).map(|entry| entry.at);
         let gone = gone.unwrap_or_else(|| panic!("it never went\n{}", world.timeline_text()));
         let attempts = |from: Duration, to: Duration| {
-            let within = |entry: &&Entry| (from..to).contains(&entry.at) && matches!(entry.what, Happening::Probed(_));
+            let within =
+                |entry: &&Occurrence| (from..to).contains(&entry.at) && matches!(entry.what, Happening::Probed(_));
             world.timeline().entries().iter().filter(within).count()
         };
         let (dying, next) = (attempts(changed, gone), attempts(gone, world.elapsed()));

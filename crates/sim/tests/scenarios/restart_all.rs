@@ -1,4 +1,4 @@
-//! Restarts of all containers: who triggers them, what is seen of them, and what may come in between.
+//! RestartAllContainers: what triggers it, what is seen of them, and what may come in between.
 
 mod between;
 mod deaths;
@@ -107,7 +107,7 @@ fn assert_victim(world: &World, name: &str) {
 }
 
 /// How the condition changed over time.
-fn courses(world: &World) -> Vec<bool> {
+fn condition_changes(world: &World) -> Vec<bool> {
     let mut seen: Vec<bool> = Vec::new();
     for (_, status) in world.statuses() {
         let now = status.is_true(&ConditionType::AllContainersRestarting);
@@ -119,7 +119,7 @@ fn courses(world: &World) -> Vec<bool> {
 }
 
 /// The condition, when it was first published True and when it was first False again.
-fn first_course(world: &World) -> (Condition, Condition) {
+fn first_restart(world: &World) -> (Condition, Condition) {
     let statuses = world.statuses();
     let conditions =
         statuses.iter().filter_map(|(_, status)| status.condition(&ConditionType::AllContainersRestarting));

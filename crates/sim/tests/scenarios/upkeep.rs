@@ -66,7 +66,7 @@ fn volumes_are_looked_at_while_their_pod_runs() {
 
 /// A pod that neither the ledger nor the runtime knows goes, once. One that runs stays.
 #[test]
-fn directories_of_a_pod_that_nobody_knows_go() {
+fn directories_of_an_unknown_pod_are_removed() {
     let mut world = World::new(1).pod(POD).build();
     world.run(secs(20)).leave_directories("ghost").leave_directories("web").run(secs(150));
     assert_eq!(times(&world, "clean up ghost"), 1);

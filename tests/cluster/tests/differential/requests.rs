@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-/// Who asks.
+/// The client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Who {
     Admin,

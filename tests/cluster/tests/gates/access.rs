@@ -68,7 +68,7 @@ async fn a_missing_verb_is_named_and_missed_until_it_is_granted() {
         for verb in &permission.verbs {
             number += 1;
             bed.grant(&without(&all, index, verb)).await;
-            // A new lease is created by whoever leads first.
+            // The first leader creates a new lease.
             bed.forget_lease().await;
             report(&bed.admin, "rights-0", "CNIReady", "True").await;
             let record = json!({"keelet.dev/gates": null, GATE: null});

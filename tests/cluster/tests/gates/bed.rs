@@ -195,7 +195,7 @@ impl Bed {
         self.node(name, &format!("{gate} is gone"), |node| !taints(node).contains(&gate.to_owned())).await
     }
 
-    /// Who holds the lease; empty if it was released.
+    /// The holder of the lease; empty if it was released.
     pub(crate) async fn holder(&self, what: &str, is_so: impl Fn(&str) -> bool) -> String {
         let holder = |lease: &Lease| lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone());
         let found = until(&self.admin, Some(NAMESPACE), &self.lease, what, |lease: &Lease| {

@@ -1,5 +1,5 @@
 // Registry serves stand-ins for the images that the suite wants, made of busybox and of one small program of ours. They are
-// built in memory, and served to whoever asks under whatever name of a registry.
+// built in memory, and served to every client under any name of a registry.
 package main
 
 import (
@@ -175,7 +175,7 @@ func files(busybox, standin string) ([]file, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Whoever runs it becomes root, unless that is forbidden.
+	// Its caller becomes root, unless that is forbidden.
 	escalating, err := program(standin, "bin/nnp", 0o4755)
 	if err != nil {
 		return nil, err

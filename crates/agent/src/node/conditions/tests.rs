@@ -53,7 +53,7 @@ fn find<'a>(conditions: &'a [Condition], kind: &str) -> &'a Condition {
 
 /// GN-12
 #[test]
-fn a_node_is_ready_if_all_that_the_runtime_tells_is_true() {
+fn a_node_is_ready_if_all_conditions_of_the_runtime_are_true() {
     for (runtime, status, reason) in [
         (runtime_of(&[("RuntimeReady", true), ("NetworkReady", true)]), ConditionStatus::True, "KeeletReady"),
         (runtime_of(&[("RuntimeReady", true), ("NetworkReady", false)]), ConditionStatus::False, "NetworkReadyReason"),

@@ -144,7 +144,7 @@ fn a_pod_with_a_uid_of_the_old_rule_keeps_it() {
         let listing = scan(&mut m, [(name, bytes(new))]);
         assert!(listing.pods.len() == 1 && !listing.pods.contains_key(uid), "{name}: {listing:?}");
     }
-    // A UID that is written down is a wish for another pod.
+    // A UID that is written down asks for another pod.
     let Content::Bytes(old) = text() else { unreachable!("a file") };
     let numbered = String::from_utf8(old).expect("text").replacen("metadata:", "metadata:\n  uid: \"7\"", 1);
     let listing = scan(&mut start(), [("web.yaml", bytes(numbered))]);
@@ -153,7 +153,7 @@ fn a_pod_with_a_uid_of_the_old_rule_keeps_it() {
 
 /// NODE-3: for the log.
 #[test]
-fn it_is_told_which_file_made_changed_or_removed_which_pod() {
+fn changes_name_the_file_that_made_changed_or_removed_a_pod() {
     let (one, two) = (manifest("web", "1"), manifest("web", "2"));
     let uid = |text: &str| keelet_pod::parse_one(text).expect("valid").uid;
     let (first, second) = (uid(&one), uid(&two));

@@ -12,7 +12,7 @@ fn args(words: &[&str]) -> Args {
 
 fn explained(world: &World, words: &[&str]) -> Result<String> {
     let args = args(words);
-    simulate(async { answer(&args, &world.cluster(), args.told.settings()?, now()).await })
+    simulate(async { answer(&args, &world.cluster(), args.flags.settings()?, now()).await })
 }
 
 /// The part of an explanation that is about one gate.

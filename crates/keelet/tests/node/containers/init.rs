@@ -18,7 +18,7 @@ fn init_containers_come_first() {
             a_failing_one_fails_the_pod_under_never(node, "one"),
             a_failing_one_fails_the_pod_under_never(node, "two"),
             a_failing_one_is_tried_again_under_always(node),
-            init_containers_and_sidecars_take_turns(node),
+            init_containers_and_sidecars_start_in_order(node),
             a_failing_one_beside_a_sidecar(node, true, "Never"),
             a_failing_one_beside_a_sidecar(node, false, "Never"),
             a_failing_one_beside_a_sidecar(node, true, "OnFailure"),
@@ -82,7 +82,7 @@ async fn a_failing_one_is_tried_again_under_always(node: &Node) {
 }
 
 /// SCN-S4.
-async fn init_containers_and_sidecars_take_turns(node: &Node) {
+async fn init_containers_and_sidecars_start_in_order(node: &Node) {
     let init = |name: &str| Actor::new(name).does("nap 0.5; exit 0");
     let all = [init("init-1"), sidecar("side-1"), init("init-2"), sidecar("side-2"), init("init-3")];
     node.want("s4", &pod("s4", "", &all, &[Actor::new("main")]));

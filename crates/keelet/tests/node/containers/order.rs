@@ -16,12 +16,12 @@ fn a_fresh_pod_takes_one_step_after_the_other() {
         node.start();
         let node = &*node;
         tokio::join!(
-            conditions_turn_true_in_order(node, true),
-            conditions_turn_true_in_order(node, false),
+            conditions_become_true_in_order(node, true),
+            conditions_become_true_in_order(node, false),
             a_volume_that_is_not_there_holds_up_the_pod(node, true),
             a_volume_that_is_not_there_holds_up_the_pod(node, false),
             a_hook_holds_up_the_next_container(node),
-            last_words_are_cut(node),
+            termination_messages_are_cut(node),
         );
         node.leaves_nothing().await;
     });
@@ -34,7 +34,7 @@ fn turns_true(seen: &Seen, of: &ConditionType) -> usize {
 }
 
 /// SCN-C3.
-async fn conditions_turn_true_in_order(node: &Node, with_init: bool) {
+async fn conditions_become_true_in_order(node: &Node, with_init: bool) {
     use ConditionType::{ContainersReady, Initialized, PodReadyToStartContainers, PodScheduled, Ready};
     let name = if with_init { "c3-init" } else { "c3" };
     let init: Vec<_> = with_init.then(|| Actor::new("init").does("nap 1.2; exit 0")).into_iter().collect();
@@ -99,7 +99,7 @@ async fn a_hook_holds_up_the_next_container(node: &Node) {
 }
 
 /// STAT-11.
-async fn last_words_are_cut(node: &Node) {
+async fn termination_messages_are_cut(node: &Node) {
     let words = "printf 'x%.0s' $(seq 5000) >/dev/termination-log; exit 3";
     let lines = "seq 200; exit 4";
     let fallback = "terminationMessagePolicy: FallbackToLogsOnError";

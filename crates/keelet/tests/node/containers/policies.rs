@@ -1,4 +1,4 @@
-//! Who is restarted, and what is not restarted with it.
+//! Which container is restarted, and what is not restarted with it.
 
 use keelet_harness::{Actor, Node, Seen};
 use keelet_lifecycle::status::Phase;
@@ -12,7 +12,7 @@ const RULE: &str =
 
 /// SCN-R1..SCN-R5, SCN-S16.
 #[test]
-fn policies_and_rules_say_who_is_restarted() {
+fn policies_and_rules_say_which_container_is_restarted() {
     on_a_node(async |node| {
         node.start();
         let node = &*node;

@@ -20,7 +20,7 @@ fn probe(kind: &str, file: &str, threshold: u32) -> String {
 
 /// SCN-S5..SCN-S7, SCN-S9..SCN-S12, SCN-T2.
 #[test]
-fn sidecars_start_in_order_and_are_in_nobodys_way() {
+fn sidecars_start_in_order_and_delay_no_other_container() {
     on_a_node(async |node| {
         node.start();
         let node = &*node;
@@ -32,7 +32,7 @@ fn sidecars_start_in_order_and_are_in_nobodys_way() {
             nothing_after_a_sidecar_with_a_bad_image_starts(node),
             sidecars_with_startup_probes_start_one_by_one(node),
             a_sidecar_whose_startup_fails_holds_up_the_others(node),
-            a_sidecar_whose_liveness_fails_holds_up_nobody(node),
+            a_sidecar_whose_liveness_fails_delays_no_other_container(node),
         );
         node.leaves_nothing().await;
     });
@@ -121,7 +121,7 @@ async fn a_sidecar_whose_startup_fails_holds_up_the_others(node: &Node) {
 }
 
 /// SCN-S11, SCN-T2: it is restarted with its hook while the next one starts, which goes on all the same.
-async fn a_sidecar_whose_liveness_fails_holds_up_nobody(node: &Node) {
+async fn a_sidecar_whose_liveness_fails_delays_no_other_container(node: &Node) {
     let alive = "[sh, -c, 'test ! -e /ctl/s11.init || test -e /ctl/s11.alive']";
     let side = sidecar("side")
         .on_term("touch s11.alive; exit 0")

@@ -30,8 +30,8 @@ fn probes_that_never_end_hide_no_other_pod() {
             &manifest("hostile", &format!("terminationGracePeriodSeconds: 0\ncontainers:\n{containers}")),
         );
         node.start();
-        // Its share of 64 turns, and whatever more it can get until another pod is there.
-        keelet_harness::eventually("the hostile pod to take its turns", async || {
+        // Its share of 64 permits, and whatever more it can get until another pod is there.
+        keelet_harness::eventually("the hostile pod to take its permits", async || {
             let taken = node.times("readiness hostile") + node.times("liveness hostile");
             if taken >= 16 { Ok(()) } else { Err(format!("{taken} probes hang")) }
         })

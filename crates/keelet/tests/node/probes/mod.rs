@@ -50,7 +50,7 @@ fn command(kind: &str, pod: &str, command: &str, more: &str) -> String {
 /// The fields of a probe that passes on a busy machine too, and whose first failure counts.
 const STRICT: &str = ", timeoutSeconds: 20, failureThreshold: 1";
 
-/// A command for probes that gives no answer before `main` has begun: who is killed before that cannot tell of it.
+/// A command for probes that gives no answer before `main` has begun: a container that is killed before that writes nothing.
 fn once_begun(pod: &str, command: &str) -> String {
     format!("until grep -qx 'start {pod}.main' /ctl/diary; do sleep 0.1; done; {command}")
 }

@@ -73,7 +73,7 @@ fn the_agent_is_killed_while_victims_take_their_time() {
     });
 }
 
-/// SCN-A7, SCN-A8, RALL-35, RALL-38: the agent is killed while the init container runs again. It runs on, also if it ends
+/// SCN-A7, SCN-A8, RALL-35, RALL-38: the agent is killed while the init container runs again. It keeps running, also if it ends
 /// while no agent is there, and nothing is counted twice.
 #[test]
 fn the_agent_is_killed_while_init_runs_again() {

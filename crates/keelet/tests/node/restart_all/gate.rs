@@ -16,7 +16,7 @@ async fn switch(node: &mut Node, on: bool) {
     node.start();
 }
 
-/// RALL-29, SCN-A29: with the gate off a trigger exits and stays down, and the others run on; with the gate on again all
+/// RALL-29, SCN-A29: with the gate off a trigger exits and stays down, and the others keep running; with the gate on again all
 /// containers restart, and not the trigger alone.
 #[test]
 fn all_containers_restart_once_the_gate_is_on_again() {

@@ -1,4 +1,4 @@
-//! Restarts of all containers: who triggers them, what is seen of them, and what may come in between.
+//! RestartAllContainers: what triggers it, what is seen of them, and what may come in between.
 
 mod between;
 mod gate;
@@ -40,7 +40,7 @@ fn is_restarting(seen: &Seen) -> bool {
     seen.status.is_true(&ConditionType::AllContainersRestarting)
 }
 
-/// Whether all its containers are or were being restarted: that may be over before anybody looks.
+/// Whether all its containers are or were being restarted: that may be over before the test observes it.
 fn has_restarted(seen: &Seen) -> bool {
     seen.transitions(&ConditionType::AllContainersRestarting).contains(&true)
 }

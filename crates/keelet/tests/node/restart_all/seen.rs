@@ -105,7 +105,7 @@ fn ten_stubborn_victims_are_not_asked() {
     });
 }
 
-/// CON-15, SCN-A24: a pod may ask for a soft stop: SIGTERM first, and then SIGKILL; who ends by itself keeps its own exit
+/// CON-15, SCN-A24: a pod may ask for a soft stop: SIGTERM first, and then SIGKILL; one that exits by itself keeps its own exit
 /// code, and still no hook is run.
 #[test]
 fn a_soft_stop_asks_first() {

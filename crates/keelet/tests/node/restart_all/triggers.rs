@@ -1,4 +1,4 @@
-//! Who may trigger a restart of all containers, and that each trigger restarts each container once.
+//! What may trigger RestartAllContainers, and that each trigger restarts each container once.
 
 use keelet_harness::{Actor, Node, Seen, manifest};
 use keelet_lifecycle::status::{ConditionType, Phase};

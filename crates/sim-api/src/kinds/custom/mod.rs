@@ -7,7 +7,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
-use self::schema::{Node, complete, prune, validate};
+use self::schema::{Schema, complete, prune, validate};
 use super::{Kind, Part, Updates};
 use crate::{
     field::FieldError,
@@ -19,22 +19,33 @@ use crate::{
 /// A kind that a CustomResourceDefinition defines.
 #[derive(Debug)]
 pub(crate) struct Custom {
-    schema: Node,
+    schema: Schema,
     has_status: bool,
 }
 
-/// Reads a definition; what is missing, if it cannot be read.
-pub(crate) fn define(definition: &Value) -> Result<Resource, &'static str> {
+/// What a definition lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Incomplete {
+    #[error("the definition lacks a served version")]
+    Version,
+    #[error("the definition lacks group, plural and kind")]
+    Names,
+    #[error("the definition lacks a schema")]
+    Schema,
+}
+
+/// Reads a definition.
+pub(crate) fn define(definition: &Value) -> Result<Resource, Incomplete> {
     let spec = &definition["spec"];
     let versions = crate::json::list(spec, &["versions"]);
-    let version = versions.iter().find(|version| version["served"] == true).ok_or("a served version")?;
+    let version = versions.iter().find(|version| version["served"] == true).ok_or(Incomplete::Version)?;
     let (group, plural) = (text(spec, &["group"]), text(spec, &["names", "plural"]));
     let kind = text(spec, &["names", "kind"]);
     if group.is_empty() || plural.is_empty() || kind.is_empty() {
-        return Err("group, plural and kind");
+        return Err(Incomplete::Names);
     }
     let has_status = version["subresources"].get("status").is_some();
-    let schema = Node::read(version["schema"].get("openAPIV3Schema").ok_or("a schema")?);
+    let schema = Schema::read(version["schema"].get("openAPIV3Schema").ok_or(Incomplete::Schema)?);
     let strategy = Arc::new(Custom { schema, has_status });
     let namespaced = spec["scope"] == "Namespaced";
     Ok(Resource::custom(group, text(version, &["name"]), plural, kind, namespaced, strategy, has_status))

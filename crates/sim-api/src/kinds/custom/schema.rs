@@ -1,5 +1,5 @@
 //! Structural schemas, as far as they are met: types, properties, lists, bounds, enumerations, defaults, and rules that
-//! a field does not change. Patterns, formats and other rules of validation are not looked at.
+//! a field does not change. Patterns, formats and other rules of validation are not checked.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ use crate::{
 
 /// The schema of a value.
 #[derive(Debug, Default)]
-pub(super) struct Node {
+pub(super) struct Schema {
     kind: String,
-    properties: BTreeMap<String, Node>,
+    properties: BTreeMap<String, Schema>,
     /// Of maps with free keys.
-    others: Option<Box<Node>>,
-    items: Option<Box<Node>>,
+    others: Option<Box<Schema>>,
+    items: Option<Box<Schema>>,
     required: Vec<String>,
     allowed: Vec<Value>,
     default: Option<Value>,
@@ -33,9 +33,9 @@ pub(super) struct Node {
     most: Option<i64>,
 }
 
-// === impl Node ===
+// === impl Schema ===
 
-impl Node {
+impl Schema {
     pub(super) fn read(schema: &Value) -> Self {
         let nodes = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
         let boxed = |key: &str| schema.get(key).filter(|node| node.is_object()).map(|node| Box::new(Self::read(node)));
@@ -61,7 +61,7 @@ impl Node {
     }
 }
 
-impl Node {
+impl Schema {
     /// Whether there are rules anywhere in it.
     pub(super) fn has_rules(&self) -> bool {
         let mut inner = self.properties.values().chain(self.others.as_deref()).chain(self.items.as_deref());
@@ -70,7 +70,7 @@ impl Node {
 }
 
 /// Removes what the schema does not know.
-pub(super) fn prune(value: &mut Value, node: &Node) {
+pub(super) fn prune(value: &mut Value, node: &Schema) {
     match value {
         Value::Object(map) => {
             if node.others.is_none() && !node.keeps_unknown {
@@ -92,7 +92,7 @@ pub(super) fn prune(value: &mut Value, node: &Node) {
 }
 
 /// Fills in defaults; null counts as absent where null is not allowed.
-pub(super) fn complete(value: &mut Value, node: &Node) {
+pub(super) fn complete(value: &mut Value, node: &Schema) {
     match value {
         Value::Object(map) => {
             for (key, node) in &node.properties {
@@ -117,13 +117,13 @@ pub(super) fn complete(value: &mut Value, node: &Node) {
 }
 
 /// What is wrong with an object.
-pub(super) fn validate(object: &Value, old: Option<&Value>, node: &Node) -> Vec<FieldError> {
+pub(super) fn validate(object: &Value, old: Option<&Value>, node: &Schema) -> Vec<FieldError> {
     let mut errors = Vec::new();
     check("", object, old, node, &mut errors);
     errors
 }
 
-fn check(path: &str, value: &Value, old: Option<&Value>, node: &Node, errors: &mut Vec<FieldError>) {
+fn check(path: &str, value: &Value, old: Option<&Value>, node: &Schema, errors: &mut Vec<FieldError>) {
     if value.is_null() && node.nullable {
         return;
     }
@@ -176,7 +176,7 @@ fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
-fn bounds(path: &str, value: &Value, node: &Node, errors: &mut Vec<FieldError>) {
+fn bounds(path: &str, value: &Value, node: &Schema, errors: &mut Vec<FieldError>) {
     let size = |length: usize| i64::try_from(length).unwrap_or(i64::MAX);
     match value {
         Value::Array(items) => {

@@ -41,7 +41,7 @@ fn ready_may_be_lost_only_if_it_is_younger_than_the_ledger() {
         stage.publish(Phase::Running, vec![ContainerStatus { ready: true, ..stage.running("main") }]).pass(secs(10));
         stage.restart_on_full_disk(secs(5));
         stage.publish(Phase::Running, vec![stage.running("main")]);
-        stage.complaints()
+        stage.findings()
     };
     assert_eq!(play(true), [""; 0]);
     assert_eq!(play(false), ["evidence"]);
@@ -59,7 +59,7 @@ fn a_count_may_lack_only_what_neither_ledger_nor_runtime_has() {
         }
         stage.restart_on_full_disk(secs(5)).launch("main");
         stage.publish(Phase::Running, vec![ContainerStatus { restart_count: 0, ..stage.running("main") }]);
-        stage.complaints()
+        stage.findings()
     };
     assert_eq!(play(true, true), [""; 0]);
     assert_eq!(play(true, false), ["counts"], "the runtime has it");
@@ -71,7 +71,7 @@ fn an_end_is_forgotten_only_if_it_is_younger_than_the_ledger() {
     let play = |full_before: bool| {
         let mut stage = Stage::new(PLAIN);
         stage.write(full_before).publish(Phase::Failed, vec![]).restart_on_full_disk(secs(5)).launch("setup");
-        stage.complaints()
+        stage.findings()
     };
     assert_eq!(play(true), [""; 0]);
     assert_eq!(play(false), ["order"]);
@@ -83,7 +83,7 @@ fn init_containers_stay_done_only_if_their_removal_is_younger_than_the_ledger() 
         let mut stage = Stage::new(PLAIN);
         stage.launch("setup").exit("setup", 0).write(full_before).remove("setup").pass(secs(60));
         stage.restart_on_full_disk(secs(5)).launch("main");
-        stage.complaints()
+        stage.findings()
     };
     assert_eq!(play(true), [""; 0]);
     assert_eq!(play(false), ["order"]);
@@ -97,7 +97,7 @@ fn a_sidecar_has_started_by_its_age_only_if_it_runs_for_long() {
         stage.write(full_before).launch("setup");
         stage.publish(Phase::Pending, vec![ContainerStatus { started: Some(false), ..stage.running("setup") }]);
         stage.restart_on_full_disk(age).launch("main");
-        stage.complaints()
+        stage.findings()
     };
     assert_eq!(play(true, secs(15)), [""; 0]);
     assert_eq!(play(true, secs(5)), ["order"]);
@@ -117,7 +117,7 @@ fn an_image_that_no_agent_saw_resets_no_backoff() {
         if !seen {
             stage.start_agent();
         }
-        stage.launch("main").complaints()
+        stage.launch("main").findings()
     };
     assert_eq!(play(true), [""; 0]);
     assert_eq!(play(false), ["backoff"]);

@@ -1,4 +1,4 @@
-//! What makes an agent doubt readiness at its start, and the old reset for those who want it back.
+//! What makes an agent doubt readiness at its start, and the old reset behind its feature gate.
 
 use keelet_lifecycle::status::{ConditionType, ContainerState, Truth};
 use keelet_pod::{AgentRestart, ProbeKind};
@@ -122,7 +122,7 @@ fn a_long_absence_of_a_lonely_agent_makes_readiness_doubtful() {
 
 /// KEEP-15, SCN-K27: in a cluster the agent does not measure its absence: no controller marked the pod, so nothing changes.
 #[test]
-fn an_absence_that_nobody_minded_changes_nothing() {
+fn an_absence_that_no_controller_noticed_changes_nothing() {
     for way in [Way::KilledInCluster, Way::LedgerLost] {
         let mut world = way.world(&one(BOTH));
         world.run(secs(11));

@@ -129,7 +129,7 @@ fn a_pod_created_and_deleted_meanwhile_that_may_not_run_here_is_finalized() {
 }
 
 /// SCN-K24, TERM-12, RALL-29, SYNC-6: the same for a pod that ran here and may not any more: deleted while the agent was
-/// away, it is stopped and finalized. One that was not deleted runs on (as decided), with its rule ignored.
+/// away, it is stopped and finalized. One that was not deleted keeps running (as decided), with its rule ignored.
 #[test]
 fn a_pod_that_ran_and_may_not_any_more_is_finalized() {
     for way in Way::ALL {

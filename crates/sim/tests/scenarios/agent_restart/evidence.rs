@@ -126,7 +126,7 @@ fn a_container_that_is_unwell_afterwards_is_unready_at_its_threshold() {
 /// KEEP-21, SCN-K28: no container is killed on evidence from before an absence: two of three liveness failures, then the
 /// agent is away for long, and it takes three more.
 #[test]
-fn nobody_is_killed_on_old_evidence() {
+fn no_container_is_killed_on_old_evidence() {
     let probe = "livenessProbe: {exec: {command: [alive]}, periodSeconds: 3, failureThreshold: 3}";
     for way in Way::ALL {
         let mut world = way.world(&one(probe));

@@ -63,7 +63,7 @@ fn first_true(world: &World, kind: &ConditionType) -> Duration {
 
 /// SCN-C3.
 #[test]
-fn the_conditions_of_a_fresh_pod_turn_true_in_order() {
+fn the_conditions_of_a_fresh_pod_become_true_in_order() {
     use ConditionType::{ContainersReady, Initialized, PodReadyToStartContainers, PodScheduled, Ready};
     for init in [true, false] {
         let list = if init { "  initContainers:\n  - {name: init, image: app}\n" } else { "" };

@@ -59,7 +59,7 @@ fn a_hook_that_takes_longer_than_the_grace_period_leaves_two_seconds() {
     assert_about(end, secs(17));
 }
 
-/// SCN-T4, TERM-10, DEF-22: who asks again with a smaller grace period need not wait for the first one.
+/// SCN-T4, TERM-10, DEF-22: a second deletion with a smaller grace period does not wait for the first one.
 #[test]
 fn a_smaller_grace_period_takes_effect_on_the_stop_in_flight() {
     let mut world = stubborn(60, "");

@@ -93,7 +93,7 @@ fn hooks_of_every_kind_run_before_the_signal() {
 
 /// SCN-T4, EVT-5.
 #[test]
-fn a_hook_that_fails_is_told_and_the_container_is_stopped_all_the_same() {
+fn a_hook_that_fails_is_reported_and_the_container_is_stopped_all_the_same() {
     for hook in [GOODBYE, "{httpGet: {path: /goodbye, port: 9999, host: 10.9.9.9}}"] {
         let mut world = hooked("", hook);
         world.script("main").command("goodbye", Reply::Fail);
@@ -122,7 +122,7 @@ fn a_shorter_grace_cuts_a_sleep_short() {
 
 /// SCN-T4.
 #[test]
-fn a_container_that_has_ended_has_no_hook_run_and_holds_up_nobody() {
+fn a_container_that_has_ended_runs_no_hook_and_delays_no_other() {
     let mut world = world(
         "  restartPolicy: Never
   containers:

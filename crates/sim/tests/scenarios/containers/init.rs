@@ -77,7 +77,7 @@ fn an_init_container_that_fails_under_always_is_tried_again_and_nothing_else_sta
 
 /// SCN-S4.
 #[test]
-fn init_containers_and_sidecars_take_turns_and_sidecars_run_on() {
+fn init_containers_and_sidecars_start_in_order_and_sidecars_keep_running() {
     let mut world = world(
         "  initContainers:
   - {name: init-1, image: app}

@@ -1,4 +1,4 @@
-//! Sidecars with probes: who waits for them, and what happens to them.
+//! Sidecars with probes: which containers wait for them, and what happens to them.
 
 use keelet_lifecycle::status::ConditionType;
 use keelet_pod::ProbeKind::{Liveness, Startup};

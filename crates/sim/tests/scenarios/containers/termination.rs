@@ -91,7 +91,7 @@ fn a_hook_that_hangs_leaves_all_containers_the_end_of_the_grace_period() {
 
 /// SCN-S14.
 #[test]
-fn a_pod_that_is_deleted_during_its_start_waits_for_nobody_who_never_started() {
+fn a_pod_that_is_deleted_during_its_start_waits_for_no_unstarted_container() {
     // While the second sidecar has not started.
     let unstarted = pod("Always", 60, ["", ", startupProbe: {exec: {command: [started]}, failureThreshold: 60}", ""]);
     unstarted.script("second").answers(ProbeKind::Startup, Reply::Fail);

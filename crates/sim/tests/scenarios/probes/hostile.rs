@@ -65,7 +65,7 @@ fn a_pod_whose_probes_never_end_delays_no_verdict_of_another_pod() {
         assert_eq!(not_yet(&world, ready), [""; 0], "a period and a second after they began to {reply:?}");
         world.run(secs(7));
     }
-    // The hostile pod is at its cap with a quarter of 64 turns; what it does not get of its own is said.
+    // The hostile pod is at its cap with a quarter of 64 permits; what it does not get of its own is said.
     let overdue = world.overdue_probes();
     assert_eq!(overdue.len(), 66 - 16, "{overdue:?}");
     assert!(overdue.iter().all(|name| name.starts_with("hostile/")), "{overdue:?}");

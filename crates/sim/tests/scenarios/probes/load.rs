@@ -19,7 +19,7 @@ fn crowd(mut builder: WorldBuilder) -> WorldBuilder {
     builder
 }
 
-fn assert_nobody_was_killed(world: &World) {
+fn assert_no_container_was_killed(world: &World) {
     assert!(!world.saw_event("Killing", ""), "{}", world.timeline_text());
     for number in 0..PODS {
         assert_eq!(world.starts(&format!("pod-{number}/main")), 1, "pod-{number}");
@@ -37,7 +37,7 @@ fn many_pods_asked_every_second_are_all_asked_and_none_is_restarted() {
     let mut world = crowd(World::new(27)).build();
     world.script("main").answers(Liveness, Answer::new(Reply::Pass).after(millis(300)));
     world.run(secs(20));
-    assert_nobody_was_killed(&world);
+    assert_no_container_was_killed(&world);
     for number in 0..PODS {
         assert!(asked(&world, number) >= 17, "pod-{number} was asked {} times", asked(&world, number));
     }
@@ -50,7 +50,7 @@ fn an_agent_that_cannot_keep_up_blames_no_container() {
     let mut world = crowd(World::new(27)).settings(|settings| settings.probe_limit = 2).build();
     world.script("main").answers(Liveness, Answer::new(Reply::Pass).after(millis(400)));
     world.run(secs(30));
-    assert_nobody_was_killed(&world);
+    assert_no_container_was_killed(&world);
     let total: usize = (0..PODS).map(|number| asked(&world, number)).sum();
     assert!(total > 100, "only {total} attempts were made");
     for number in 0..PODS {
@@ -59,9 +59,9 @@ fn an_agent_that_cannot_keep_up_blames_no_container() {
 }
 
 /// PROBE-6, DEF-9. Deleting a pod calls off the attempt under way: the next one has its turn at once, although the
-/// container that does not answer runs on to the end of its grace period.
+/// container that does not answer keeps running to the end of its grace period.
 #[test]
-fn the_attempt_of_a_deleted_pod_gives_up_its_turn() {
+fn the_attempt_of_a_deleted_pod_gives_up_its_place() {
     let probed = |probe: &str, timeout: u32| {
         let probe = format!("{probe}: {{exec: {{command: [up]}}, periodSeconds: 1, timeoutSeconds: {timeout}}}");
         format!("  containers:\n  - name: main\n    image: app\n    {probe}\n")

@@ -70,7 +70,7 @@ fn a_readiness_command_that_takes_longer_than_its_timeout_never_makes_ready() {
 
 /// SCN-P24, SCN-P26.
 #[test]
-fn a_terminating_container_whose_readiness_fails_turns_unready_during_its_grace() {
+fn a_terminating_container_whose_readiness_fails_becomes_unready_during_its_grace() {
     for place in PLACES {
         let mut world =
             place.world(&["readinessProbe: {exec: {command: [cat, ready]}, periodSeconds: 1, failureThreshold: 1}"]);
@@ -91,7 +91,7 @@ fn a_terminating_container_whose_readiness_fails_turns_unready_during_its_grace(
 
 /// SCN-P25, SCN-P26.
 #[test]
-fn a_terminating_pod_turns_unready_and_no_liveness_probe_speaks_up() {
+fn a_terminating_pod_becomes_unready_and_no_liveness_probe_acts() {
     for place in PLACES {
         let mut world = place.world_within(
             100,
@@ -113,7 +113,7 @@ fn a_terminating_pod_turns_unready_and_no_liveness_probe_speaks_up() {
         assert_eq!(world.probes("main", ProbeKind::Liveness, deleted), [], "{place:?}");
         assert_eq!(world.starts("main"), 1, "{place:?}");
         world.run(secs(40));
-        let gone = |entry: &keelet_sim::Entry| matches!(entry.what, Happening::PodGone { .. });
+        let gone = |entry: &keelet_sim::Occurrence| matches!(entry.what, Happening::PodGone { .. });
         assert!(world.timeline().entries().iter().any(gone), "{place:?}");
     }
 }

@@ -6,8 +6,8 @@ use keelet_lifecycle::status::Phase;
 use keelet_sim::{Acknowledging, CallKind, Fate, Remains, World, WorldBuilder, millis, secs};
 
 use super::{
-    FOUR, RULE, assert_history, assert_never_final, assert_one_sandbox, calls, counts, courses, four, is_restarting,
-    modes, runs, starts, up, up_again,
+    FOUR, RULE, assert_history, assert_never_final, assert_one_sandbox, calls, condition_changes, counts, four,
+    is_restarting, modes, runs, starts, up, up_again,
 };
 
 /// The names of eleven containers, the first of which triggers.
@@ -60,7 +60,7 @@ fn the_agent_is_restarted_while_containers_are_removed() {
             world.restart_agent(secs(2));
             up_again(&mut world);
             assert_eleven(&world, &format!("dead after {after} ms"));
-            assert_eq!(courses(&world), [false, true, false]);
+            assert_eq!(condition_changes(&world), [false, true, false]);
         }
     }
     assert!(seen_at_death >= 4, "{seen_at_death}");
@@ -82,13 +82,13 @@ fn the_agent_is_restarted_while_containers_take_their_time_to_end() {
         }
         up_again(&mut world);
         assert_eleven(&world, &format!("{deaths} deaths"));
-        assert_eq!(courses(&world), [false, true, false]);
+        assert_eq!(condition_changes(&world), [false, true, false]);
         world.settle();
     }
 }
 
 /// SCN-A7, SCN-A8, RALL-35, RALL-38: the agent is restarted while the init container runs again for twenty seconds. It
-/// runs on, also if it ends while no agent is there, and nothing is counted twice.
+/// keeps running, also if it ends while the agent is down, and nothing is counted twice.
 #[test]
 fn the_agent_is_restarted_while_init_runs_again() {
     for down in [secs(3), secs(30)] {
@@ -109,7 +109,7 @@ fn the_agent_is_restarted_while_init_runs_again() {
             assert_eq!(counts(&world, FOUR), [1; 4], "{}", world.timeline_text());
             assert_eq!(starts(&world, FOUR), [2; 4], "{}", world.timeline_text());
             assert_history(&world, "source", 42, "Error");
-            assert_eq!(courses(&world), [false, true, false]);
+            assert_eq!(condition_changes(&world), [false, true, false]);
             assert_never_final(&world);
             assert_one_sandbox(&world);
             world.settle();
@@ -128,7 +128,7 @@ fn a_trigger_that_exits_without_an_agent_is_noticed() {
         world.run(secs(5)).start_agent();
         up_again(&mut world);
         assert_eq!(counts(&world, FOUR), [1; 4], "{}", world.timeline_text());
-        assert_eq!(courses(&world), [false, true, false]);
+        assert_eq!(condition_changes(&world), [false, true, false]);
         assert_history(&world, "source", 42, "Error");
         assert_never_final(&world);
         assert_one_sandbox(&world);
@@ -244,7 +244,7 @@ fn a_trigger_in_a_pod_that_is_deleted_restarts_nothing() {
     let gone = world.run_until(secs(60), |world| !world.has_remains("web"));
     assert!(gone, "{}", world.timeline_text());
     assert_eq!(starts(&world, FOUR), [1; 4]);
-    assert_eq!(courses(&world), [false], "{}", world.timeline_text());
+    assert_eq!(condition_changes(&world), [false], "{}", world.timeline_text());
 }
 
 /// When the node goes down, counted from the trigger's exit.
@@ -300,7 +300,7 @@ fn the_node_reboots_afterwards() {
         } else {
             assert_eq!(world.status().phase, Phase::Failed, "{text}");
         }
-        assert_eq!(courses(&world), [false, true, false], "{text}");
+        assert_eq!(condition_changes(&world), [false, true, false], "{text}");
         world.settle();
     }
 }

@@ -9,8 +9,8 @@ use keelet_pod::ProbeKind;
 use keelet_sim::{Answer, CallKind, Happening, Reply, World, WorldBuilder, for_some_deaths, millis, secs};
 
 use super::{
-    FOUR, assert_history, assert_never_final, assert_one_sandbox, assert_victim, calls, counts, courses, four, is_up,
-    runs, starts,
+    FOUR, assert_history, assert_never_final, assert_one_sandbox, assert_victim, calls, condition_changes, counts,
+    four, is_up, runs, starts,
 };
 
 /// One effect out of so many is tried, unless all are asked for.
@@ -35,7 +35,7 @@ fn kill(
     assert!(tried >= at_least / stride, "{tried} deaths");
 }
 
-/// Lets time pass until something holds, in steps that suit a long course.
+/// Lets time pass until something holds, in steps that suit a long run.
 #[track_caller]
 fn wait(world: &mut World, what: &str, mut holds: impl FnMut(&World) -> bool) {
     let end = world.elapsed() + secs(120);
@@ -45,7 +45,7 @@ fn wait(world: &mut World, what: &str, mut holds: impl FnMut(&World) -> bool) {
     }
 }
 
-/// How many effects it takes until a course has come so far.
+/// How many effects it takes until a run has come so far.
 fn effects_of(build: impl Fn() -> WorldBuilder, drive: impl Fn(&mut World)) -> u64 {
     let mut world = build().build();
     drive(&mut world);
@@ -77,7 +77,7 @@ fn a_restart_of_all_containers_survives_every_death() {
                 let text = world.timeline_text();
                 assert_eq!(starts(world, FOUR), [2; 4], "{text}");
                 assert_eq!(counts(world, FOUR), [1; 4], "{text}");
-                assert_eq!(courses(world), [false, true, false], "{text}");
+                assert_eq!(condition_changes(world), [false, true, false], "{text}");
                 assert_history(world, "source", 42, "Error");
                 assert_history(world, "setup", 0, "RestartingAllContainers");
                 assert_victim(world, "side");

@@ -4,7 +4,9 @@ use keelet_lifecycle::{restart::RestartAllRule, status::Phase};
 use keelet_pod::parse_one;
 use keelet_sim::{Acknowledging, World, millis, secs};
 
-use super::{FOUR, RULE, assert_never_final, counts, courses, four, is_restarting, last, modes, starts, up, up_again};
+use super::{
+    FOUR, RULE, assert_never_final, condition_changes, counts, four, is_restarting, last, modes, starts, up, up_again,
+};
 
 /// Starts the agent anew with the feature on or off.
 fn switch(world: &mut World, rule: RestartAllRule) {
@@ -34,7 +36,7 @@ fn the_rule_is_ignored_while_the_feature_is_off() {
             let text = world.timeline_text();
             assert_eq!(counts(&world, FOUR), [0, 0, alone, 0], "{policy}\n{text}");
             assert_eq!(starts(&world, FOUR), [1, 1, 1 + alone as usize, 1], "{policy}\n{text}");
-            assert!(courses(&world).iter().all(|restarting| !restarting), "{policy}\n{text}");
+            assert!(condition_changes(&world).iter().all(|restarting| !restarting), "{policy}\n{text}");
             assert_eq!(world.status().phase, Phase::Running, "{policy}\n{text}");
             assert_never_final(&world);
             switch(&mut world, RestartAllRule::Honoured);

@@ -7,14 +7,14 @@ use keelet_pod::ProbeKind;
 use keelet_sim::{Acknowledging, CallKind, Reply, World, millis, secs};
 
 use super::{
-    FOUR, RULE, assert_never_final, assert_one_sandbox, calls, counts, courses, first_course, four, last, modes,
-    starts, up, up_again,
+    FOUR, RULE, assert_never_final, assert_one_sandbox, calls, condition_changes, counts, first_restart, four, last,
+    modes, starts, up, up_again,
 };
 
 /// SCN-A10, RALL-8, CON-12: UID, sandbox and address stay, init runs again. The condition turns True before anything is
 /// killed, and False once all are removed; it names the trigger and its exit code throughout.
 #[test]
-fn the_pod_stays_the_same_and_the_condition_tells_the_course() {
+fn the_pod_stays_the_same_and_the_condition_shows_the_progress() {
     for builder in modes(&four()) {
         let mut world = builder.build();
         up(&mut world);
@@ -29,8 +29,8 @@ fn the_pod_stays_the_same_and_the_condition_tells_the_course() {
         assert_eq!(world.spec("web").uid, "web");
         let after = || world.statuses().into_iter().filter(|(at, _)| *at >= since);
         assert!(after().all(|(_, status)| status.pod_ip == ip), "{text}");
-        assert_eq!(courses(&world), [false, true, false], "{text}");
-        let (began, over) = first_course(&world);
+        assert_eq!(condition_changes(&world), [false, true, false], "{text}");
+        let (began, over) = first_restart(&world);
         assert_eq!(began.reason.as_deref(), Some("ContainerExited"));
         assert_eq!(over.reason.as_deref(), Some("ContainersRemoved"));
         for condition in [began, over, world.condition(&ConditionType::AllContainersRestarting)] {
@@ -84,7 +84,7 @@ fn the_phase_is_pending_throughout() {
 /// RALL-14, RALL-15, RALL-17, SCN-A17: while init runs again every other container waits with
 /// `RestartingAllContainers`, one restart more, and its last end, which stays when its new instance has begun.
 #[test]
-fn containers_wait_for_their_turn_with_their_history() {
+fn containers_wait_to_be_started_with_their_history() {
     let mut world = World::new(1).pod(&four()).build();
     world.script("setup").exits(0).after(secs(20)).on_attempt(1);
     up(&mut world);
@@ -158,7 +158,7 @@ fn volumes_stay_and_containers_are_new() {
     world.settle();
 }
 
-/// SCN-A23, DEF-19, RALL-13: an ephemeral container is none of those restarted: it runs on, and neither its status nor
+/// SCN-A23, DEF-19, RALL-13: an ephemeral container is none of those restarted: it keeps running, and neither its status nor
 /// its count changes.
 #[test]
 fn an_ephemeral_container_runs_on() {
@@ -244,7 +244,7 @@ fn no_hook_is_run_and_the_kill_is_immediate() {
     world.settle();
 }
 
-/// CON-15, CON-16: a pod may ask for a soft stop. SIGTERM first, SIGKILL after that time, still no hook; who ends by
+/// CON-15, CON-16: a pod may ask for a soft stop. SIGTERM first, SIGKILL after that time, still no hook; one that exits by
 /// itself keeps its own exit code.
 #[test]
 fn a_soft_stop_gives_time_and_runs_no_hook() {

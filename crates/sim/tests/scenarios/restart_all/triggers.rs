@@ -1,11 +1,11 @@
-//! Who may trigger a restart of all containers, and that each trigger restarts each container once.
+//! What may trigger RestartAllContainers, and that each trigger restarts each container once.
 
 use keelet_lifecycle::status::{ConditionType, Phase};
 use keelet_sim::{Happening, World, millis, secs};
 
 use super::{
-    FOUR, RULE, assert_history, assert_never_final, assert_one_sandbox, assert_victim, counts, courses, four, last,
-    modes, runs, starts, up, up_again,
+    FOUR, RULE, assert_history, assert_never_final, assert_one_sandbox, assert_victim, condition_changes, counts, four,
+    last, modes, runs, starts, up, up_again,
 };
 
 /// SCN-A1, SCN-A8, EVT-8: a regular container triggers, with an API server and without one, and an event says so. All
@@ -88,7 +88,7 @@ fn the_third_init_container_triggers() {
     assert_history(&world, "setup", 0, "RestartingAllContainers");
     assert_victim(&world, "side");
     assert!(world.container("main").last_state.is_none());
-    assert_eq!(courses(&world), [false, true, false]);
+    assert_eq!(condition_changes(&world), [false, true, false]);
     assert_never_final(&world);
     assert_one_sandbox(&world);
     world.settle();
@@ -125,7 +125,7 @@ fn two_triggers_are_one_restart() {
         world.run(secs(120));
         assert_eq!(counts(&world, ["one", "two"]), [1, 1], "{rule} {second:?}\n{}", world.timeline_text());
         assert_eq!(starts(&world, ["one", "two"]), [2, 2]);
-        assert_eq!(courses(&world), [false, true, false]);
+        assert_eq!(condition_changes(&world), [false, true, false]);
         assert_history(&world, "one", 42, "Error");
         assert_never_final(&world);
         world.settle();

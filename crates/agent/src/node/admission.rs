@@ -15,7 +15,7 @@ use std::{
 use keelet_lifecycle::observed::Objection;
 use keelet_pod::{HostPort, Pod, Requests, Trust};
 
-use crate::node::Resources;
+use super::Resources;
 
 /// What the pods of the node have taken, by UID.
 #[derive(Debug, Default)]
