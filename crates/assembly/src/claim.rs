@@ -6,6 +6,8 @@
 //! state directory reports it, and nothing happens to pods that run.
 
 mod record;
+#[cfg(test)]
+mod tests;
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -45,9 +47,18 @@ const PERIOD: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Claim {
     record: Record,
-    /// None where a directory cannot be made or opened: then there is nothing to share.
-    root: Option<Held>,
-    state: Option<Held>,
+    places: Vec<Place>,
+}
+
+/// One of the two directories.
+#[derive(Debug)]
+enum Place {
+    Held(Held),
+    /// It cannot be made, opened or locked. It is locked as soon as it can be.
+    Missing {
+        option: &'static str,
+        path: PathBuf,
+    },
 }
 
 /// A directory, and a handle that holds its lock.
@@ -152,20 +163,19 @@ impl Claim {
         if root_dir == state_dir {
             return Err(ClaimError::Same(root_dir));
         }
-        let root = lock("--root-dir", &paths.root_dir).await?;
-        let state = lock("--state-dir", &paths.state_dir).await?;
+        let mut places = Vec::new();
+        for (option, path) in [("--root-dir", &paths.root_dir), ("--state-dir", &paths.state_dir)] {
+            places.push(match lock(option, path).await? {
+                Ok(held) => Place::Held(held),
+                Err(error) => {
+                    tracing::warn!(option, dir = %path.display(), %error, "cannot lock directory; continuing without it, and retrying");
+                    Place::Missing { option, path: path.clone() }
+                }
+            });
+        }
         let (root_dir, state_dir) = (real(&paths.root_dir), real(&paths.state_dir));
         let boot_id = OsClock::new()?.now().boot_id.to_string();
-        let of_this_boot = |dir: &Path| read(dir).filter(|record| record.boot_id == boot_id);
-        let (root_record, state_record) = (of_this_boot(&root_dir), of_this_boot(&state_dir));
-        let found = Found {
-            root_dir: &root_dir,
-            state_dir: &state_dir,
-            root: root_record.as_ref(),
-            state: state_record.as_ref(),
-        };
-        let known = [&root_dir, &state_dir].iter().any(|dir| has_pods(dir));
-        judge(&found, |state| known || runs_in(&sandboxes(state)))?;
+        let (root_record, state_record) = judge_records(&root_dir, &state_dir, &boot_id)?;
         let (id, bridge) = match state_record.or(root_record) {
             Some(record) => (record.id, record.bridge),
             None => (new_id()?, own_bridge(&paths.root_dir)),
@@ -173,7 +183,7 @@ impl Claim {
         let Extra { images, temporary } = extra;
         let pid = std::process::id();
         let record = Record { id, holder, pid, boot_id, root_dir, state_dir, bridge, images, temporary };
-        let claim = Self { record, root, state };
+        let claim = Self { record, places };
         claim.write_down();
         Ok(claim)
     }
@@ -194,7 +204,10 @@ impl Claim {
     }
 
     fn held(&self) -> impl Iterator<Item = &Held> {
-        self.root.iter().chain(&self.state)
+        self.places.iter().filter_map(|place| match place {
+            Place::Held(held) => Some(held),
+            Place::Missing { .. } => None,
+        })
     }
 
     /// Resolves when a directory was deleted or emptied, and is there again. An error if another one is in its place, or if it was moved:
@@ -202,7 +215,7 @@ impl Claim {
     pub async fn made_again(&mut self) -> Result<(), ClaimError> {
         loop {
             tokio::time::sleep(PERIOD).await;
-            if self.check()? {
+            if self.check().await? {
                 return Ok(());
             }
         }
@@ -217,22 +230,30 @@ impl Claim {
         }
     }
 
-    /// Whether a directory had to be made again, or filled again.
-    fn check(&mut self) -> Result<bool, ClaimError> {
-        let mut again = false;
-        for held in self.root.iter_mut().chain(&mut self.state) {
-            let (option, path) = (held.option, held.path.clone());
-            match held.change() {
-                Change::None => {}
-                Change::Deleted => {
-                    tracing::error!(option, dir = %path.display(), "directory deleted while in use: creating it again");
-                    held.make_again().map_err(|source| ClaimError::Deleted { option, path, source })?;
-                    again = true;
+    /// Whether a directory had to be made again, or filled again, or is there at last.
+    async fn check(&mut self) -> Result<bool, ClaimError> {
+        let (mut again, mut new) = (false, false);
+        for place in &mut self.places {
+            match place {
+                Place::Held(held) => again |= held.check()?,
+                Place::Missing { option, path } => {
+                    let (option, path) = (*option, path.clone());
+                    if let Ok(held) = lock(option, &path).await? {
+                        tracing::info!(option, dir = %path.display(), "directory locked at last");
+                        *place = Place::Held(held);
+                        new = true;
+                    }
                 }
-                Change::MovedAway => return Err(ClaimError::Moved { option, path }),
-                Change::Replaced => return Err(ClaimError::Replaced { option, path }),
             }
         }
+        if new {
+            let Record { root_dir, state_dir, boot_id, .. } = &self.record;
+            // What has no record yet has had no holder; this one's is written below.
+            if self.held().all(|held| read(&held.path).is_some()) {
+                judge_records(root_dir, state_dir, boot_id)?;
+            }
+        }
+        again |= new;
         // What is mounted below a directory keeps it from being deleted, but not from being emptied.
         again |= self.held().any(|held| matches!(held.path.join(FILE).try_exists(), Ok(false)));
         if again {
@@ -245,6 +266,21 @@ impl Claim {
 // === impl Held ===
 
 impl Held {
+    /// Whether it had to be made again. An error if it is not the directory that was locked.
+    fn check(&mut self) -> Result<bool, ClaimError> {
+        let (option, path) = (self.option, self.path.clone());
+        match self.change() {
+            Change::None => Ok(false),
+            Change::Deleted => {
+                tracing::error!(option, dir = %path.display(), "directory deleted while in use: creating it again");
+                self.make_again().map_err(|source| ClaimError::Deleted { option, path, source })?;
+                Ok(true)
+            }
+            Change::MovedAway => Err(ClaimError::Moved { option, path }),
+            Change::Replaced => Err(ClaimError::Replaced { option, path }),
+        }
+    }
+
     fn change(&self) -> Change {
         let Ok(ours) = self.handle.metadata() else { return Change::None };
         match fs::metadata(&self.path) {
@@ -266,16 +302,27 @@ impl Held {
     }
 }
 
-/// Locks a directory, which is made if it is not there. The directory itself is locked, not a file in it: that works on a disk
-/// that cannot be written too.
-async fn lock(option: &'static str, path: &Path) -> Result<Option<Held>, ClaimError> {
+/// The records of this boot in both directories, if they allow to use the two together.
+fn judge_records(
+    root_dir: &Path,
+    state_dir: &Path,
+    boot_id: &str,
+) -> Result<(Option<Record>, Option<Record>), Refusal> {
+    let of_this_boot = |dir: &Path| read(dir).filter(|record| record.boot_id == boot_id);
+    let (root, state) = (of_this_boot(root_dir), of_this_boot(state_dir));
+    let found = Found { root_dir, state_dir, root: root.as_ref(), state: state.as_ref() };
+    let known = [root_dir, state_dir].iter().any(|dir| has_pods(dir));
+    judge(&found, |state| known || runs_in(&sandboxes(state)))?;
+    Ok((root, state))
+}
+
+/// Locks a directory, which is made if it is not there; why it cannot be made, opened or locked. The directory itself is locked, not
+/// a file in it: that works on a disk that cannot be written too.
+async fn lock(option: &'static str, path: &Path) -> Result<io::Result<Held>, ClaimError> {
     let made = fs::create_dir_all(path);
     let handle = match made.and_then(|()| File::open(path)) {
         Ok(handle) => handle,
-        Err(error) => {
-            tracing::warn!(option, dir = %path.display(), %error, "cannot open directory; continuing without it");
-            return Ok(None);
-        }
+        Err(error) => return Ok(Err(error)),
     };
     if let (Ok(found), Ok(root)) = (handle.metadata(), fs::metadata("/")) {
         if (found.dev(), found.ino()) == (root.dev(), root.ino()) {
@@ -288,12 +335,9 @@ async fn lock(option: &'static str, path: &Path) -> Result<Option<Held>, ClaimEr
     }
     for _ in 0..ATTEMPTS_TO_LOCK {
         match flock(&handle, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(Some(Held { option, path: path.to_owned(), handle })),
+            Ok(()) => return Ok(Ok(Held { option, path: path.to_owned(), handle })),
             Err(Errno::WOULDBLOCK) => tokio::time::sleep(BETWEEN_ATTEMPTS).await,
-            Err(error) => {
-                tracing::warn!(option, dir = %path.display(), %error, "cannot lock directory; continuing without the lock");
-                return Ok(None);
-            }
+            Err(error) => return Ok(Err(error.into())),
         }
     }
     let holder = match read(path) {
@@ -366,144 +410,4 @@ fn has_pods(dir: &Path) -> bool {
 /// The directory by the one name that it has however it is called.
 pub(crate) fn real(path: &Path) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use std::{
-        fs,
-        os::unix::fs::{PermissionsExt, symlink},
-        path::Path,
-    };
-
-    use rustix::fs::{CWD, Mode, mkfifoat};
-
-    use super::{Claim, ClaimError, Extra, Holder, is_held};
-    use crate::paths::Paths;
-
-    fn paths(dir: &Path) -> Paths {
-        Paths { root_dir: dir.join("root"), state_dir: dir.join("state") }
-    }
-
-    async fn take(paths: &Paths) -> Result<Claim, ClaimError> {
-        Claim::take(paths, Holder::Agent, Extra::default()).await
-    }
-
-    /// DIR-1: each directory has a lock of its own, whatever the other one is.
-    #[tokio::test]
-    async fn a_directory_has_one_holder() {
-        let dir = tempfile::tempdir().unwrap();
-        let pair = paths(dir.path());
-        let claim = take(&pair).await.unwrap();
-        let other = dir.path().join("other");
-        for (wrong, option) in [
-            (Paths { state_dir: other.clone(), ..pair.clone() }, "--root-dir"),
-            (Paths { root_dir: other.clone(), ..pair.clone() }, "--state-dir"),
-        ] {
-            let said = take(&wrong).await.unwrap_err().to_string();
-            let expected = format!("{option}: another keelet agent (pid {}) uses ", std::process::id());
-            assert!(said.starts_with(&expected), "{said}");
-        }
-        assert!(is_held(&pair.root_dir) && is_held(&pair.state_dir) && !is_held(&other));
-        drop(claim);
-        take(&pair).await.unwrap();
-        let same = Paths { state_dir: pair.root_dir.join("../root"), ..pair };
-        let said = take(&same).await.unwrap_err().to_string();
-        assert!(said.starts_with("--root-dir and --state-dir must not be the same directory"), "{said}");
-    }
-
-    /// DIR-3: the ledger in the root directory knows pods; they may run in a runtime that cannot be asked yet.
-    #[tokio::test]
-    async fn the_state_directory_of_pods_is_kept_to() {
-        let dir = tempfile::tempdir().unwrap();
-        let pair = paths(dir.path());
-        drop(take(&pair).await.unwrap());
-        let wrong = Paths { state_dir: dir.path().join("other"), ..pair.clone() };
-        drop(take(&wrong).await.expect("no pods are known, so it may change"));
-        fs::create_dir_all(pair.root_dir.join("ledger/pods/uid")).unwrap();
-        let said = take(&pair).await.unwrap_err().to_string();
-        assert!(said.contains(&format!("start with --state-dir {}, or", wrong.state_dir.display())), "{said}");
-        // The same directory by another name.
-        symlink(&pair.root_dir, dir.path().join("link")).unwrap();
-        let linked = Paths { root_dir: dir.path().join("link"), ..wrong };
-        drop(take(&linked).await.unwrap());
-        // After a reboot nothing runs.
-        for file in [&pair.root_dir, &pair.state_dir].map(|dir| dir.join("owner.json")) {
-            let text = fs::read_to_string(&file).unwrap();
-            let boot = text.lines().find(|line| line.contains("bootId")).unwrap();
-            fs::write(&file, text.replace(boot, "  \"bootId\": \"an earlier one\",")).unwrap();
-        }
-        take(&pair).await.unwrap();
-    }
-
-    /// DIR-11
-    #[tokio::test]
-    async fn a_directory_that_every_user_can_write_to_is_refused() {
-        let dir = tempfile::tempdir().unwrap();
-        let pair = paths(dir.path());
-        let root = || Path::new("/").to_owned();
-        let said = take(&Paths { root_dir: root(), ..pair.clone() }).await.unwrap_err().to_string();
-        assert_eq!(said, "--root-dir must not be /; it needs a directory of its own");
-        // By a name that is not there until the root directory is made.
-        let said = take(&Paths { state_dir: dir.path().join("root/../../../../../../.."), ..pair.clone() }).await;
-        assert_eq!(said.unwrap_err().to_string(), "--state-dir must not be /; it needs a directory of its own");
-        fs::create_dir_all(&pair.state_dir).unwrap();
-        for (open, option) in [(&pair.root_dir, "--root-dir"), (&pair.state_dir, "--state-dir")] {
-            for mode in [0o777, 0o1777] {
-                fs::set_permissions(open, fs::Permissions::from_mode(mode)).unwrap();
-                let said = take(&pair).await.unwrap_err().to_string();
-                assert!(said.starts_with(&format!("{option}: every user can write to ")), "{said}");
-            }
-            fs::set_permissions(open, fs::Permissions::from_mode(0o755)).unwrap();
-        }
-        take(&pair).await.unwrap();
-    }
-
-    /// DIR-11: another user may own the directory, and put what they like in place of the record.
-    #[tokio::test]
-    async fn a_record_is_neither_read_nor_written_through_a_link() {
-        let dir = tempfile::tempdir().unwrap();
-        let pair = paths(dir.path());
-        let victim = dir.path().join("victim");
-        fs::write(&victim, "precious").unwrap();
-        for held in [&pair.root_dir, &pair.state_dir] {
-            fs::create_dir_all(held).unwrap();
-            symlink(&victim, held.join("owner.json.new")).unwrap();
-            symlink(&victim, held.join("owner.json")).unwrap();
-        }
-        drop(take(&pair).await.unwrap());
-        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
-        let record = pair.root_dir.join("owner.json");
-        assert!(fs::symlink_metadata(&record).unwrap().is_file(), "a record in place of the link");
-        // A pipe that no process writes to, and a file without an end.
-        fs::remove_file(&record).unwrap();
-        mkfifoat(CWD, &record, Mode::RWXU).unwrap();
-        assert_eq!(super::read(&pair.root_dir), None);
-        fs::remove_file(&record).unwrap();
-        symlink("/dev/zero", &record).unwrap();
-        assert_eq!(super::read(&pair.root_dir), None);
-    }
-
-    /// DIR-5, DIR-7: what is deleted is made again and locked again; what was moved or replaced is not used any more.
-    #[tokio::test]
-    async fn directories_are_watched() {
-        let dir = tempfile::tempdir().unwrap();
-        let pair = paths(dir.path());
-        let mut claim = take(&pair).await.unwrap();
-        assert!(!claim.check().unwrap(), "as they were");
-        fs::remove_file(pair.state_dir.join("owner.json")).unwrap();
-        assert!(claim.check().unwrap() && pair.state_dir.join("owner.json").exists(), "it was emptied");
-        fs::remove_dir_all(&pair.root_dir).unwrap();
-        fs::remove_dir_all(&pair.state_dir).unwrap();
-        assert!(claim.check().unwrap());
-        assert!(is_held(&pair.root_dir) && is_held(&pair.state_dir) && pair.root_dir.join("owner.json").exists());
-        let moved = dir.path().join("moved");
-        fs::rename(&pair.root_dir, &moved).unwrap();
-        assert!(claim.check().unwrap_err().to_string().contains("was moved while in use"));
-        fs::create_dir(&pair.root_dir).unwrap();
-        assert!(claim.check().unwrap_err().to_string().contains("was replaced"));
-        fs::remove_dir(&pair.root_dir).unwrap();
-        fs::rename(&moved, &pair.root_dir).unwrap();
-        assert!(!claim.check().unwrap());
-    }
 }

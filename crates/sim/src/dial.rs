@@ -23,6 +23,7 @@ use tokio::{
 };
 
 use crate::{
+    node::Loss,
     process::{AgentProcess, Permit},
     script::{Answer, Reply, Wire},
     sim::Sim,
@@ -95,8 +96,8 @@ impl SimDial {
         let target = Target { sim: Arc::clone(&self.sim), pod, container, port };
         let protocol = target.spoken().unwrap_or(protocol);
         let question = format!("tcp :{port}");
-        let Some(ended) = target.word_of_end() else {
-            // No instance runs. The caller learns it at once.
+        let Some(ended) = target.word_of_end().filter(|_| target.has_network()) else {
+            // No instance runs, or none can be reached. The caller learns it at once.
             let kinds = if tcp.is_empty() { target.kinds_on_port() } else { tcp };
             target.note(kinds, question, Answer::new(Reply::Refuse));
             return Err(refused());
@@ -147,6 +148,14 @@ impl Target {
         let state = self.sim.lock();
         let id = &state.node.running(&self.pod.uid, &self.container)?.id;
         state.node.containers.get(id).map(|container| container.ended.subscribe())
+    }
+
+    /// Whether the network of the running instance is there.
+    fn has_network(&self) -> bool {
+        let state = self.sim.lock();
+        let sandbox = state.node.running(&self.pod.uid, &self.container).map(|instance| &instance.sandbox);
+        let loss = sandbox.and_then(|id| state.node.sandboxes.get(id)?.loss);
+        loss != Some(Loss::Network)
     }
 
     /// What the script says that is spoken here.

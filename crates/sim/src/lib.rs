@@ -47,7 +47,7 @@ pub use self::{
     check::Violation,
     deaths::{for_each_death, for_some_deaths},
     faults::{Acknowledging, CallKind, CallOdds, DiskMood, EventOdds, Fate, Faults},
-    node::{ContainerRun, Node, Remains},
+    node::{ContainerRun, Loss, Node, Remains},
     process::{Death, InFlight},
     random_run::{Failure, Report, random_run, replay_command},
     script::{Answer, ContainerScript, ExitRule, ImageScript, Instances, OnTerm, Reply, Scripts, Wire},

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     sync::Arc,
     time::Duration,
 };
@@ -68,6 +69,17 @@ pub(crate) struct Sandbox {
     pub(crate) created_ns: i64,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) annotations: BTreeMap<String, String>,
+    /// What another program removed of it. Its containers run on.
+    pub(crate) loss: Option<Loss>,
+}
+
+/// What another program can remove of a sandbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// Its network: connections to its containers are refused from then on.
+    Network,
+    /// Its files.
+    Files,
 }
 
 /// A container.
@@ -179,6 +191,17 @@ impl Node {
     }
 }
 
+// === impl Loss ===
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Network => "its network is gone",
+            Self::Files => "its files are gone",
+        })
+    }
+}
+
 // === impl Container ===
 
 impl Container {
@@ -220,6 +243,32 @@ impl State {
         sandbox.ready = false;
         let pod = sandbox.pod.clone();
         self.note(Happening::Sandbox { pod, id: id.to_owned(), change: SandboxChange::Stopped });
+    }
+
+    /// Another program removes a part of a sandbox; its containers run on. So much later the runtime notices, and calls it
+    /// not ready.
+    pub(crate) fn lose_of_sandbox(&mut self, id: &str, loss: Loss, noticed_after: Duration) {
+        let Some(sandbox) = self.node.sandboxes.get_mut(id).filter(|sandbox| sandbox.ready) else { return };
+        sandbox.loss = Some(loss);
+        let (pod, id) = (sandbox.pod.clone(), id.to_owned());
+        self.note(Happening::Sandbox { pod, id: id.clone(), change: SandboxChange::Damaged(loss) });
+        self.later(noticed_after, move |state| state.notice_loss(&id, loss));
+    }
+
+    fn notice_loss(&mut self, id: &str, loss: Loss) {
+        let Some(sandbox) = self.node.sandboxes.get_mut(id).filter(|sandbox| sandbox.ready) else { return };
+        sandbox.ready = false;
+        sandbox.annotations.insert(keelet_cri::LOST.to_owned(), loss.to_string());
+        let pod = sandbox.pod.clone();
+        let itself = InstanceRef {
+            id: id.to_owned(),
+            pod: pod.clone(),
+            name: String::new(),
+            attempt: sandbox.attempt,
+            sandbox: id.to_owned(),
+        };
+        self.note(Happening::Sandbox { pod, id: id.to_owned(), change: SandboxChange::Lost });
+        self.tell(&itself, Notice::Stopped);
     }
 
     pub(crate) fn remove_sandbox(&mut self, id: &str) {

@@ -57,7 +57,7 @@ pub fn random_run(seed: u64) -> Result<Report, Failure> {
     if !events.events {
         world = world.without_events();
     }
-    let mut world = world.build();
+    let mut world = world.rules(|rules| rules.eager_probes = events.eager).build();
     events.play(&mut world);
     let unsettled = world.try_settle().err();
     if let Some(missing) = unsettled {

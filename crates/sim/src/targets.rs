@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use keelet_pod::{Container, Handler, Hook, HttpProtocol, Pod, ProbeKind, Scheme};
 
 use crate::{
+    node::Sandbox,
     script::Answer,
     sim::State,
     timeline::{Attempt, Happening, InstanceRef},
@@ -100,11 +101,12 @@ fn listens(container: &Container, port: u16) -> Option<Port> {
 impl State {
     /// The UID of the pod behind an address. Pods on the node's network share every other address.
     pub(crate) fn pods_at(&self, host: &str) -> Vec<Arc<Pod>> {
-        let own = self.node.sandboxes.values().find(|sandbox| sandbox.ip == host && sandbox.ready);
+        let is_up = |sandbox: &Sandbox| sandbox.ready || sandbox.loss.is_some();
+        let own = self.node.sandboxes.values().find(|sandbox| sandbox.ip == host && is_up(sandbox));
         match own {
             Some(sandbox) => self.pods.get(&sandbox.pod).cloned().into_iter().collect(),
             None => {
-                let hosts = self.node.sandboxes.values().filter(|sandbox| sandbox.host_network && sandbox.ready);
+                let hosts = self.node.sandboxes.values().filter(|sandbox| sandbox.host_network && is_up(sandbox));
                 hosts.filter_map(|sandbox| self.pods.get(&sandbox.pod).cloned()).collect()
             }
         }

@@ -11,6 +11,7 @@ use keelet_pod::ProbeKind;
 
 use crate::{
     faults::{CallKind, Fate},
+    node::Loss,
     script::Reply,
 };
 
@@ -202,6 +203,10 @@ pub enum Memory {
 pub enum SandboxChange {
     /// Made, and ready.
     Ready,
+    /// Another program removed a part of it.
+    Damaged(Loss),
+    /// Not ready any more, because the runtime has noticed that a part is gone. What runs in it runs on.
+    Lost,
     /// Not ready any more.
     Stopped,
     /// Gone.
@@ -417,6 +422,9 @@ impl SandboxChange {
     fn word(self) -> &'static str {
         match self {
             Self::Ready => "ready",
+            Self::Damaged(Loss::Network) => "damaged: its network is gone",
+            Self::Damaged(Loss::Files) => "damaged: its files are gone",
+            Self::Lost => "lost",
             Self::Stopped => "stopped",
             Self::Removed => "removed",
         }

@@ -8,7 +8,7 @@ use keelet_sim::{Failure, Report, Violation, random_run, replay_command, secs};
 const SEEDS: u64 = 300;
 
 /// What has to happen at least once in so many runs.
-const ACTS: [&str; 29] = [
+const ACTS: [&str; 38] = [
     "Ready is overwritten",
     "a call goes wrong",
     "a container exits",
@@ -17,6 +17,7 @@ const ACTS: [&str; 29] = [
     "a manifest is copied",
     "a manifest is renamed",
     "a restart is asked for at the end",
+    "a restart is asked for before there is a status",
     "a restart is asked for in a start",
     "a restart is asked for in another",
     "a restart is asked for of a ready pod",
@@ -28,16 +29,24 @@ const ACTS: [&str; 29] = [
     "answers change",
     "calls go wrong",
     "events are lost",
+    "probes are not eager",
     "the agent dies",
     "the agent dies in the middle of something",
+    "the agent stops",
     "the clock is set",
     "the disk is full",
     "the disk is full when an agent starts",
+    "the disk is read-only",
+    "the disk is well",
     "the gate is off",
     "the gate is on",
     "the ledger is lost",
     "the node reboots",
     "the publisher is slow or away",
+    "the runtime restarts",
+    "the sandbox breaks down",
+    "the sandbox loses its files",
+    "the sandbox loses its network",
 ];
 
 /// Runs all seeds, on all cores.

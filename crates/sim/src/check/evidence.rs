@@ -176,7 +176,7 @@ impl Evidence {
             return Err(Finding(format!("started of {} turned {} and no startup probe said so", now.id, now.started)));
         }
         let by_startup = spec.readiness.is_none() && said(ProbeKind::Startup, now.ready);
-        let unheard = !now.ready && may_fail_unheard(spec, view);
+        let unheard = !now.ready && (may_fail_unheard(spec, view) || has_lost_its_sandbox(&now.id, view));
         if before.ready != now.ready && !said(ProbeKind::Readiness, now.ready) && !by_startup && !unheard {
             return Err(Finding(format!("ready of {} turned {} and no readiness probe said so", now.id, now.ready)));
         }
@@ -189,6 +189,13 @@ impl Evidence {
 fn may_fail_unheard(spec: &Container, view: View<'_>) -> bool {
     let is_command = spec.readiness.as_ref().is_some_and(|probe| matches!(probe.handler, Handler::Exec { .. }));
     is_command && !view.context.is_calm()
+}
+
+/// Whether the sandbox of an instance is not ready any more: then it has no address, and attempts that cannot be made count as failures
+/// of readiness (PROBE-19).
+fn has_lost_its_sandbox(id: &str, view: View<'_>) -> bool {
+    let sandbox = view.node.containers.get(id).map(|container| &container.instance.sandbox);
+    sandbox.and_then(|sandbox| view.node.sandboxes.get(sandbox)).is_some_and(|sandbox| !sandbox.ready)
 }
 
 /// Whether the old reset, where it is asked for, may be under way: one status calls all well, the next takes it back.

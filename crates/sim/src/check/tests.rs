@@ -48,6 +48,7 @@ impl Stage {
                 created_ns: 0,
                 labels: Default::default(),
                 annotations: Default::default(),
+                loss: None,
             });
         });
         stage

@@ -12,7 +12,7 @@ use keelet_sim_api::Random;
 use super::files::Files;
 use crate::{
     faults::{Acknowledging, CallKind, CallOdds, DiskMood, EventOdds, Fate},
-    node::Remains,
+    node::{Loss, Remains},
     process::{Death, InFlight},
     script::{Answer, Reply},
     world::{World, millis, secs},
@@ -22,6 +22,8 @@ const CONTAINERS: [&str; 6] = ["setup", "watcher", "late", "main", "helper", "ex
 /// Those that are replaced when their image changes.
 const REPLACED: [&str; 4] = ["watcher", "main", "helper", "extra"];
 const HOUR_MS: i64 = 3_600_000;
+/// A runtime notices the loss of a part of a sandbox within this time.
+const AUDIT: Duration = Duration::from_secs(31);
 
 /// A course of events, and which kinds of trouble it has: a run with everything at once shows less than many runs
 /// with a few things each.
@@ -45,6 +47,9 @@ pub(super) struct Events {
     ephemeral: bool,
     gates: bool,
     second: bool,
+    sandboxes: bool,
+    /// Whether probes are also attempted between their scheduled attempts.
+    pub(super) eager: bool,
     /// The manifest is in a file that may get another name.
     files: Option<Files>,
     /// How often each kind of thing happened.
@@ -75,6 +80,8 @@ impl Events {
             ephemeral: !from_files && random.chance(150),
             gates: random.chance(200),
             second: random.chance(100),
+            sandboxes: random.chance(200),
+            eager: !random.chance(150),
             files: from_files.then(|| Files::new(manifest)),
             acts: BTreeMap::new(),
             random,
@@ -90,6 +97,9 @@ impl Events {
     pub(super) fn play(&mut self, world: &mut World) {
         if let Some(files) = &self.files {
             files.tell(world);
+        }
+        if !self.eager {
+            *self.acts.entry("probes are not eager").or_default() += 1;
         }
         self.write_scripts(world);
         for _ in 0..self.random.within(8..30) {
@@ -171,7 +181,7 @@ impl Events {
 
     /// Lets something happen, or nothing; in a word, what it was.
     fn act(&mut self, world: &mut World) -> Option<&'static str> {
-        let act = match self.random.within(0..29) {
+        let act = match self.random.within(0..31) {
             0..=3 if self.deaths => self.kill(world),
             4 if self.deaths => {
                 world.stop_agent();
@@ -270,6 +280,7 @@ impl Events {
                 "a second agent starts"
             }
             26 | 28 => self.files.as_mut()?.change(&mut self.random, world),
+            29 | 30 if self.sandboxes && world.sandbox().is_some() => self.sandbox(world),
             _ => return None,
         };
         Some(act)
@@ -298,6 +309,25 @@ impl Events {
             Some(status) if status.is_true(&ConditionType::Ready) => "a restart is asked for of a ready pod",
             Some(_) => "a restart is asked for of an unready pod",
             None => "a restart is asked for before there is a status",
+        }
+    }
+
+    /// Something happens to the sandbox: at once, or the runtime notices it at its next audit.
+    fn sandbox(&mut self, world: &mut World) -> &'static str {
+        let noticed_after = self.span(AUDIT);
+        match self.random.within(0..3) {
+            0 => {
+                world.break_sandbox("web");
+                "the sandbox breaks down"
+            }
+            1 => {
+                world.damage_sandbox("web", Loss::Network, noticed_after);
+                "the sandbox loses its network"
+            }
+            _ => {
+                world.damage_sandbox("web", Loss::Files, noticed_after);
+                "the sandbox loses its files"
+            }
         }
     }
 

@@ -77,6 +77,7 @@ impl RuntimeService for SimRuntime {
             created_ns: 0,
             labels: config.labels,
             annotations: config.annotations,
+            loss: None,
         };
         self.quick(CallKind::RunPodSandbox, &subject, move |state| {
             let same = |found: &&Sandbox| found.pod == sandbox.pod && found.attempt == sandbox.attempt;

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::World;
 use crate::{
     faults::{DiskMood, Faults},
-    node::Remains,
+    node::{Loss, Remains},
     script::Answer,
     scripting::{Image, Script},
     timeline::{ExitCause, Happening},
@@ -57,6 +57,17 @@ impl World {
             state.note(Happening::Note(format!("the sandbox of {uid} breaks down")));
             if let Some(id) = state.node.sandbox(&uid).map(str::to_owned) {
                 state.stop_sandbox(&id);
+            }
+        });
+        self
+    }
+
+    /// Another program removes a part of a pod's sandbox, and the runtime notices it so much later.
+    pub fn damage_sandbox(&mut self, pod: &str, loss: Loss, noticed_after: Duration) -> &mut Self {
+        let uid = self.uid(pod);
+        self.inside(|state| {
+            if let Some(id) = state.node.sandbox(&uid).map(str::to_owned) {
+                state.lose_of_sandbox(&id, loss, noticed_after);
             }
         });
         self

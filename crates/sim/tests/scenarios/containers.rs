@@ -8,6 +8,7 @@ mod images;
 mod init;
 mod reboot;
 mod rules;
+mod sandbox;
 mod sidecar_probes;
 mod sidecars;
 mod termination;
