@@ -13,6 +13,7 @@ mod core;
 mod events;
 mod lease;
 mod objects;
+mod rules;
 
 use std::{sync::Arc, time::Duration};
 
@@ -171,15 +172,16 @@ impl Controller {
         self.vitals.subscribe()
     }
 
-    /// Runs until `stop` ends: then it makes no new requests, waits a moment for those under way, and gives its lease away.
+    /// Runs until `stop` ends: then it makes no new requests, waits a moment for those under way, and gives its lease away. If one about a
+    /// node is not answered by then, it keeps the lease, which others wait for until it is over.
     pub async fn run(self, stop: impl Future<Output = ()> + Send) {
         let role = watch::Sender::new(Role::Follower);
         let (finish, finished) = oneshot::channel();
         let core = Core::new(&self, role.subscribe());
         let core = async {
-            core.run(stop).await;
             // The lease is given away only when nothing is written any more.
-            let _ = finish.send(());
+            let quiet = core.run(stop).await;
+            let _ = finish.send(quiet);
         };
         match &self.options.election {
             Election::Alone => {

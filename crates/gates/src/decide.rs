@@ -37,7 +37,7 @@ use crate::{
     gate,
     node::{Effect, Node, Text},
     record::{self, Record},
-    rule::{self, Rules},
+    rule::{self, Rules, Seen},
     settings::{Room, Settings},
 };
 
@@ -48,6 +48,8 @@ pub struct Circumstances<'a> {
     pub rules: &'a Rules,
     /// What a person chose.
     pub settings: &'a Settings,
+    /// Rules that this process saw select the node.
+    pub seen: &'a [Seen],
     /// Whether one more node may be held. Does not matter for a node that is held already.
     pub room: Room,
     /// The time.
@@ -68,6 +70,10 @@ pub struct Decision {
 /// A node that is younger than this is new: a taint that a rule adds takes no capacity away that pods use, so it does not count towards
 /// `--max-held`. Nodes take minutes to install their components, and an autoscaler starts them by the hundred.
 pub const NEW_NODE: SignedDuration = SignedDuration::from_mins(10);
+
+/// By so much the controller's clock may be behind the API server's, which says when a node was created. A clock that is further behind takes
+/// no node for new.
+pub const CLOCKS: SignedDuration = SignedDuration::from_mins(1);
 
 /// What a node's gates need.
 pub fn decide(node: &Node, with: &Circumstances<'_>) -> Decision {

@@ -13,7 +13,9 @@
 
 mod finish;
 mod report;
+mod room;
 mod rules;
+mod seen;
 mod trouble;
 
 use std::{
@@ -25,14 +27,14 @@ use std::{
 use jiff::Timestamp;
 
 pub use self::rules::{RuleCall, RulePart};
-use self::{rules::Upkeep, trouble::Trouble};
+use self::{room::Count, rules::Upkeep, trouble::Trouble};
 use crate::{
     decide::{self, Budget, Circumstances, State, Verdict},
     election::Instant,
     metrics::{Metrics, gauge},
     node::{Node, Text, Version},
     record,
-    rule::Rules,
+    rule::{Rules, Seen},
     settings::Settings,
     words::Report,
 };
@@ -131,8 +133,9 @@ pub struct Engine {
     later: BTreeSet<(Instant, Text)>,
     /// Nodes that count towards `--max-held`, with those whose patch is under way.
     held: BTreeSet<Text>,
-    /// Nodes that should be held and are not, because there is no room.
+    /// Nodes that should be held and are not, because there is no room, or it is not known yet.
     refused: BTreeSet<Text>,
+    count: Count,
     in_flight: usize,
     last_call: u64,
     /// Which list of nodes is under way, or was last.
@@ -146,6 +149,8 @@ pub struct Engine {
 #[derive(Debug)]
 struct Entry {
     node: Node,
+    /// Rules that this process saw select it.
+    seen: Vec<Seen>,
     /// The list that it was last in, or after which it appeared.
     list: u64,
     work: Work,
@@ -218,6 +223,7 @@ impl Engine {
             later: BTreeSet::new(),
             held: BTreeSet::new(),
             refused: BTreeSet::new(),
+            count: Count::Unknown,
             in_flight: 0,
             last_call: 0,
             list: 0,
@@ -252,6 +258,7 @@ impl Engine {
         self.queue.clear();
         self.later.clear();
         self.refused.clear();
+        self.count = Count::Unknown;
         self.upkeep.step_down();
         for entry in self.nodes.values_mut() {
             entry.counted = Counted::default();
@@ -280,8 +287,10 @@ impl Engine {
         }
         if !self.nodes_known {
             self.nodes_known = true;
+            self.see_all();
             self.look_at_all(now);
         }
+        self.counted(now);
         self.metrics.synced.set(i64::from(self.is_synced()));
     }
 
@@ -309,6 +318,7 @@ impl Engine {
             }
             if news {
                 self.upkeep.nodes_changed();
+                self.see(&name);
             }
             self.count_held(&name);
             if news || beat {
@@ -320,6 +330,7 @@ impl Engine {
         self.nodes.insert(Text::clone(&name), Entry::new(node, self.list, now.at));
         self.metrics.nodes.set(gauge(self.nodes.len()));
         self.upkeep.nodes_changed();
+        self.see(&name);
         self.count_held(&name);
         self.look_at(&name, now);
     }
@@ -343,6 +354,7 @@ impl Engine {
         }
         self.metrics.rules.set(gauge(rules.list.len()));
         self.rules = rules;
+        self.see_all();
         self.upkeep.rules_changed(&self.rules);
         self.look_at_all(now);
     }
@@ -404,14 +416,14 @@ impl Engine {
 
     /// Decides about a node: a request if it needs one.
     fn decide(&mut self, name: &Text, now: Now) -> Option<(Request, Option<Sent>)> {
-        // A node whose patch may have been applied has its room already: it does not stand in its own way.
-        let others = self.held.len() - usize::from(self.held.contains(name));
-        let room = self.settings.max_held.room(others, self.nodes.len());
+        let room = self.room(name);
         let entry = self.nodes.get_mut(name)?;
-        let with = Circumstances { rules: &self.rules, settings: &self.settings, room, now: now.wall };
+        let with =
+            Circumstances { rules: &self.rules, settings: &self.settings, seen: &entry.seen, room, now: now.wall };
         let decision = decide::decide(&entry.node, &with);
         entry.work = Work::Idle;
-        let refused = decision.verdicts.iter().any(|verdict| matches!(verdict.state, State::Refused { .. }));
+        let waits = |verdict: &Verdict| matches!(verdict.state, State::Refused { .. } | State::Counting { .. });
+        let refused = decision.verdicts.iter().any(waits);
         if refused {
             self.refused.insert(Text::clone(name));
         } else {
@@ -480,16 +492,7 @@ impl Engine {
                 self.queue.push_back(name);
             }
         }
-        let room = self.settings.max_held.of(self.nodes.len()).saturating_sub(self.held.len());
-        let waiting: Vec<_> = self.refused.iter().take(room).cloned().collect();
-        for name in waiting {
-            self.refused.remove(&name);
-            let Some(entry) = self.nodes.get_mut(&name) else { continue };
-            if matches!(entry.work, Work::Idle | Work::Sleeping(_)) {
-                entry.work = Work::Queued;
-                self.queue.push_back(name);
-            }
-        }
+        self.wake_for_room();
     }
 
     fn forget(&mut self, name: &str) {
@@ -500,16 +503,6 @@ impl Engine {
             self.upkeep.nodes_changed();
             self.metrics.nodes.set(gauge(self.nodes.len()));
             self.show();
-        }
-    }
-
-    fn count_held(&mut self, name: &Text) {
-        let Some(entry) = self.nodes.get(name) else { return };
-        // While a patch that adds a taint is under way, its room is taken.
-        if decide::is_held(&entry.node) {
-            self.held.insert(Text::clone(name));
-        } else if !matches!(entry.work, Work::Calling(_, Some(_))) && entry.unsure.is_none() {
-            self.held.remove(name);
         }
     }
 
@@ -529,6 +522,7 @@ impl Entry {
     fn new(node: Node, list: u64, now: Instant) -> Self {
         Self {
             node,
+            seen: Vec::new(),
             list,
             work: Work::Idle,
             changed: now,

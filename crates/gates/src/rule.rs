@@ -33,6 +33,20 @@ pub struct Rules {
     pub source: Source,
     /// By name.
     pub list: BTreeMap<Text, Rule>,
+    /// UIDs of rules that were in the list and do not exist any more: an answer of the API server confirmed it.
+    pub gone: BTreeSet<Text>,
+}
+
+/// A rule that this process saw select a node, and the taint that it enforced there. Nothing but this makes a record count that says a
+/// taint was added for a rule: the node can write the record itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// The UID of the rule.
+    pub rule: Text,
+    /// The key of its taint.
+    pub key: Text,
+    /// The effect of its taint.
+    pub effect: Effect,
 }
 
 /// Whether rules are looked at.
@@ -41,7 +55,7 @@ pub enum Source {
     /// The list is what the API server has; empty where rules are not installed.
     #[default]
     Known,
-    /// Rules are not looked at, by a flag: their taints are left alone.
+    /// Rules are not looked at, by a flag or because they cannot be read: their taints are left alone.
     Off,
 }
 
@@ -206,12 +220,12 @@ impl Rules {
     /// Rules, by their names.
     pub fn new(rules: impl IntoIterator<Item = Rule>) -> Self {
         let list = rules.into_iter().map(|rule| (Text::clone(&rule.name), rule)).collect();
-        Self { source: Source::Known, list }
+        Self { source: Source::Known, list, gone: BTreeSet::new() }
     }
 
     /// Rules are not looked at.
     pub fn off() -> Self {
-        Self { source: Source::Off, list: BTreeMap::new() }
+        Self { source: Source::Off, ..Self::default() }
     }
 
     /// The labels that selectors look at.
@@ -226,7 +240,7 @@ impl Rules {
 
     /// Those that are enforced on a node with these labels.
     pub fn enforced(&self, labels: &Pairs) -> impl Iterator<Item = (&Rule, &Spec)> {
-        self.specs().filter(|(rule, spec)| !rule.deleting && !spec.dry_run && spec.selector.matches(labels))
+        self.specs().filter(|(rule, spec)| !rule.deleting && rule.is_enforced() && spec.selector.matches(labels))
     }
 
     /// The rule of this UID.
@@ -270,6 +284,11 @@ impl Rule {
                 .map_err(|error| RuleFault::Shape(error.to_string()))
                 .and_then(Spec::new),
         })
+    }
+
+    /// Whether its specification can be enforced, and is not only tried.
+    pub fn is_enforced(&self) -> bool {
+        self.spec.as_ref().is_ok_and(|spec| !spec.dry_run)
     }
 
     /// The key of the annotation that says a node has passed it.

@@ -52,7 +52,7 @@ pub fn notice(verdict: &Verdict) -> Option<Report> {
     let of_rule = matches!(gate.origin, Origin::Rules(_));
     let (tone, reason) = match state {
         State::SetByHand { .. } => (Tone::Warning, "ReadinessGateSetByHand"),
-        State::Left(Left::Effect | Left::Name) => (Tone::Warning, "ReadinessGateIgnored"),
+        State::Left(Left::Effect | Left::Name | Left::RuleUnknown) => (Tone::Warning, "ReadinessGateIgnored"),
         State::Refused { .. } => (Tone::Warning, "ReadinessGateMaxHeld"),
         State::Waits { unmet, .. } if unmet.iter().any(|unmet| matches!(unmet.found, Evidence::Ambiguous { .. })) => {
             (Tone::Warning, "ReadinessGateAmbiguous")
@@ -88,6 +88,9 @@ pub fn sentence(verdict: &Verdict) -> String {
             let nodes = format!("{nodes} of at most {allowed}");
             format!("Taint {taint} not added{by}: {}, but {nodes} nodes are held already (--max-held)", all(unmet))
         }
+        State::Counting { unmet } => {
+            format!("Taint {taint} not added yet{by}: {}, and a new leader counts the held nodes first", all(unmet))
+        }
         State::SetByHand { passed } => {
             format!(
                 "Taint {taint} left alone: the gate passed at {passed}, so the taint was added by someone else since"
@@ -118,11 +121,14 @@ pub fn word(state: &State) -> &'static str {
         }),
         State::Returns { .. } => "returns",
         State::Refused { .. } => "max-held",
+        State::Counting { .. } => "counting",
         State::SetByHand { .. } => "set-by-hand",
         State::Left(Left::Effect) => "wrong-effect",
         State::Left(Left::Name) => "wrong-name",
         State::Left(Left::RulesOff) => "rules-off",
         State::Left(Left::DryRun) => "dry-run",
+        State::Left(Left::RuleUnknown) => "rule-unknown",
+        State::Left(Left::RuleMissing) => "rule-missing",
     }
 }
 
@@ -169,6 +175,13 @@ fn why_left(left: Left) -> &'static str {
         Left::Name => "its key has no valid name after the prefix",
         Left::RulesOff => "it was added for a rule, and rules are switched off",
         Left::DryRun => "it was added for a rule that is not enforced now",
+        Left::RuleUnknown => {
+            "a record says that it was added for a rule, which was not seen to select this node: a person removes it, by \
+             keelet gates repair"
+        }
+        Left::RuleMissing => {
+            "it was added for a rule that is not listed any more, and the API server has not confirmed that the rule is gone"
+        }
     }
 }
 

@@ -200,6 +200,7 @@ fn next(
         Some(State::Passes(_)) => acts("removes the taint"),
         Some(State::Completes) => acts("writes down that the gate has passed"),
         Some(State::Returns { .. }) => acts("adds the taint"),
+        Some(State::Counting { .. }) => acts("counts the held nodes first, and adds the taint if there is room"),
         Some(State::Refused { .. }) => {
             "the taint is added when fewer nodes are held, unless the condition holds again first".to_owned()
         }

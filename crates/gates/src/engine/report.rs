@@ -12,7 +12,9 @@ impl Engine {
     /// Keeps gauges right.
     pub(super) fn count(&mut self, name: &Text, decision: &Decision) {
         let Some(entry) = self.nodes.get_mut(name) else { return };
-        let matters = |verdict: &&Verdict| verdict.state.blocks() || matches!(verdict.state, State::Refused { .. });
+        let matters = |verdict: &&Verdict| {
+            verdict.state.blocks() || matches!(verdict.state, State::Refused { .. } | State::Counting { .. })
+        };
         let counted = Counted {
             managed: decide::is_managed(&entry.node, &self.settings),
             unready: decide::is_unready(&entry.node, &self.settings),

@@ -55,10 +55,11 @@ impl Bed {
         for node in nodes {
             bed.write(node);
         }
-        bed.list();
         let now = bed.now();
         bed.engine.set_rules(Rules::default(), now);
         bed.engine.lead(true, now);
+        bed.engine.count_anew();
+        bed.list();
         bed
     }
 
