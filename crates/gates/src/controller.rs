@@ -18,7 +18,7 @@ mod rules;
 use std::{sync::Arc, time::Duration};
 
 use tokio::{
-    sync::{oneshot, watch},
+    sync::{Notify, oneshot, watch},
     time::Instant,
 };
 
@@ -85,6 +85,7 @@ pub struct Controller {
     options: Options,
     metrics: Arc<Metrics>,
     vitals: watch::Sender<Vitals>,
+    granted: Arc<Notify>,
 }
 
 /// How a controller is.
@@ -164,12 +165,17 @@ impl Controller {
     pub fn new(api: Api, clock: Arc<dyn WallClock>, options: Options, metrics: Arc<Metrics>) -> Self {
         let began = Instant::now();
         let vitals = watch::Sender::new(Vitals { synced: false, leads: false, beat: began });
-        Self { api, clock: Time { wall: clock, began }, options, metrics, vitals }
+        Self { api, clock: Time { wall: clock, began }, options, metrics, vitals, granted: Arc::default() }
     }
 
     /// How it is, from now on.
     pub fn vitals(&self) -> watch::Receiver<Vitals> {
         self.vitals.subscribe()
+    }
+
+    /// To be notified when the controller may do something that it was not allowed to do before.
+    pub fn granted(&self) -> Arc<Notify> {
+        Arc::clone(&self.granted)
     }
 
     /// Runs until `stop` ends: then it makes no new requests, waits a moment for those under way, and gives its lease away. If one about a

@@ -81,6 +81,7 @@ pub fn decide(node: &Node, with: &Circumstances<'_>) -> Decision {
     let before = found.clone().trusted(&node.uid);
     let mut deciding = Deciding {
         node,
+        conditions: evidence::Conditions::of_node(node),
         with,
         record: before.clone(),
         held: is_held_by(node, &before),
@@ -124,9 +125,25 @@ pub fn is_unready(node: &Node, settings: &Settings) -> bool {
     node.taints.iter().any(|taint| settings.prefixes.split(&taint.key).is_some())
 }
 
+/// Since when a node waits for a gate, as far as the node tells: since the controller added the taint, else since it was created. A taint that
+/// was set by hand waits for nothing.
+pub fn waits_since(node: &Node, settings: &Settings) -> Option<Timestamp> {
+    let record = record::Found::on(node).trusted(&node.uid);
+    let of_taint = |taint: &crate::node::Taint| {
+        settings.prefixes.split(&taint.key)?;
+        match record.entry(&taint.key, &taint.effect) {
+            Some(entry) if entry.has_passed() => None,
+            Some(entry) => entry.held.or(entry.added).or(node.created),
+            None => node.created,
+        }
+    };
+    node.taints.iter().filter_map(of_taint).min()
+}
+
 /// A decision that is being made.
 struct Deciding<'a> {
     node: &'a Node,
+    conditions: evidence::Conditions<'a>,
     with: &'a Circumstances<'a>,
     /// The record as it will be.
     record: Record,

@@ -13,7 +13,7 @@ use serde::Deserialize;
 pub use self::selector::{BadSelector, Selector};
 use crate::{
     gate,
-    node::{Effect, Pairs, Status, Text, Version},
+    node::{Effect, Pairs, Status, Taint, Text, Version},
 };
 
 /// The group of rules.
@@ -78,6 +78,17 @@ pub struct Rule {
     pub finalizers: Vec<String>,
     /// What it asks for, or why that cannot be done.
     pub spec: Result<Spec, RuleFault>,
+    /// The taint that it is about, where it is not enforced and that much can be read.
+    claim: Option<Claim>,
+}
+
+/// A taint that a rule is about which is not enforced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Claim {
+    key: Text,
+    effect: Effect,
+    /// The nodes that it is about; all of them where that cannot be read.
+    selector: Option<Selector>,
 }
 
 /// What a rule asks for.
@@ -230,7 +241,9 @@ impl Rules {
 
     /// The labels that selectors look at.
     pub fn labels(&self) -> BTreeSet<String> {
-        self.specs().flat_map(|(_, spec)| spec.selector.keys()).map(str::to_owned).collect()
+        let claims = self.list.values().filter_map(|rule| rule.claim.as_ref()?.selector.as_ref());
+        let selectors = self.specs().map(|(_, spec)| &spec.selector).chain(claims);
+        selectors.flat_map(Selector::keys).map(str::to_owned).collect()
     }
 
     /// Those that can be enforced or tried, with what they ask for.
@@ -241,6 +254,13 @@ impl Rules {
     /// Those that are enforced on a node with these labels.
     pub fn enforced(&self, labels: &Pairs) -> impl Iterator<Item = (&Rule, &Spec)> {
         self.specs().filter(|(rule, spec)| !rule.deleting && rule.is_enforced() && spec.selector.matches(labels))
+    }
+
+    /// Whether a rule that is not enforced, because it is only tried or cannot be, is about this taint of a node with these labels.
+    pub fn claim(&self, labels: &Pairs, taint: &Taint) -> bool {
+        let claims = self.list.values().filter(|rule| !rule.deleting).filter_map(|rule| rule.claim.as_ref());
+        let selects = |claim: &Claim| claim.selector.as_ref().is_none_or(|selector| selector.matches(labels));
+        claims.filter(|claim| taint.is(&claim.key, &claim.effect)).any(selects)
     }
 
     /// The rule of this UID.
@@ -272,6 +292,11 @@ impl Rule {
         let raw: RawRule = serde_json::from_value(json)?;
         let RawMeta { name, uid, resource_version, generation, creation_timestamp, deletion_timestamp, finalizers } =
             raw.metadata;
+        let claim = Claim::read(&raw.spec);
+        let spec = serde_json::from_value::<RawSpec>(raw.spec)
+            .map_err(|error| RuleFault::Shape(error.to_string()))
+            .and_then(Spec::new);
+        let is_enforced = spec.as_ref().is_ok_and(|spec| !spec.dry_run);
         Ok(Self {
             name: name.into(),
             uid: uid.into(),
@@ -280,9 +305,8 @@ impl Rule {
             created: creation_timestamp,
             deleting: deletion_timestamp.is_some(),
             finalizers,
-            spec: serde_json::from_value::<RawSpec>(raw.spec)
-                .map_err(|error| RuleFault::Shape(error.to_string()))
-                .and_then(Spec::new),
+            spec,
+            claim: claim.filter(|_| !is_enforced),
         })
     }
 
@@ -304,6 +328,20 @@ impl Rule {
     /// Whether a node with these annotations has passed it (PEER-11).
     pub fn is_completed(&self, annotations: &Pairs) -> bool {
         annotations.has(&self.completed_key()) || annotations.has(&format!("{COMPLETED}{}", self.name))
+    }
+}
+
+// === impl Claim ===
+
+impl Claim {
+    fn read(spec: &serde_json::Value) -> Option<Self> {
+        let taint = |field: &str| spec["taint"][field].as_str();
+        let selector = serde_json::from_value(spec["nodeSelector"].clone()).ok();
+        Some(Self {
+            key: taint("key")?.into(),
+            effect: taint("effect")?.into(),
+            selector: selector.and_then(|raw| Selector::new(raw).ok()),
+        })
     }
 }
 

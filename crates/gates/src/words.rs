@@ -67,6 +67,12 @@ pub fn notice(verdict: &Verdict) -> Option<Report> {
     Some(Report { tone, reason, key: Text::clone(&gate.key), message })
 }
 
+/// What is reported when the API server does not take a patch.
+pub fn refused(verdict: &Verdict, why: &str) -> Report {
+    let message = format!("Taint {} not changed: the API server refuses the patch: {why}", Shown(&verdict.gate));
+    Report { tone: Tone::Warning, reason: "ReadinessGatePatchRefused", key: Text::clone(&verdict.gate.key), message }
+}
+
 /// What is true of a gate, in a sentence.
 pub fn sentence(verdict: &Verdict) -> String {
     let Verdict { gate, state } = verdict;
@@ -127,6 +133,7 @@ pub fn word(state: &State) -> &'static str {
         State::Left(Left::Name) => "wrong-name",
         State::Left(Left::RulesOff) => "rules-off",
         State::Left(Left::DryRun) => "dry-run",
+        State::Left(Left::Claimed) => "rule-not-enforced",
         State::Left(Left::RuleUnknown) => "rule-unknown",
         State::Left(Left::RuleMissing) => "rule-missing",
     }
@@ -175,6 +182,7 @@ fn why_left(left: Left) -> &'static str {
         Left::Name => "its key has no valid name after the prefix",
         Left::RulesOff => "it was added for a rule, and rules are switched off",
         Left::DryRun => "it was added for a rule that is not enforced now",
+        Left::Claimed => "it is the taint of a rule that is only tried, or cannot be enforced",
         Left::RuleUnknown => {
             "a record says that it was added for a rule, which was not seen to select this node: a person removes it, by \
              keelet gates repair"

@@ -192,7 +192,7 @@ fn next(
 ) -> String {
     let (name, repair) = (&gate.gate, format!("keelet gates repair {}", node.name));
     let acts = |what: &str| match controller.is_led() {
-        true => format!("the controller {what} now"),
+        true => format!("the controller {what} now; if that does not happen, an event on the node says why"),
         false => format!("a controller would {}, and none leads", infinitive(what)),
     };
     let continuous = settings.enforcement == Enforcement::Continuous;

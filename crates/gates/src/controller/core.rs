@@ -9,7 +9,7 @@ use futures::{
 };
 use jiff::SignedDuration;
 use tokio::{
-    sync::{mpsc, watch},
+    sync::{Notify, mpsc, watch},
     time::{Instant, sleep_until, timeout_at},
 };
 use tracing::{debug, info, warn};
@@ -44,6 +44,7 @@ pub(super) struct Core<'a> {
     clock: &'a Time,
     metrics: &'a Arc<Metrics>,
     vitals: &'a watch::Sender<Vitals>,
+    granted: &'a Notify,
     role: watch::Receiver<Role>,
     engine: Engine,
     nodes: Nodes,
@@ -91,6 +92,8 @@ enum Woken {
     Done(Done),
     Node(News<Node>),
     Rule(News<Rule>),
+    /// What the API server refused may be allowed now.
+    Granted,
     Time,
 }
 
@@ -98,7 +101,7 @@ enum Woken {
 
 impl<'a> Core<'a> {
     pub(super) fn new(controller: &'a Controller, role: watch::Receiver<Role>) -> Self {
-        let Controller { api, clock, options, metrics, vitals } = controller;
+        let Controller { api, clock, options, metrics, vitals, granted } = controller;
         let interest = Interest { prefixes: options.settings.prefixes.clone(), ..Interest::default() };
         let nodes = Nodes::new(Reader::new(interest));
         let node_news = Followed::begin(|news| follow(api.clone(), nodes.clone(), news, Arc::clone(metrics)));
@@ -113,6 +116,7 @@ impl<'a> Core<'a> {
             clock,
             metrics,
             vitals,
+            granted,
             role,
             engine,
             nodes,
@@ -134,6 +138,7 @@ impl<'a> Core<'a> {
             match self.woken(stop.as_mut(), wake_at).await {
                 Woken::Stop => break,
                 Woken::Role | Woken::Time => {}
+                Woken::Granted => self.engine.try_refused(self.clock.now()),
                 Woken::Done(done) => self.done(done),
                 Woken::Node(news) => self.node_news(news),
                 Woken::Rule(news) => self.rule_news(news),
@@ -179,7 +184,7 @@ impl<'a> Core<'a> {
     }
 
     async fn woken(&mut self, stop: Pin<&mut (impl Future<Output = ()> + Send)>, wake_at: Instant) -> Woken {
-        let Self { role, under_way, node_news, rule_news, .. } = self;
+        let Self { role, under_way, node_news, rule_news, granted, .. } = self;
         let done = async {
             match under_way.next().await {
                 Some(done) => done,
@@ -198,6 +203,7 @@ impl<'a> Core<'a> {
             () = stop => Woken::Stop,
             Ok(()) = role.changed() => Woken::Role,
             done = done => Woken::Done(done),
+            () = granted.notified() => Woken::Granted,
             () = sleep_until(wake_at) => Woken::Time,
             news = rule => Woken::Rule(news),
             news = node_news.next() => Woken::Node(news),
@@ -208,7 +214,7 @@ impl<'a> Core<'a> {
         let now = self.clock.now();
         match news {
             News::ListBegins => self.engine.list_begins(false),
-            News::Listed(nodes) => nodes.into_iter().for_each(|node| self.engine.observe(node, now)),
+            News::Listed(nodes) => nodes.into_iter().for_each(|node| self.engine.listed(node, now)),
             News::ListEnds => {
                 self.engine.list_ends(now);
                 debug!(nodes = self.metrics.nodes.get(), "all nodes are known");
@@ -304,7 +310,9 @@ impl<'a> Core<'a> {
                 Err(error) => Outcome::Unavailable(error.to_string()),
             },
             Answer::Failed(ApiError::NoAnswer(error)) => Outcome::Unavailable(error),
-            Answer::Failed(ApiError::Refused { code, message, retry_after, .. }) => match code {
+            Answer::Failed(ApiError::Refused { code, reason, message, retry_after }) => match code {
+                // The page of a proxy says nothing about the node.
+                404 if reason != "NotFound" => Outcome::Unavailable(message),
                 404 => Outcome::NotFound,
                 409 => Outcome::Conflict,
                 429 => Outcome::Throttled(retry_after),

@@ -28,6 +28,8 @@ pub(super) fn decide(deciding: &mut Deciding<'_>) {
             State::Left(Left::Name)
         } else if taint.effect != Effect::NoSchedule {
             State::Left(Left::Effect)
+        } else if deciding.with.rules.claim(&deciding.node.labels, taint) {
+            State::Left(Left::Claimed)
         } else {
             with_taint(deciding, taint, name)
         };
@@ -158,7 +160,7 @@ fn label(deciding: &mut Deciding<'_>, key: &str) {
 
 fn look(deciding: &mut Deciding<'_>, name: &str) -> Evidence {
     let Judged { evidence, until } =
-        evidence::of_gate(deciding.node, name, deciding.with.settings.condition_max_age, deciding.with.now);
+        evidence::of_gate(&deciding.conditions, name, deciding.with.settings.condition_max_age, deciding.with.now);
     deciding.wake_at(until);
     evidence
 }

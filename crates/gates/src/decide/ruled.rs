@@ -152,8 +152,12 @@ fn read(deciding: &mut Deciding<'_>, group: &Rules<'_>) -> Reading {
         let mut unmet = Vec::new();
         let mut met: Vec<Evidence> = Vec::new();
         for need in &spec.conditions {
-            let Judged { evidence, until } =
-                evidence::of_rule(deciding.node, need, deciding.with.settings.condition_max_age, deciding.with.now);
+            let Judged { evidence, until } = evidence::of_rule(
+                &deciding.conditions,
+                need,
+                deciding.with.settings.condition_max_age,
+                deciding.with.now,
+            );
             deciding.wake_at(until);
             if evidence.status() == need.required {
                 met.push(evidence);

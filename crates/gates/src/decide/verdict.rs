@@ -144,6 +144,8 @@ pub enum Left {
     RulesOff,
     /// It was added for a rule that is only tried now.
     DryRun,
+    /// A rule is about it that is only tried, or cannot be enforced: what its conditions are is not known.
+    Claimed,
     /// A record says that it was added for a rule which does not ask for it now, and this process never saw that rule select the node. The
     /// node may have written the record.
     RuleUnknown,

@@ -115,6 +115,8 @@ impl Engine {
             {
                 let released = counts.selected - counts.held;
                 self.metrics.rule_counted(&rule.name, counts.held, released, now.wall.as_second());
+            } else {
+                self.metrics.rule_not_counted(&rule.name);
             }
             let state = self.upkeep.of.entry(Text::clone(&rule.name)).or_default();
             if state.calling || now.at < state.not_before {

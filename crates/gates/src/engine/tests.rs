@@ -98,7 +98,7 @@ impl Bed {
         let now = self.now();
         self.engine.list_begins(false);
         for node in self.server.values().cloned() {
-            self.engine.observe(node, now);
+            self.engine.listed(node, now);
         }
         self.engine.list_ends(now);
     }

@@ -96,13 +96,14 @@ pub(super) fn plan(
                     "remove the taint {gate}: a record says that it was added for a rule, and no rule asks for it on this node now"
                 ));
             }
-            State::Left(Left::RulesOff) | State::Waits { .. } | State::Refused { .. } | State::Counting { .. } => {
-                plan.notes.push(format!(
-                    "Left alone: {}. To open it anyway: --open {}",
-                    words::sentence(verdict),
-                    view::name(&gate.key)
-                ))
-            }
+            State::Left(Left::RulesOff | Left::Claimed)
+            | State::Waits { .. }
+            | State::Refused { .. }
+            | State::Counting { .. } => plan.notes.push(format!(
+                "Left alone: {}. To open it anyway: --open {}",
+                words::sentence(verdict),
+                view::name(&gate.key)
+            )),
             State::Open => {}
         }
     }

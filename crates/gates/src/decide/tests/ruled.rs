@@ -368,6 +368,26 @@ fn with_rules_switched_off_their_taints_are_left_alone() {
     assert_eq!((only(&decision), &decision.edit), (&State::Left(Left::RulesOff), &Edit::default()));
 }
 
+/// GN-8: a registration taint with the key of a rule that is only tried, or cannot be enforced, opens by no condition of that name: the rule
+/// may ask for another one.
+#[test]
+fn the_taint_of_a_rule_that_is_not_enforced_is_left_alone() {
+    let node = worker().taint(TAINT).condition("network", Status::True);
+    let mut tried = rule_json("continuous");
+    tried["spec"]["dryRun"] = json!(true);
+    let mut faulty = rule_json("continuous");
+    faulty["spec"]["enforcementMode"] = json!("someday");
+    let mut unreadable = rule_json("continuous");
+    unreadable["spec"]["nodeSelector"] = json!({});
+    for (json, of_others) in [(tried, false), (faulty, false), (unreadable, true)] {
+        let rules = Rules::new([Rule::read(json.clone()).unwrap()]);
+        let decision = by(&node.clone().build(), &rules);
+        assert_eq!((only(&decision), &decision.edit), (&State::Left(Left::Claimed), &Edit::default()), "{json}");
+        let other = by(&node.clone().labelled("role", "infra").build(), &rules);
+        assert_eq!(only(&other) == &State::Left(Left::Claimed), of_others, "{json}");
+    }
+}
+
 /// GN-8: `--enforcement` is about gates without a rule.
 #[test]
 fn continuous_enforcement_does_not_return_what_a_bootstrap_rule_completed() {

@@ -183,6 +183,39 @@ fn a_rule_that_is_enforced_is_counted() {
     assert_eq!(bed.rule_calls().len(), 1, "and is made again");
 }
 
+/// SCN-G16: a rule that is switched to a dry run holds no nodes.
+#[test]
+fn a_rule_that_is_only_tried_is_not_counted() {
+    let mut bed = Bed::leading(Settings::default(), [worker("a", Status::False)]);
+    bed.set_rules([rule_json("net")]);
+    bed.settle();
+    bed.rule_calls();
+    assert!(bed.metrics.encode().contains("node_readiness_rule_nodes{rule=\"net\""));
+    let mut json = rule_json("net");
+    json["spec"]["dryRun"] = json!(true);
+    bed.set_rules([json]);
+    bed.rule_calls();
+    assert!(!bed.metrics.encode().contains("node_readiness_rule_nodes{rule=\"net\""));
+}
+
+/// PEER-17: a leader that does not know all nodes yet lets no rule go.
+#[test]
+fn a_deleted_rule_waits_until_all_nodes_are_known() {
+    let mut bed = Bed::leading(Settings::default(), [worker("a", Status::True)]);
+    let now = bed.now();
+    bed.engine.lead(false, now);
+    let mut deleting = rule_json("net");
+    deleting["metadata"]["deletionTimestamp"] = json!("2026-03-01T12:00:00Z");
+    bed.set_rules([deleting]);
+    bed.engine.lead(true, now);
+    assert!(bed.engine.wants_count());
+    assert_eq!(bed.rule_calls(), []);
+    bed.engine.count_anew();
+    bed.list();
+    bed.pass(Duration::from_secs(10));
+    assert_eq!(bed.rule_calls()[0].part, RulePart::Object);
+}
+
 /// SCN-G13, PEER-20: a rule that cannot be enforced says so in its status.
 #[test]
 fn a_rule_that_cannot_be_enforced_says_so() {
