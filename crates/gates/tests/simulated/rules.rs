@@ -11,51 +11,8 @@ use crate::{
     world::{GATE, World},
 };
 
-const RULES: &str = "/apis/readiness.node.x-k8s.io/v1alpha1/nodereadinessrules";
-const TAINT: &str = "readiness.k8s.io/network:NoSchedule";
-
-/// Installs the kind of object: the fields that the controller reads and writes.
-pub(crate) fn install(world: &World) {
-    install_version(world, "v1alpha1");
-}
-
-fn install_version(world: &World, version: &str) {
-    let text = json!({"type": "string"});
-    let number = json!({"type": "integer"});
-    let open = json!({"type": "array", "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
-    world.api.install(&json!({
-        "kind": "CustomResourceDefinition",
-        "spec": {
-            "group": "readiness.node.x-k8s.io", "scope": "Cluster", "names": {"plural": "nodereadinessrules", "kind": "NodeReadinessRule"},
-            "versions": [{
-                "name": version, "served": true, "storage": true, "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": {"type": "object", "properties": {
-                    "spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
-                    "status": {"type": "object", "properties": {
-                        "observedGeneration": number, "appliedNodes": {"type": "array", "items": text}, "failedNodes": open, "nodeEvaluations": open,
-                        "dryRunResults": {"type": "object", "properties": {
-                            "affectedNodes": number, "taintsToAdd": number, "taintsToRemove": number, "riskyOperations": number, "summary": text,
-                        }},
-                    }},
-                }}},
-            }],
-        },
-    }));
-}
-
-/// Creates a rule about the condition `CNI` of workers.
-pub(crate) fn create(world: &World, name: &str, mode: &str) {
-    let rule = json!({
-        "apiVersion": "readiness.node.x-k8s.io/v1alpha1", "kind": "NodeReadinessRule", "metadata": {"name": name},
-        "spec": {
-            "conditions": [{"type": "CNI", "requiredStatus": "True"}], "enforcementMode": mode,
-            "taint": {"key": "readiness.k8s.io/network", "value": "pending", "effect": "NoSchedule"},
-            "nodeSelector": {"matchLabels": {"role": "worker"}},
-        },
-    });
-    let (code, answer) = world.api.act("POST", RULES, &rule);
-    assert_eq!(code, 201, "{answer}");
-}
+use keelet_sim_gates::rules::{RULES, TAINT, install_version};
+pub(crate) use keelet_sim_gates::rules::{create, install};
 
 /// A rule as it is stored.
 pub(crate) fn get(world: &World, name: &str) -> Value {
