@@ -9,11 +9,15 @@
 //! Where the objects are few, list and watch are one request: the watch begins with what there is ([`Objects::streams`]). An API server
 //! that refuses that is asked for a list.
 //!
+//! A list that is not found says little: a proxy answers so, and an API server whose definition of the objects has moved on to another
+//! version. Only a group that is not among those of `GET /apis` has no objects.
+//!
 //! What is known stays known while a list is made again. A page is read and given on before the next is asked for, so that a list of
 //! 5,000 nodes takes no more memory than one page.
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use serde::Deserialize;
 use tokio::{
     sync::mpsc,
     time::{Instant, sleep, timeout},
@@ -63,8 +67,10 @@ pub enum News<T> {
     Changed(T),
     /// An object was deleted.
     Deleted(T),
-    /// There is no such kind of object.
+    /// There is no such kind of object: the API server says so where it lists its groups.
     NoSuchKind,
+    /// The objects cannot be listed, and whether there are any is not known: why. What was known of them may still be so.
+    NotServed(String),
 }
 
 /// Objects on a page. A node has some 10 to 30 KiB of JSON, so a page has a few MiB at most.
@@ -134,8 +140,19 @@ pub async fn follow<O: Objects>(
                 continue;
             }
             Err(Trouble::Api(error)) if error.is_not_found() => {
-                debug!(resource = O::RESOURCE, "no such kind of object");
-                if news.send(News::NoSuchKind).await.is_err() {
+                let said = match has_group(&api, objects.path()).await {
+                    Ok(false) => News::NoSuchKind,
+                    Ok(true) => News::NotServed(format!("the API server has the group, and not {}", objects.path())),
+                    Err(error) if is_denial(&error) => News::NotServed(format!("cannot list API groups: {error}")),
+                    Err(error) => {
+                        watches.list_failed(O::RESOURCE, failures, &error);
+                        sleep(pause(failures)).await;
+                        failures = failures.saturating_add(1);
+                        continue;
+                    }
+                };
+                debug!(resource = O::RESOURCE, ?error, "no such objects");
+                if news.send(said).await.is_err() {
                     return;
                 }
                 sleep(LOOK_FOR_KIND).await;
@@ -173,6 +190,27 @@ async fn list<O: Objects>(
             return Ok(open.then_some(page.version));
         }
     }
+}
+
+/// Whether the API server has the group of these objects, by their path. Objects of the core, which has no group, do not exist where they
+/// are not found.
+///
+/// A page of a proxy is an error, and no answer.
+pub async fn has_group(api: &Api, path: &str) -> Result<bool, ApiError> {
+    let Some(group) = path.strip_prefix("/apis/").and_then(|path| path.split('/').next()) else { return Ok(false) };
+    let json = api.get("/apis", LONG).await?;
+    match serde_json::from_slice::<Groups>(&json) {
+        // Every API server has some.
+        Ok(list) if list.kind == "APIGroupList" && !list.groups.is_empty() => {
+            Ok(list.groups.iter().any(|found| found.name == group))
+        }
+        _ => Err(ApiError::NoAnswer("the answer to GET /apis is no list of API groups".to_owned())),
+    }
+}
+
+/// An API server that forbids a request.
+fn is_denial(error: &ApiError) -> bool {
+    matches!(error, ApiError::Refused { code: 401 | 403, .. })
 }
 
 /// An API server that does not know an option of a request, or has it switched off.
@@ -258,6 +296,18 @@ enum End {
     Broken(Trouble),
     /// Nothing reads the news any more.
     NoReader,
+}
+
+/// The groups of an API server.
+#[derive(Debug, Deserialize)]
+struct Groups {
+    kind: String,
+    groups: Vec<Group>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Group {
+    name: String,
 }
 
 /// What went wrong.

@@ -25,7 +25,7 @@ pub use self::{
     access::{Denied, Permission, check},
     body::Lines,
     connect::{ConnectError, connect_in_cluster},
-    follow::{News, Objects, WatchObserver, escaped, follow, log_list_failed},
+    follow::{News, Objects, WatchObserver, escaped, follow, has_group, log_list_failed},
     kubeconfig::{Connected, Kubectl, connect_as_kubectl},
     reload::connect,
     watch::{BadJson, Failure, Page, Version, WatchEvent, read_event, read_page},

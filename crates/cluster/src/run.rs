@@ -132,7 +132,7 @@ impl Cluster {
                         state.pods.deleted(uid);
                     }
                 }
-                News::NoSuchKind => warn!("the API server has no pods: is it one of Kubernetes?"),
+                News::NoSuchKind | News::NotServed(_) => warn!("the API server has no pods: is it one of Kubernetes?"),
             }
             if known_now {
                 info!("reached the API server");

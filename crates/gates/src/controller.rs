@@ -13,11 +13,12 @@ mod core;
 mod events;
 mod lease;
 mod objects;
+mod rules;
 
 use std::{sync::Arc, time::Duration};
 
 use tokio::{
-    sync::{oneshot, watch},
+    sync::{Notify, oneshot, watch},
     time::Instant,
 };
 
@@ -84,6 +85,7 @@ pub struct Controller {
     options: Options,
     metrics: Arc<Metrics>,
     vitals: watch::Sender<Vitals>,
+    granted: Arc<Notify>,
 }
 
 /// How a controller is.
@@ -163,7 +165,7 @@ impl Controller {
     pub fn new(api: Api, clock: Arc<dyn WallClock>, options: Options, metrics: Arc<Metrics>) -> Self {
         let began = Instant::now();
         let vitals = watch::Sender::new(Vitals { synced: false, leads: false, beat: began });
-        Self { api, clock: Time { wall: clock, began }, options, metrics, vitals }
+        Self { api, clock: Time { wall: clock, began }, options, metrics, vitals, granted: Arc::default() }
     }
 
     /// How it is, from now on.
@@ -171,15 +173,21 @@ impl Controller {
         self.vitals.subscribe()
     }
 
-    /// Runs until `stop` ends: then it makes no new requests, waits a moment for those under way, and gives its lease away.
+    /// To be notified when the controller may do something that it was not allowed to do before.
+    pub fn granted(&self) -> Arc<Notify> {
+        Arc::clone(&self.granted)
+    }
+
+    /// Runs until `stop` ends: then it makes no new requests, waits a moment for those under way, and gives its lease away. If one about a
+    /// node is not answered by then, it keeps the lease, which others wait for until it is over.
     pub async fn run(self, stop: impl Future<Output = ()> + Send) {
         let role = watch::Sender::new(Role::Follower);
         let (finish, finished) = oneshot::channel();
         let core = Core::new(&self, role.subscribe());
         let core = async {
-            core.run(stop).await;
             // The lease is given away only when nothing is written any more.
-            let _ = finish.send(());
+            let quiet = core.run(stop).await;
+            let _ = finish.send(quiet);
         };
         match &self.options.election {
             Election::Alone => {

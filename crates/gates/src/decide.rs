@@ -38,7 +38,7 @@ use crate::{
     gate,
     node::{Effect, Node, Text},
     record::{self, Record},
-    rule::{self, Rules},
+    rule::{self, Rules, Seen},
     settings::{Room, Settings},
 };
 
@@ -49,6 +49,8 @@ pub struct Circumstances<'a> {
     pub rules: &'a Rules,
     /// What a person chose.
     pub settings: &'a Settings,
+    /// Rules that this process saw select the node.
+    pub seen: &'a [Seen],
     /// Whether one more node may be held. Does not matter for a node that is held already.
     pub room: Room,
     /// The time.
@@ -70,12 +72,17 @@ pub struct Decision {
 /// `--max-held`. Nodes take minutes to install their components, and an autoscaler starts them by the hundred.
 pub const NEW_NODE: SignedDuration = SignedDuration::from_mins(10);
 
+/// By so much the controller's clock may be behind the API server's, which says when a node was created. A clock that is further behind takes
+/// no node for new.
+pub const CLOCKS: SignedDuration = SignedDuration::from_mins(1);
+
 /// What a node's gates need.
 pub fn decide(node: &Node, with: &Circumstances<'_>) -> Decision {
     let found = record::Found::on(node);
     let before = found.clone().trusted(&node.uid);
     let mut deciding = Deciding {
         node,
+        conditions: evidence::Conditions::of_node(node),
         with,
         record: before.clone(),
         held: is_held_by(node, &before),
@@ -119,9 +126,25 @@ pub fn is_unready(node: &Node, settings: &Settings) -> bool {
     node.taints.iter().any(|taint| settings.prefixes.split(&taint.key).is_some())
 }
 
+/// Since when a node waits for a gate, as far as the node tells: since the controller added the taint, else since it was created. A taint that
+/// was set by hand waits for nothing.
+pub fn waits_since(node: &Node, settings: &Settings) -> Option<Timestamp> {
+    let record = record::Found::on(node).trusted(&node.uid);
+    let of_taint = |taint: &crate::node::Taint| {
+        settings.prefixes.split(&taint.key)?;
+        match record.entry(&taint.key, &taint.effect) {
+            Some(entry) if entry.has_passed() => None,
+            Some(entry) => entry.held.or(entry.added).or(node.created),
+            None => node.created,
+        }
+    };
+    node.taints.iter().filter_map(of_taint).min()
+}
+
 /// A decision that is being made.
 struct Deciding<'a> {
     node: &'a Node,
+    conditions: evidence::Conditions<'a>,
     with: &'a Circumstances<'a>,
     /// The record as it will be.
     record: Record,

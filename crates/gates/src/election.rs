@@ -84,8 +84,10 @@ pub struct Candidate {
     renewed_at: Option<Instant>,
     /// No write before this: the last one failed.
     not_before: Instant,
-    /// The newest version that was seen: what is older says nothing.
+    /// The newest version that was seen: what is older says nothing, unless it is all that is read for as long as a lease lasts.
     newest: Version,
+    /// Since when every read has found an older lease than that. Its API server lags behind, or was restored from a backup.
+    older_since: Option<Instant>,
 }
 
 /// What is known of the lease.
@@ -186,6 +188,7 @@ impl Candidate {
             renewed_at: None,
             not_before: Duration::ZERO,
             newest: Version::default(),
+            older_since: None,
         }
     }
 
@@ -247,12 +250,13 @@ impl Candidate {
     /// The lease was read, or a watch reported it; none if there is none.
     pub fn saw(&mut self, lease: Option<Lease>, now: Instant) {
         let Some(lease) = lease else {
-            self.view = View::Absent;
+            (self.view, self.older_since) = (View::Absent, None);
             return;
         };
-        if lease.version.is_older_than(&self.newest) {
+        if lease.version.is_older_than(&self.newest) && !self.is_restored(now) {
             return;
         }
+        self.older_since = None;
         self.newest = lease.version.clone();
         if lease.holder != self.identity {
             self.renewed_at = None;
@@ -267,6 +271,18 @@ impl Candidate {
             _ => now,
         };
         self.view = View::Seen { lease, since };
+    }
+
+    /// An older lease than one that was seen. Whether that is what the API server has now, because it was restored from a backup: it has had
+    /// nothing newer for the duration of a lease. Whoever held the newer one has lost it by then.
+    fn is_restored(&mut self, now: Instant) -> bool {
+        if !matches!(self.view, View::Unknown { .. }) {
+            return false;
+        }
+        let since = *self.older_since.get_or_insert(now);
+        // It is read again, and not at full speed.
+        self.not_before = now + self.pause();
+        now.saturating_sub(since) >= self.timing.duration
     }
 
     /// What came of the write that [`Self::step`] asked for.

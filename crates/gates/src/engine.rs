@@ -12,8 +12,11 @@
 //! ```
 
 mod finish;
+mod queue;
 mod report;
+mod room;
 mod rules;
+mod seen;
 mod trouble;
 
 use std::{
@@ -25,14 +28,14 @@ use std::{
 use jiff::Timestamp;
 
 pub use self::rules::{RuleCall, RulePart};
-use self::{rules::Upkeep, trouble::Trouble};
+use self::{room::Count, rules::Upkeep, trouble::Trouble};
 use crate::{
     decide::{self, Budget, Circumstances, State, Verdict},
     election::Instant,
     metrics::{Metrics, gauge},
     node::{Node, Text, Version},
     record,
-    rule::Rules,
+    rule::{Rules, Seen},
     settings::Settings,
     words::Report,
 };
@@ -131,8 +134,11 @@ pub struct Engine {
     later: BTreeSet<(Instant, Text)>,
     /// Nodes that count towards `--max-held`, with those whose patch is under way.
     held: BTreeSet<Text>,
-    /// Nodes that should be held and are not, because there is no room.
+    /// Nodes that should be held and are not, because there is no room, or it is not known yet.
     refused: BTreeSet<Text>,
+    /// Nodes that wait for a gate, by since when.
+    waits: BTreeSet<(Timestamp, Text)>,
+    count: Count,
     in_flight: usize,
     last_call: u64,
     /// Which list of nodes is under way, or was last.
@@ -142,13 +148,33 @@ pub struct Engine {
     said: Vec<Said>,
 }
 
+/// Where a node comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    /// A watch, which may be behind what an answer has said.
+    Watch,
+    /// A list or a read: the API server promises the newest.
+    Newest,
+}
+
 /// A node and what is being done about it.
 #[derive(Debug)]
 struct Entry {
     node: Node,
+    /// Rules that this process saw select it.
+    seen: Vec<Seen>,
     /// The list that it was last in, or after which it appeared.
     list: u64,
     work: Work,
+    /// When its version was seen.
+    updated: Instant,
+    /// When it was last put into the queue because it changed, and how often with less than [`QUIET`] in between.
+    looked: Instant,
+    hurry: u32,
+    /// Whether the API server refused the last patch.
+    refused: bool,
+    /// Since when it waits for a gate.
+    waits_since: Option<Timestamp>,
     /// When the change was seen that has not led to a decision yet.
     changed: Instant,
     /// How many patches in a row did not settle it.
@@ -175,6 +201,8 @@ enum Work {
     Sleeping(Instant),
     /// It is looked at again then, and not sooner.
     BackingOff(Instant),
+    /// The same, because it changes all the time.
+    Spaced(Instant),
     /// A request is under way: its number, and what was sent with a patch.
     Calling(u64, Option<Sent>),
 }
@@ -218,6 +246,8 @@ impl Engine {
             later: BTreeSet::new(),
             held: BTreeSet::new(),
             refused: BTreeSet::new(),
+            waits: BTreeSet::new(),
+            count: Count::Unknown,
             in_flight: 0,
             last_call: 0,
             list: 0,
@@ -252,6 +282,7 @@ impl Engine {
         self.queue.clear();
         self.later.clear();
         self.refused.clear();
+        self.count = Count::Unknown;
         self.upkeep.step_down();
         for entry in self.nodes.values_mut() {
             entry.counted = Counted::default();
@@ -280,19 +311,30 @@ impl Engine {
         }
         if !self.nodes_known {
             self.nodes_known = true;
+            self.see_all();
             self.look_at_all(now);
         }
+        self.counted(now);
         self.metrics.synced.set(i64::from(self.is_synced()));
     }
 
-    /// A node as a list, a watch or an answer has it.
+    /// A node as a watch has it.
     pub fn observe(&mut self, node: Node, now: Now) {
+        self.take(node, Origin::Watch, now);
+    }
+
+    /// A node as a list has it.
+    pub fn listed(&mut self, node: Node, now: Now) {
+        self.take(node, Origin::Newest, now);
+    }
+
+    fn take(&mut self, node: Node, origin: Origin, now: Now) {
         let name = Text::clone(&node.name);
         if let Some(entry) = self.nodes.get_mut(&name)
             && entry.node.uid == node.uid
         {
             entry.list = self.list;
-            if node.version.is_older_than(&entry.node.version) {
+            if node.version.is_older_than(&entry.node.version) && !entry.is_restored(origin, now.at) {
                 return;
             }
             let news = !entry.node.says_the_same(&node);
@@ -301,7 +343,7 @@ impl Engine {
             let beat = self.settings.condition_max_age.is_some() && entry.node.conditions != node.conditions;
             entry.node = node;
             if fresher {
-                entry.stale = false;
+                (entry.stale, entry.updated) = (false, now.at);
             }
             let applied = entry.settle();
             if let Some(sent) = applied {
@@ -309,6 +351,8 @@ impl Engine {
             }
             if news {
                 self.upkeep.nodes_changed();
+                self.see(&name);
+                self.wait(&name, now.wall);
             }
             self.count_held(&name);
             if news || beat {
@@ -320,6 +364,9 @@ impl Engine {
         self.nodes.insert(Text::clone(&name), Entry::new(node, self.list, now.at));
         self.metrics.nodes.set(gauge(self.nodes.len()));
         self.upkeep.nodes_changed();
+        self.see(&name);
+        let since = self.nodes.get(&name).and_then(|entry| decide::waits_since(&entry.node, &self.settings));
+        self.wait(&name, since.unwrap_or(now.wall));
         self.count_held(&name);
         self.look_at(&name, now);
     }
@@ -343,6 +390,7 @@ impl Engine {
         }
         self.metrics.rules.set(gauge(rules.list.len()));
         self.rules = rules;
+        self.see_all();
         self.upkeep.rules_changed(&self.rules);
         self.look_at_all(now);
     }
@@ -404,19 +452,20 @@ impl Engine {
 
     /// Decides about a node: a request if it needs one.
     fn decide(&mut self, name: &Text, now: Now) -> Option<(Request, Option<Sent>)> {
-        // A node whose patch may have been applied has its room already: it does not stand in its own way.
-        let others = self.held.len() - usize::from(self.held.contains(name));
-        let room = self.settings.max_held.room(others, self.nodes.len());
+        let room = self.room(name);
         let entry = self.nodes.get_mut(name)?;
-        let with = Circumstances { rules: &self.rules, settings: &self.settings, room, now: now.wall };
+        let with =
+            Circumstances { rules: &self.rules, settings: &self.settings, seen: &entry.seen, room, now: now.wall };
         let decision = decide::decide(&entry.node, &with);
         entry.work = Work::Idle;
-        let refused = decision.verdicts.iter().any(|verdict| matches!(verdict.state, State::Refused { .. }));
+        let waits = |verdict: &Verdict| matches!(verdict.state, State::Refused { .. } | State::Counting { .. });
+        let refused = decision.verdicts.iter().any(waits);
         if refused {
             self.refused.insert(Text::clone(name));
         } else {
             self.refused.remove(name);
         }
+        self.metrics.decided();
         self.count(name, &decision);
         self.notice(name, &decision);
         let entry = self.nodes.get_mut(name)?;
@@ -426,7 +475,7 @@ impl Engine {
             self.later.insert((now.at + after, Text::clone(name)));
         }
         if decision.edit.is_empty() {
-            entry.tries = 0;
+            (entry.tries, entry.refused) = (0, false);
             return None;
         }
         if self.mode == Mode::DryRun {
@@ -448,52 +497,11 @@ impl Engine {
         Some((Request::Patch(patch), Some(sent)))
     }
 
-    fn look_at_all(&mut self, now: Now) {
-        let names: Vec<_> = self.nodes.keys().cloned().collect();
-        for name in names {
-            self.look_at(&name, now);
-        }
-    }
-
-    fn look_at(&mut self, name: &Text, now: Now) {
-        let Some(entry) = self.nodes.get_mut(name) else { return };
-        if matches!(entry.work, Work::Idle | Work::Sleeping(_)) {
-            if let Work::Sleeping(at) = entry.work {
-                self.later.remove(&(at, Text::clone(name)));
-            }
-            entry.changed = now.at;
-            if self.leads {
-                entry.work = Work::Queued;
-                self.queue.push_back(Text::clone(name));
-            }
-        }
-        self.show();
-    }
-
-    /// Queues what has waited for its time, and what has waited for room.
-    fn wake(&mut self, now: Instant) {
-        while self.later.first().is_some_and(|(at, _)| *at <= now) {
-            let Some((at, name)) = self.later.pop_first() else { break };
-            let Some(entry) = self.nodes.get_mut(&name) else { continue };
-            if matches!(entry.work, Work::Sleeping(until) | Work::BackingOff(until) if until == at) {
-                entry.work = Work::Queued;
-                self.queue.push_back(name);
-            }
-        }
-        let room = self.settings.max_held.of(self.nodes.len()).saturating_sub(self.held.len());
-        let waiting: Vec<_> = self.refused.iter().take(room).cloned().collect();
-        for name in waiting {
-            self.refused.remove(&name);
-            let Some(entry) = self.nodes.get_mut(&name) else { continue };
-            if matches!(entry.work, Work::Idle | Work::Sleeping(_)) {
-                entry.work = Work::Queued;
-                self.queue.push_back(name);
-            }
-        }
-    }
-
     fn forget(&mut self, name: &str) {
         if let Some(entry) = self.nodes.remove(name) {
+            if let Some(since) = entry.waits_since {
+                self.waits.remove(&(since, Text::clone(&entry.node.name)));
+            }
             entry.counted.show(&self.metrics, -1);
             self.held.remove(name);
             self.refused.remove(name);
@@ -503,19 +511,10 @@ impl Engine {
         }
     }
 
-    fn count_held(&mut self, name: &Text) {
-        let Some(entry) = self.nodes.get(name) else { return };
-        // While a patch that adds a taint is under way, its room is taken.
-        if decide::is_held(&entry.node) {
-            self.held.insert(Text::clone(name));
-        } else if !matches!(entry.work, Work::Calling(_, Some(_))) && entry.unsure.is_none() {
-            self.held.remove(name);
-        }
-    }
-
     fn show(&self) {
         self.metrics.in_flight.set(gauge(self.in_flight));
         if self.leads {
+            self.metrics.oldest.set(self.waits.first().map_or(0, |(since, _)| since.as_second()));
             self.metrics.queue.set(gauge(self.queue.len()));
             self.metrics.held.set(gauge(self.held.len()));
             self.metrics.allowed.set(gauge(self.settings.max_held.of(self.nodes.len())));
@@ -529,8 +528,14 @@ impl Entry {
     fn new(node: Node, list: u64, now: Instant) -> Self {
         Self {
             node,
+            seen: Vec::new(),
             list,
             work: Work::Idle,
+            updated: now,
+            looked: now,
+            hurry: 0,
+            refused: false,
+            waits_since: None,
             changed: now,
             tries: 0,
             stale: false,

@@ -12,6 +12,8 @@
 //! | `keelet_gates_waiting` | reason | gauge: gates that are closed, or should be, by the reason |
 //! | `keelet_gates_held_nodes`, `keelet_gates_held_nodes_allowed` | | gauges: nodes held, and how many may be |
 //! | `keelet_gates_patches_total` | outcome | patches of nodes by what came of them |
+//! | `keelet_gates_decisions_total` | | how often the gates of a node were looked at |
+//! | `keelet_gates_oldest_wait_timestamp_seconds` | | gauge: since when the node waits that has waited longest; 0 if none does |
 //! | `keelet_gates_queue`, `keelet_gates_calls_in_flight` | | gauges: nodes to be looked at, requests under way |
 //! | `keelet_gates_leader`, `keelet_gates_synced` | | gauges: 1 while this process leads; 1 once it knows all nodes |
 //! | `keelet_gates_nodes` | | gauge: nodes that there are |
@@ -60,6 +62,8 @@ pub struct Metrics {
     pub(crate) held: Gauge,
     pub(crate) allowed: Gauge,
     patches: Family<OfOutcome, Counter>,
+    decisions: Counter,
+    pub(crate) oldest: Gauge,
     pub(crate) queue: Gauge,
     pub(crate) in_flight: Gauge,
     pub(crate) leader: Gauge,
@@ -160,6 +164,12 @@ impl Metrics {
             held: add(r, "keelet_gates_held_nodes", "Nodes in use that are held by a taint of the controller"),
             allowed: add(r, "keelet_gates_held_nodes_allowed", "How many nodes may be held"),
             patches: add(r, "keelet_gates_patches", "Patches of nodes"),
+            decisions: add(r, "keelet_gates_decisions", "Looks at the gates of a node"),
+            oldest: add(
+                r,
+                "keelet_gates_oldest_wait_timestamp_seconds",
+                "Since when the node waits that has waited longest for a gate; 0 if none does",
+            ),
             queue: add(r, "keelet_gates_queue", "Nodes that have to be looked at"),
             in_flight: add(r, "keelet_gates_calls_in_flight", "Requests about nodes that are under way"),
             leader: add(r, "keelet_gates_leader", "Whether this process leads"),
@@ -227,6 +237,10 @@ impl Metrics {
         self.patches.get_or_create(&OfOutcome { outcome }).inc();
     }
 
+    pub(crate) fn decided(&self) {
+        self.decisions.inc();
+    }
+
     pub(crate) fn event(&self, outcome: &'static str) {
         self.events.get_or_create(&OfOutcome { outcome }).inc();
     }
@@ -264,15 +278,20 @@ impl Metrics {
         self.rule_counted.get_or_create(&OfRule { rule: rule.to_owned() }).set(at);
     }
 
+    /// A rule is not enforced, so it holds and releases no nodes.
+    pub(crate) fn rule_not_counted(&self, rule: &str) {
+        for state in ["held", "released"] {
+            self.rule_nodes.remove(&OfRuleState { rule: rule.to_owned(), state });
+        }
+        self.rule_counted.remove(&OfRule { rule: rule.to_owned() });
+    }
+
     /// A rule is gone, and what is said about it with it.
     pub(crate) fn forget_rule(&self, rule: &str) {
         let labels = OfRule { rule: rule.to_owned() };
         self.rule_completed.remove(&labels);
         self.rule_bootstrap.remove(&labels);
-        self.rule_counted.remove(&labels);
-        for state in ["held", "released"] {
-            self.rule_nodes.remove(&OfRuleState { rule: rule.to_owned(), state });
-        }
+        self.rule_not_counted(rule);
         for operation in ["add", "remove"] {
             self.rule_operations.remove(&OfRuleOperation { rule: rule.to_owned(), operation });
         }
@@ -286,7 +305,7 @@ impl Metrics {
 
     /// Numbers about the cluster are the leader's.
     pub(crate) fn stepped_down(&self) {
-        for gauge in [&self.managed, &self.unready, &self.held, &self.allowed, &self.queue] {
+        for gauge in [&self.managed, &self.unready, &self.held, &self.allowed, &self.queue, &self.oldest] {
             gauge.set(0);
         }
         self.waiting.clear();

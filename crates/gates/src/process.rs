@@ -81,6 +81,7 @@ impl Process {
         let permissions = options.permissions();
         let lease = options.lease().map(LeaseOptions::shown);
         let controller = Controller::new(api.clone(), clock, options, Arc::clone(&metrics));
+        let granted = controller.granted();
         let server = endpoint.map(|endpoint| {
             info!(address = %endpoint.address(), "serving /healthz, /readyz and /metrics");
             let health = http::Health { vitals: controller.vitals(), access: access.subscribe(), metrics };
@@ -90,7 +91,7 @@ impl Process {
         tokio::select! {
             biased;
             () = controller.run(stop) => {}
-            () = access::watch(&api, &permissions, &access) => {}
+            () = access::watch(&api, &permissions, &access, &granted) => {}
         }
         if let Some(server) = server {
             server.abort();

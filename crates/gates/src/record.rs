@@ -3,7 +3,8 @@
 //! The annotation `readiness.k8s.io/X: passed` is a claim that the node itself may write. The record says more: for which node
 //! object it is, when our patch removed or added a taint, and in which boot. It is written by the same patch as the taints, so the two
 //! cannot disagree: a taint beside a record that says `passed` was added later, by a person or another program (GN-2). A record with
-//! another UID counts for nothing (GN-3). No record ever removes a taint.
+//! another UID counts for nothing (GN-3). The node itself may write the whole record, so a record alone removes no taint: one that says a
+//! taint was added for a rule counts only in a process that saw this rule select the node ([`crate::rule::Seen`]).
 //!
 //! ```json
 //! {"node":"<UID>","gates":{"readiness.k8s.io/CNIReady:NoSchedule":{"passed":"2026-01-02T03:04:05Z","boot":"<boot ID>"}}}

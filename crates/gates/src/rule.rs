@@ -13,7 +13,7 @@ use serde::Deserialize;
 pub use self::selector::{BadSelector, Selector};
 use crate::{
     gate,
-    node::{Effect, Pairs, Status, Text, Version},
+    node::{Effect, Pairs, Status, Taint, Text, Version},
 };
 
 /// The group of rules.
@@ -33,6 +33,20 @@ pub struct Rules {
     pub source: Source,
     /// By name.
     pub list: BTreeMap<Text, Rule>,
+    /// UIDs of rules that were in the list and do not exist any more: an answer of the API server confirmed it.
+    pub gone: BTreeSet<Text>,
+}
+
+/// A rule that this process saw select a node, and the taint that it enforced there. Nothing but this makes a record count that says a
+/// taint was added for a rule: the node can write the record itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// The UID of the rule.
+    pub rule: Text,
+    /// The key of its taint.
+    pub key: Text,
+    /// The effect of its taint.
+    pub effect: Effect,
 }
 
 /// Whether rules are looked at.
@@ -41,7 +55,7 @@ pub enum Source {
     /// The list is what the API server has; empty where rules are not installed.
     #[default]
     Known,
-    /// Rules are not looked at, by a flag: their taints are left alone.
+    /// Rules are not looked at, by a flag or because they cannot be read: their taints are left alone.
     Off,
 }
 
@@ -64,6 +78,17 @@ pub struct Rule {
     pub finalizers: Vec<String>,
     /// What it asks for, or why that cannot be done.
     pub spec: Result<Spec, RuleFault>,
+    /// The taint that it is about, where it is not enforced and that much can be read.
+    claim: Option<Claim>,
+}
+
+/// A taint that a rule is about which is not enforced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Claim {
+    key: Text,
+    effect: Effect,
+    /// The nodes that it is about; all of them where that cannot be read.
+    selector: Option<Selector>,
 }
 
 /// What a rule asks for.
@@ -206,17 +231,19 @@ impl Rules {
     /// Rules, by their names.
     pub fn new(rules: impl IntoIterator<Item = Rule>) -> Self {
         let list = rules.into_iter().map(|rule| (Text::clone(&rule.name), rule)).collect();
-        Self { source: Source::Known, list }
+        Self { source: Source::Known, list, gone: BTreeSet::new() }
     }
 
     /// Rules are not looked at.
     pub fn off() -> Self {
-        Self { source: Source::Off, list: BTreeMap::new() }
+        Self { source: Source::Off, ..Self::default() }
     }
 
     /// The labels that selectors look at.
     pub fn labels(&self) -> BTreeSet<String> {
-        self.specs().flat_map(|(_, spec)| spec.selector.keys()).map(str::to_owned).collect()
+        let claims = self.list.values().filter_map(|rule| rule.claim.as_ref()?.selector.as_ref());
+        let selectors = self.specs().map(|(_, spec)| &spec.selector).chain(claims);
+        selectors.flat_map(Selector::keys).map(str::to_owned).collect()
     }
 
     /// Those that can be enforced or tried, with what they ask for.
@@ -226,7 +253,14 @@ impl Rules {
 
     /// Those that are enforced on a node with these labels.
     pub fn enforced(&self, labels: &Pairs) -> impl Iterator<Item = (&Rule, &Spec)> {
-        self.specs().filter(|(rule, spec)| !rule.deleting && !spec.dry_run && spec.selector.matches(labels))
+        self.specs().filter(|(rule, spec)| !rule.deleting && rule.is_enforced() && spec.selector.matches(labels))
+    }
+
+    /// Whether a rule that is not enforced, because it is only tried or cannot be, is about this taint of a node with these labels.
+    pub fn claim(&self, labels: &Pairs, taint: &Taint) -> bool {
+        let claims = self.list.values().filter(|rule| !rule.deleting).filter_map(|rule| rule.claim.as_ref());
+        let selects = |claim: &Claim| claim.selector.as_ref().is_none_or(|selector| selector.matches(labels));
+        claims.filter(|claim| taint.is(&claim.key, &claim.effect)).any(selects)
     }
 
     /// The rule of this UID.
@@ -258,6 +292,11 @@ impl Rule {
         let raw: RawRule = serde_json::from_value(json)?;
         let RawMeta { name, uid, resource_version, generation, creation_timestamp, deletion_timestamp, finalizers } =
             raw.metadata;
+        let claim = Claim::read(&raw.spec);
+        let spec = serde_json::from_value::<RawSpec>(raw.spec)
+            .map_err(|error| RuleFault::Shape(error.to_string()))
+            .and_then(Spec::new);
+        let is_enforced = spec.as_ref().is_ok_and(|spec| !spec.dry_run);
         Ok(Self {
             name: name.into(),
             uid: uid.into(),
@@ -266,10 +305,14 @@ impl Rule {
             created: creation_timestamp,
             deleting: deletion_timestamp.is_some(),
             finalizers,
-            spec: serde_json::from_value::<RawSpec>(raw.spec)
-                .map_err(|error| RuleFault::Shape(error.to_string()))
-                .and_then(Spec::new),
+            spec,
+            claim: claim.filter(|_| !is_enforced),
         })
+    }
+
+    /// Whether its specification can be enforced, and is not only tried.
+    pub fn is_enforced(&self) -> bool {
+        self.spec.as_ref().is_ok_and(|spec| !spec.dry_run)
     }
 
     /// The key of the annotation that says a node has passed it.
@@ -285,6 +328,20 @@ impl Rule {
     /// Whether a node with these annotations has passed it (PEER-11).
     pub fn is_completed(&self, annotations: &Pairs) -> bool {
         annotations.has(&self.completed_key()) || annotations.has(&format!("{COMPLETED}{}", self.name))
+    }
+}
+
+// === impl Claim ===
+
+impl Claim {
+    fn read(spec: &serde_json::Value) -> Option<Self> {
+        let taint = |field: &str| spec["taint"][field].as_str();
+        let selector = serde_json::from_value(spec["nodeSelector"].clone()).ok();
+        Some(Self {
+            key: taint("key")?.into(),
+            effect: taint("effect")?.into(),
+            selector: selector.and_then(|raw| Selector::new(raw).ok()),
+        })
     }
 }
 

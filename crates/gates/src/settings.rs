@@ -48,6 +48,8 @@ pub struct BadMaxHeld(String);
 pub enum Room {
     /// It may.
     Free,
+    /// It is not known yet: a new leader counts the held nodes first.
+    Unknown,
     /// The limit is reached.
     Full {
         /// How many nodes are held.

@@ -52,7 +52,7 @@ pub fn notice(verdict: &Verdict) -> Option<Report> {
     let of_rule = matches!(gate.origin, Origin::Rules(_));
     let (tone, reason) = match state {
         State::SetByHand { .. } => (Tone::Warning, "ReadinessGateSetByHand"),
-        State::Left(Left::Effect | Left::Name) => (Tone::Warning, "ReadinessGateIgnored"),
+        State::Left(Left::Effect | Left::Name | Left::RuleUnknown) => (Tone::Warning, "ReadinessGateIgnored"),
         State::Refused { .. } => (Tone::Warning, "ReadinessGateMaxHeld"),
         State::Waits { unmet, .. } if unmet.iter().any(|unmet| matches!(unmet.found, Evidence::Ambiguous { .. })) => {
             (Tone::Warning, "ReadinessGateAmbiguous")
@@ -65,6 +65,12 @@ pub fn notice(verdict: &Verdict) -> Option<Report> {
         _ => sentence(verdict),
     };
     Some(Report { tone, reason, key: Text::clone(&gate.key), message })
+}
+
+/// What is reported when the API server does not take a patch.
+pub fn refused(verdict: &Verdict, why: &str) -> Report {
+    let message = format!("Taint {} not changed: the API server refuses the patch: {why}", Shown(&verdict.gate));
+    Report { tone: Tone::Warning, reason: "ReadinessGatePatchRefused", key: Text::clone(&verdict.gate.key), message }
 }
 
 /// What is true of a gate, in a sentence.
@@ -87,6 +93,9 @@ pub fn sentence(verdict: &Verdict) -> String {
         State::Refused { unmet, held: Held { nodes, allowed } } => {
             let nodes = format!("{nodes} of at most {allowed}");
             format!("Taint {taint} not added{by}: {}, but {nodes} nodes are held already (--max-held)", all(unmet))
+        }
+        State::Counting { unmet } => {
+            format!("Taint {taint} not added yet{by}: {}, and a new leader counts the held nodes first", all(unmet))
         }
         State::SetByHand { passed } => {
             format!(
@@ -118,11 +127,15 @@ pub fn word(state: &State) -> &'static str {
         }),
         State::Returns { .. } => "returns",
         State::Refused { .. } => "max-held",
+        State::Counting { .. } => "counting",
         State::SetByHand { .. } => "set-by-hand",
         State::Left(Left::Effect) => "wrong-effect",
         State::Left(Left::Name) => "wrong-name",
         State::Left(Left::RulesOff) => "rules-off",
         State::Left(Left::DryRun) => "dry-run",
+        State::Left(Left::Claimed) => "rule-not-enforced",
+        State::Left(Left::RuleUnknown) => "rule-unknown",
+        State::Left(Left::RuleMissing) => "rule-missing",
     }
 }
 
@@ -169,6 +182,14 @@ fn why_left(left: Left) -> &'static str {
         Left::Name => "its key has no valid name after the prefix",
         Left::RulesOff => "it was added for a rule, and rules are switched off",
         Left::DryRun => "it was added for a rule that is not enforced now",
+        Left::Claimed => "it is the taint of a rule that is only tried, or cannot be enforced",
+        Left::RuleUnknown => {
+            "a record says that it was added for a rule, which was not seen to select this node: a person removes it, by \
+             keelet gates repair"
+        }
+        Left::RuleMissing => {
+            "it was added for a rule that is not listed any more, and the API server has not confirmed that the rule is gone"
+        }
     }
 }
 

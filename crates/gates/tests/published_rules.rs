@@ -94,7 +94,8 @@ fn keelet(case: &Case) -> Result {
     let node = Reader::new(interest).node(node.to_string().as_bytes()).unwrap();
     let settings = Settings::default();
     let now: Timestamp = NOW.parse().unwrap();
-    let decision = decide(&node, &Circumstances { rules: &rules, settings: &settings, room: Room::Free, now });
+    let with = Circumstances { rules: &rules, settings: &settings, seen: &[], room: Room::Free, now };
+    let decision = decide(&node, &with);
     let taints = decision.edit.taints.as_ref().unwrap_or(&node.taints);
     Result {
         taint: taints.iter().any(|found| taint["key"] == *found.key && found.effect.as_str() == effect),

@@ -2,12 +2,13 @@
 
 use std::{
     collections::BTreeMap,
+    pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use jiff::SignedDuration;
 use serde_json::Value;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use crate::{
     access::{Grant, Identity},
@@ -33,10 +34,11 @@ pub struct SimApi {
 pub(crate) struct Shared {
     state: Mutex<State>,
     pub(crate) clock: Clock,
-    /// Counts changes of what is stored and of faults, to wake up the requests that wait for one.
-    pub(crate) changed: watch::Sender<u64>,
-    /// Counts how often the faults ended.
-    calm: watch::Sender<u64>,
+    /// Notified of changes of what is stored and of faults, to wake up the requests that wait for one. They wake up in the order in which
+    /// they began to wait, so that a run can be replayed.
+    pub(crate) changed: Notify,
+    /// Notified when the faults end.
+    calm: Notify,
 }
 
 pub(crate) struct State {
@@ -64,8 +66,7 @@ impl SimApi {
         let mut random = Random::new(seed);
         let server = Server::new(random.fork(), clock.elapsed(), clock.now());
         let state = State { server, clients: BTreeMap::new(), processes: Vec::new(), random };
-        let shared =
-            Shared { state: Mutex::new(state), clock, changed: watch::Sender::new(0), calm: watch::Sender::new(0) };
+        let shared = Shared { state: Mutex::new(state), clock, changed: Notify::new(), calm: Notify::new() };
         Self { shared: Arc::new(shared) }
     }
 
@@ -97,7 +98,7 @@ impl SimApi {
     pub fn faults(&self, client: &str, change: impl FnOnce(&mut Faults)) {
         let name: Arc<str> = client.into();
         change(&mut self.shared.lock().client(&name).faults);
-        self.shared.changed.send_modify(|count| *count += 1);
+        self.shared.changed.notify_waiters();
     }
 
     /// Ends all faults: requests that hang and watches that went silent break, so that clients notice.
@@ -105,8 +106,8 @@ impl SimApi {
         for client in self.shared.lock().clients.values_mut() {
             client.faults = Faults::default();
         }
-        self.shared.calm.send_modify(|count| *count += 1);
-        self.shared.changed.send_modify(|count| *count += 1);
+        self.shared.calm.notify_waiters();
+        self.shared.changed.notify_waiters();
     }
 
     /// Gives rights.
@@ -162,7 +163,7 @@ impl SimApi {
             breaks_promise: false,
         };
         let answer = self.shared.lock().server.handle(&call);
-        self.shared.changed.send_modify(|count| *count += 1);
+        self.shared.changed.notify_waiters();
         let object = match answer.body {
             Body::Json(object) => object,
             Body::Refusal(refusal) => refusal.to_status(),
@@ -189,7 +190,7 @@ impl SimApi {
     pub fn uninstall(&self, group: &str, plural: &str) {
         let at = self.shared.clock.elapsed();
         self.shared.lock().server.uninstall(group, plural, at);
-        self.shared.changed.send_modify(|count| *count += 1);
+        self.shared.changed.notify_waiters();
     }
 
     /// What is stored of an object.
@@ -210,6 +211,12 @@ impl SimApi {
     /// Forgets what was before a revision: lists and watches from there get 410.
     pub fn compact(&self, revision: u64) {
         self.shared.lock().server.store.compact(revision);
+    }
+
+    /// Has again what was stored at a revision, as after a backup of etcd was restored. Watches break.
+    pub fn restore(&self, revision: u64) {
+        self.shared.lock().server.store.restore(revision);
+        self.shared.changed.notify_waiters();
     }
 
     /// Calls a checker after every stored change. It must not call the server.
@@ -262,17 +269,18 @@ impl Shared {
     /// Waits until the client's partition ends, or all faults do.
     pub(crate) async fn reachable_again(&self, client: &Arc<str>) {
         let cut_off = self.lock().client(client).faults.partition == Partition::Silent;
-        let (mut calm, mut changed) = (self.calm.subscribe(), self.changed.subscribe());
-        calm.mark_unchanged();
+        let mut calm = pin!(self.calm.notified());
+        calm.as_mut().enable();
         loop {
-            changed.mark_unchanged();
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
             if cut_off && self.lock().client(client).faults.partition != Partition::Silent {
                 return;
             }
             tokio::select! {
                 biased;
-                _ = calm.changed() => return,
-                _ = changed.changed(), if cut_off => {}
+                () = calm.as_mut() => return,
+                () = changed, if cut_off => {}
             }
         }
     }

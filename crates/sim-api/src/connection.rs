@@ -100,7 +100,7 @@ impl Connection {
     /// Changes the client's faults. Requests that wait for a partition to end check again.
     pub fn faults(&self, change: impl FnOnce(&mut Faults)) {
         change(&mut self.shared.lock().client(&self.name).faults);
-        self.shared.changed.send_modify(|count| *count += 1);
+        self.shared.changed.notify_waiters();
     }
 
     async fn send(self, sent: Sent) -> Reply {
@@ -208,7 +208,7 @@ impl Connection {
         let wrote = state.server.store.revision() > newest;
         drop(guard);
         if wrote {
-            self.shared.changed.send_modify(|count| *count += 1);
+            self.shared.changed.notify_waiters();
         }
         match (fate, answer) {
             (Fate::Answered | Fate::Stale(_) | Fate::StaleAlways(_), Some(answer)) => Ok(self.response(answer)),

@@ -196,7 +196,7 @@ impl Odds {
             let code = *random.pick(&[500, 503, 504]);
             if code != 503 && random.chance(333) { Fate::ErrorApplied(code) } else { Fate::Error(code) }
         } else if hit(self.pages) {
-            Fate::Page(*random.pick(&[502, 503, 200]))
+            Fate::Page(*random.pick(&[502, 503, 200, 404]))
         } else if reads && hit(self.stale) {
             Fate::Stale(random.millis(self.staleness))
         } else if reads && hit(self.stale_always) {

@@ -1,6 +1,6 @@
 //! The body of a watch: lines as they come, bookmarks, and its end.
 
-use std::time::Duration;
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::stream;
@@ -27,6 +27,8 @@ struct Follower {
     opened: Instant,
     next_bookmark: Option<Instant>,
     fate: WatchFate,
+    /// How often the store had been restored when it was opened.
+    restores: u32,
     /// What has been decided to be the last thing.
     last: Option<Last>,
 }
@@ -52,13 +54,14 @@ enum Step {
 /// The stream of a watch. Nothing happens on its own: what is due is computed when the client reads.
 pub(crate) fn follow(connection: Connection, watch: Box<Watch>) -> AnswerBody {
     let opened = Instant::now();
-    let fate = {
+    let (fate, restores) = {
         let mut state = connection.shared.lock();
+        let restores = state.server.store.restores();
         let client = state.client(&connection.name);
-        client.faults.watch_fate(&mut client.random)
+        (client.faults.watch_fate(&mut client.random), restores)
     };
     let next_bookmark = watch.bookmarks.then(|| opened + BOOKMARKS);
-    let follower = Follower { connection, watch, opened, next_bookmark, fate, last: None };
+    let follower = Follower { connection, watch, opened, next_bookmark, fate, restores, last: None };
     let frames = stream::unfold(follower, |mut follower| async {
         let frame = follower.next().await?;
         Some((frame.map(Frame::data), follower))
@@ -83,8 +86,9 @@ impl Follower {
         }
         loop {
             self.connection.process.running().await;
-            let mut changes = self.connection.shared.changed.subscribe();
-            changes.mark_unchanged();
+            let shared = Arc::clone(&self.connection.shared);
+            let mut changes = pin!(shared.changed.notified());
+            changes.as_mut().enable();
             match self.step() {
                 Step::Send(bytes) => {
                     // A process that was stopped meanwhile reads it later.
@@ -108,7 +112,7 @@ impl Follower {
                 Step::Wait(until) => {
                     tokio::select! {
                         biased;
-                        _ = changes.changed() => {}
+                        () = changes => {}
                         () = sleep_until(until) => {}
                     }
                 }
@@ -129,6 +133,11 @@ impl Follower {
                 self.note("connection reset");
                 return Step::End(Last::Error);
             }
+        }
+        if state.server.store.restores() != self.restores {
+            drop(state);
+            self.note("connection reset");
+            return Step::End(Last::Error);
         }
         let (events, later) = self.watch.take(&state.server.store, at.saturating_sub(self.fate.lag));
         let cursor = self.watch.cursor();

@@ -47,6 +47,7 @@ pub(crate) struct Store {
     changes: BTreeMap<Arc<str>, VecDeque<Change>>,
     /// When each revision was made, since the beginning; the first entry is that of the first revision.
     times: Vec<Duration>,
+    restores: u32,
 }
 
 /// Why the past cannot be shown.
@@ -84,6 +85,7 @@ impl Default for Store {
             objects: BTreeMap::new(),
             changes: BTreeMap::new(),
             times: vec![Duration::ZERO],
+            restores: 0,
         }
     }
 }
@@ -170,6 +172,30 @@ impl Store {
         change
     }
 
+    /// Has again what it had at a revision, and forgets all that came after it, as an etcd does that was restored from a backup.
+    pub(crate) fn restore(&mut self, revision: u64) {
+        let revision = revision.clamp(1, self.revision);
+        for (resource, changes) in &mut self.changes {
+            let objects = self.objects.entry(Arc::clone(resource)).or_default();
+            while let Some(change) = changes.pop_back_if(|change| change.revision > revision) {
+                let path = change.key.path();
+                match change.before {
+                    Some(before) => drop(objects.insert(path, before)),
+                    None => drop(objects.remove(&path)),
+                }
+            }
+        }
+        self.revision = revision;
+        self.times.truncate(usize::try_from(revision).unwrap_or(usize::MAX));
+        self.compacted = self.compacted.min(revision);
+        self.restores += 1;
+    }
+
+    /// How often it was restored.
+    pub(crate) fn restores(&self) -> u32 {
+        self.restores
+    }
+
     /// Shows nothing any more of what was before a revision.
     pub(crate) fn compact(&mut self, revision: u64) {
         self.compacted = self.compacted.max(revision.min(self.revision));
@@ -224,6 +250,22 @@ mod tests {
         assert_eq!(after, [5]);
         let revisions = [0, 1, 2, 4, 5, 9].map(|at| store.revision_at(secs(at)));
         assert_eq!(revisions, [1, 2, 4, 4, 5, 5]);
+    }
+
+    #[test]
+    fn a_restored_store_is_as_it_was() {
+        let mut store = Store::default();
+        store.put(key("a"), Some(json!({ "name": "a" })), secs(1));
+        store.put(key("b"), Some(json!({ "name": "b" })), secs(2));
+        let before = names(&store, 3);
+        store.put(key("a"), None, secs(3));
+        store.put(key("b"), Some(json!({ "name": "B" })), secs(4));
+        store.put(key("c"), Some(json!({ "name": "c" })), secs(5));
+        store.restore(3);
+        assert_eq!((store.revision(), store.revision_at(secs(9)), store.restores()), (3, 3, 1));
+        assert_eq!(names(&store, 3), before);
+        assert_eq!(store.changes_after("pods", 0).count(), 2);
+        assert_eq!(store.put(key("d"), Some(json!({ "name": "d" })), secs(9)).revision, 4);
     }
 
     #[test]

@@ -16,6 +16,7 @@
 
 mod check;
 mod random_run;
+pub mod rules;
 mod world;
 
 use std::time::Duration;
@@ -23,7 +24,7 @@ use std::time::Duration;
 use tokio::runtime::Builder;
 
 pub use self::{
-    check::{removes_gate, watch_over},
+    check::{Watched, removes_gate, watch_over},
     random_run::{Failure, Report, random_run},
     world::{GATE, NOT_READY, Replica, World, basic, grants, options, tail, taints, user},
 };

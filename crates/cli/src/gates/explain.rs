@@ -193,7 +193,7 @@ fn next(
 ) -> String {
     let (name, repair) = (&gate.gate, format!("keelet gates repair {}", node.name));
     let acts = |what: &str| match controller.is_led() {
-        true => format!("the controller {what} now"),
+        true => format!("the controller {what} now; if that does not happen, an event on the node says why"),
         false => format!("a controller would {}, and none leads", infinitive(what)),
     };
     let continuous = settings.enforcement == Enforcement::Continuous;
@@ -201,6 +201,7 @@ fn next(
         Some(State::Passes(_)) => acts("removes the taint"),
         Some(State::Completes) => acts("writes down that the gate has passed"),
         Some(State::Returns { .. }) => acts("adds the taint"),
+        Some(State::Counting { .. }) => acts("counts the held nodes first, and adds the taint if there is room"),
         Some(State::Refused { .. }) => {
             "the taint is added when fewer nodes are held, unless the condition holds again first".to_owned()
         }

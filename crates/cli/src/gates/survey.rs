@@ -2,7 +2,7 @@
 
 use anyhow::{Result, anyhow, bail};
 use keelet_gates::{
-    api::Permission,
+    api::{Permission, has_group},
     decide::{self, Circumstances, Decision, decide},
     node::{Detail, Interest, Node, Reader, Version},
     rule::{self, Rule, Rules},
@@ -108,7 +108,9 @@ impl<'a> Survey<'a> {
 
     /// What the controller would decide now.
     pub(super) fn decide(&self, node: &Node, now: jiff::Timestamp) -> Decision {
-        decide(node, &Circumstances { rules: &self.rules, settings: &self.settings, room: self.room, now })
+        // A command has seen nothing but what there is now.
+        let with = Circumstances { rules: &self.rules, settings: &self.settings, seen: &[], room: self.room, now };
+        decide(node, &with)
     }
 
     /// What to say if there is no such node: which there are.
@@ -130,17 +132,27 @@ async fn read_rules(cluster: &Cluster) -> Result<Rules> {
     let may = Permission::of_cluster(&["list"], rule::GROUP, "nodereadinessrules");
     let json = match cluster.get(&path).await {
         Ok(json) => json,
-        // A cluster without the other project's definition.
-        Err(error) if error.is_not_found() => return Ok(Rules::default()),
+        Err(error) if error.is_not_found() => {
+            // A cluster without the other project's definition; or a page, or another version of it.
+            return Ok(match has_group(&cluster.api, &path).await {
+                Ok(false) => Rules::default(),
+                Ok(true) => unread("the API server has the group, and not this version"),
+                Err(error) => unread(&error.to_string()),
+            });
+        }
         Err(error) if error.is_forbidden() => {
-            let denied = keelet_gates::api::Denied(vec![may]);
-            output::warning(&format!("NodeReadinessRule objects are left out: {denied}"));
-            return Ok(Rules::off());
+            return Ok(unread(&keelet_gates::api::Denied(vec![may]).to_string()));
         }
         Err(error) => return Err(cluster.explained(may, &error)),
     };
     let list: RuleList = serde_json::from_slice(&json)?;
     Ok(Rules::new(list.items.into_iter().map(Rule::read).collect::<Result<Vec<_>, _>>()?))
+}
+
+/// Rules that cannot be read: their taints are left alone.
+fn unread(why: &str) -> Rules {
+    output::warning(&format!("NodeReadinessRule objects are left out: {why}"));
+    Rules::off()
 }
 
 /// The name alone, of `node/web` as kubectl writes it.

@@ -109,7 +109,7 @@ pub(super) fn gates(seen: &Seen, decision: &Decision, rules: &Rules, settings: &
             State::Completes | State::Open => {
                 (Status::Open, if passed.is_some() { "passed" } else { words::word(&verdict.state) })
             }
-            State::Refused { .. } => (Status::Open, words::word(&verdict.state)),
+            State::Refused { .. } | State::Counting { .. } => (Status::Open, words::word(&verdict.state)),
             State::Waits { .. } | State::SetByHand { .. } => (Status::Closed, words::word(&verdict.state)),
             State::Returns { .. } => (Status::Closing, words::word(&verdict.state)),
             State::Left(_) => (Status::Ignored, words::word(&verdict.state)),

@@ -118,7 +118,7 @@ impl Carried {
                         Ok(()) => self.learn(&key, Seen::Missing, false),
                         Err(error) => self.refuse(&key, &error),
                     },
-                    News::NoSuchKind => {
+                    News::NoSuchKind | News::NotServed(_) => {
                         self.learn(&key, Seen::NotYet("it has no such kind of object".to_owned()), false);
                     }
                 }

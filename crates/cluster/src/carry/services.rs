@@ -125,7 +125,7 @@ impl Services {
     fn hear(&mut self, news: News<Found>) -> Touched {
         match news {
             News::ListBegins if self.are_complete() => self.listing = Listing::Again(BTreeSet::new()),
-            News::ListBegins | News::NoSuchKind => {}
+            News::ListBegins | News::NoSuchKind | News::NotServed(_) => {}
             News::Listed(found) => found.into_iter().for_each(|found| self.take(found)),
             News::ListEnds => {
                 if let Listing::Again(seen) = &self.listing {

@@ -9,7 +9,7 @@ use futures::{
 };
 use jiff::SignedDuration;
 use tokio::{
-    sync::{mpsc, watch},
+    sync::{Notify, mpsc, watch},
     time::{Instant, sleep_until, timeout_at},
 };
 use tracing::{debug, info, warn};
@@ -18,14 +18,15 @@ use super::{
     Controller, LAST_ANSWERS, RuleObjects, TICK, Time, Vitals,
     events::{self, Event, Outbox},
     objects::{self, NODES, Nodes},
+    rules::{Found, Known, Missing},
 };
 use crate::{
-    api::{Api, ApiError, News, SHORT, escaped, follow},
+    api::{Api, ApiError, News, Objects as _, SHORT, escaped, follow, has_group},
     election::Role,
     engine::{Call, Engine, Mode, Now, Outcome, Request, RuleCall, RulePart, Said},
     metrics::Metrics,
     node::{Detail, Interest, Node, Reader},
-    rule::{Rule, Rules},
+    rule::{Rule, Rules as RuleList},
     words::Tone,
 };
 
@@ -43,15 +44,14 @@ pub(super) struct Core<'a> {
     clock: &'a Time,
     metrics: &'a Arc<Metrics>,
     vitals: &'a watch::Sender<Vitals>,
+    granted: &'a Notify,
     role: watch::Receiver<Role>,
     engine: Engine,
     nodes: Nodes,
     node_news: Followed<Node>,
     /// None if rules are not looked at.
     rule_news: Option<Followed<Rule>>,
-    /// The rules of a list that is not complete, or all that there are.
-    rules: Rules,
-    rules_complete: bool,
+    rules: Known,
     outbox: Outbox,
     events: usize,
     under_way: FuturesUnordered<BoxFuture<'a, Done>>,
@@ -67,6 +67,7 @@ struct Followed<T> {
 enum Done {
     Node(Call, Answer),
     Rule(RuleCall, Result<(), ApiError>),
+    Rules(Missing, Found),
     Event(Event, Result<(), ApiError>),
 }
 
@@ -78,6 +79,12 @@ enum Answer {
     NotSent,
 }
 
+/// Whether this one leads. Every write asks it when it is sent: the process may have been frozen since the decision.
+struct Leading<'a> {
+    clock: &'a Time,
+    role: watch::Receiver<Role>,
+}
+
 /// What woke the core.
 enum Woken {
     Stop,
@@ -85,6 +92,8 @@ enum Woken {
     Done(Done),
     Node(News<Node>),
     Rule(News<Rule>),
+    /// What the API server refused may be allowed now.
+    Granted,
     Time,
 }
 
@@ -92,7 +101,7 @@ enum Woken {
 
 impl<'a> Core<'a> {
     pub(super) fn new(controller: &'a Controller, role: watch::Receiver<Role>) -> Self {
-        let Controller { api, clock, options, metrics, vitals } = controller;
+        let Controller { api, clock, options, metrics, vitals, granted } = controller;
         let interest = Interest { prefixes: options.settings.prefixes.clone(), ..Interest::default() };
         let nodes = Nodes::new(Reader::new(interest));
         let node_news = Followed::begin(|news| follow(api.clone(), nodes.clone(), news, Arc::clone(metrics)));
@@ -100,34 +109,36 @@ impl<'a> Core<'a> {
             .then(|| Followed::begin(|news| follow(api.clone(), objects::Rules::new(), news, Arc::clone(metrics))));
         let mut engine = Engine::new(options.settings.clone(), options.mode, Arc::clone(metrics));
         if rule_news.is_none() {
-            engine.set_rules(Rules::off(), clock.now());
+            engine.set_rules(RuleList::off(), clock.now());
         }
         Self {
             api,
             clock,
             metrics,
             vitals,
+            granted,
             role,
             engine,
             nodes,
             node_news,
             rule_news,
-            rules: Rules::default(),
-            rules_complete: false,
+            rules: Known::default(),
             outbox: Outbox::default(),
             events: 0,
             under_way: FuturesUnordered::new(),
         }
     }
 
-    /// Runs until `stop`.
-    pub(super) async fn run(mut self, stop: impl Future<Output = ()> + Send) {
+    /// Runs until `stop`. Whether all requests about nodes have ended: one that is under way may still change a node, and until then no
+    /// other leader may count how many are held.
+    pub(super) async fn run(mut self, stop: impl Future<Output = ()> + Send) -> bool {
         let mut stop = std::pin::pin!(stop);
         loop {
             let wake_at = self.act();
             match self.woken(stop.as_mut(), wake_at).await {
                 Woken::Stop => break,
                 Woken::Role | Woken::Time => {}
+                Woken::Granted => self.engine.try_refused(self.clock.now()),
                 Woken::Done(done) => self.done(done),
                 Woken::Node(news) => self.node_news(news),
                 Woken::Rule(news) => self.rule_news(news),
@@ -140,7 +151,8 @@ impl<'a> Core<'a> {
         }
         let now = self.clock.now();
         self.engine.lead(false, now);
-        self.beat(now);
+        self.beat();
+        self.engine.in_flight() == 0
     }
 
     /// Does what can be done now; until when to wait if nothing happens.
@@ -151,22 +163,28 @@ impl<'a> Core<'a> {
             _ => None,
         };
         self.engine.lead(until.is_some(), now);
+        if self.engine.wants_count() {
+            self.engine.count_anew();
+            self.follow_nodes();
+        }
         while let Some(call) = self.engine.next(now) {
-            let ask = ask(self.api, call, self.clock, self.role.clone());
-            self.under_way.push(Box::pin(ask));
+            self.under_way.push(Box::pin(ask(self.api, call, self.leading())));
         }
         for call in self.engine.rule_calls(now) {
-            self.under_way.push(Box::pin(change_rule(self.api, call)));
+            self.under_way.push(Box::pin(change_rule(self.api, call, self.leading())));
+        }
+        for missing in self.rules.to_confirm(now.at) {
+            self.under_way.push(Box::pin(look_for_rule(self.api, missing)));
         }
         self.speak(now);
         self.write_events(now);
-        self.beat(now);
+        self.beat();
         let wake_at = self.engine.wake_at().into_iter().chain(until).min().and_then(|at| self.clock.instant(at));
         wake_at.into_iter().chain([Instant::now() + TICK]).min().unwrap_or_else(Instant::now)
     }
 
     async fn woken(&mut self, stop: Pin<&mut (impl Future<Output = ()> + Send)>, wake_at: Instant) -> Woken {
-        let Self { role, under_way, node_news, rule_news, .. } = self;
+        let Self { role, under_way, node_news, rule_news, granted, .. } = self;
         let done = async {
             match under_way.next().await {
                 Some(done) => done,
@@ -185,6 +203,7 @@ impl<'a> Core<'a> {
             () = stop => Woken::Stop,
             Ok(()) = role.changed() => Woken::Role,
             done = done => Woken::Done(done),
+            () = granted.notified() => Woken::Granted,
             () = sleep_until(wake_at) => Woken::Time,
             news = rule => Woken::Rule(news),
             news = node_news.next() => Woken::Node(news),
@@ -195,56 +214,55 @@ impl<'a> Core<'a> {
         let now = self.clock.now();
         match news {
             News::ListBegins => self.engine.list_begins(false),
-            News::Listed(nodes) => nodes.into_iter().for_each(|node| self.engine.observe(node, now)),
+            News::Listed(nodes) => nodes.into_iter().for_each(|node| self.engine.listed(node, now)),
             News::ListEnds => {
                 self.engine.list_ends(now);
                 debug!(nodes = self.metrics.nodes.get(), "all nodes are known");
             }
             News::Changed(node) => self.engine.observe(node, now),
             News::Deleted(node) => self.engine.deleted(&node.name, &node.uid),
-            News::NoSuchKind => warn!("the API server knows no nodes"),
+            News::NoSuchKind | News::NotServed(_) => warn!("the API server knows no nodes"),
         }
     }
 
     fn rule_news(&mut self, news: News<Rule>) {
-        match news {
-            News::ListBegins => (self.rules, self.rules_complete) = (Rules::default(), false),
-            News::Listed(rules) => {
-                self.rules.list.extend(rules.into_iter().map(|rule| (Arc::clone(&rule.name), rule)));
-            }
-            News::ListEnds => self.rules_complete = true,
-            News::NoSuchKind => (self.rules, self.rules_complete) = (Rules::default(), true),
-            News::Changed(rule) => drop(self.rules.list.insert(Arc::clone(&rule.name), rule)),
-            News::Deleted(rule) => drop(self.rules.list.remove(&rule.name)),
+        if let News::NotServed(why) = &news {
+            warn!(why, "cannot list rules: what was known of them stays so");
         }
-        if self.rules_complete {
+        if self.rules.hear(news) {
             self.use_rules();
         }
     }
 
     fn use_rules(&mut self) {
         let now = self.clock.now();
-        if *self.engine.rules() != self.rules {
-            for rule in self.rules.list.values() {
+        let rules = self.rules.rules();
+        if self.engine.rules() != rules {
+            for rule in rules.list.values() {
                 if let Err(fault) = &rule.spec {
                     warn!(rule = %rule.name, %fault, "rule is not enforced");
                 }
             }
-            for (rule, other) in self.rules.conflicts() {
+            for (rule, other) in rules.conflicts() {
                 warn!(%rule, %other, "rules share a taint and may select the same node: it stays until both are met");
             }
         }
-        let labels = self.rules.labels();
+        let labels = rules.labels();
         let is_news = !labels.is_subset(&self.nodes.reader().interest().labels);
         if is_news {
             // Labels that were not kept so far decide which nodes a rule selects: all nodes have to be read again.
             let prefixes = self.nodes.reader().interest().prefixes.clone();
             self.nodes = Nodes::new(Reader::new(Interest { prefixes, labels, detail: Detail::Decisions }));
-            let (api, nodes, metrics) = (self.api.clone(), self.nodes.clone(), Arc::clone(self.metrics));
-            self.node_news = Followed::begin(|news| follow(api, nodes, news, metrics));
+            self.follow_nodes();
             self.engine.list_begins(true);
         }
-        self.engine.set_rules(self.rules.clone(), now);
+        self.engine.set_rules(self.rules.rules().clone(), now);
+    }
+
+    /// Lists and follows all nodes from now on, whatever is under way.
+    fn follow_nodes(&mut self) {
+        let (api, nodes, metrics) = (self.api.clone(), self.nodes.clone(), Arc::clone(self.metrics));
+        self.node_news = Followed::begin(|news| follow(api, nodes, news, metrics));
     }
 
     fn done(&mut self, done: Done) {
@@ -260,6 +278,13 @@ impl<'a> Core<'a> {
                     warn!(rule = %call.rule, part, %error, "cannot write to the rule");
                 }
                 self.engine.rule_finished(&call, result.is_ok(), now);
+            }
+            Done::Rules(missing, found) => {
+                let gone = self.rules.looked(&missing, found, now.at);
+                debug!(rule = %missing.name, gone, "looked for a rule that is not listed any more");
+                if gone {
+                    self.use_rules();
+                }
             }
             Done::Event(event, result) => {
                 self.events -= 1;
@@ -285,7 +310,9 @@ impl<'a> Core<'a> {
                 Err(error) => Outcome::Unavailable(error.to_string()),
             },
             Answer::Failed(ApiError::NoAnswer(error)) => Outcome::Unavailable(error),
-            Answer::Failed(ApiError::Refused { code, message, retry_after, .. }) => match code {
+            Answer::Failed(ApiError::Refused { code, reason, message, retry_after }) => match code {
+                // The page of a proxy says nothing about the node.
+                404 if reason != "NotFound" => Outcome::Unavailable(message),
                 404 => Outcome::NotFound,
                 409 => Outcome::Conflict,
                 429 => Outcome::Throttled(retry_after),
@@ -318,7 +345,7 @@ impl<'a> Core<'a> {
     }
 
     fn write_events(&mut self, now: Now) {
-        if !matches!(*self.role.borrow(), Role::Leader { .. }) {
+        if !self.leading().is_so() {
             // The next leader says what is still so.
             return self.outbox.clear();
         }
@@ -329,12 +356,16 @@ impl<'a> Core<'a> {
         {
             let Some(event) = self.outbox.pop() else { break };
             self.events += 1;
-            self.under_way.push(Box::pin(write_event(self.api, event)));
+            self.under_way.push(Box::pin(write_event(self.api, event, self.leading())));
         }
     }
 
-    fn beat(&self, now: Now) {
-        let leads = matches!(*self.role.borrow(), Role::Leader { until } if now.at < until);
+    fn leading(&self) -> Leading<'a> {
+        Leading { clock: self.clock, role: self.role.clone() }
+    }
+
+    fn beat(&self) {
+        let leads = self.leading().is_so();
         let vitals = Vitals { synced: self.engine.is_synced(), leads, beat: Instant::now() };
         self.vitals.send_replace(vitals);
     }
@@ -361,10 +392,8 @@ impl<T> Followed<T> {
     }
 }
 
-async fn ask(api: &Api, call: Call, clock: &Time, role: watch::Receiver<Role>) -> Done {
-    // The process may have been frozen between the decision and now.
-    let leads = matches!(*role.borrow(), Role::Leader { until } if clock.now().at < until);
-    if !leads {
+async fn ask(api: &Api, call: Call, leading: Leading<'_>) -> Done {
+    if !leading.is_so() {
         return Done::Node(call, Answer::NotSent);
     }
     let path = format!("{NODES}/{}", escaped(&call.node));
@@ -375,7 +404,10 @@ async fn ask(api: &Api, call: Call, clock: &Time, role: watch::Receiver<Role>) -
     Done::Node(call, answer.map_or_else(Answer::Failed, Answer::Body))
 }
 
-async fn change_rule(api: &Api, call: RuleCall) -> Done {
+async fn change_rule(api: &Api, call: RuleCall, leading: Leading<'_>) -> Done {
+    if !leading.is_so() {
+        return Done::Rule(call, Err(not_sent()));
+    }
     let status = if call.part == RulePart::Status { "/status" } else { "" };
     let path = format!("{}/{}{status}", objects::rules_path(), escaped(&call.rule));
     let result = api.patch(&path, call.patch.to_string().into_bytes(), SHORT).await;
@@ -384,24 +416,53 @@ async fn change_rule(api: &Api, call: RuleCall) -> Done {
     Done::Rule(call, result)
 }
 
-async fn write_event(api: &Api, event: Event) -> Done {
-    let result = put_event(api, &event).await.map(drop);
+/// Asks for a rule that is not seen any more, by its name. That is a list, which has a version and needs no other permission.
+async fn look_for_rule(api: &Api, missing: Missing) -> Done {
+    let name = escaped(&format!("metadata.name={}", missing.name));
+    let path = format!("{}?fieldSelector={name}", objects::rules_path());
+    let found = match api.get(&path, SHORT).await {
+        Ok(json) => objects::Rules::new().page(&json).map_or(Found::Unknown, Found::Listed),
+        Err(error) if error.is_not_found() => match has_group(api, &path).await {
+            Ok(false) => Found::NoSuchKind,
+            Ok(true) | Err(_) => Found::Unknown,
+        },
+        Err(_) => Found::Unknown,
+    };
+    Done::Rules(missing, found)
+}
+
+async fn write_event(api: &Api, event: Event, leading: Leading<'_>) -> Done {
+    let result = put_event(api, &event, &leading).await.map(drop);
     Done::Event(event, result)
 }
 
 /// An event that was written before may have expired, and one that was not may be there, from another leader.
-async fn put_event(api: &Api, event: &Event) -> Result<bytes::Bytes, ApiError> {
+async fn put_event(api: &Api, event: &Event, leading: &Leading<'_>) -> Result<bytes::Bytes, ApiError> {
     let path = format!("{}/{}", events::EVENTS, escaped(&event.name));
     let (object, patch) = (event.object(), event.patch().to_string().into_bytes());
+    let create = async || if leading.is_so() { api.create(events::EVENTS, &object).await } else { Err(not_sent()) };
+    let patch = async || if leading.is_so() { api.patch(&path, patch, SHORT).await } else { Err(not_sent()) };
     if event.count == 0 {
-        match api.create(events::EVENTS, &object).await {
-            Err(error) if error.is_conflict() => api.patch(&path, patch, SHORT).await,
+        match create().await {
+            Err(error) if error.is_conflict() => patch().await,
             result => result,
         }
     } else {
-        match api.patch(&path, patch, SHORT).await {
-            Err(error) if error.is_not_found() => api.create(events::EVENTS, &object).await,
+        match patch().await {
+            Err(error) if error.is_not_found() => create().await,
             result => result,
         }
+    }
+}
+
+fn not_sent() -> ApiError {
+    ApiError::NoAnswer("not sent: this replica does not lead any more".to_owned())
+}
+
+// === impl Leading ===
+
+impl Leading<'_> {
+    fn is_so(&self) -> bool {
+        matches!(*self.role.borrow(), Role::Leader { until } if self.clock.now().at < until)
     }
 }

@@ -70,25 +70,26 @@ struct Elector<'a> {
     complained: Option<Duration>,
 }
 
-/// Takes part in the election until `finished`, then gives the lease away.
+/// Takes part in the election until `finished`, then gives the lease away if nothing is under way any more.
 pub(super) async fn elect(
     api: &Api,
     options: &LeaseOptions,
     candidate: Candidate,
     clock: &Time,
     role: &watch::Sender<Role>,
-    mut finished: oneshot::Receiver<()>,
+    mut finished: oneshot::Receiver<bool>,
 ) {
     let mut elector = Elector { api, options, candidate, clock, role, lines: None, complained: None };
     loop {
         // A request that is under way is awaited: it may give us the lease, which is given away below.
-        if finished.try_recv() != Err(oneshot::error::TryRecvError::Empty) {
-            return elector.release().await;
+        match finished.try_recv() {
+            Err(oneshot::error::TryRecvError::Empty) => {}
+            quiet => return elector.end(quiet == Ok(true)).await,
         }
         let Some(until) = elector.step().await else { continue };
         tokio::select! {
             biased;
-            _ = &mut finished => return elector.release().await,
+            quiet = &mut finished => return elector.end(quiet == Ok(true)).await,
             () = elector.wait(until) => {}
         }
     }
@@ -206,8 +207,15 @@ impl Elector<'_> {
         self.candidate.could_not_read(at);
     }
 
-    /// Gives the lease away. If that fails, others wait until it is over.
-    async fn release(&mut self) {
+    /// Gives the lease away, unless a write is still under way. If that fails, others wait until it is over.
+    async fn end(&mut self, quiet: bool) {
+        if !quiet {
+            let leads = matches!(self.candidate.role(self.clock.now().at), Role::Leader { .. });
+            if leads {
+                warn!(lease = self.options.name, "a write is still under way: the lease is kept until it is over");
+            }
+            return;
+        }
         let now = self.clock.now();
         let released = self.candidate.release(now.at, micros(now.wall));
         self.publish();

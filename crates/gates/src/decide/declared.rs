@@ -4,7 +4,7 @@ use crate::{
     gate,
     node::{Effect, Status, Taint, Text},
     record::Entry,
-    rule,
+    rule::{self, Seen},
     settings::{Enforcement, Room},
 };
 
@@ -28,6 +28,8 @@ pub(super) fn decide(deciding: &mut Deciding<'_>) {
             State::Left(Left::Name)
         } else if taint.effect != Effect::NoSchedule {
             State::Left(Left::Effect)
+        } else if deciding.with.rules.claim(&deciding.node.labels, taint) {
+            State::Left(Left::Claimed)
         } else {
             with_taint(deciding, taint, name)
         };
@@ -47,17 +49,26 @@ fn of_lost_rule(deciding: &mut Deciding<'_>, taint: &Taint) -> Option<State> {
     if deciding.with.rules.source == rule::Source::Off {
         return Some(State::Left(Left::RulesOff));
     }
+    // The record alone removes nothing: a node can write it.
+    let was_seen = is_seen(deciding.with.seen, &entry, taint);
     let how = match deciding.with.rules.of_uid(&entry.rule) {
-        None => How::RuleGone,
-        Some(rule) if rule.deleting => How::RuleDeleted,
         // A rule that was changed to a dry run, or that this version cannot read, neither adds nor removes.
-        Some(rule) if rule.spec.as_ref().is_ok_and(|spec| !spec.dry_run) => How::NotSelected,
-        Some(_) => return Some(State::Left(Left::DryRun)),
+        Some(rule) if !rule.deleting && !rule.is_enforced() => return Some(State::Left(Left::DryRun)),
+        _ if !was_seen => return Some(State::Left(Left::RuleUnknown)),
+        Some(rule) if rule.deleting => How::RuleDeleted,
+        Some(_) => How::NotSelected,
+        None if deciding.with.rules.gone.contains(&*entry.rule) => How::RuleGone,
+        None => return Some(State::Left(Left::RuleMissing)),
     };
     deciding.remove_taint(&taint.key, &taint.effect);
     let passed = Entry { passed: Some(deciding.with.now), added: None, held: None, ..entry };
     deciding.record.set(&taint.key, &taint.effect, passed);
     Some(State::Passes(Pass { how, since: None, conditions: Vec::new() }))
+}
+
+/// Whether this process saw the rule of a record select the node for this very taint.
+pub(super) fn is_seen(seen: &[Seen], entry: &Entry, taint: &Taint) -> bool {
+    seen.iter().any(|seen| *seen.rule == *entry.rule && taint.is(&seen.key, &seen.effect))
 }
 
 /// The state of a gate whose taint is on the node.
@@ -110,6 +121,7 @@ fn returning(deciding: &mut Deciding<'_>) {
             }
             // Which condition is meant is not known: that is no evidence that a component failed.
             (Evidence::Ambiguous { .. }, ..) => State::Open,
+            (_, _, Room::Unknown) => State::Counting { unmet: vec![unmet(name, found)] },
             (_, _, Room::Full { held, allowed }) => {
                 State::Refused { unmet: vec![unmet(name, found)], held: Held { nodes: held, allowed } }
             }
@@ -148,7 +160,7 @@ fn label(deciding: &mut Deciding<'_>, key: &str) {
 
 fn look(deciding: &mut Deciding<'_>, name: &str) -> Evidence {
     let Judged { evidence, until } =
-        evidence::of_gate(deciding.node, name, deciding.with.settings.condition_max_age, deciding.with.now);
+        evidence::of_gate(&deciding.conditions, name, deciding.with.settings.condition_max_age, deciding.with.now);
     deciding.wake_at(until);
     evidence
 }

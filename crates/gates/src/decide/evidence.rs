@@ -1,5 +1,7 @@
 //! What the conditions of a node say about a gate.
 
+use std::collections::BTreeMap;
+
 use jiff::{SignedDuration, Timestamp};
 use keelet_pod::gate::{Meant, meant};
 
@@ -61,9 +63,13 @@ pub(super) struct Judged {
     pub(super) until: Option<Timestamp>,
 }
 
+/// The conditions of a node by what follows the last slash of their types. A node has hundreds of gates and thousands of conditions if it
+/// likes, and each gate asks for one name.
+pub(super) struct Conditions<'a>(BTreeMap<&'a str, Vec<&'a Condition>>);
+
 /// The condition of a gate: the one of its name, else the only one that ends in a slash and its name (GATE-22).
-pub(super) fn of_gate(node: &Node, name: &str, max_age: Option<SignedDuration>, now: Timestamp) -> Judged {
-    match meant(node.conditions.iter(), name, |condition| &*condition.kind) {
+pub(super) fn of_gate(found: &Conditions<'_>, name: &str, max_age: Option<SignedDuration>, now: Timestamp) -> Judged {
+    match meant(found.of(name), name, |condition| &*condition.kind) {
         Meant::None => Judged { evidence: Evidence::Absent { assumed: Status::Unknown }, until: None },
         Meant::One(condition) => judge(condition, max_age, now),
         Meant::Several(several) => {
@@ -75,8 +81,13 @@ pub(super) fn of_gate(node: &Node, name: &str, max_age: Option<SignedDuration>, 
 }
 
 /// The condition that a rule needs: the one of exactly this type.
-pub(super) fn of_rule(node: &Node, need: &Requirement, max_age: Option<SignedDuration>, now: Timestamp) -> Judged {
-    match node.conditions.iter().find(|condition| condition.kind == need.kind) {
+pub(super) fn of_rule(
+    found: &Conditions<'_>,
+    need: &Requirement,
+    max_age: Option<SignedDuration>,
+    now: Timestamp,
+) -> Judged {
+    match found.of(&need.kind).find(|condition| condition.kind == need.kind) {
         Some(condition) => judge(condition, max_age, now),
         None => Judged { evidence: Evidence::Absent { assumed: need.default }, until: None },
     }
@@ -94,6 +105,27 @@ fn judge(condition: &Condition, max_age: Option<SignedDuration>, now: Timestamp)
     // One step later than the last moment at which it is fresh, so that the decision made then finds it stale.
     let until = until.flatten().and_then(|until| until.checked_add(SignedDuration::from_nanos(1)).ok());
     Judged { evidence: Evidence::Is { kind, status, reason, since }, until }
+}
+
+// === impl Conditions ===
+
+impl<'a> Conditions<'a> {
+    pub(super) fn of_node(node: &'a Node) -> Self {
+        let mut by_name: BTreeMap<&str, Vec<&Condition>> = BTreeMap::new();
+        for condition in &node.conditions {
+            by_name.entry(last(&condition.kind)).or_default().push(condition);
+        }
+        Self(by_name)
+    }
+
+    /// Those whose types end like this one.
+    fn of(&self, kind: &str) -> impl Iterator<Item = &'a Condition> + Clone + use<'a, '_> {
+        self.0.get(last(kind)).into_iter().flatten().copied()
+    }
+}
+
+fn last(kind: &str) -> &str {
+    kind.rsplit_once('/').map_or(kind, |(_, name)| name)
 }
 
 // === impl Evidence ===

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::{
-    Budget, Deciding, Evidence, Gate, Held, How, NEW_NODE, Origin, Pass, RuleName, State, Unmet,
+    Budget, CLOCKS, Deciding, Evidence, Gate, Held, How, NEW_NODE, Origin, Pass, RuleName, State, Unmet,
     evidence::{self, Judged},
 };
 use crate::{
@@ -99,11 +99,17 @@ fn of_group(deciding: &mut Deciding<'_>, key: &str, effect: &Effect, group: &Rul
 fn add(deciding: &mut Deciding<'_>, group: &Rules<'_>, entry: Entry, unmet: Vec<Unmet>) -> State {
     let (rule, spec) = group[0];
     let now = deciding.with.now;
-    let is_young = deciding.node.created.is_some_and(|created| now.duration_since(created) < NEW_NODE);
+    // A node that a slow clock finds created in the future may be of any age.
+    let new = -CLOCKS..NEW_NODE;
+    let is_young = deciding.node.created.is_some_and(|created| new.contains(&now.duration_since(created)));
     let budget = if is_young && entry.passed.is_none() { Budget::Free } else { Budget::Counted };
     if budget == Budget::Counted {
-        if let Room::Full { held, allowed } = deciding.room() {
-            return State::Refused { unmet, held: Held { nodes: held, allowed } };
+        match deciding.room() {
+            Room::Free => {}
+            Room::Unknown => return State::Counting { unmet },
+            Room::Full { held, allowed } => {
+                return State::Refused { unmet, held: Held { nodes: held, allowed } };
+            }
         }
         deciding.held = true;
     }
@@ -146,8 +152,12 @@ fn read(deciding: &mut Deciding<'_>, group: &Rules<'_>) -> Reading {
         let mut unmet = Vec::new();
         let mut met: Vec<Evidence> = Vec::new();
         for need in &spec.conditions {
-            let Judged { evidence, until } =
-                evidence::of_rule(deciding.node, need, deciding.with.settings.condition_max_age, deciding.with.now);
+            let Judged { evidence, until } = evidence::of_rule(
+                &deciding.conditions,
+                need,
+                deciding.with.settings.condition_max_age,
+                deciding.with.now,
+            );
             deciding.wake_at(until);
             if evidence.status() == need.required {
                 met.push(evidence);

@@ -22,7 +22,12 @@ fn decide_alone(node: &Node) -> Decision {
 }
 
 fn decide_with(node: &Node, settings: &Settings, rules: &Rules, room: Room) -> Decision {
-    decide(node, &Circumstances { rules, settings, room, now: now() })
+    decide_seeing(node, settings, rules, &[], room)
+}
+
+/// The same by a process that has seen rules select the node.
+fn decide_seeing(node: &Node, settings: &Settings, rules: &Rules, seen: &[Seen], room: Room) -> Decision {
+    decide(node, &Circumstances { rules, settings, seen, room, now: now() })
 }
 
 /// The node after the API server has applied a decision's patch.

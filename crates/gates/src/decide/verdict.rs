@@ -73,6 +73,11 @@ pub enum State {
         /// How many nodes are held, of how many.
         held: Held,
     },
+    /// The taint should be added, and is not yet: a new leader counts first how many nodes are held.
+    Counting {
+        /// What is missing.
+        unmet: Vec<Unmet>,
+    },
     /// The gate has passed, and the taint was added afterwards by someone else: it is left alone (VEC-70).
     SetByHand {
         /// When the gate passed.
@@ -104,7 +109,7 @@ pub enum How {
     Released,
     /// Its rule is being deleted (PEER-17).
     RuleDeleted,
-    /// Its rule does not exist any more.
+    /// Its rule, which selected the node, does not exist any more.
     RuleGone,
     /// Its rule does not select the node any more (GN-8).
     NotSelected,
@@ -139,6 +144,13 @@ pub enum Left {
     RulesOff,
     /// It was added for a rule that is only tried now.
     DryRun,
+    /// A rule is about it that is only tried, or cannot be enforced: what its conditions are is not known.
+    Claimed,
+    /// A record says that it was added for a rule which does not ask for it now, and this process never saw that rule select the node. The
+    /// node may have written the record.
+    RuleUnknown,
+    /// It was added for a rule that is not seen any more; the API server has not confirmed yet that it is gone.
+    RuleMissing,
 }
 
 // === impl State ===
@@ -148,7 +160,7 @@ impl State {
     pub fn blocks(&self) -> bool {
         match self {
             Self::Waits { .. } | Self::Returns { .. } | Self::SetByHand { .. } | Self::Left(_) => true,
-            Self::Passes(_) | Self::Completes | Self::Open | Self::Refused { .. } => false,
+            Self::Passes(_) | Self::Completes | Self::Open | Self::Refused { .. } | Self::Counting { .. } => false,
         }
     }
 }

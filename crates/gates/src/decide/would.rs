@@ -21,7 +21,8 @@ pub struct Would {
 
 /// What a rule would do to a node that it selects.
 pub fn would(node: &Node, spec: &Spec, max_age: Option<SignedDuration>, now: Timestamp) -> Would {
-    let look = |need| (need, evidence::of_rule(node, need, max_age, now).evidence);
+    let conditions = evidence::Conditions::of_node(node);
+    let look = |need| (need, evidence::of_rule(&conditions, need, max_age, now).evidence);
     let seen: Vec<(&Requirement, Evidence)> = spec.conditions.iter().map(look).collect();
     let mut holding = seen.iter().map(|(need, evidence)| evidence.status() == need.required);
     let met = match spec.policy {

@@ -193,6 +193,42 @@ fn a_stale_read_says_nothing() {
     assert_eq!(b.step(seconds(15.1), wall(15)), Action::Wait(seconds(17.0)));
 }
 
+/// CTRL-14: an API server that was restored from a backup has an older lease. It is read again at a moderate pace, and believed after the
+/// duration of a lease; then the one that it names is waited for as ever. One read that lags changes nothing.
+#[test]
+fn a_lease_from_a_backup_is_believed_after_a_while() {
+    for holder in ["a", "gone"] {
+        let (mut server, mut a) = (Server { version: 50, ..Server::default() }, candidate("a"));
+        server.serve(&mut a, seconds(0.0), wall(0));
+        let newest = server.lease.clone();
+        let restored = Lease {
+            version: Version::new("7"),
+            holder: holder.to_owned(),
+            duration: seconds(15.0),
+            ..Lease::default()
+        };
+        (server.lease, server.version) = (Some(restored), 7);
+        let (mut now, mut steps) = (seconds(2.0), 0);
+        while !leads(&a, now) || now < seconds(10.0) {
+            now = now.max(server.serve(&mut a, now, wall(2)));
+            steps += 1;
+            assert!(steps < 100 && now < seconds(60.0), "{now:?} {a:?}");
+        }
+        assert!(now > seconds(17.0), "not at once");
+        assert_eq!(server.lease.map(|lease| lease.holder).as_deref(), Some("a"));
+
+        let mut b = candidate("b");
+        b.saw(newest.clone(), seconds(0.0));
+        for at in [1.0, 30.0, 59.0] {
+            b.could_not_read(seconds(at));
+            b.saw(Some(Lease { version: Version::new("7"), ..Lease::default() }), seconds(at + 0.5));
+            assert!(matches!(b.step(seconds(at + 0.5), wall(0)), Action::Wait(_)), "no loop");
+            b.saw(newest.clone(), seconds(at + 0.8));
+        }
+        assert_eq!(b.lease(), newest.as_ref());
+    }
+}
+
 /// A watch that ends, or a read that fails, does not make a follower wait from the beginning.
 #[test]
 fn a_lease_that_turns_out_unchanged_is_known_since_it_was_first_seen() {

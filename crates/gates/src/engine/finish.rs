@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Engine, Entry, Now, Outcome, Said, Sent, Text, Work};
+use super::{Engine, Entry, Now, Origin as From, Outcome, Said, Sent, Text, Work};
 use crate::{
     decide::{Decision, Origin, Pass, State, Verdict},
     metrics::Operation,
@@ -49,7 +49,8 @@ impl Engine {
                 entry.stale = sent.as_ref().is_none_or(|sent| sent.version == entry.node.version);
                 self.again(name, now, Duration::from_millis(10), Duration::from_secs(1));
             }
-            Outcome::Throttled(_) | Outcome::NotSent => self.queue_again(name),
+            Outcome::NotSent => self.queue_again(name),
+            Outcome::Throttled(_) => self.again(name, now, Duration::from_millis(100), Duration::from_secs(60)),
             Outcome::Unavailable(_) => {
                 // It may have been done: the node itself tells.
                 entry.stale = true;
@@ -59,12 +60,13 @@ impl Engine {
                 }
                 self.queue_again(name);
             }
-            Outcome::Refused(_) => {
+            Outcome::Refused(why) => {
                 if let Some(sent) = &sent {
                     self.failed(sent);
+                    self.complain(name, sent, &why);
                 }
                 let Some(entry) = self.nodes.get_mut(name) else { return };
-                entry.stale = true;
+                (entry.stale, entry.refused) = (true, true);
                 entry.tries = entry.tries.max(AT_ONCE);
                 self.again(name, now, Duration::from_secs(1), Duration::from_secs(300));
             }
@@ -87,8 +89,12 @@ impl Engine {
         }
         if let Some(sent) = sent {
             self.account(name, &sent, now);
+            let was_refused = self.nodes.get_mut(name).is_some_and(|entry| std::mem::take(&mut entry.refused));
+            if was_refused {
+                self.try_refused(now);
+            }
         }
-        self.observe(node, now);
+        self.take(node, From::Newest, now);
         // It is looked at once more, which usually finds nothing to do. Where another writer undoes the patch each time, this waits
         // longer and longer.
         self.again(name, now, Duration::from_millis(100), Duration::from_secs(60));
@@ -126,6 +132,25 @@ impl Engine {
         }
         if changed {
             self.metrics.reacted(now.at.saturating_sub(sent.changed));
+        }
+    }
+
+    /// Says once why the API server does not take a patch, for as long as it does not.
+    fn complain(&mut self, name: &Text, sent: &Sent, why: &str) {
+        let Some(entry) = self.nodes.get(name).filter(|entry| !entry.refused) else { return };
+        let uid = Text::clone(&entry.node.uid);
+        let changes =
+            |verdict: &&Verdict| matches!(verdict.state, State::Passes(_) | State::Returns { .. } | State::Completes);
+        let refused = sent.verdicts.iter().find(changes).map(|verdict| words::refused(verdict, why));
+        self.said.extend(refused.map(|report| Said { node: Text::clone(name), uid, report, mode: self.mode }));
+    }
+
+    /// What the API server refused may be allowed now: every node whose patch was refused is tried again at once.
+    pub fn try_refused(&mut self, now: Now) {
+        let refused: Vec<_> =
+            self.nodes.iter().filter(|(_, entry)| entry.refused).map(|(name, _)| Text::clone(name)).collect();
+        for name in refused {
+            self.look_at(&name, now);
         }
     }
 

@@ -1,5 +1,7 @@
 //! What people see of a decision: gauges, reports of what is not done, and what a dry run would do.
 
+use jiff::Timestamp;
+
 use super::{Counted, Engine, Mode, Said, Text};
 use crate::{
     decide::{self, Decision, State, Verdict},
@@ -12,7 +14,9 @@ impl Engine {
     /// Keeps gauges right.
     pub(super) fn count(&mut self, name: &Text, decision: &Decision) {
         let Some(entry) = self.nodes.get_mut(name) else { return };
-        let matters = |verdict: &&Verdict| verdict.state.blocks() || matches!(verdict.state, State::Refused { .. });
+        let matters = |verdict: &&Verdict| {
+            verdict.state.blocks() || matches!(verdict.state, State::Refused { .. } | State::Counting { .. })
+        };
         let counted = Counted {
             managed: decide::is_managed(&entry.node, &self.settings),
             unready: decide::is_unready(&entry.node, &self.settings),
@@ -21,6 +25,18 @@ impl Engine {
         let before = std::mem::replace(&mut entry.counted, counted);
         before.show(&self.metrics, -1);
         entry.counted.show(&self.metrics, 1);
+    }
+
+    /// Keeps since when a node waits for a gate: since `since`, unless it has waited before.
+    pub(super) fn wait(&mut self, name: &Text, since: Timestamp) {
+        let Some(entry) = self.nodes.get_mut(name) else { return };
+        let waits = decide::waits_since(&entry.node, &self.settings).is_some();
+        let after = waits.then(|| entry.waits_since.unwrap_or(since));
+        let before = std::mem::replace(&mut entry.waits_since, after);
+        if let Some(before) = before {
+            self.waits.remove(&(before, Text::clone(name)));
+        }
+        self.waits.extend(after.map(|after| (after, Text::clone(name))));
     }
 
     /// Says once what is not done, for as long as it is so.

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::{Value, json};
 
-use super::{Engine, Now, Text};
+use super::{Engine, Entry, Now, Text, room::Count};
 use crate::{
     decide,
     election::Instant,
@@ -115,6 +115,8 @@ impl Engine {
             {
                 let released = counts.selected - counts.held;
                 self.metrics.rule_counted(&rule.name, counts.held, released, now.wall.as_second());
+            } else {
+                self.metrics.rule_not_counted(&rule.name);
             }
             let state = self.upkeep.of.entry(Text::clone(&rule.name)).or_default();
             if state.calling || now.at < state.not_before {
@@ -122,7 +124,9 @@ impl Engine {
             }
             state.not_before = Instant::ZERO;
             let call = |part, patch| RuleCall { rule: Text::clone(&rule.name), part, patch };
-            if let Some(finalizers) = finalizers(rule, &counts) {
+            // Before a new leader has listed all nodes, some may have a taint of the rule that it has not seen.
+            let counted = !rule.deleting || self.count == Count::Known;
+            if let Some(finalizers) = finalizers(rule, &counts).filter(|_| counted) {
                 let metadata =
                     json!({ "uid": &*rule.uid, "resourceVersion": rule.version.as_str(), "finalizers": finalizers });
                 calls.push(call(RulePart::Object, json!({ "metadata": metadata })));
@@ -131,10 +135,8 @@ impl Engine {
             }
             let status = status(rule, &counts);
             if !rule.deleting && state.status.as_ref() != Some(&status) {
-                calls.push(call(
-                    RulePart::Status,
-                    json!({ "metadata": { "uid": &*rule.uid }, "status": status.clone() }),
-                ));
+                let metadata = json!({ "uid": &*rule.uid, "resourceVersion": rule.version.as_str() });
+                calls.push(call(RulePart::Status, json!({ "metadata": metadata, "status": status.clone() })));
                 (state.status, state.calling) = (Some(status), true);
             }
         }
@@ -158,7 +160,8 @@ impl Engine {
     fn counts(&self, rule: &Rule, now: Now) -> Counts {
         let mut counts = Counts::default();
         let Ok(spec) = &rule.spec else { return counts };
-        for node in self.nodes.values().map(|entry| &entry.node) {
+        for entry in self.nodes.values() {
+            let node = &entry.node;
             let has_taint = node.taint(&spec.key, &spec.effect).is_some();
             let selected = spec.selector.matches(&node.labels);
             if selected {
@@ -169,7 +172,7 @@ impl Engine {
                 counts.missing += usize::from(would.missing);
                 counts.held += usize::from(has_taint);
             }
-            let of_rule = has_taint && (added_for(node, spec, rule) || selected && !spec.dry_run);
+            let of_rule = has_taint && (added_for(entry, spec, rule) || selected && !spec.dry_run);
             let same_taint = |of_other: &Spec| (&of_other.key, &of_other.effect) == (&spec.key, &spec.effect);
             // Where another rule is about the same taint it is that one's now.
             let of_other = || self.rules.enforced(&node.labels).any(|(_, of_other)| same_taint(of_other));
@@ -179,10 +182,14 @@ impl Engine {
     }
 }
 
-/// Whether the taint on the node was added for the rule.
-fn added_for(node: &crate::node::Node, spec: &Spec, rule: &Rule) -> bool {
-    let record = record::Found::on(node).trusted(&node.uid);
-    record.entry(&spec.key, &spec.effect).is_some_and(|entry| *entry.rule == *rule.uid && !entry.has_passed())
+/// Whether the taint on the node was added for the rule, and goes with it. One that a person has to remove keeps no rule.
+fn added_for(entry: &Entry, spec: &Spec, rule: &Rule) -> bool {
+    let record = record::Found::on(&entry.node).trusted(&entry.node.uid);
+    let added =
+        record.entry(&spec.key, &spec.effect).is_some_and(|added| *added.rule == *rule.uid && !added.has_passed());
+    let seen =
+        || entry.seen.iter().any(|seen| (&seen.rule, &seen.key, &seen.effect) == (&rule.uid, &spec.key, &spec.effect));
+    added && seen()
 }
 
 /// The finalizers that a rule should have, if it has others.

@@ -55,10 +55,11 @@ impl Bed {
         for node in nodes {
             bed.write(node);
         }
-        bed.list();
         let now = bed.now();
         bed.engine.set_rules(Rules::default(), now);
         bed.engine.lead(true, now);
+        bed.engine.count_anew();
+        bed.list();
         bed
     }
 
@@ -97,7 +98,7 @@ impl Bed {
         let now = self.now();
         self.engine.list_begins(false);
         for node in self.server.values().cloned() {
-            self.engine.observe(node, now);
+            self.engine.listed(node, now);
         }
         self.engine.list_ends(now);
     }

@@ -11,6 +11,8 @@ pub(super) struct Trouble {
     failures: u32,
     /// No request before this.
     until: Instant,
+    /// The same, as the API server asked. Only time ends it: answers to requests that were under way say nothing about it.
+    asked_until: Instant,
 }
 
 /// The longest pause: short beside what a person waits for after an outage.
@@ -28,7 +30,7 @@ impl Trouble {
     }
 
     pub(super) fn until(&self) -> Instant {
-        self.until
+        self.until.max(self.asked_until)
     }
 
     pub(super) fn over(&mut self) {
@@ -37,7 +39,7 @@ impl Trouble {
 
     /// A request failed. Requests that were under way together fail together, and count once.
     pub(super) fn failed(&mut self, now: Instant) {
-        if now < self.until {
+        if now < self.until() {
             return;
         }
         let pause = Duration::from_millis(100) * 2_u32.pow(self.failures.min(10));
@@ -49,6 +51,6 @@ impl Trouble {
     pub(super) fn throttled(&mut self, now: Instant, after: Option<Duration>) {
         let after = after.unwrap_or(Duration::from_secs(1)).min(LONGEST_ASKED);
         self.failures = self.failures.max(1);
-        self.until = self.until.max(now + after);
+        self.asked_until = self.asked_until.max(now + after);
     }
 }

@@ -95,7 +95,9 @@ impl Reader {
 
     fn keep(&mut self, raw: &RawNode<'_>) -> Result<Node, BadJson> {
         let meta = &raw.metadata;
-        for (what, text) in [("a name", &meta.name), ("a UID", &meta.uid)] {
+        for (what, text) in
+            [("a name", &meta.name), ("a UID", &meta.uid), ("a resource version", &meta.resource_version)]
+        {
             if text.is_empty() {
                 return Err(BadJson::Nameless("node", what));
             }
@@ -264,13 +266,24 @@ mod tests {
     #[test]
     fn what_is_null_is_absent() {
         let bare = json!({
-            "metadata": {"name": "n", "uid": "u", "labels": null, "annotations": null, "creationTimestamp": null},
+            "metadata": {"name": "n", "uid": "u", "resourceVersion": "1", "labels": null, "annotations": null, "creationTimestamp": null},
             "spec": {"taints": null}, "status": {"conditions": null},
         });
         let read = read(&bare);
         assert_eq!((read.taints.len(), read.conditions.len(), read.created), (0, 0, None));
-        let nothing = reader().node(br#"{"metadata":{"name":"n","uid":"u"}}"#).unwrap();
+        let nothing = reader().node(br#"{"metadata":{"name":"n","uid":"u","resourceVersion":"1"}}"#).unwrap();
         assert_eq!(nothing.labels, Pairs::default());
+    }
+
+    /// GN-1: a node without a version could not be the precondition of a patch.
+    #[test]
+    fn a_node_without_name_uid_or_version_is_refused() {
+        for (field, what) in [("name", "a name"), ("uid", "a UID"), ("resourceVersion", "a resource version")] {
+            let mut node = node();
+            node["metadata"][field] = "".into();
+            let error = reader().node(node.to_string().as_bytes()).unwrap_err();
+            assert!(matches!(error, BadJson::Nameless("node", found) if found == what), "{error}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use tokio::{
-    sync::watch,
+    sync::{Notify, watch},
     time::{sleep, timeout},
 };
 use tracing::{debug, info, warn};
@@ -35,7 +35,7 @@ const COMPLETE: Duration = Duration::from_secs(600);
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Looks what is allowed, for ever.
-pub(super) async fn watch(api: &Api, permissions: &[Permission], access: &watch::Sender<Access>) {
+pub(super) async fn watch(api: &Api, permissions: &[Permission], access: &watch::Sender<Access>, granted: &Notify) {
     loop {
         // What was missing comes first, and all of it only if that is there now.
         let before = access.borrow().clone();
@@ -50,6 +50,7 @@ pub(super) async fn watch(api: &Api, permissions: &[Permission], access: &watch:
             Ok(lacking) if lacking.is_empty() => {
                 if access.send_replace(Access::Complete) != Access::Complete {
                     info!("all permissions are granted");
+                    granted.notify_one();
                 }
                 sleep(PAUSE).await;
                 // Otherwise a request that is forbidden is the reason to look again.

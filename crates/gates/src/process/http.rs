@@ -1,6 +1,7 @@
 //! `/healthz`, `/readyz` and `/metrics` over HTTP.
 
 use std::{
+    collections::VecDeque,
     convert::Infallible,
     fmt, io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -16,7 +17,8 @@ use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::{Semaphore, watch},
+    sync::watch,
+    task::JoinHandle,
     time::{sleep, timeout},
 };
 use tracing::debug;
@@ -59,6 +61,10 @@ pub struct Endpoint {
     address: SocketAddr,
 }
 
+/// The connections that are open, the oldest first.
+#[derive(Debug, Default)]
+struct Open(VecDeque<(IpAddr, JoinHandle<()>)>);
+
 /// What is asked for.
 #[derive(Clone, Debug)]
 pub(super) struct Health {
@@ -67,11 +73,19 @@ pub(super) struct Health {
     pub(super) metrics: Arc<Metrics>,
 }
 
-/// Connections at once: scrapers and health checks, each briefly.
-const CONNECTIONS: usize = 16;
+/// Connections at once: scrapers and health checks, each briefly. When there are more the oldest is closed, so that connections which say
+/// nothing keep no probe waiting.
+const CONNECTIONS: usize = 64;
+
+/// Connections of one address at once: a kubelet has two probes. When there are more its own oldest is closed, so that no pod takes the
+/// turns of a kubelet.
+const OF_ADDRESS: usize = 4;
 
 /// A connection lasts no longer. A probe of a kubelet takes milliseconds.
 const LONGEST: Duration = Duration::from_secs(10);
+
+/// A client sends the head of its request at once.
+const HEAD: Duration = Duration::from_secs(1);
 
 /// Bytes of a request's head.
 const LARGEST_HEAD: usize = 16 << 10;
@@ -132,17 +146,10 @@ impl Endpoint {
 
     /// Answers, for as long as this is polled.
     pub(super) async fn serve(self, health: Health) {
-        let turns = Arc::new(Semaphore::new(CONNECTIONS));
+        let mut open = Open::default();
         loop {
-            let Ok(turn) = Arc::clone(&turns).acquire_owned().await else { return };
             match self.listener.accept().await {
-                Ok((stream, _)) => {
-                    let health = health.clone();
-                    tokio::spawn(async move {
-                        converse(stream, health).await;
-                        drop(turn);
-                    });
-                }
+                Ok((stream, from)) => open.admit(from.ip(), tokio::spawn(converse(stream, health.clone()))),
                 Err(error) => {
                     // No file descriptor is left, for example.
                     debug!(%error, "cannot accept connection; retrying");
@@ -150,6 +157,30 @@ impl Endpoint {
                 }
             }
         }
+    }
+}
+
+// === impl Open ===
+
+impl Open {
+    fn admit(&mut self, from: IpAddr, talk: JoinHandle<()>) {
+        self.0.retain(|(_, talk)| !talk.is_finished());
+        let of_address = self.0.iter().filter(|(other, _)| *other == from).count();
+        let too_many = if of_address >= OF_ADDRESS {
+            self.0.iter().position(|(other, _)| *other == from)
+        } else {
+            (self.0.len() >= CONNECTIONS).then_some(0)
+        };
+        if let Some((_, oldest)) = too_many.and_then(|place| self.0.remove(place)) {
+            oldest.abort();
+        }
+        self.0.push_back((from, talk));
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|(_, talk)| talk.abort());
     }
 }
 
@@ -161,6 +192,7 @@ async fn converse(stream: TcpStream, health: Health) {
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .keep_alive(false)
+        .header_read_timeout(HEAD)
         .max_buf_size(LARGEST_HEAD)
         .serve_connection(TokioIo::new(stream), answer);
     match timeout(LONGEST, served).await {
@@ -221,7 +253,11 @@ impl Health {
 #[cfg(test)]
 mod tests {
     use http_body_util::BodyExt;
-    use tokio::time::Instant;
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpSocket,
+        time::Instant,
+    };
 
     use super::*;
     use crate::api::Permission;
@@ -275,6 +311,35 @@ mod tests {
         }
         assert!(ask("/metrics", fine, Access::Complete).await.1.ends_with("# EOF\n"));
         assert_eq!(ask("/", fine, Access::Complete).await.0, 404);
+    }
+
+    /// Connections that say nothing keep no probe waiting, of their own address or another.
+    #[tokio::test]
+    async fn silent_connections_keep_no_probe_waiting() {
+        let endpoint = Endpoint::bind("127.0.0.1:0".parse().unwrap()).await.unwrap().unwrap();
+        let address = endpoint.address();
+        let fine = Vitals { synced: true, leads: false, beat: Instant::now() };
+        let (vitals, access) = (watch::Sender::new(fine), watch::Sender::new(Access::Complete));
+        let health =
+            Health { vitals: vitals.subscribe(), access: access.subscribe(), metrics: Arc::new(Metrics::new()) };
+        let server = tokio::spawn(endpoint.serve(health));
+        let from = |last: u8| {
+            let socket = TcpSocket::new_v4().unwrap();
+            socket.bind(SocketAddr::new(Ipv4Addr::new(127, 0, 0, last).into(), 0)).unwrap();
+            socket.connect(address)
+        };
+        let mut silent = Vec::new();
+        for number in 0..200 {
+            silent.push(from(2 + number % 100).await.unwrap());
+        }
+        for last in [1, 2] {
+            let mut probe = from(last).await.unwrap();
+            probe.write_all(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+            let mut answer = String::new();
+            probe.read_to_string(&mut answer).await.unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200 "), "{answer:?}");
+        }
+        server.abort();
     }
 
     #[tokio::test]

@@ -3,12 +3,16 @@
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use keelet_sim_api::{Happening, Partition};
+use keelet_gates::{
+    controller::Options,
+    settings::{Enforcement, MaxHeld, Settings},
+};
+use keelet_sim_api::{Happening, Partition, Verb};
 use tokio::time::sleep;
 
 use crate::{
-    secs, simulate,
-    world::{Replica, World},
+    rules, secs, simulate,
+    world::{Replica, World, options, watch_over},
 };
 
 /// CTRL-14, CON-33, GN-5: of three replicas one writes, the others only watch.
@@ -101,6 +105,115 @@ fn a_leader_that_freezes_writes_nothing_afterwards() {
         sleep(secs(60)).await;
         assert_eq!(world.requests("a", "patch", "nodes"), before);
         assert!(b.leads() && !a.leads());
+    });
+}
+
+/// CTRL-14, GN-5: the same with events still to be written: nothing but its lease.
+#[test]
+fn a_leader_that_freezes_writes_no_event_afterwards() {
+    simulate(async {
+        let world = World::new(1);
+        rules::install(&world);
+        rules::create(&world, "net", "continuous");
+        let a = world.replica("a");
+        world.until("a leads", |_| a.leads()).await;
+        let b = world.replica("b");
+        for number in 0..100 {
+            world.gated(&format!("n{number}"));
+            world.report(&format!("n{number}"), "CNIReady", "True");
+        }
+        world.until("a writes events", |world| world.api.stored_of("events").len() > 20).await;
+        a.process.freeze();
+        let written = |world: &World| {
+            world.api.with_log(|log| {
+                let writes = log.requests().filter(|(client, request)| {
+                    *client == "a"
+                        && request.verb.is_some_and(Verb::is_write)
+                        && !request.resource.starts_with("leases")
+                });
+                writes.count()
+            })
+        };
+        world.until("b leads", |_| b.leads()).await;
+        let before = written(&world);
+        assert!(before < 250, "{before}: some are still to be written");
+        a.process.thaw();
+        world.report("n1", "CNI", "True");
+        sleep(secs(60)).await;
+        assert_eq!(written(&world), before);
+    });
+}
+
+/// SCN-G3: a new leader whose watch of nodes is dead counts what the last leader held before it holds more.
+#[test]
+fn a_new_leader_counts_what_its_watch_did_not_say() {
+    simulate(async {
+        let world = World::new(1);
+        let settings =
+            Settings { enforcement: Enforcement::Continuous, max_held: MaxHeld::Nodes(2), ..Settings::default() };
+        let faults = watch_over(&world, &settings);
+        let start = |name: &str| world.start(name, Options { settings: settings.clone(), ..options(name) });
+        let a = start("a");
+        world.until("a leads", |_| a.leads()).await;
+        let b = start("b");
+        let names: Vec<String> = (0..8).map(|number| format!("n{number}")).collect();
+        for name in &names {
+            world.gated(name);
+            world.report(name, "CNIReady", "True");
+        }
+        world.until("all are free", |world| names.iter().all(|name| world.taints(name).is_empty())).await;
+        sleep(secs(30)).await;
+        b.connection.faults(|faults| {
+            faults.watches.lag = secs(80);
+            faults.watches.ends = 0;
+        });
+        sleep(secs(240)).await;
+        for name in &names[..4] {
+            world.report(name, "CNIReady", "False");
+        }
+        let held = |world: &World| names.iter().filter(|name| !world.taints(name).is_empty()).count();
+        world.until("two are held", |world| held(world) == 2).await;
+        a.process.kill();
+        world.until("b leads", |_| b.leads()).await;
+        for name in &names[4..] {
+            world.report(name, "CNIReady", "False");
+        }
+        sleep(secs(300)).await;
+        assert_eq!(held(&world), 2);
+        assert_eq!(faults.faults(), Vec::<String>::new());
+    });
+}
+
+/// CTRL-14: etcd is restored from a backup of half an hour ago: one of the replicas leads again, asks for little meanwhile, and gates open.
+#[test]
+fn a_restored_api_server_gets_a_leader_again() {
+    simulate(async {
+        let world = World::new(1);
+        let replicas = ["a", "b"].map(|name| world.replica(name));
+        world.until("one leads", |_| replicas.iter().any(Replica::leads)).await;
+        for name in ["n1", "n2"] {
+            world.gated(name);
+        }
+        sleep(secs(60)).await;
+        let backup = world.api.revision();
+        sleep(secs(1800)).await;
+        world.report("n1", "CNIReady", "True");
+        world.until("n1 is free", |world| world.taints("n1").is_empty()).await;
+        sleep(secs(60)).await;
+        let asked = ["a", "b"].map(|name| world.requests(name, "get", "leases"));
+        world.api.restore(backup);
+        assert_eq!(world.taints("n1").len(), 1, "the backup is older");
+        for name in ["n1", "n2"] {
+            world.report(name, "CNIReady", "True");
+        }
+        let took =
+            world.until("both are free", |world| ["n1", "n2"].iter().all(|name| world.taints(name).is_empty())).await;
+        assert!(took < secs(90), "{took:?}");
+        let asked = ["a", "b"].map(|name| world.requests(name, "get", "leases")).into_iter().sum::<usize>()
+            - asked.into_iter().sum::<usize>();
+        assert!(asked < 300, "{asked} reads of the lease");
+        sleep(secs(60)).await;
+        assert_eq!(replicas.iter().filter(|replica| replica.leads()).count(), 1);
     });
 }
 

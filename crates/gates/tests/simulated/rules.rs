@@ -2,53 +2,17 @@
 
 use std::time::Duration;
 
-use keelet_sim_api::Key;
+use keelet_sim_api::{Fate, Key, Verb};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::{secs, simulate, world::World};
+use crate::{
+    secs, simulate,
+    world::{GATE, World},
+};
 
-const RULES: &str = "/apis/readiness.node.x-k8s.io/v1alpha1/nodereadinessrules";
-const TAINT: &str = "readiness.k8s.io/network:NoSchedule";
-
-/// Installs the kind of object: the fields that the controller reads and writes.
-pub(crate) fn install(world: &World) {
-    let text = json!({"type": "string"});
-    let number = json!({"type": "integer"});
-    let open = json!({"type": "array", "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
-    world.api.install(&json!({
-        "kind": "CustomResourceDefinition",
-        "spec": {
-            "group": "readiness.node.x-k8s.io", "scope": "Cluster", "names": {"plural": "nodereadinessrules", "kind": "NodeReadinessRule"},
-            "versions": [{
-                "name": "v1alpha1", "served": true, "storage": true, "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": {"type": "object", "properties": {
-                    "spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
-                    "status": {"type": "object", "properties": {
-                        "observedGeneration": number, "appliedNodes": {"type": "array", "items": text}, "failedNodes": open, "nodeEvaluations": open,
-                        "dryRunResults": {"type": "object", "properties": {
-                            "affectedNodes": number, "taintsToAdd": number, "taintsToRemove": number, "riskyOperations": number, "summary": text,
-                        }},
-                    }},
-                }}},
-            }],
-        },
-    }));
-}
-
-/// Creates a rule about the condition `CNI` of workers.
-pub(crate) fn create(world: &World, name: &str, mode: &str) {
-    let rule = json!({
-        "apiVersion": "readiness.node.x-k8s.io/v1alpha1", "kind": "NodeReadinessRule", "metadata": {"name": name},
-        "spec": {
-            "conditions": [{"type": "CNI", "requiredStatus": "True"}], "enforcementMode": mode,
-            "taint": {"key": "readiness.k8s.io/network", "value": "pending", "effect": "NoSchedule"},
-            "nodeSelector": {"matchLabels": {"role": "worker"}},
-        },
-    });
-    let (code, answer) = world.api.act("POST", RULES, &rule);
-    assert_eq!(code, 201, "{answer}");
-}
+use keelet_sim_gates::rules::{RULES, TAINT, install_version};
+pub(crate) use keelet_sim_gates::rules::{create, install};
 
 /// A rule as it is stored.
 pub(crate) fn get(world: &World, name: &str) -> Value {
@@ -198,5 +162,101 @@ fn rules_that_are_uninstalled_leave_nothing_behind() {
         world.until("n is held", |world| world.taints("n") == [TAINT]).await;
         world.api.uninstall("readiness.node.x-k8s.io", "nodereadinessrules");
         world.until("n is free", |world| world.taints("n").is_empty()).await;
+    });
+}
+
+/// GN-8: the definition of rules serves another version, which keelet cannot read. No gate opens.
+#[test]
+fn a_definition_that_serves_another_version_opens_nothing() {
+    simulate(async {
+        let world = World::new(1);
+        install(&world);
+        create(&world, "net", "continuous");
+        world.node("n", &[]);
+        let replica = world.replica("a");
+        world.until("n is held", |world| world.taints("n") == [TAINT]).await;
+        world.api.uninstall("readiness.node.x-k8s.io", "nodereadinessrules");
+        install_version(&world, "v1beta1");
+        sleep(secs(600)).await;
+        assert_eq!(world.taints("n"), [TAINT]);
+        // Nor does one that never saw a rule wait for them.
+        replica.process.kill();
+        let _next = world.replica("b");
+        world.gated("other");
+        world.report("other", "CNIReady", "True");
+        world.until("a gate without a rule opens", |world| world.taints("other").is_empty()).await;
+        assert_eq!(world.taints("n"), [TAINT]);
+    });
+}
+
+/// GN-8: a proxy on the way answers that there is no such page.
+#[test]
+fn a_page_that_says_not_found_opens_nothing() {
+    simulate(async {
+        let world = World::new(1);
+        install(&world);
+        create(&world, "net", "continuous");
+        world.node("n", &[]);
+        let replica = world.replica("a");
+        world.until("n is held", |world| world.taints("n") == [TAINT]).await;
+        replica.connection.faults(|faults| {
+            for verb in [Verb::Watch, Verb::List] {
+                faults.seal(verb, "nodereadinessrules", Fate::Page(404), 5);
+            }
+        });
+        sleep(secs(1200)).await;
+        assert_eq!(world.taints("n"), [TAINT]);
+        let lists = world.requests("a", "list", "nodereadinessrules");
+        assert!(lists > 5, "{lists}: all of the pages were seen");
+        world.report("n", "CNI", "True");
+        world.until("and the rule is followed again", |world| world.taints("n").is_empty()).await;
+    });
+}
+
+/// GN-8: a new leader whose watch of rules stalls meets a node that is held for a rule it has not seen.
+#[test]
+fn a_leader_that_does_not_know_a_rule_leaves_its_taint() {
+    simulate(async {
+        let world = World::new(1);
+        install(&world);
+        world.node("n", &[]);
+        let a = world.replica("a");
+        world.until("a leads", |_| a.leads()).await;
+        let b = world.replica("b");
+        b.connection.faults(|faults| faults.seal(Verb::Watch, "nodereadinessrules", Fate::Hangs, 4));
+        sleep(secs(5)).await;
+        create(&world, "net", "continuous");
+        world.until("n is held", |world| world.taints("n") == [TAINT]).await;
+        a.process.kill();
+        world.until("b leads", |_| b.leads()).await;
+        sleep(secs(60)).await;
+        assert_eq!(world.taints("n"), [TAINT]);
+        sleep(secs(120)).await;
+        world.report("n", "CNI", "True");
+        world.until("it learns of the rule", |world| world.taints("n").is_empty()).await;
+    });
+}
+
+/// GN-3: a node writes a record that says its taint was added for a rule.
+#[test]
+fn a_node_opens_no_gate_by_a_record_of_its_own() {
+    simulate(async {
+        let world = World::new(1);
+        install(&world);
+        create(&world, "net", "continuous");
+        let (_a, _b) = (world.replica("a"), world.replica("b"));
+        let uid = get(&world, "net")["metadata"]["uid"].as_str().unwrap().to_owned();
+        for (name, rule) in [("gone", "x"), ("other", &*uid)] {
+            world.gated(name);
+            world.api.act("PATCH", &format!("/api/v1/nodes/{name}"), &json!({"metadata": {"labels": {"role": null}}}));
+            let node = world.get(name)["metadata"]["uid"].as_str().unwrap().to_owned();
+            let record = json!({"node": node, "gates": {format!("{GATE}:NoSchedule"): {"rule": rule}}}).to_string();
+            let patch = json!({"metadata": {"annotations": {"keelet.dev/gates": record}}});
+            assert_eq!(world.api.act("PATCH", &format!("/api/v1/nodes/{name}"), &patch).0, 200);
+        }
+        sleep(secs(120)).await;
+        for name in ["gone", "other"] {
+            assert_eq!(world.taints(name).len(), 1, "{name}");
+        }
     });
 }

@@ -79,6 +79,10 @@ impl Server {
             watch.begin_with_state(&self.store, call, asked);
         } else if let Some(asked) = asked.filter(|asked| *asked > 0) {
             watch.cursor = asked;
+            if asked > newest {
+                // What was seen before the server was restored from a backup.
+                watch.fail(&Refusal::too_large_version(asked, newest));
+            }
             if asked < self.store.oldest() {
                 watch.fail(&Refusal::expired(format!("too old resource version: {asked} ({})", self.store.oldest())));
             }

@@ -81,7 +81,7 @@ fn a_gate_that_should_open_says_whether_a_controller_leads() {
     assert!(text.contains("Controller: none leads: there is no lease kube-system/keelet-gates;"), "{text}");
     lease(&world, "2026-03-01T11:59:58.000000Z");
     let text = explained(&world, &["n"]).unwrap();
-    assert!(text.contains("  next        the controller removes the taint now\n"), "{text}");
+    assert!(text.contains("  next        the controller removes the taint now; if that does not happen, an event on the node says why\n"), "{text}");
 }
 
 /// GN-2, VEC-70: what only a person can decide, with the command that does it.

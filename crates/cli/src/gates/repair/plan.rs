@@ -85,12 +85,21 @@ pub(super) fn plan(
                 taints.retain(|taint| !is_it(taint));
                 plan.steps.push(format!("remove the taint {gate}: its key cannot be a gate's"));
             }
-            State::Left(Left::RulesOff | Left::DryRun) => {
+            State::Left(Left::DryRun) => {
                 taints.retain(|taint| !is_it(taint));
                 plan.steps
                     .push(format!("remove the taint {gate}, which was added for a rule that is not enforced now"));
             }
-            State::Waits { .. } | State::Refused { .. } => plan.notes.push(format!(
+            State::Left(Left::RuleUnknown | Left::RuleMissing) => {
+                taints.retain(|taint| !is_it(taint));
+                plan.steps.push(format!(
+                    "remove the taint {gate}: a record says that it was added for a rule, and no rule asks for it on this node now"
+                ));
+            }
+            State::Left(Left::RulesOff | Left::Claimed)
+            | State::Waits { .. }
+            | State::Refused { .. }
+            | State::Counting { .. } => plan.notes.push(format!(
                 "Left alone: {}. To open it anyway: --open {}",
                 words::sentence(verdict),
                 view::name(&gate.key)

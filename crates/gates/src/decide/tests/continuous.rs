@@ -76,7 +76,10 @@ fn a_condition_that_becomes_too_old_closes_the_gate() {
     let fresh = Builder::from(passed(Status::True)).heartbeat(Some(ago(20))).build();
     let decide_at = |at| {
         let rules = Rules::default();
-        super::decide(&fresh, &Circumstances { rules: &rules, settings: &settings, room: Room::Free, now: at })
+        super::decide(
+            &fresh,
+            &Circumstances { rules: &rules, settings: &settings, seen: &[], room: Room::Free, now: at },
+        )
     };
     let decision = decide_at(now());
     assert_eq!(only(&decision), &State::Open);

@@ -156,13 +156,20 @@ proptest! {
         prop_assert!(again.edit.is_empty(), "{:?}\nthen {:?}", decision, again);
     }
 
-    /// CTRL-3, GN-2, GN-3: a gate without a rule opens by its condition alone, whatever annotations and records claim.
+    /// CTRL-3, GN-2, GN-3: a gate opens by its conditions alone, or with the deletion of a rule that selects the node, whatever annotations
+    /// and records claim.
     #[test]
-    fn no_claim_opens_a_gate(node in some_node(), settings in some_settings()) {
-        let decision = decide_with(&node, &settings, &Rules::default(), Room::Free);
+    fn no_claim_opens_a_gate(node in some_node(), rules in some_rules(), gone in any::<bool>(), settings in some_settings()) {
+        let gone = gone.then(|| Text::from("r-gone"));
+        let rules = Rules { gone: gone.into_iter().collect(), ..rules };
+        let decision = decide_with(&node, &settings, &rules, Room::Free);
         for verdict in &decision.verdicts {
             let State::Passes(pass) = &verdict.state else { continue };
-            if pass.how == How::RuleGone {
+            if let Origin::Rules(_) = verdict.gate.origin {
+                let (rule, spec) = rules.specs().next().unwrap();
+                prop_assert!(spec.selector.matches(&node.labels));
+                let met = node.conditions.iter().any(|found| &*found.kind == "example.com/CNI" && found.status == Status::True);
+                prop_assert!(met || rule.deleting && pass.how == How::RuleDeleted);
                 continue;
             }
             let name = verdict.gate.key.strip_prefix(gate::PREFIX).unwrap();

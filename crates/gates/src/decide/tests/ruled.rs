@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    node::Status,
+    node::{Effect, Status},
     rule::Rule,
     settings::Enforcement,
     testing::{Builder, ago, node},
@@ -55,6 +55,12 @@ fn unmet() -> Builder {
 
 fn by(node: &Node, rules: &Rules) -> Decision {
     decide_with(node, &Settings::default(), rules, Room::Free)
+}
+
+/// By a process that has seen the rule select the node.
+fn seeing(node: &Node, rules: &Rules) -> Decision {
+    let seen = Seen { rule: "r-1".into(), key: KEY.into(), effect: Effect::NoSchedule };
+    decide_seeing(node, &Settings::default(), rules, &[seen], Room::Free)
 }
 
 fn after(node: &Node, rules: &Rules) -> Node {
@@ -210,10 +216,41 @@ fn a_node_that_is_not_selected_is_not_touched_and_loses_what_a_rule_added() {
     assert_eq!(by(&node("n").condition("example.com/CNI", Status::False).build(), &rules).verdicts, []);
     let mut relabelled = after(&unmet().build(), &rules);
     relabelled.labels = relabelled.labels.iter().map(|(key, _)| (key.clone(), "infra".into())).collect();
-    let decision = by(&relabelled, &rules);
+    let decision = seeing(&relabelled, &rules);
     assert!(matches!(only(&decision), State::Passes(Pass { how: How::NotSelected, .. })));
-    let free = after(&relabelled, &rules);
-    assert_eq!(taints(&free), Vec::<String>::new());
+    assert_eq!(taints(&apply(&relabelled, &decision)), Vec::<String>::new());
+}
+
+/// GN-3, GN-8: the node may have written the record itself. What it claims about a rule counts where this process saw that rule select the
+/// node, for this very taint; otherwise the taint stays, with a warning.
+#[test]
+fn a_record_alone_removes_nothing() {
+    let forged = |uid: &str, taint: &str| {
+        let text = format!(r#"{{"node":"uid-n","gates":{{"{taint}":{{"rule":"{uid}"}}}}}}"#);
+        node("n").taint(taint).annotated(record::ANNOTATION, &text).build()
+    };
+    let mut deleting = rule_json("continuous");
+    deleting["metadata"]["deletionTimestamp"] = json!("2026-03-01T11:00:00Z");
+    let gone = Rules { gone: ["r-1".into()].into(), ..Rules::default() };
+    for rules in [continuous(), rules(deleting), gone, Rules::default()] {
+        for node in [forged("x", TAINT), forged("r-1", TAINT), forged("r-1", "readiness.k8s.io/Other:NoSchedule")] {
+            let decision = by(&node, &rules);
+            assert_eq!((only(&decision), &decision.edit), (&State::Left(Left::RuleUnknown), &Edit::default()));
+            let report = words::notice(&decision.verdicts[0]).unwrap();
+            assert_eq!((report.tone, report.reason), (words::Tone::Warning, "ReadinessGateIgnored"));
+        }
+        let other = forged("r-1", "readiness.k8s.io/Other:NoSchedule");
+        assert_eq!(only(&seeing(&other, &rules)), &State::Left(Left::RuleUnknown), "the rule has another taint");
+    }
+}
+
+/// GN-8: a rule that is not seen any more may still be there. Its taint stays until the API server has confirmed that it is gone.
+#[test]
+fn a_rule_that_is_missing_is_not_gone() {
+    let held = after(&unmet().build(), &continuous());
+    let decision = seeing(&held, &Rules::default());
+    assert_eq!((only(&decision), &decision.edit), (&State::Left(Left::RuleMissing), &Edit::default()));
+    assert_eq!(words::notice(&decision.verdicts[0]), None, "it takes a moment, and is no reason for a warning");
 }
 
 /// SCN-G10, PEER-17, GN-8
@@ -231,9 +268,10 @@ fn a_rule_that_is_deleted_takes_its_taints_with_it() {
         "as the other controller does"
     );
     assert_eq!(by(&unmet().build(), &deleting).verdicts, [], "and adds none");
-    let gone = Rules::default();
-    assert!(matches!(only(&by(&held, &gone)), State::Passes(Pass { how: How::RuleGone, .. })), "without a finalizer");
-    after(&held, &gone);
+    let gone = Rules { gone: ["r-1".into()].into(), ..Rules::default() };
+    let decision = seeing(&held, &gone);
+    assert!(matches!(only(&decision), State::Passes(Pass { how: How::RuleGone, .. })), "without a finalizer");
+    assert_eq!(taints(&apply(&held, &decision)), Vec::<String>::new());
     json["spec"]["dryRun"] = json!(true);
     let tried = rules(json);
     assert!(matches!(only(&by(&adopted, &tried)), State::Waits { .. }), "a rule that was only tried has no taints");
@@ -312,6 +350,8 @@ fn a_rule_holds_no_more_nodes_in_use_than_allowed() {
     for rules in [continuous(), bootstrap()] {
         assert_eq!(try_add(&unmet().build(), &rules), Some(Budget::Free), "a new node");
         assert_eq!(try_add(&unmet().created(ago(601)).build(), &rules), None, "a node in use");
+        assert_eq!(try_add(&unmet().created(ago(-59)).build(), &rules), Some(Budget::Free), "clocks differ a little");
+        assert_eq!(try_add(&unmet().created(ago(-3600)).build(), &rules), None, "the controller's clock is behind");
     }
     let passed = after(&met().taint(TAINT).build(), &continuous());
     let failed = Builder::from(passed).condition("example.com/CNI", Status::False).build();
@@ -326,6 +366,26 @@ fn with_rules_switched_off_their_taints_are_left_alone() {
     let held = after(&unmet().build(), &continuous());
     let decision = by(&held, &Rules::off());
     assert_eq!((only(&decision), &decision.edit), (&State::Left(Left::RulesOff), &Edit::default()));
+}
+
+/// GN-8: a registration taint with the key of a rule that is only tried, or cannot be enforced, opens by no condition of that name: the rule
+/// may ask for another one.
+#[test]
+fn the_taint_of_a_rule_that_is_not_enforced_is_left_alone() {
+    let node = worker().taint(TAINT).condition("network", Status::True);
+    let mut tried = rule_json("continuous");
+    tried["spec"]["dryRun"] = json!(true);
+    let mut faulty = rule_json("continuous");
+    faulty["spec"]["enforcementMode"] = json!("someday");
+    let mut unreadable = rule_json("continuous");
+    unreadable["spec"]["nodeSelector"] = json!({});
+    for (json, of_others) in [(tried, false), (faulty, false), (unreadable, true)] {
+        let rules = Rules::new([Rule::read(json.clone()).unwrap()]);
+        let decision = by(&node.clone().build(), &rules);
+        assert_eq!((only(&decision), &decision.edit), (&State::Left(Left::Claimed), &Edit::default()), "{json}");
+        let other = by(&node.clone().labelled("role", "infra").build(), &rules);
+        assert_eq!(only(&other) == &State::Left(Left::Claimed), of_others, "{json}");
+    }
 }
 
 /// GN-8: `--enforcement` is about gates without a rule.

@@ -150,6 +150,119 @@ fn a_pause_that_the_api_server_asks_for_is_kept() {
     assert_eq!(requests(&bed.settle()), ["patch", "patch"]);
 }
 
+/// The same when answers to requests that were under way come later.
+#[test]
+fn a_pause_that_the_api_server_asks_for_outlives_other_answers() {
+    let nodes = (0..40).map(|number| gated(&format!("n{number:02}"), Status::True));
+    let mut bed = Bed::leading(Settings::default(), nodes);
+    let calls: Vec<_> = std::iter::from_fn(|| bed.next()).collect();
+    assert_eq!(calls.len(), IN_FLIGHT);
+    bed.finish(&calls[0], Outcome::Throttled(Some(Duration::from_secs(7))));
+    for call in &calls[1..] {
+        let outcome = bed.serve(call);
+        bed.finish(call, outcome);
+    }
+    assert_eq!(bed.next(), None, "it asked for seven seconds");
+    bed.pass(Duration::from_millis(6999));
+    assert_eq!(bed.next(), None);
+    bed.pass(Duration::from_millis(1));
+    bed.settle();
+    assert!(bed.server.keys().all(|name| bed.taints(name).is_empty()));
+}
+
+/// An API server that throttles every patch of a node is asked less and less often.
+#[test]
+fn a_patch_that_is_throttled_counts_as_a_try() {
+    let mut bed = Bed::leading(Settings::default(), [gated("n", Status::True)]);
+    let mut tries = 0;
+    for _ in 0..6000 {
+        bed.pass(Duration::from_millis(100));
+        while let Some(call) = bed.next() {
+            tries += 1;
+            bed.finish(&call, Outcome::Throttled(Some(Duration::from_millis(1))));
+        }
+    }
+    assert!((10..40).contains(&tries), "{tries} tries in ten minutes");
+}
+
+/// CTRL-15, PEER-19: the API server refuses patches for ten minutes, with an event on each node that says so once. When it takes one again, or
+/// a permission was granted, or a node changes, no node waits for the end of its pause.
+#[test]
+fn what_was_refused_is_tried_when_it_may_be_allowed() {
+    let refuse = |bed: &mut Bed, time: u64| {
+        for _ in 0..time {
+            bed.pass(Duration::from_secs(1));
+            while let Some(call) = bed.next() {
+                let outcome = match call.request {
+                    Request::Get => bed.serve(&call),
+                    Request::Patch(_) => Outcome::Refused("denied by a webhook".to_owned()),
+                };
+                bed.finish(&call, outcome);
+            }
+        }
+    };
+    for cause in ["granted", "changed"] {
+        let mut bed = Bed::leading(Settings::default(), [gated("a", Status::True), gated("b", Status::True)]);
+        refuse(&mut bed, 600);
+        let said = bed.engine.said();
+        assert_eq!(said.len(), 2, "each once: {said:?}");
+        assert_eq!(said[0].report.reason, "ReadinessGatePatchRefused");
+        assert_eq!(
+            said[0].report.message,
+            "Taint readiness.k8s.io/A:NoSchedule not changed: the API server refuses the patch: denied by a webhook"
+        );
+        let now = bed.now();
+        match cause {
+            "granted" => bed.engine.try_refused(now),
+            _ => bed.report("a", "B", Status::True),
+        }
+        bed.settle_in_time(Duration::from_secs(5));
+        assert_eq!(bed.taints("a"), [""; 0], "{cause}");
+        assert_eq!(bed.taints("b"), [""; 0], "the success of one is news for the other");
+    }
+}
+
+/// CTRL-14: nodes of an API server that was restored from a backup are older than those that were seen. What it lists is believed.
+#[test]
+fn nodes_of_a_restored_api_server_are_believed() {
+    for by in ["list", "read"] {
+        let mut bed = Bed::leading(Settings::default(), [gated("n", Status::True)]);
+        let backup = bed.server.clone();
+        bed.pass(Duration::from_secs(5));
+        bed.settle();
+        assert_eq!(bed.taints("n"), [""; 0]);
+        let after = bed.server["n"].clone();
+        bed.server = backup;
+        bed.pass(Duration::from_secs(31));
+        match by {
+            "list" => bed.list(),
+            // A condition changes, for all that is known, and the patch is a conflict.
+            _ => {
+                let now = bed.now();
+                let seen = Builder::from(after).taint("readiness.k8s.io/B:NoSchedule").build();
+                bed.engine.observe(Node { version: Version::new("103"), ..seen }, now);
+                bed.pass(Duration::from_secs(31));
+            }
+        }
+        bed.settle_in_time(Duration::from_secs(60));
+        assert_eq!(bed.taints("n"), [""; 0], "{by}");
+    }
+}
+
+/// GN-1: a list that was asked for before a patch was answered does not bring the state before the patch back.
+#[test]
+fn a_list_that_is_a_little_older_says_nothing() {
+    let mut bed = Bed::leading(Settings::default(), [gated("n", Status::True)]);
+    let before = bed.server["n"].clone();
+    bed.pass(Duration::from_secs(60));
+    bed.settle();
+    let now = bed.now();
+    bed.engine.list_begins(false);
+    bed.engine.listed(before, now);
+    bed.engine.list_ends(now);
+    assert_eq!(bed.settle(), []);
+}
+
 /// PEER-19, SCN-G13: one node that cannot be patched delays no other, and is tried less and less often.
 #[test]
 fn a_node_that_is_refused_delays_no_other() {

@@ -66,6 +66,36 @@ fn a_new_leader_counts_what_is_held() {
     assert_eq!(held(&next), ["n06"], "a held node that was deleted makes room");
 }
 
+/// A new leader holds no node before it has listed all of them: what it followed may lag behind what the last leader did. Nodes pass at once.
+#[test]
+fn a_new_leader_holds_none_before_it_has_counted() {
+    let mut bed = bed(MaxHeld::Nodes(1));
+    let now = bed.now();
+    bed.engine.lead(false, now);
+    let stale = bed.server["n05"].clone();
+    bed.report("n05", "A", Status::False);
+    let held = format!(
+        r#"{{"node":"uid-n05","gates":{{"{GATE}":{{"passed":"2026-03-01T12:00:00Z","held":"2026-03-01T12:00:00Z"}}}}}}"#
+    );
+    // The last leader holds n05, and the watch says nothing of it.
+    bed.write(
+        Builder::from(stale).taint(GATE).condition("A", Status::False).annotated(record::ANNOTATION, &held).build(),
+    );
+    bed.engine.lead(true, now);
+    bed.report("n06", "A", Status::False);
+    bed.change(gated("new", Status::True));
+    bed.settle();
+    assert_eq!(self::held(&bed), ["n05"]);
+    assert_eq!(bed.metric("keelet_gates_waiting{reason=\"counting\"}"), "2");
+    assert!(bed.engine.wants_count());
+    bed.engine.count_anew();
+    assert!(!bed.engine.wants_count());
+    bed.list();
+    bed.settle();
+    assert_eq!(self::held(&bed), ["n05"]);
+    assert_eq!(bed.metric("keelet_gates_waiting{reason=\"max-held\"}"), "1");
+}
+
 #[test]
 fn room_that_a_failed_patch_took_is_given_back() {
     let mut bed = bed(MaxHeld::Nodes(1));

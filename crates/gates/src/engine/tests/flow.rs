@@ -208,3 +208,52 @@ fn a_dry_run_says_and_counts_and_changes_nothing() {
     assert_eq!(bed.said(), Vec::<String>::new(), "once");
     assert_eq!(bed.taints("n"), [GATE]);
 }
+
+/// GN-10: a node whose conditions change all the time is looked at a few times a second, and delays no other.
+#[test]
+fn a_node_that_changes_all_the_time_delays_no_other() {
+    let mut bed = Bed::leading(Settings::default(), [gated("noisy", Status::False), gated("quiet", Status::False)]);
+    bed.settle();
+    let decisions = |bed: &Bed| bed.metric("keelet_gates_decisions_total").parse::<u64>().unwrap();
+    let before = decisions(&bed);
+    for number in 0..10_000 {
+        bed.pass(Duration::from_millis(1));
+        let mut node = bed.server["noisy"].clone();
+        node.conditions[0].reason = format!("{number}").into();
+        bed.change(node);
+        bed.settle();
+        if number == 5000 {
+            bed.report("quiet", "A", Status::True);
+            bed.settle();
+            assert_eq!(bed.taints("quiet"), [""; 0], "at once");
+        }
+    }
+    let looks = decisions(&bed) - before;
+    assert!((10..120).contains(&looks), "{looks} looks in ten seconds");
+    bed.report("noisy", "A", Status::True);
+    bed.settle_in_time(Duration::from_secs(2));
+    assert_eq!(bed.taints("noisy"), [""; 0], "nor is it forgotten");
+}
+
+/// CTRL-15: since when the node waits that has waited longest, whichever replica leads.
+#[test]
+fn the_oldest_wait_is_shown() {
+    let created = |name: &str, age: i64| Builder::from(gated(name, Status::False)).created(ago(age)).build();
+    let mut bed = Bed::leading(Settings::default(), [created("a", 900), created("b", 300)]);
+    bed.settle();
+    let oldest = |bed: &Bed| bed.metric("keelet_gates_oldest_wait_timestamp_seconds").parse::<i64>().unwrap();
+    assert_eq!(oldest(&bed), ago(900).as_second());
+    bed.report("a", "A", Status::True);
+    bed.settle();
+    assert_eq!(oldest(&bed), ago(300).as_second(), "the next one");
+    bed.pass(Duration::from_secs(60));
+    bed.change(Builder::from(bed.server["b"].clone()).condition("A", Status::True).build());
+    bed.settle();
+    assert_eq!(oldest(&bed), 0);
+    bed.change(gated("c", Status::False));
+    bed.change(Builder::from(node("d").build()).build());
+    bed.change(Builder::from(bed.server["d"].clone()).taint(GATE).labelled("readiness.k8s.io/A", "true").build());
+    bed.engine.deleted("c", "uid-c");
+    bed.settle();
+    assert_eq!(oldest(&bed), bed.now().wall.as_second(), "one that was free before waits since it is not");
+}

@@ -71,6 +71,44 @@ fn rules_come_and_go_and_their_taints_with_them() {
     assert_eq!(bed.settle(), []);
 }
 
+/// GN-8: a rule is missing: no node loses its taint before the API server has confirmed that the rule is gone. One that this process never
+/// saw select the node stays until a person removes it, and keeps no rule from being deleted.
+#[test]
+fn a_taint_goes_with_its_rule_when_that_is_confirmed() {
+    let mut bed = Bed::leading(Settings::default(), [worker("a", Status::False)]);
+    bed.set_rules([rule_json("net")]);
+    bed.settle();
+    let forged = r#"{"node":"uid-b","gates":{"readiness.k8s.io/network:NoSchedule":{"rule":"uid-net"}}}"#;
+    bed.change(node("b").taint(TAINT).annotated(record::ANNOTATION, forged).build());
+    assert_eq!(bed.settle(), []);
+    assert_eq!(bed.said(), ["a TaintAdded", "b ReadinessGateIgnored"]);
+    bed.set_rules([]);
+    assert_eq!(bed.settle(), [], "no patch before it is confirmed");
+    let now = bed.now();
+    bed.engine.set_rules(Rules { gone: ["uid-net".into()].into(), ..Rules::default() }, now);
+    bed.settle();
+    assert_eq!((bed.taints("a").len(), bed.taints("b")), (0, vec![TAINT.to_owned()]));
+    let mut deleting = rule_json("net");
+    deleting["metadata"]["deletionTimestamp"] = json!("2026-03-01T12:00:00Z");
+    bed.set_rules([deleting]);
+    assert_eq!(bed.rule_calls()[0].part, RulePart::Object, "the finalizer goes");
+}
+
+/// GN-8: a follower sees what the leader does, so that a taint goes with its rule although the leader died.
+#[test]
+fn a_follower_remembers_which_rules_selected_a_node() {
+    let mut bed = Bed::leading(Settings::default(), [worker("a", Status::False)]);
+    let now = bed.now();
+    bed.engine.lead(false, now);
+    bed.set_rules([rule_json("net")]);
+    let added = r#"{"node":"uid-a","gates":{"readiness.k8s.io/network:NoSchedule":{"rule":"uid-net"}}}"#;
+    bed.change(Builder::from(bed.server["a"].clone()).taint(TAINT).annotated(record::ANNOTATION, added).build());
+    bed.change(Builder::from(bed.server["a"].clone()).labelled("role", "infra").build());
+    bed.engine.lead(true, now);
+    bed.settle();
+    assert_eq!(bed.taints("a"), Vec::<String>::new());
+}
+
 /// PEER-17: of two rules with one taint on a node, the one that stays keeps it, and the other one goes.
 #[test]
 fn a_deleted_rule_does_not_wait_for_the_taint_of_another() {
@@ -143,6 +181,39 @@ fn a_rule_that_is_enforced_is_counted() {
     assert_eq!(bed.rule_calls(), [], "a failed write waits");
     bed.pass(Duration::from_secs(10));
     assert_eq!(bed.rule_calls().len(), 1, "and is made again");
+}
+
+/// SCN-G16: a rule that is switched to a dry run holds no nodes.
+#[test]
+fn a_rule_that_is_only_tried_is_not_counted() {
+    let mut bed = Bed::leading(Settings::default(), [worker("a", Status::False)]);
+    bed.set_rules([rule_json("net")]);
+    bed.settle();
+    bed.rule_calls();
+    assert!(bed.metrics.encode().contains("node_readiness_rule_nodes{rule=\"net\""));
+    let mut json = rule_json("net");
+    json["spec"]["dryRun"] = json!(true);
+    bed.set_rules([json]);
+    bed.rule_calls();
+    assert!(!bed.metrics.encode().contains("node_readiness_rule_nodes{rule=\"net\""));
+}
+
+/// PEER-17: a leader that does not know all nodes yet lets no rule go.
+#[test]
+fn a_deleted_rule_waits_until_all_nodes_are_known() {
+    let mut bed = Bed::leading(Settings::default(), [worker("a", Status::True)]);
+    let now = bed.now();
+    bed.engine.lead(false, now);
+    let mut deleting = rule_json("net");
+    deleting["metadata"]["deletionTimestamp"] = json!("2026-03-01T12:00:00Z");
+    bed.set_rules([deleting]);
+    bed.engine.lead(true, now);
+    assert!(bed.engine.wants_count());
+    assert_eq!(bed.rule_calls(), []);
+    bed.engine.count_anew();
+    bed.list();
+    bed.pass(Duration::from_secs(10));
+    assert_eq!(bed.rule_calls()[0].part, RulePart::Object);
 }
 
 /// SCN-G13, PEER-20: a rule that cannot be enforced says so in its status.
