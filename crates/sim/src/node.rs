@@ -268,7 +268,7 @@ impl State {
             sandbox: id.to_owned(),
         };
         self.note(Happening::Sandbox { pod, id: id.to_owned(), change: SandboxChange::Lost });
-        self.tell(&itself, Notice::Stopped);
+        self.emit(&itself, Notice::Stopped);
     }
 
     pub(crate) fn remove_sandbox(&mut self, id: &str) {
