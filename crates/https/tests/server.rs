@@ -368,7 +368,8 @@ fn a_certificate_that_cannot_be_used_is_named() {
     }
     let own = ServingCertificate::SelfSigned(vec!["node".to_owned(), "192.0.2.7".to_owned()]);
     let tls = TlsSettings { serving: own, client_ca: None, min_version: MinVersion::Tls12 };
-    Certificates::load(tls).expect("a certificate of our own");
+    let shown = format!("{:?}", Certificates::load(tls).expect("a certificate of our own"));
+    assert!(shown.contains("[secret key elided]"), "the key is not printed: {shown}");
 }
 
 /// CLU-42: connections that say nothing make room for each other, and never take the place of a client that is known.
