@@ -182,13 +182,13 @@ impl Carried {
     fn recall_for(&self, tokens: &BTreeSet<TokenKey>, namespaces: &BTreeSet<String>) -> Recalled {
         let state = self.lock();
         let tokens: Vec<_> = tokens.iter().filter(|key| !state.tokens.has(key)).collect();
-        let namespaces: Vec<_> = namespaces.difference(&state.namespaces).collect();
+        let namespaces: Vec<_> = namespaces.difference(&state.namespaces).cloned().collect();
         drop(state);
         let tokens = tokens.into_iter().filter_map(|key| Some((key.clone(), self.recall_token(key)?)));
-        let has_services = |namespace: &&&String| self.0.memory.recall_services(namespace).is_some();
+        let has_services = |namespace: &String| self.0.memory.recall_services(namespace).is_some();
         Recalled {
             tokens: tokens.collect(),
-            with_services: namespaces.iter().filter(has_services).map(|namespace| (*namespace).clone()).collect(),
+            with_services: namespaces.into_iter().filter(has_services).collect(),
         }
     }
 
