@@ -8,7 +8,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         // A server implements what it offers; all else answers Unimplemented.
         .generate_default_stubs(true)
         // Secrets are not for logs; `redacted.rs` says how they are shown.
-        .skip_debug([".runtime.v1.AuthConfig"])
+        .skip_debug([".runtime.v1.AuthConfig", ".runtime.v1.KeyValue"])
         .compile_fds(files)?;
     println!("cargo::rerun-if-changed=proto");
     Ok(())

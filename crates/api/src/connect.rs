@@ -1,6 +1,6 @@
 //! A client for a real API server.
 
-use std::time::Duration;
+use std::{net::IpAddr, time::Duration};
 
 use http::Uri;
 use kube::{
@@ -49,6 +49,16 @@ pub enum ConnectError {
         /// The address.
         url: Uri,
     },
+    /// Another server could pose as the API server.
+    #[error("cannot use the kubeconfig {path} for {url}: {why}")]
+    Unverified {
+        /// Where it is.
+        path: String,
+        /// The address of the API server.
+        url: Uri,
+        /// What is wrong.
+        why: Unverified,
+    },
     /// There is nothing to recognise the API server by.
     #[error("cannot make a client for {url}: the certificate authority has no certificate")]
     NoAuthority {
@@ -65,9 +75,46 @@ pub enum ConnectError {
     },
 }
 
+/// Why a process that runs what an API server says does not believe one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unverified {
+    /// Its certificate is not verified.
+    #[error(
+        "its cluster has insecure-skip-tls-verify: true, so that any server could pose as the API server; remove that field, and give the authority \
+         of the API server in certificate-authority-data (base64) or certificate-authority (a file)"
+    )]
+    Skipped,
+    /// There is no authority to verify it by.
+    #[error(
+        "its cluster has neither certificate-authority-data nor certificate-authority; give the authority of the API server in one of them, or, if a \
+         public one has signed its certificate, the bundle of this machine: certificate-authority: /etc/ssl/certs/ca-certificates.crt"
+    )]
+    NoAuthority,
+    /// It has no certificate.
+    #[error("http:// is neither encrypted nor verified; use https://, or a proxy on this machine at 127.0.0.1")]
+    Plain,
+}
+
 /// A client from the service account of this pod. The address of the API server is a number there, so that no name has to be resolved.
 pub fn connect_in_cluster() -> Result<Client, ConnectError> {
     client(Config::incluster_env().map_err(|error| ConnectError::InCluster { error })?)
+}
+
+/// Whether no other server can pose as the API server of a kubeconfig: what an API server says is run on this machine, or changes all nodes of a
+/// cluster. On loopback there are proxies of this machine.
+pub(super) fn verified(config: &Config) -> Result<(), Unverified> {
+    let url = &config.cluster_url;
+    match url.scheme_str() {
+        Some("https") if config.accept_invalid_certs => Err(Unverified::Skipped),
+        Some("https") if config.root_cert.is_none() => Err(Unverified::NoAuthority),
+        Some("http") if !url.host().is_some_and(is_loopback) => Err(Unverified::Plain),
+        _ => Ok(()),
+    }
+}
+
+fn is_loopback(host: &str) -> bool {
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
 pub(super) fn client(mut config: Config) -> Result<Client, ConnectError> {

@@ -15,7 +15,7 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt, Limited};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use kube::{Client, client::Body};
 use serde::Deserialize;
 use serde_json::Value;
@@ -24,7 +24,7 @@ use tokio::{sync::Notify, time::timeout};
 pub use self::{
     access::{Denied, Permission, check},
     body::Lines,
-    connect::{ConnectError, connect_in_cluster},
+    connect::{ConnectError, Unverified, connect_in_cluster},
     follow::{News, Objects, WatchObserver, escaped, follow, has_group, log_list_failed},
     kubeconfig::{Connected, Kubectl, connect_as_kubectl},
     reload::connect,
@@ -88,6 +88,10 @@ const STRATEGIC_MERGE_PATCH: &str = "application/strategic-merge-patch+json";
 
 /// The longest text of an error that is kept: a proxy may answer with a page.
 const ERROR_TEXT: usize = 400;
+
+/// The longest answer that is a success. A page of 100 nodes or pods has some 3 MiB, and the objects that may have a MiB each are read one by one. An
+/// API server that is another one than it should be does not fill the memory of the node.
+const LONGEST_ANSWER: usize = 64 << 20;
 
 /// The longest answer that is not a success, and the longest message in it. Those of the API server name the fields of one object.
 const LONGEST_REFUSAL: usize = 64 * 1024;
@@ -171,7 +175,8 @@ impl Api {
         let answer = async {
             let response = self.client.send(request).await.map_err(no_answer)?;
             if response.status().is_success() {
-                return Ok(response.into_body().collect().await.map_err(no_answer)?.to_bytes());
+                let body = Limited::new(response.into_body(), LONGEST_ANSWER).collect().await;
+                return Ok(body.map_err(|error| too_long(&*error))?.to_bytes());
             }
             Err(self.noted(refusal(response).await))
         };
@@ -215,6 +220,13 @@ async fn refusal(response: Response<Body>) -> ApiError {
 fn cut(mut message: String) -> String {
     message.truncate(message.floor_char_boundary(LONGEST_MESSAGE));
     message
+}
+
+fn too_long(error: &(dyn std::error::Error + Send + Sync + 'static)) -> ApiError {
+    match error.is::<LengthLimitError>() {
+        true => ApiError::NoAnswer(format!("its answer is longer than {LONGEST_ANSWER} bytes")),
+        false => no_answer(error),
+    }
 }
 
 fn no_answer(error: impl std::error::Error) -> ApiError {
@@ -265,5 +277,25 @@ impl ApiError {
     /// The code of the answer.
     pub fn code(&self) -> Option<StatusCode> {
         if let Self::Refused { code, .. } = self { StatusCode::from_u16(*code).ok() } else { None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// CLU-45: what an API server sends is not kept without a bound.
+    #[tokio::test]
+    async fn an_answer_that_does_not_end_is_cut_off() {
+        let asked = async |length: usize| {
+            let service = tower::service_fn(move |_: Request<Body>| async move {
+                Ok::<_, std::convert::Infallible>(Response::new(Body::from(vec![b' '; length])))
+            });
+            let api = Api::new(Client::new(service, "default"));
+            api.get("/api/v1/nodes", LONG).await.map(|answer| answer.len())
+        };
+        assert_eq!(asked(LONGEST_ANSWER).await, Ok(LONGEST_ANSWER));
+        let error = asked(LONGEST_ANSWER + 1).await.expect_err("it is too long").to_string();
+        assert_eq!(error, "its answer is longer than 67108864 bytes");
     }
 }

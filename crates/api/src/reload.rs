@@ -21,7 +21,7 @@ use tokio::{sync::Mutex, time::Instant};
 use tower::Service;
 use tracing::{info, warn};
 
-use super::connect::{ConnectError, client};
+use super::connect::{ConnectError, client, verified};
 
 /// How often the files are looked at, at most: a few calls of the kernel.
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -43,7 +43,8 @@ struct Current {
     checked: Instant,
 }
 
-/// A client from a kubeconfig: its current context, also after the file or one that it names has changed.
+/// A client from a kubeconfig: its current context, also after the file or one that it names has changed. One by which another server could pose as
+/// the API server is refused.
 pub async fn connect(kubeconfig: &Path) -> Result<Client, ConnectError> {
     connect_checking(kubeconfig, INTERVAL).await
 }
@@ -59,6 +60,10 @@ async fn load(path: &Path) -> Result<Current, ConnectError> {
     // Before they are read: a change in between is seen the next time.
     let files = named_in(path, &kubeconfig).into_iter().map(|file| (file.clone(), stamp(&file))).collect();
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(wrong)?;
+    verified(&config).map_err(|why| {
+        let (path, url) = (path.display().to_string(), config.cluster_url.clone());
+        ConnectError::Unverified { path, url, why }
+    })?;
     Ok(Current { client: client(config)?, files, checked: Instant::now() })
 }
 
@@ -124,6 +129,7 @@ impl Service<Request<Body>> for Reloading {
 mod tests {
     use std::fs;
 
+    use base64::{Engine, prelude::BASE64_STANDARD};
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
         net::TcpListener,
@@ -191,6 +197,57 @@ mod tests {
         fs::remove_file(&file).unwrap();
         ask().await;
         assert_eq!(asked.recv().await.unwrap(), "third", "nor does none");
+    }
+
+    /// CLU-44: an agent or a controller does what an API server says, so it has to know that it is the API server. A file that is replaced by such a
+    /// one changes nothing.
+    #[tokio::test]
+    async fn a_server_that_cannot_be_verified_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("kubeconfig");
+        let refused = async |cluster: &str| {
+            let text = format!(
+                "current-context: c\ncontexts: [{{name: c, context: {{cluster: c, user: u}}}}]\nclusters: [{{name: c, cluster: {{{cluster}}}}}]\n\
+                 users: [{{name: u, user: {{token: hush}}}}]\n"
+            );
+            fs::write(&file, text).unwrap();
+            connect(&file).await.err().map(|error| error.to_string())
+        };
+        let own = BASE64_STANDARD.encode(rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap().cert.pem());
+        let with_ca = format!("server: 'https://192.0.2.1', certificate-authority-data: {own}");
+        for (cluster, words) in [
+            (with_ca.clone(), None),
+            (format!("{with_ca}, insecure-skip-tls-verify: false"), None),
+            ("server: 'http://127.0.0.1:8001'".to_owned(), None),
+            ("server: 'http://[::1]:8001'".to_owned(), None),
+            ("server: 'http://localhost:8001'".to_owned(), None),
+            (format!("{with_ca}, insecure-skip-tls-verify: true"), Some("insecure-skip-tls-verify: true")),
+            (
+                "server: 'https://192.0.2.1', insecure-skip-tls-verify: true".to_owned(),
+                Some("certificate-authority-data"),
+            ),
+            (
+                "server: 'https://127.0.0.1', insecure-skip-tls-verify: true".to_owned(),
+                Some("certificate-authority-data"),
+            ),
+            (
+                "server: 'https://192.0.2.1'".to_owned(),
+                Some("neither certificate-authority-data nor certificate-authority"),
+            ),
+            ("server: 'http://192.0.2.1'".to_owned(), Some("neither encrypted nor verified")),
+            ("server: 'http://localhost.evil.example'".to_owned(), Some("neither encrypted nor verified")),
+            ("server: 'http://127.0.0.1.evil.example'".to_owned(), Some("neither encrypted nor verified")),
+        ] {
+            let error = refused(&cluster).await;
+            match words {
+                None => assert_eq!(error, None, "{cluster}"),
+                Some(words) => {
+                    let error = error.unwrap_or_else(|| panic!("accepted: {cluster}"));
+                    let place = format!("cannot use the kubeconfig {} for ", file.display());
+                    assert!(error.starts_with(&place) && error.contains(words), "{error}");
+                }
+            }
+        }
     }
 
     /// CLU-44: certificates are files of their own.

@@ -10,6 +10,7 @@ use keelet_api::{
     log_list_failed, read_event, read_page,
 };
 use keelet_lifecycle::Severity;
+use keelet_pod::Pod;
 use serde_json::Value;
 use tokio::{
     sync::mpsc,
@@ -116,44 +117,55 @@ impl Cluster {
     /// Takes news of pods, and tells the agent what it should run.
     async fn hear(&self, mut news: mpsc::Receiver<News<PodObject>>, feed: &Feed) {
         while let Some(news) = news.recv().await {
-            let mut state = self.shared.lock();
-            let state = &mut *state;
-            let mut known_now = false;
-            match news {
-                News::ListBegins => state.pods.list_begins(),
-                News::Listed(pods) => pods.into_iter().for_each(|pod| self.take(state, pod.object)),
-                News::ListEnds => {
-                    known_now = !state.pods.are_known();
-                    state.pods.list_ends();
-                }
-                News::Changed(pod) => self.take(state, pod.object),
-                News::Deleted(pod) => {
-                    if let Some(uid) = pod.object.pointer("/metadata/uid").and_then(Value::as_str) {
-                        state.pods.deleted(uid);
-                    }
-                }
-                News::NoSuchKind | News::NotServed(_) => warn!("the API server has no pods: is it one of Kubernetes?"),
+            let (running, all_known) = self.note(news);
+            // The state is not locked meanwhile: files are read and written, and the agent waits for the lock when it publishes.
+            self.carried.set_pods(&running, all_known);
+            {
+                let state = self.shared.lock();
+                let (wanted, extent) = state.pods.wanted();
+                feed.set(wanted, extent);
             }
-            if known_now {
-                info!("reached the API server");
-                state.outbox.reached(&state.pods);
-            }
-            let refused: Vec<_> = state
-                .pods
-                .refused()
-                .filter_map(|(uid, pod)| Some((uid.clone(), pod.pod.as_ref().err()?.clone())))
-                .collect();
-            for (uid, why) in refused {
-                state.outbox.reject(&uid, &why);
-            }
-            for uid in state.pods.refused_and_deleted() {
-                state.outbox.delete(uid);
-            }
-            self.carried.set_pods(state.pods.running(), state.pods.are_known());
-            let (wanted, extent) = state.pods.wanted();
-            feed.set(wanted, extent);
             self.shared.bell.notify_one();
         }
+    }
+
+    /// Takes news of pods. The pods that run, and whether these are all of them.
+    fn note(&self, news: News<PodObject>) -> (Vec<Arc<Pod>>, bool) {
+        let mut known_now = false;
+        match news {
+            News::ListBegins => self.shared.lock().pods.list_begins(),
+            // One lock for each: a page takes a while to read, and the agent publishes meanwhile.
+            News::Listed(pods) => pods.into_iter().for_each(|pod| self.take(&mut self.shared.lock(), pod.object)),
+            News::ListEnds => {
+                let mut state = self.shared.lock();
+                known_now = !state.pods.are_known();
+                state.pods.list_ends();
+            }
+            News::Changed(pod) => self.take(&mut self.shared.lock(), pod.object),
+            News::Deleted(pod) => {
+                if let Some(uid) = pod.object.pointer("/metadata/uid").and_then(Value::as_str) {
+                    self.shared.lock().pods.deleted(uid);
+                }
+            }
+            News::NoSuchKind | News::NotServed(_) => warn!("the API server has no pods: is it one of Kubernetes?"),
+        }
+        let state = &mut *self.shared.lock();
+        if known_now {
+            info!("reached the API server");
+            state.outbox.reached(&state.pods);
+        }
+        let refused: Vec<_> = state
+            .pods
+            .refused()
+            .filter_map(|(uid, pod)| Some((uid.clone(), pod.pod.as_ref().err()?.clone())))
+            .collect();
+        for (uid, why) in refused {
+            state.outbox.reject(&uid, &why);
+        }
+        for uid in state.pods.refused_and_deleted() {
+            state.outbox.delete(uid);
+        }
+        (state.pods.running().cloned().collect(), state.pods.are_known())
     }
 
     fn take(&self, state: &mut crate::publisher::State, object: Value) {

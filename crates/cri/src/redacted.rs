@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::v1::AuthConfig;
+use crate::v1::{AuthConfig, KeyValue};
 
 // === impl AuthConfig ===
 
@@ -20,9 +20,29 @@ impl fmt::Debug for AuthConfig {
     }
 }
 
+// === impl KeyValue ===
+
+/// A variable of a container, whose value may come from a secret.
+impl fmt::Debug for KeyValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({} bytes)", self.key, self.value.len())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::v1::{ContainerConfig, CreateContainerRequest};
+
+    /// CLU-31: a variable may have its value from a secret.
+    #[test]
+    fn values_of_variables_are_not_shown() {
+        let envs = vec![KeyValue { key: "PASSWORD".to_owned(), value: "hush".into() }];
+        let config = ContainerConfig { envs, ..ContainerConfig::default() };
+        let request = CreateContainerRequest { config: Some(config), ..CreateContainerRequest::default() };
+        let shown = format!("{request:?}");
+        assert!(shown.contains("PASSWORD (4 bytes)") && !shown.contains("104, 117"), "{shown}");
+    }
 
     #[test]
     fn secrets_are_not_shown() {

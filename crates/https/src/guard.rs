@@ -20,15 +20,19 @@ use rustls::pki_types::CertificateDer;
 
 use crate::{
     attributes::Demand,
-    bounds::{Hold, Holdings, Strangers},
+    bounds::{Hold, Holdings, Sessions, Strangers, TooMuch},
     identity::User,
-    reviews::{ReviewError, Reviews},
+    reviews::Reviews,
     tls::Certificates,
+    told::Seldom,
 };
 
 /// How long the client of a log or session may leave our bytes unread. This closes no idle session: the runtime's streaming server does, after the
 /// same time.
 const SESSION_PATIENCE: Duration = Duration::from_secs(4 * 60 * 60);
+
+/// What a client is told while the API server gives no reviews. What the API server said is for the log: the client may be a stranger.
+const UNREVIEWED: &str = "the API server does not say whether this request is allowed; retry later";
 
 /// The API, and what stands before it.
 #[derive(Debug)]
@@ -38,6 +42,8 @@ pub struct Guard {
     api: KubeletApi,
     pub(crate) strangers: Strangers,
     holdings: Arc<Holdings>,
+    sessions: Arc<Sessions>,
+    told: Seldom,
 }
 
 /// A connection, and what is known of its client.
@@ -54,7 +60,8 @@ pub(crate) struct Peer {
 /// Why a request is not answered.
 enum Refused {
     Unknown(&'static str),
-    Unavailable(ReviewError),
+    /// The API server does not say who asks.
+    Unreviewed,
 }
 
 // === impl Guard ===
@@ -62,7 +69,8 @@ enum Refused {
 impl Guard {
     /// An API for clients that these certificates and reviews let in.
     pub fn new(certificates: Certificates, reviews: Reviews, api: KubeletApi) -> Self {
-        Self { certificates, reviews, api, strangers: Strangers::default(), holdings: Arc::default() }
+        let (strangers, holdings, sessions) = (Strangers::default(), Arc::default(), Arc::default());
+        Self { certificates, reviews, api, strangers, holdings, sessions, told: Seldom::default() }
     }
 
     /// Answers a request, if its client is known and may make it.
@@ -75,12 +83,7 @@ impl Guard {
                 answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
                 return answer;
             }
-            Err(Refused::Unavailable(error)) => return unavailable(&error),
-        };
-        self.strangers.known(peer.id);
-        let hold = match self.hold(peer, &user) {
-            Ok(hold) => hold,
-            Err(error) => return last(StatusCode::TOO_MANY_REQUESTS, &error.to_string()),
+            Err(Refused::Unreviewed) => return last(StatusCode::SERVICE_UNAVAILABLE, UNREVIEWED),
         };
         let demand = match Demand::of(request.method(), request.uri().path()) {
             Ok(demand) => demand,
@@ -90,16 +93,29 @@ impl Guard {
             Ok(true) => {}
             Ok(false) => {
                 let (user, verb, subresources) = (&user.username, demand.verb, demand.subresources.join(","));
-                tracing::info!(user, verb, subresources, "refused request: not allowed");
+                if self.told.is_new(user) {
+                    tracing::info!(user, verb, subresources, "refused request: not allowed");
+                }
                 let message =
                     format!("Forbidden (user={user}, verb={verb}, resource=nodes, subresource(s)=[{subresources}])");
                 return last(StatusCode::FORBIDDEN, &message);
             }
-            Err(error) => return unavailable(&error),
+            Err(_) => return last(StatusCode::SERVICE_UNAVAILABLE, UNREVIEWED),
         }
-        if demand.action.is_session() {
+        // Not before: each pod of the cluster has a token, and could hold what is for those that may ask for something.
+        let hold = match self.hold(peer, &user) {
+            Ok(hold) => hold,
+            Err(error) => return too_much(&error),
+        };
+        self.strangers.known(peer.id);
+        peer.patience.set_usual();
+        if let Some(pod) = demand.action.session_of() {
+            let session = match self.sessions.begin(&pod.namespace, &pod.name) {
+                Ok(session) => session,
+                Err(error) => return too_much(&error),
+            };
             peer.patience.set(SESSION_PATIENCE);
-            request.extensions_mut().insert(SessionHold(hold as Arc<dyn Any + Send + Sync>));
+            request.extensions_mut().insert(SessionHold(Arc::new((hold, session)) as Arc<dyn Any + Send + Sync>));
         }
         self.api.answer(demand.action, request).await
     }
@@ -109,7 +125,10 @@ impl Guard {
         if !peer.chain.is_empty() && self.certificates.current().verifies(&peer.chain) {
             match User::of_certificate(&peer.chain[0]) {
                 Ok(user) => return Ok(Arc::new(user)),
-                Err(error) => tracing::info!(%error, "refused client certificate"),
+                Err(error) if self.told.is_new(&error.to_string()) => {
+                    tracing::info!(%error, "refused client certificate")
+                }
+                Err(_) => {}
             }
         }
         let mut given = headers.get_all(AUTHORIZATION).into_iter();
@@ -119,12 +138,12 @@ impl Guard {
         let token = token.ok_or(Refused::Unknown("no bearer token"))?;
         match self.reviews.user(token).await {
             Ok(user) => user.ok_or(Refused::Unknown("the token stands for no user here")),
-            Err(error) => Err(Refused::Unavailable(error)),
+            Err(_) => Err(Refused::Unreviewed),
         }
     }
 
     /// What the connection counts for. A connection has one user at a time.
-    fn hold(&self, peer: &Peer, user: &User) -> Result<Arc<Hold>, crate::bounds::TooMuch> {
+    fn hold(&self, peer: &Peer, user: &User) -> Result<Arc<Hold>, TooMuch> {
         let mut held = peer.hold.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(hold) = held.as_ref().filter(|hold| hold.user() == user.username) {
             return Ok(Arc::clone(hold));
@@ -134,9 +153,9 @@ impl Guard {
     }
 }
 
-fn unavailable(error: &ReviewError) -> Response<Body> {
-    tracing::warn!(%error, "refused request: the API server was not able to review it");
-    last(StatusCode::SERVICE_UNAVAILABLE, &error.to_string())
+fn too_much(error: &TooMuch) -> Response<Body> {
+    tracing::debug!(%error, "refused request: too much is open");
+    last(StatusCode::TOO_MANY_REQUESTS, &error.to_string())
 }
 
 /// An answer after which the connection is closed.

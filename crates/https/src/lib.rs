@@ -11,6 +11,7 @@
 //! - `identity`: a user from a client certificate. Pure.
 //! - `reviews`: what the API server says about tokens and permissions, kept for as long as it may be. An API server that does not answer
 //!   means that a request is refused.
+//! - `told`: what is logged of requests that are refused, however many there are.
 //! - `tls`: certificates from files, read again when they change.
 //! - `bounds`: how many connections each user, each address and all together may have.
 //! - `listen`: TLS connections; everything runs on the thread that polls [`serve`], never on the one that plans pods.
@@ -26,6 +27,7 @@ mod identity;
 mod listen;
 mod reviews;
 mod tls;
+mod told;
 
 pub use self::{
     guard::Guard,

@@ -13,6 +13,7 @@ use std::{
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use keelet_serve::{Patience, Patient};
+use rustix::net::sockopt;
 use tokio::{
     net::{TcpListener, TcpStream},
     time::timeout,
@@ -32,6 +33,16 @@ const LARGEST_HEAD: usize = 128 << 10;
 
 /// How long to wait before accepting again when there are no more file descriptors.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+
+/// A client that says nothing for so long is asked by the kernel whether it is there: one packet of a connection without any traffic. Address
+/// translators on the way forget such connections after minutes.
+const ALIVE_AFTER: Duration = Duration::from_secs(30);
+
+/// How often a client that does not answer is asked again, and how many times. Its connection is closed after a minute and a half without an answer:
+/// longer than a switch or a router takes to restart, and short enough that the sessions of a client whose machine has vanished are free
+/// before people notice. What waits to be sent is repeated by the kernel instead, for some fifteen minutes.
+const ALIVE_AGAIN: Duration = Duration::from_secs(15);
+const ALIVE_TIMES: u32 = 4;
 
 /// The port that the server listens on, for the Node object: 0 while it does not.
 #[derive(Clone, Debug, Default)]
@@ -64,6 +75,9 @@ pub async fn serve(listener: TcpListener, guard: Arc<Guard>, listening: &Listeni
 async fn converse(socket: TcpStream, address: SocketAddr, id: u64, guard: Arc<Guard>) {
     // Keystrokes are small and should be sent at once.
     let _ = socket.set_nodelay(true);
+    if let Err(error) = keep_alive(&socket) {
+        tracing::debug!(%address, %error, "cannot set TCP keepalive");
+    }
     let acceptor = TlsAcceptor::from(Arc::clone(&guard.certificates.current().config));
     let stream = match timeout(HANDSHAKE_TAKES, acceptor.accept(socket)).await {
         Ok(Ok(stream)) => stream,
@@ -87,6 +101,14 @@ async fn converse(socket: TcpStream, address: SocketAddr, id: u64, guard: Arc<Gu
     if let Err(error) = served.await {
         tracing::debug!(%address, %error, "connection of the HTTPS server failed");
     }
+}
+
+/// A client whose machine has vanished never closes its connection: the kernel notices.
+fn keep_alive(socket: &TcpStream) -> rustix::io::Result<()> {
+    sockopt::set_tcp_keepidle(socket, ALIVE_AFTER)?;
+    sockopt::set_tcp_keepintvl(socket, ALIVE_AGAIN)?;
+    sockopt::set_tcp_keepcnt(socket, ALIVE_TIMES)?;
+    sockopt::set_socket_keepalive(socket, true)
 }
 
 // === impl Listening ===

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::{sync::Semaphore, time::timeout};
 
-use crate::{attributes::Demand, cache::Cache, identity::User};
+use crate::{attributes::Demand, cache::Cache, identity::User, told::Outage};
 
 /// For how long answers are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,11 @@ pub struct Reviews {
     /// By the digest of a token: tokens themselves are not kept.
     tokens: Cache<[u8; 32], Option<Arc<User>>>,
     permissions: Cache<(Arc<User>, &'static str, &'static str), bool>,
-    turns: Semaphore,
+    outage: Outage,
+    /// For tokens, which any client can send.
+    token_turns: Semaphore,
+    /// For what users may do, who are known.
+    permission_turns: Semaphore,
 }
 
 /// Why the API server's word is not known. Nothing is served without it.
@@ -49,10 +53,14 @@ pub(crate) enum ReviewError {
 /// Users, tokens and permissions that are kept: a cluster has some dozens of clients of this API. An entry has about 1 KiB.
 const MOST_ANSWERS: usize = 1024;
 
+/// The longest answer that is used: what is kept of users is bounded. A user with a thousand groups has 50 KiB.
+const LONGEST_ANSWER: usize = 64 << 10;
+
 /// How long it is kept that a token stands for no user: a client that retries with it makes no more than one request in this time.
 const UNKNOWN_TOKEN_LASTS: Duration = Duration::from_secs(10);
 
-/// Reviews at once: more would help no client, and a client without a valid token must not load the API server.
+/// Reviews of each kind at once: more would help no client, and a client without a valid token must not load the API server. Permissions have
+/// turns of their own: while the API server is slow, strangers with invented tokens take all turns for tokens.
 const REVIEWS: usize = 16;
 
 /// How long a request waits for its turn. A review takes at most 5 s ([`keelet_api::SHORT`]).
@@ -105,7 +113,9 @@ impl Reviews {
     /// Reviews for the server of this node.
     pub fn new(api: Api, node: String, settings: ReviewSettings) -> Self {
         let (tokens, permissions) = (Cache::new(MOST_ANSWERS), Cache::new(MOST_ANSWERS));
-        Self { api, node, settings, tokens, permissions, turns: Semaphore::new(REVIEWS) }
+        let (token_turns, permission_turns) = (Semaphore::new(REVIEWS), Semaphore::new(REVIEWS));
+        let outage = Outage::default();
+        Self { api, node, settings, tokens, permissions, outage, token_turns, permission_turns }
     }
 
     /// The user that a token stands for; none if it stands for none, or is for another audience than the API server.
@@ -124,7 +134,7 @@ impl Reviews {
             "spec": { "token": token },
         });
         let path = "/apis/authentication.k8s.io/v1/tokenreviews";
-        let TokenReview { status } = self.ask(path, &review, what).await?;
+        let TokenReview { status } = self.ask(&self.token_turns, path, &review, what).await?;
         let user = (status.authenticated && !status.user.username.is_empty()).then(|| status.user.authenticated());
         let user = user.map(Arc::new);
         let lasts = if user.is_some() { self.settings.token_lasts } else { UNKNOWN_TOKEN_LASTS };
@@ -165,20 +175,50 @@ impl Reviews {
             },
         });
         let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
-        let AccessReview { status } = self.ask(path, &review, what).await?;
+        let AccessReview { status } = self.ask(&self.permission_turns, path, &review, what).await?;
         let allowed = status.allowed && !status.denied;
         let lasts = if allowed { self.settings.allowed_lasts } else { self.settings.denied_lasts };
         self.permissions.put(key, allowed, lasts);
         Ok(allowed)
     }
 
-    async fn ask<T: DeserializeOwned>(&self, path: &str, review: &Value, what: &'static str) -> Result<T, ReviewError> {
-        let _turn = timeout(TURN_TAKES, self.turns.acquire()).await.map_err(|_| ReviewError::Busy)?;
+    /// Asks, and logs where an outage begins and ends: clients retry, and each of them could fill the log.
+    async fn ask<T: DeserializeOwned>(
+        &self,
+        turns: &Semaphore,
+        path: &str,
+        review: &Value,
+        what: &'static str,
+    ) -> Result<T, ReviewError> {
+        let answer = self.ask_in_turn(turns, path, review, what).await;
+        match &answer {
+            Ok(_) => {
+                if let Some(refused) = self.outage.over() {
+                    tracing::info!(refused, "the API server reviews requests again");
+                }
+            }
+            Err(error) if self.outage.failed() => {
+                tracing::warn!(%error, "the API server does not review requests: refusing them until it does");
+            }
+            Err(error) => tracing::debug!(%error, "refused request: the API server was not able to review it"),
+        }
+        answer
+    }
+
+    async fn ask_in_turn<T: DeserializeOwned>(
+        &self,
+        turns: &Semaphore,
+        path: &str,
+        review: &Value,
+        what: &'static str,
+    ) -> Result<T, ReviewError> {
+        let _turn = timeout(TURN_TAKES, turns.acquire()).await.map_err(|_| ReviewError::Busy)?;
         let answer = self.api.create(path, review).await.map_err(|error| ReviewError::Api { what, error })?;
-        serde_json::from_slice(&answer).map_err(|error| ReviewError::Api {
-            what,
-            error: ApiError::NoAnswer(format!("its answer is no review: {error}")),
-        })
+        let wrong = |why: String| ReviewError::Api { what, error: ApiError::NoAnswer(why) };
+        if answer.len() > LONGEST_ANSWER {
+            return Err(wrong(format!("its answer has {} bytes; {LONGEST_ANSWER} are allowed", answer.len())));
+        }
+        serde_json::from_slice(&answer).map_err(|error| wrong(format!("its answer is no review: {error}")))
     }
 }
 

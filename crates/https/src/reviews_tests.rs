@@ -2,7 +2,7 @@
 
 use std::sync::{
     Mutex,
-    atomic::{AtomicUsize, Ordering},
+    atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
 use http::{Request, Response, StatusCode};
@@ -15,12 +15,14 @@ struct Server {
     asked: AtomicUsize,
     last: Mutex<Value>,
     answer: Mutex<(StatusCode, String)>,
+    /// Whether it takes requests and does not answer.
+    silent: AtomicBool,
 }
 
 impl Server {
     fn new(answer: Value) -> Arc<Self> {
         let answer = Mutex::new((StatusCode::CREATED, answer.to_string()));
-        Arc::new(Self { asked: AtomicUsize::new(0), last: Mutex::default(), answer })
+        Arc::new(Self { asked: AtomicUsize::new(0), last: Mutex::default(), answer, silent: AtomicBool::new(false) })
     }
 
     fn says(&self, status: StatusCode, answer: &str) {
@@ -41,6 +43,9 @@ impl Server {
             let server = Arc::clone(&server);
             async move {
                 server.asked.fetch_add(1, Ordering::Relaxed);
+                if server.silent.load(Ordering::Relaxed) {
+                    std::future::pending::<()>().await;
+                }
                 let body = request.into_body().collect_bytes().await.expect("a body");
                 *server.last.lock().expect("not poisoned") = serde_json::from_slice(&body).expect("JSON");
                 let (status, text) = server.answer.lock().expect("not poisoned").clone();
@@ -98,12 +103,14 @@ async fn an_api_server_that_does_not_answer_closes_the_door() {
         (StatusCode::FORBIDDEN, r#"{"kind":"Status","reason":"Forbidden"}"#),
         (StatusCode::OK, "<html>a proxy</html>"),
         (StatusCode::OK, "{}"),
+        (StatusCode::OK, &format!("{}{}", token_of("jane"), " ".repeat(LONGEST_ANSWER))),
+        (StatusCode::OK, &format!("{}{}", access(true), " ".repeat(LONGEST_ANSWER))),
     ] {
         server.says(status, text);
         reviews.user("secret").await.expect_err(text);
         reviews.allows(&jane(), &demand(http::Method::GET, "/metrics")).await.expect_err(text);
     }
-    assert_eq!(server.asked(), 8);
+    assert_eq!(server.asked(), 12);
     server.says(StatusCode::CREATED, &token_of("jane").to_string());
     assert!(reviews.user("secret").await.expect("an answer").is_some(), "it answers again");
 }
@@ -155,4 +162,64 @@ async fn permissions_are_kept_each_for_its_time() {
     assert_eq!(reviews.allows(&other, &pods).await, Ok(false), "another user, and a denial wins");
     tokio::time::advance(settings.allowed_lasts).await;
     assert_eq!(reviews.allows(&jane(), &pods).await, Ok(false), "no permission outlives its time");
+}
+
+/// What is logged, as text.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("not poisoned").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// CLU-38, CLU-42: clients that retry do not fill the log, whatever the API server answers.
+#[tokio::test(start_paused = true)]
+async fn an_outage_is_logged_when_it_begins_and_when_it_ends() {
+    let log = Log::default();
+    let of_writer = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || of_writer.clone()).finish();
+    let _logging = tracing::subscriber::set_default(subscriber);
+    let server = Server::new(json!({}));
+    server.says(StatusCode::INTERNAL_SERVER_ERROR, r#"{"kind":"Status","message":"etcd at 192.0.2.9 is away"}"#);
+    let reviews = server.reviews(ReviewSettings::default());
+    for request in 0..50 {
+        reviews.user(&format!("invented-{request}")).await.expect_err("away");
+        reviews.allows(&jane(), &demand(http::Method::GET, "/metrics")).await.expect_err("away");
+    }
+    server.says(StatusCode::CREATED, &access(true).to_string());
+    assert_eq!(reviews.allows(&jane(), &demand(http::Method::GET, "/metrics")).await, Ok(true));
+    let text = String::from_utf8(log.0.lock().expect("not poisoned").clone()).expect("text");
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 2, "{text}");
+    assert!(lines[0].contains("WARN") && lines[0].contains("etcd at 192.0.2.9 is away"), "{text}");
+    assert!(lines[1].contains("the API server reviews requests again") && lines[1].contains("refused=100"), "{text}");
+}
+
+/// CLU-42: strangers with invented tokens wait for each other, and not known users for them.
+#[tokio::test(start_paused = true)]
+async fn strangers_take_no_turn_of_known_users() {
+    let server = Server::new(access(true));
+    let reviews = Arc::new(server.reviews(ReviewSettings::default()));
+    server.silent.store(true, Ordering::Relaxed);
+    let strangers: Vec<_> = (0..64)
+        .map(|stranger| {
+            let reviews = Arc::clone(&reviews);
+            tokio::spawn(async move { reviews.user(&format!("invented-{stranger}")).await })
+        })
+        .collect();
+    while server.asked() < REVIEWS {
+        tokio::task::yield_now().await;
+    }
+    server.silent.store(false, Ordering::Relaxed);
+    let (jane, metrics) = (jane(), demand(http::Method::GET, "/metrics"));
+    let allowed = timeout(Duration::from_millis(1), reviews.allows(&jane, &metrics));
+    assert_eq!(allowed.await.expect("it waits for strangers"), Ok(true));
+    drop(strangers);
 }

@@ -101,7 +101,8 @@ pub enum TlsError {
 #[derive(Debug)]
 pub struct Certificates {
     settings: TlsSettings,
-    made: Option<(CertificateDer<'static>, Vec<u8>)>,
+    /// A certificate of our own and its key, whose `Debug` does not show it.
+    made: Option<(CertificateDer<'static>, PrivateKeyDer<'static>)>,
     state: Mutex<State>,
 }
 
@@ -187,7 +188,10 @@ impl Loaded {
     }
 }
 
-fn load(settings: &TlsSettings, made: Option<&(CertificateDer<'static>, Vec<u8>)>) -> Result<Loaded, TlsError> {
+fn load(
+    settings: &TlsSettings,
+    made: Option<&(CertificateDer<'static>, PrivateKeyDer<'static>)>,
+) -> Result<Loaded, TlsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let versions = match settings.min_version {
         MinVersion::Tls12 => &VERSIONS[..],
@@ -219,8 +223,7 @@ fn load(settings: &TlsSettings, made: Option<&(CertificateDer<'static>, Vec<u8>)
         }
         (ServingCertificate::SelfSigned(_), made) => {
             let (own, key) = made.ok_or_else(|| TlsError::SelfSigned("none was made".to_owned()))?;
-            let key = PrivateKeyDer::try_from(key.clone()).map_err(|why| TlsError::SelfSigned(why.to_owned()))?;
-            builder.with_single_cert(vec![own.clone()], key)?
+            builder.with_single_cert(vec![own.clone()], key.clone_key())?
         }
     };
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -263,8 +266,9 @@ fn file_states(settings: &TlsSettings) -> Vec<Option<FileState>> {
     own.into_iter().chain(&settings.client_ca).map(state).collect()
 }
 
-fn self_signed(names: &[String]) -> Result<(CertificateDer<'static>, Vec<u8>), TlsError> {
+fn self_signed(names: &[String]) -> Result<(CertificateDer<'static>, PrivateKeyDer<'static>), TlsError> {
     let wrong = |error: rcgen::Error| TlsError::SelfSigned(error.to_string());
     let made = rcgen::generate_simple_self_signed(names).map_err(wrong)?;
-    Ok((made.cert.der().clone(), made.signing_key.serialize_der()))
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der());
+    Ok((made.cert.der().clone(), key.map_err(|why| TlsError::SelfSigned(why.to_owned()))?))
 }

@@ -12,19 +12,21 @@ use std::{
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Empty};
-use hyper::client::conn::http1;
+use hyper::{body::Incoming, client::conn::http1};
 use hyper_util::rt::TokioIo;
-use keelet_agent::{Agent, Doors, Settings, clock::OsClock, doors::Clock, source::Listing};
+use keelet_agent::{Agent, Doors, Extent, Settings, Wanted, clock::OsClock, doors::Clock, source::Listing};
 use keelet_api::Api;
 use keelet_host::{Layout, OsHost};
 use keelet_https::{
     Certificates, Guard, Listening, MinVersion, ReviewSettings, Reviews, ServingCertificate, TlsSettings, serve,
 };
 use keelet_launch::NodeFacts;
-use keelet_pod::Features;
+use keelet_lifecycle::status::ContainerState;
+use keelet_pod::{Features, parse_one};
 use keelet_serve::{Debugging, KubeletApi, KubeletSettings, Local};
 use kube::client::Body;
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, PrivateKeyDer, ServerName},
@@ -33,7 +35,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::{
     io::AsyncWriteExt,
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream},
     sync::watch,
     time::timeout,
 };
@@ -60,8 +62,9 @@ struct Server {
     authority: Authority,
     address: SocketAddr,
     listening: Listening,
-    /// What the API server has been asked, and whether it answers.
+    /// What the API server has been asked.
     asked: Arc<Mutex<Vec<Value>>>,
+    agent: Arc<Agent>,
 }
 
 impl Authority {
@@ -109,8 +112,10 @@ impl Server {
         write(&path, &server);
         let asked: Arc<Mutex<Vec<Value>>> = Arc::default();
         let reviews = Reviews::new(api(Arc::clone(&asked)), "node".to_owned(), ReviewSettings::default());
+        let local = local(&path).await;
+        let agent = Arc::clone(&local.agent);
         let kubelet = KubeletApi::new(
-            local(&path).await,
+            local,
             KubeletSettings { debugging: Debugging::Served, configuration: json!({ "port": 10250 }) },
         );
         let guard = Guard::new(Certificates::load(tls).expect("certificates"), reviews, kubelet);
@@ -119,7 +124,7 @@ impl Server {
         let listening = Listening::default();
         let of_server = listening.clone();
         tokio::spawn(async move { serve(listener, Arc::new(guard), &of_server).await });
-        Self { directory, authority, address, listening, asked }
+        Self { directory, authority, address, listening, asked, agent }
     }
 
     /// A connection of a client with that certificate.
@@ -161,6 +166,45 @@ impl Server {
         Some(status)
     }
 
+    /// An answer of which no more is read than its head, for as long as the value exists.
+    async fn open(&self, path: &str) -> (StatusCode, Response<Incoming>) {
+        let stream = self.connect(Some(&self.authority.client(|_| {}))).await.expect("a connection");
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.expect("HTTP");
+        tokio::spawn(connection);
+        let answer = timeout(PATIENCE, sender.send_request(request(path, None))).await.expect("in time");
+        let answer = answer.expect("an answer");
+        (answer.status(), answer)
+    }
+
+    /// Runs these pods, each of which has written a line.
+    async fn run(&self, names: &[&str]) {
+        let manifest = |name: &str| {
+            format!(
+                "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: shop}}\nspec: {{containers: [{{name: main, image: a}}]}}\n"
+            )
+        };
+        let pods: Vec<_> =
+            names.iter().map(|name| Arc::new(parse_one(&manifest(name)).expect("a valid pod"))).collect();
+        let wanted = pods.iter().map(|pod| (pod.uid.clone(), Wanted::new(Arc::clone(pod)))).collect();
+        self.agent.set_pods(wanted, Extent::Complete);
+        let runs = |uid: &str| {
+            let statuses = self.agent.board().statuses();
+            let status = statuses.get(uid).and_then(|published| published.status.container("main"));
+            status.is_some_and(|status| matches!(status.state, ContainerState::Running(_)))
+        };
+        for pod in pods {
+            let running = async {
+                while !runs(&pod.uid) {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            };
+            timeout(PATIENCE, running).await.expect("it runs");
+            let directory = self.directory.path().join(format!("logs/shop_{}_{}/main", pod.name, pod.uid));
+            fs::create_dir_all(&directory).expect("a directory");
+            fs::write(directory.join("0.log"), "2026-01-01T00:00:00Z stdout F hello\n").expect("written");
+        }
+    }
+
     /// The certificate that the server shows now.
     async fn shown(&self) -> CertificateDer<'static> {
         let stream = self.connect(None).await.expect("a connection");
@@ -186,7 +230,8 @@ fn request(path: &str, token: Option<&str>) -> Request<Empty<Bytes>> {
     request.body(Empty::new()).expect("a request")
 }
 
-/// An API server: `token-of-NAME` is NAME's token, and each user may get `nodes/SUBRESOURCE` for the name of the user, and jane everything.
+/// An API server: `token-of-NAME` is NAME's token, and each user may get `nodes/SUBRESOURCE` for the name of the user, and jane everything. It
+/// fails to say what the user `away` may do, and never says what users `undecided-...` may do.
 fn api(asked: Arc<Mutex<Vec<Value>>>) -> Api {
     let service = tower::service_fn(move |request: Request<Body>| {
         let asked = Arc::clone(&asked);
@@ -199,6 +244,14 @@ fn api(asked: Arc<Mutex<Vec<Value>>>) -> Api {
                 json!({ "authenticated": name.is_some(), "user": { "username": name.unwrap_or_default() } })
             } else {
                 let attributes = &spec["resourceAttributes"];
+                if spec["user"].as_str().is_some_and(|user| user.starts_with("undecided")) {
+                    std::future::pending::<()>().await;
+                }
+                if spec["user"] == "away" {
+                    let body = Body::from(br#"{"kind":"Status","message":"etcd at 192.0.2.9 is away"}"#.to_vec());
+                    let failed = Response::builder().status(StatusCode::INTERNAL_SERVER_ERROR).body(body);
+                    return Ok::<_, std::convert::Infallible>(failed.expect("a response"));
+                }
                 let granted = attributes["verb"] == "get" && attributes["subresource"] == spec["user"];
                 json!({ "allowed": granted || spec["user"] == "jane" })
             };
@@ -368,7 +421,8 @@ fn a_certificate_that_cannot_be_used_is_named() {
     }
     let own = ServingCertificate::SelfSigned(vec!["node".to_owned(), "192.0.2.7".to_owned()]);
     let tls = TlsSettings { serving: own, client_ca: None, min_version: MinVersion::Tls12 };
-    Certificates::load(tls).expect("a certificate of our own");
+    let shown = format!("{:?}", Certificates::load(tls).expect("a certificate of our own"));
+    assert!(shown.contains("[secret key elided]"), "the key is not printed: {shown}");
 }
 
 /// CLU-42: connections that say nothing make room for each other, and never take the place of a client that is known.
@@ -382,23 +436,50 @@ async fn silent_connections_do_not_keep_clients_out() {
     let first = sender.send_request(request("/healthz", None)).await.expect("an answer");
     first.into_body().collect().await.expect("read");
     let mut silent = Vec::new();
-    for _ in 0..40 {
-        silent.push(TcpStream::connect(server.address).await.expect("a connection"));
+    more_descriptors();
+    for _ in 0..200 {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind(([127, 0, 0, 2], 0).into()).expect("an address of its own");
+        silent.push(socket.connect(server.address).await.expect("a connection"));
     }
     let closed = |socket: &TcpStream| {
         let read = socket.try_read(&mut [0]);
         !read.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
     };
     let oldest = async {
-        while !silent[..24].iter().all(closed) {
+        while !silent[..8].iter().all(closed) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
     timeout(PATIENCE, oldest).await.expect("the oldest are closed");
-    assert!(!silent[24..].iter().any(closed), "and the youngest are not");
+    assert!(!silent[8..].iter().any(closed), "and the youngest are not");
     assert_eq!(server.ask(Some(&client), "/healthz", None).await, Some(StatusCode::OK), "a new client is served");
     let again = sender.send_request(request("/healthz", None)).await.expect("an answer");
     assert_eq!(again.status(), StatusCode::OK, "a known one still is");
+}
+
+/// A process has 1,024 by default, and both ends of all connections are in this one.
+fn more_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).expect("more descriptors");
+}
+
+/// CLU-42: each pod of a cluster has a token. Users that may ask for nothing hold nothing of those that may, also while that is not decided.
+#[tokio::test]
+async fn users_without_permission_leave_the_shares_of_others_alone() {
+    let server = Server::start().await;
+    more_descriptors();
+    let client = server.authority.client(|_| {});
+    assert_eq!(server.ask(Some(&client), "/healthz", None).await, Some(StatusCode::OK), "what it may do is known");
+    let mut waiting = Vec::new();
+    for user in 0..256 {
+        let stream = server.connect(None).await.expect("a connection");
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.expect("HTTP");
+        waiting.push(tokio::spawn(async move { drop(connection.await) }));
+        let token = format!("token-of-undecided-{}", user % 2);
+        waiting.push(tokio::spawn(async move { drop(sender.send_request(request("/pods", Some(&token))).await) }));
+    }
+    assert_eq!(server.ask(Some(&client), "/healthz", None).await, Some(StatusCode::OK));
 }
 
 /// CLU-42
@@ -417,4 +498,69 @@ async fn endless_heads_are_given_up() {
     };
     timeout(PATIENCE, flood).await.expect("in time").expect_err("the connection is closed long before");
     assert_eq!(server.ask(Some(&server.authority.client(|_| {})), "/healthz", None).await, Some(StatusCode::OK));
+}
+
+/// CLU-42: through an API server all users are one. A pod's share of sessions leaves the rest to other pods; a log that is followed is one.
+#[tokio::test]
+async fn a_pod_holds_its_share_of_sessions() {
+    let server = Server::start().await;
+    server.run(&["web", "db"]).await;
+    let follow = "/containerLogs/shop/web/main?follow=true";
+    let mut open = Vec::new();
+    for _ in 0..32 {
+        let (status, answer) = server.open(follow).await;
+        assert_eq!(status, StatusCode::OK, "{}", open.len());
+        open.push(answer);
+    }
+    for path in [follow, "/exec/shop/web/main?command=x&output=1", "/exec/shop/web/u/main", "/portForward/shop/web"] {
+        let (status, answer) = server.open(path).await;
+        let said = answer.into_body().collect().await.expect("read").to_bytes();
+        let said = String::from_utf8_lossy(&said).into_owned();
+        assert_eq!(status, StatusCode::TOO_MANY_REQUESTS, "{path}: {said}");
+        assert!(said.contains("pod shop/web: 32 are open"), "{path}: {said}");
+    }
+    assert_eq!(server.open("/containerLogs/shop/db/main?follow=true").await.0, StatusCode::OK, "another pod");
+    assert_eq!(server.open("/healthz").await.0, StatusCode::OK, "what is no session");
+    drop(open.pop());
+    let free = async {
+        while server.open("/containerLogs/shop/web/main").await.0 != StatusCode::OK {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(PATIENCE, free).await.expect("one was closed");
+}
+
+/// CLU-42: the kernel asks a client that says nothing whether it is there.
+#[tokio::test]
+async fn a_client_that_vanishes_is_noticed() {
+    let server = Server::start().await;
+    let _stream = server.connect(Some(&server.authority.client(|_| {}))).await.expect("a connection");
+    let port = format!("0100007F:{:04X}", server.address.port());
+    // Address, peer, state (01: established), queues, timer (01: something is sent, 02: keepalive) and when it is due.
+    let timer = || {
+        let table = fs::read_to_string("/proc/self/net/tcp").expect("connections");
+        let mut lines = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let connection = lines.find(|fields| fields[1] == port && fields[3] == "01").expect("the connection");
+        connection[5].split(':').next().unwrap_or_default().to_owned()
+    };
+    let sent = async {
+        while timer() == "01" {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(PATIENCE, sent).await.expect("what was sent arrives");
+    assert_eq!(timer(), "02");
+}
+
+/// CLU-38: what an API server says while it fails is not for its clients, who may be strangers.
+#[tokio::test]
+async fn an_api_server_that_fails_is_not_quoted_to_clients() {
+    let server = Server::start().await;
+    let stream = server.connect(None).await.expect("a connection");
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.expect("HTTP");
+    tokio::spawn(connection);
+    let answer = sender.send_request(request("/metrics", Some("token-of-away"))).await.expect("an answer");
+    assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+    let said = answer.into_body().collect().await.expect("read").to_bytes();
+    assert_eq!(said, "the API server does not say whether this request is allowed; retry later");
 }

@@ -115,6 +115,8 @@ fn a_kubeconfig_that_cannot_be_used_is_named() {
     write("no-ca-file", &cluster("server: \"https://127.0.0.1:1\", certificate-authority: nowhere.crt"));
     write("bad-ca", &cluster("server: \"https://127.0.0.1:1\", certificate-authority-data: \"****\""));
     write("no-ca", &cluster("server: \"https://127.0.0.1:1\", certificate-authority-data: AAAA"));
+    write("no-authority", &cluster("server: \"https://127.0.0.1:1\""));
+    write("insecure", &cluster("server: \"https://127.0.0.1:1\", insecure-skip-tls-verify: true"));
     write("bad-scheme", &cluster("server: \"ftp://127.0.0.1:1\""));
     for (name, expected) in [
         ("missing", "No such file or directory"),
@@ -125,6 +127,8 @@ fn a_kubeconfig_that_cannot_be_used_is_named() {
         ("no-ca-file", "nowhere.crt"),
         ("bad-ca", "failed to load certificate authority"),
         ("no-ca", "the certificate authority has no certificate"),
+        ("no-authority", "its cluster has neither certificate-authority-data nor certificate-authority"),
+        ("insecure", "its cluster has insecure-skip-tls-verify: true"),
         ("bad-scheme", "expected https:// or http://"),
     ] {
         let (code, said) = run(&mut controller(directory.path(), &["--kubeconfig", name, "--bind-address", "0"]));

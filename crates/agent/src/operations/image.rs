@@ -4,8 +4,13 @@ use keelet_cri::{ErrorKind, v1::AuthConfig};
 use keelet_launch::{Objects, pull_credentials, pull_secrets};
 use keelet_lifecycle::{Severity, operation::OpResult};
 use keelet_pod::{DIRECTORY_IMAGE, PullPolicy};
+use tokio::sync::SemaphorePermit;
 
 use super::{Work, failed};
+
+/// Credentials that are tried for one image, the most specific first. Pods have one or two; a secret has room for thousands, each of which would
+/// be a pull.
+const CREDENTIALS: usize = 16;
 
 // === impl Work ===
 
@@ -29,17 +34,9 @@ impl Work {
                 Err(error) => return failed("ImageInspectError", format!("cannot inspect image {image:?}: {error}")),
             }
         }
-        // The semaphore is never closed; if it were, the pull would only miss its limit.
-        let _permit = match &self.shared.pulls {
-            Some(pulls) => pulls.acquire().await.ok(),
-            None => None,
-        };
         // There is nothing to pull of a directory of the node; the runtime only checks whether it is there.
         let is_directory = image.starts_with(DIRECTORY_IMAGE);
-        if !is_directory {
-            self.emit(Some(container), "Pulling", format!("Pulling image {image:?}"));
-        }
-        match self.pull(container, image).await {
+        match self.pull(container, image, is_directory).await {
             Ok(_) if is_directory => OpResult::Done,
             Ok(_) => {
                 self.emit(Some(container), "Pulled", format!("Successfully pulled image {image:?}"));
@@ -52,20 +49,33 @@ impl Work {
         }
     }
 
-    /// Pulls with what the pod's secrets have for the image, one after the other, or as the runtime does by itself if they have nothing.
-    async fn pull(&self, container: &str, image: &str) -> Result<String, keelet_cri::Error> {
+    /// Pulls with what the pod's secrets have for the image, one after the other, or as the runtime does by itself if they have nothing. Each attempt
+    /// waits for its turn: a slow registry with many credentials takes one turn after another, and other pulls theirs in between.
+    async fn pull(&self, container: &str, image: &str, is_directory: bool) -> Result<String, keelet_cri::Error> {
         let runtime = &self.shared.runtime;
-        let mut credentials = self.credentials(container, image).await.into_iter();
+        let mut credentials = self.credentials(container, image).await.into_iter().take(CREDENTIALS);
+        let turn = self.pull_turn().await;
+        if !is_directory {
+            self.tell(Some(container), "Pulling", format!("Pulling image {image:?}"));
+        }
         let mut pulled = runtime.pull_image(image, credentials.next(), None).await;
+        drop(turn);
         for next in credentials {
             match pulled {
                 // Other credentials change nothing about a runtime that is away.
                 Err(error) if error.kind != ErrorKind::Unavailable => {}
                 ended => return ended,
             }
+            let _turn = self.pull_turn().await;
             pulled = runtime.pull_image(image, Some(next), None).await;
         }
         pulled
+    }
+
+    /// A turn among the pulls of the node, where it limits them.
+    async fn pull_turn(&self) -> Option<SemaphorePermit<'_>> {
+        // The semaphore is never closed; if it were, the pull would only miss its limit.
+        self.shared.pulls.as_ref()?.acquire().await.ok()
     }
 
     /// What the pod's pull secrets have for an image. One that is not there may not be needed: the pull is attempted without it.

@@ -1,5 +1,6 @@
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
+use futures::future::BoxFuture;
 use keelet_host::{ObjectError, ObjectName, ObjectStore};
 use keelet_launch::{Data, ObjectKind};
 use keelet_lifecycle::{
@@ -118,12 +119,39 @@ impl ObjectStore for PullSecrets {
         let config = format!(r#"{{"auths": {{"reg.example": {{"username": "{name}", "password": "x"}}}}}}"#);
         match name {
             "old" | "new" => Ok(Some(Data::from([(".dockerconfigjson".to_owned(), config.into_bytes())]))),
+            "many" => {
+                // As many patterns as there are ways to write stars: all of them are for this registry.
+                let hosts = (0..64).map(|number| {
+                    let part =
+                        |at: usize, text: &str| if number >> at & 1 == 0 { text.to_owned() } else { "*".to_owned() };
+                    let parts = ["a", "b", "c", "d", "reg", "example"].iter().enumerate();
+                    parts.map(|(at, text)| part(at, text)).collect::<Vec<_>>().join(".")
+                });
+                let auths: Vec<_> =
+                    hosts.map(|host| format!(r#""{host}": {{"username": "u", "password": "x"}}"#)).collect();
+                let config = format!(r#"{{"auths": {{{}}}}}"#, auths.join(", "));
+                Ok(Some(Data::from([(".dockerconfigjson".to_owned(), config.into_bytes())])))
+            }
             "gone" => Ok(None),
             _ => {
                 let object = ObjectName { kind, namespace: "default".to_owned(), name: name.to_owned() };
                 Err(ObjectError::Unavailable { object, why: "it has not answered yet".to_owned() })
             }
         }
+    }
+}
+
+/// Objects that are never known for pods that have pull secrets.
+#[derive(Debug)]
+struct NeverSettled;
+
+impl ObjectStore for NeverSettled {
+    fn find(&self, _: &Pod, _: ObjectKind, _: &str) -> Result<Option<Data>, ObjectError> {
+        Ok(None)
+    }
+
+    fn settled<'a>(&'a self, _: &'a Pod) -> BoxFuture<'a, ()> {
+        Box::pin(std::future::pending())
     }
 }
 
@@ -179,6 +207,63 @@ async fn pulls_use_the_secrets_of_the_pod() {
         let warned = events.iter().find(|event| event.reason == "FailedToRetrieveImagePullSecret");
         assert_eq!(warned.map_or("", |event| event.message.as_str()), told, "{secrets}");
     }
+}
+
+/// A pod of the cluster that pulls an image with these secrets.
+fn pulling(agent: &Agent, name: &str, image: &str, secrets: &str) -> Started {
+    let pod = pod_of(&format!(
+        "metadata: {{name: {name}, uid: {name}}}\nspec: {{imagePullSecrets: [{secrets}], containers: [{{name: main, image: {image}, \
+         imagePullPolicy: Always}}]}}\n"
+    ));
+    let pod = Arc::new(Pod { trust: Trust::Cluster, ..Pod::clone(&pod) });
+    Started::new(agent, pod, Operation::EnsureImage { container: "main".to_owned(), image: image.to_owned() })
+}
+
+/// CLU-33: a pull that tries one credential after the other takes its turn for each of them, and other pulls come in between.
+#[tokio::test(start_paused = true)]
+async fn a_pull_with_many_credentials_does_not_hold_up_others() {
+    let mut bed = Bed::new();
+    bed.parallel_pulls = NonZeroUsize::new(1);
+    bed.objects = Arc::new(PullSecrets);
+    let agent = bed.agent().await;
+    let slow = "PullImage reg.example/app as old";
+    bed.runtime.hold(slow);
+    bed.runtime.fail(slow, Some(Code::PermissionDenied));
+    let first = pulling(&agent, "web", "reg.example/app", "{name: old}, {name: new}");
+    bed.runtime.called(slow).await;
+    let second = pulling(&agent, "db", "other.example/db", "");
+    pass(Duration::from_secs(1)).await;
+    bed.runtime.release(slow);
+    assert_eq!((first.result().await, second.result().await), (OpResult::Done, OpResult::Done));
+    assert_eq!(
+        bed.runtime.calls("PullImage"),
+        [slow, "PullImage other.example/db", "PullImage reg.example/app as new"]
+    );
+}
+
+/// CLU-33: a secret that is waited for takes no turn of other pulls.
+#[tokio::test(start_paused = true)]
+async fn a_pull_that_waits_for_its_secrets_does_not_hold_up_others() {
+    let mut bed = Bed::new();
+    bed.parallel_pulls = NonZeroUsize::new(1);
+    bed.objects = Arc::new(NeverSettled);
+    let agent = bed.agent().await;
+    let waiting = pulling(&agent, "web", "reg.example/app", "{name: old}");
+    pass(Duration::from_secs(1)).await;
+    assert_eq!(pulling(&agent, "db", "other.example/db", "").result().await, OpResult::Done);
+    drop(waiting);
+}
+
+/// CLU-33: a secret has room for thousands of credentials, each of which would be a pull.
+#[tokio::test(start_paused = true)]
+async fn only_so_many_credentials_are_tried() {
+    let mut bed = Bed::new();
+    bed.objects = Arc::new(PullSecrets);
+    let agent = bed.agent().await;
+    bed.runtime.fail("PullImage", Some(Code::PermissionDenied));
+    let result = pulling(&agent, "web", "a.b.c.d.reg.example/app", "{name: many}").result().await;
+    assert!(matches!(result, OpResult::Failed(_)), "{result:?}");
+    assert_eq!(bed.runtime.calls("PullImage").len(), 16);
 }
 
 /// EVT-4: a directory of the node that stands for an image is looked at, not pulled.

@@ -85,7 +85,7 @@ impl Memory {
     }
 
     /// Remembers the tokens of a pod.
-    pub(super) fn remember_tokens(&self, uid: &str, tokens: &[&Token]) {
+    pub(super) fn remember_tokens(&self, uid: &str, tokens: &[Token]) {
         let (Some(path), Ok(text)) = (self.path_of_tokens(uid), serde_json::to_vec(tokens)) else { return };
         self.write(&path, &text);
     }
@@ -97,7 +97,7 @@ impl Memory {
     }
 
     /// Remembers the services that pods of a namespace see.
-    pub(super) fn remember_services(&self, namespace: &str, services: &[&Service]) {
+    pub(super) fn remember_services(&self, namespace: &str, services: &[Service]) {
         if let (true, Ok(text)) = (is_plain(namespace), serde_json::to_vec(services)) {
             self.write(&self.directory.join(SERVICES).join(namespace), &text);
         }

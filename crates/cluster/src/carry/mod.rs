@@ -17,7 +17,8 @@
 //! - [`memory`]: what was seen, on a tmpfs, for an agent that is restarted while the API server is away.
 //! - [`follow`] and [`request`]: the watches and the requests, on the thread of the connection.
 //!
-//! The agent's side only ever reads what is known. Values are never printed: nothing here that holds one has a `Debug` that shows it.
+//! The agent's side only ever reads what is known. Files are read and written by the thread of the connection and by threads that may block, and never
+//! while the state is locked: [`Carried::settled`] is polled by the thread that plans pods. Values are never printed: nothing here that holds one has a `Debug` that shows it.
 
 mod follow;
 mod memory;
@@ -27,7 +28,7 @@ mod services;
 mod tokens;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -79,6 +80,22 @@ struct State {
     services: Services,
     /// The namespaces of pods.
     namespaces: BTreeSet<String>,
+    /// Those of them whose services an earlier agent left.
+    with_services: BTreeSet<String>,
+}
+
+/// What an earlier agent of this boot left.
+struct Recalled {
+    tokens: BTreeMap<TokenKey, Token>,
+    /// Namespaces whose services it left.
+    with_services: BTreeSet<String>,
+}
+
+/// What is to be kept where something is to be forgotten.
+struct Forgets {
+    objects: Option<BTreeSet<ObjectKey>>,
+    tokens: Option<BTreeSet<String>>,
+    services: Option<BTreeSet<String>>,
 }
 
 /// Whether the API server has said which pods run here.
@@ -118,7 +135,7 @@ impl Carried {
         }))
     }
 
-    /// The pods that run here. Unless they are all of them, what others may need is kept.
+    /// The pods that run here. Unless they are all of them, what others may need is kept. Only the thread of the connection calls it.
     pub(crate) fn set_pods<'a>(&self, pods: impl IntoIterator<Item = &'a Arc<Pod>>, all: bool) {
         let (mut wanted, mut tokens, mut namespaces) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         for pod in pods {
@@ -126,25 +143,26 @@ impl Carried {
             wanted.extend(keys(pod));
             tokens.extend(tokens::keys(pod));
         }
+        let mut recalled = self.recall_for(&tokens, &namespaces);
         let mut state = self.lock();
         let first = all && std::mem::replace(&mut state.link, Link::Reached) != Link::Reached;
         let (added, removed) = state.objects.refer(wanted, all);
-        if first || removed {
-            self.0.memory.retain(|key| state.objects.has(key));
-        }
-        let (new_tokens, tokens_went) = state.tokens.refer(tokens, all, |key| self.recall_token(key));
-        if first || tokens_went {
-            self.0.memory.retain_tokens(|uid| state.tokens.has_pod(uid));
-        }
+        let (new_tokens, tokens_went) = state.tokens.refer(tokens, all, |key| recalled.tokens.remove(key));
         if !all {
             namespaces.extend(state.namespaces.iter().cloned());
         }
         let others = namespaces != state.namespaces;
         state.namespaces = namespaces;
-        if first || (all && others) {
-            self.0.memory.retain_services(|namespace| state.namespaces.contains(namespace));
-        }
+        state.with_services.append(&mut recalled.with_services);
+        let State { namespaces, with_services, .. } = &mut *state;
+        with_services.retain(|namespace| namespaces.contains(namespace));
+        let forgets = Forgets {
+            objects: (first || removed).then(|| state.objects.keys()),
+            tokens: (first || tokens_went).then(|| state.tokens.pods()),
+            services: (first || (all && others)).then(|| state.namespaces.clone()),
+        };
         drop(state);
+        self.forget(&forgets);
         if others {
             self.0.service_work.notify_one();
             self.remember_services(&Touched::All);
@@ -157,6 +175,33 @@ impl Carried {
         }
         if first {
             self.0.more.send_replace(());
+        }
+    }
+
+    /// What an earlier agent of this boot left for pods that were not known so far.
+    fn recall_for(&self, tokens: &BTreeSet<TokenKey>, namespaces: &BTreeSet<String>) -> Recalled {
+        let state = self.lock();
+        let tokens: Vec<_> = tokens.iter().filter(|key| !state.tokens.has(key)).collect();
+        let namespaces: Vec<_> = namespaces.difference(&state.namespaces).cloned().collect();
+        drop(state);
+        let tokens = tokens.into_iter().filter_map(|key| Some((key.clone(), self.recall_token(key)?)));
+        let has_services = |namespace: &String| self.0.memory.recall_services(namespace).is_some();
+        Recalled {
+            tokens: tokens.collect(),
+            with_services: namespaces.into_iter().filter(has_services).collect(),
+        }
+    }
+
+    /// Forgets what no pod needs.
+    fn forget(&self, Forgets { objects, tokens, services }: &Forgets) {
+        if let Some(kept) = objects {
+            self.0.memory.retain(|key| kept.contains(key));
+        }
+        if let Some(kept) = tokens {
+            self.0.memory.retain_tokens(|uid| kept.contains(uid));
+        }
+        if let Some(kept) = services {
+            self.0.memory.retain_services(|namespace| kept.contains(namespace));
         }
     }
 
@@ -219,18 +264,17 @@ impl Carried {
         }
     }
 
-    /// Whether waiting would tell no more about what a pod refers to.
+    /// Whether waiting would tell no more about what a pod refers to. The thread that plans pods asks: it reads memory and no file.
     fn is_settled(&self, pod: &Pod) -> bool {
         let state = self.lock();
         if matches!(state.link, Link::Away(_)) {
             return true;
         }
-        let failed = |key: &ObjectKey| state.objects.has_failed(key) && self.0.memory.recall(key).is_some();
         let now_ms = self.now_ms();
         let has_token = |key: &TokenKey| state.tokens.get(key, now_ms).is_some_and(|token| token.is_ok());
         let services_failed = !state.services.why.is_empty();
-        let knew_services = services_failed && self.0.memory.recall_services(&pod.namespace).is_some();
-        keys(pod).iter().all(|key| state.objects.is_known(key) || failed(key))
+        let knew_services = services_failed && state.with_services.contains(&pod.namespace);
+        keys(pod).iter().all(|key| state.objects.is_known(key) || state.objects.is_recalled(key))
             && tokens::keys(pod).iter().all(has_token)
             && (state.services.are_complete() || knew_services)
     }

@@ -114,6 +114,11 @@ impl Objects {
         self.by_key.get(key).map(|entry| &entry.seen)
     }
 
+    /// All of them.
+    pub(super) fn keys(&self) -> BTreeSet<ObjectKey> {
+        self.by_key.keys().cloned().collect()
+    }
+
     pub(super) fn has(&self, key: &ObjectKey) -> bool {
         self.by_key.contains_key(key)
     }
@@ -124,8 +129,16 @@ impl Objects {
     }
 
     /// Whether the API server has refused it, or cannot be reached.
-    pub(super) fn has_failed(&self, key: &ObjectKey) -> bool {
+    #[cfg(test)]
+    fn has_failed(&self, key: &ObjectKey) -> bool {
         matches!(self.seen(key), Some(Seen::NotYet(why)) if !why.is_empty())
+    }
+
+    /// Whether the API server has refused it, or cannot be reached, and what an earlier agent saw takes its place.
+    pub(super) fn is_recalled(&self, key: &ObjectKey) -> bool {
+        self.by_key
+            .get(key)
+            .is_some_and(|entry| entry.before.is_some() && matches!(&entry.seen, Seen::NotYet(why) if !why.is_empty()))
     }
 }
 

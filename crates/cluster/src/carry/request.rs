@@ -68,11 +68,12 @@ impl Carried {
     fn received(&self, key: &TokenKey, token: Token) {
         let mut state = self.lock();
         let replaced = state.tokens.received(key, token);
-        // Unless the pod went meanwhile.
-        if state.tokens.has(key) {
-            self.0.memory.remember_tokens(&key.uid, &state.tokens.of_pod(&key.uid));
-        }
+        let of_pod = state.tokens.of_pod(&key.uid);
         drop(state);
+        // Unless the pod went meanwhile.
+        if !of_pod.is_empty() {
+            self.0.memory.remember_tokens(&key.uid, &of_pod);
+        }
         if replaced {
             self.0.changed.notify_one();
         }

@@ -79,8 +79,14 @@ impl Carried {
         if !state.services.are_complete() {
             return;
         }
+        let mut seen: Vec<(String, Vec<Service>)> = Vec::new();
         for namespace in state.namespaces.iter().filter(|namespace| touched.touches(namespace)) {
-            self.0.memory.remember_services(namespace, &state.services.seen_from(namespace));
+            let services = state.services.seen_from(namespace).into_iter().cloned().collect();
+            seen.push((namespace.clone(), services));
+        }
+        drop(state);
+        for (namespace, services) in seen {
+            self.0.memory.remember_services(&namespace, &services);
         }
     }
 }

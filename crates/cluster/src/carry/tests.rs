@@ -407,3 +407,55 @@ async fn what_is_known_stays_known_through_an_outage() {
     })
     .await;
 }
+
+/// CLU-31: the thread that plans pods asks whether waiting would tell more. The answer is in memory: no file is read for it.
+#[tokio::test(start_paused = true)]
+async fn whether_all_is_known_is_told_without_a_file() {
+    let mut bed = Bed::new();
+    bed.create("secrets", keys("1"));
+    let pod = bed.pod("web", "n1");
+    bed.run(async {
+        bed.carried.set_pods([&pod], true);
+        bed.carried.settled(&pod).await;
+    })
+    .await;
+    bed.restart();
+    bed.sim.faults("agent", |faults| faults.partition = Partition::Refused);
+    bed.run(async {
+        bed.carried.set_pods([&pod], true);
+        sleep(Duration::from_secs(10)).await;
+        std::fs::remove_dir_all(bed.directory.path()).expect("removed");
+        let waits = Instant::now();
+        bed.carried.settled(&pod).await;
+        assert_eq!(waits.elapsed(), Duration::ZERO, "it looked for a file, and waited when it found none");
+    })
+    .await;
+}
+
+/// CLU-31: a file that takes its time holds up neither the thread that plans pods nor a pod that reads what it refers to.
+#[tokio::test]
+async fn no_file_is_read_while_the_state_is_locked() {
+    let bed = Bed::new();
+    let pod = bed.plain_pod("web");
+    let tokens = bed.directory.path().join("tokens");
+    std::fs::create_dir_all(&tokens).expect("a directory");
+    let fifo = tokens.join(&pod.uid);
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).expect("a FIFO");
+    let carried = bed.carried.clone();
+    let reader = std::thread::spawn(move || carried.set_pods([&pod], true));
+    // It opens once it has a reader, which reads until it is closed.
+    let open = || {
+        let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::NONBLOCK;
+        rustix::fs::open(&fifo, flags, rustix::fs::Mode::empty())
+    };
+    let writer = loop {
+        match open() {
+            Ok(writer) => break writer,
+            Err(_) => std::thread::yield_now(),
+        }
+    };
+    let locked = bed.carried.0.state.try_lock().is_err();
+    drop(writer);
+    reader.join().expect("no panic");
+    assert!(!locked, "the file is read with the state locked");
+}

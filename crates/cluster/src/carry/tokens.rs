@@ -116,7 +116,7 @@ impl Tokens {
         &mut self,
         wanted: BTreeSet<TokenKey>,
         all: bool,
-        recall: impl Fn(&TokenKey) -> Option<Token>,
+        mut recall: impl FnMut(&TokenKey) -> Option<Token>,
     ) -> (bool, bool) {
         let before = self.0.len();
         if all {
@@ -186,13 +186,15 @@ impl Tokens {
         self.0.contains_key(key)
     }
 
-    pub(super) fn has_pod(&self, uid: &str) -> bool {
-        self.0.keys().any(|key| key.uid == uid)
+    /// The UIDs of pods that have tokens.
+    pub(super) fn pods(&self) -> BTreeSet<String> {
+        self.0.keys().map(|key| key.uid.clone()).collect()
     }
 
     /// All tokens of a pod.
-    pub(super) fn of_pod(&self, uid: &str) -> Vec<&Token> {
-        self.0.iter().filter(|(key, _)| key.uid == uid).filter_map(|(_, entry)| entry.token.as_ref()).collect()
+    pub(super) fn of_pod(&self, uid: &str) -> Vec<Token> {
+        let of_pod = self.0.iter().filter(|(key, _)| key.uid == uid);
+        of_pod.filter_map(|(_, entry)| entry.token.clone()).collect()
     }
 }
 

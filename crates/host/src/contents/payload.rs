@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    fmt,
     path::{Path, PathBuf},
 };
 
@@ -28,8 +29,8 @@ pub(crate) struct ContentSources<'a> {
 /// The files of a volume, by their path in it.
 pub(super) type Payload = BTreeMap<PathBuf, File>;
 
-/// One file of a volume.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// One file of a volume. Its `Debug` does not show what is in it.
+#[derive(Clone, PartialEq, Eq)]
 pub(super) struct File {
     pub(super) bytes: Vec<u8>,
     pub(super) mode: u32,
@@ -244,6 +245,13 @@ impl File {
     }
 }
 
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { bytes, mode, owner } = self;
+        f.debug_struct("File").field("bytes", &bytes.len()).field("mode", mode).field("owner", owner).finish()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use keelet_pod::{Features, Origin, Strictness, read_manifest};
@@ -284,6 +292,13 @@ mod tests {
             format!("{} {:o} {}", path.display(), file.mode, String::from_utf8_lossy(&file.bytes))
         };
         Ok(payload.iter().map(show).collect())
+    }
+
+    /// CLU-31: a file of a volume may be a secret or a token.
+    #[test]
+    fn what_is_in_a_file_is_not_printed() {
+        let shown = format!("{:?}", File::new(b"hush".to_vec(), 0o600));
+        assert_eq!(shown, "File { bytes: 4, mode: 384, owner: None }");
     }
 
     #[test]

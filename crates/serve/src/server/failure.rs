@@ -9,7 +9,7 @@ use axum::{
 use crate::api::Failure;
 
 /// An answer that says why there is no better one.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Refusal(Box<Failure>);
 
 pub(crate) fn not_found(message: String) -> Refusal {

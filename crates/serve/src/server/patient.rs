@@ -42,6 +42,11 @@ impl Patience {
         self.0.store(u64::try_from(patience.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
+    /// From now on the peer has the usual time.
+    pub fn set_usual(&self) {
+        self.set(PATIENCE);
+    }
+
     fn get(&self) -> Duration {
         Duration::from_millis(self.0.load(Ordering::Relaxed))
     }
@@ -50,7 +55,7 @@ impl Patience {
 impl Default for Patience {
     fn default() -> Self {
         let patience = Self(Arc::default());
-        patience.set(PATIENCE);
+        patience.set_usual();
         patience
     }
 }

@@ -141,9 +141,13 @@ impl Action {
         })
     }
 
-    /// Whether it lasts for as long as its client likes.
-    pub fn is_session(&self) -> bool {
-        matches!(self, Self::ContainerLogs(_) | Self::Exec(_) | Self::Attach(_) | Self::PortForward(_))
+    /// The pod of what lasts for as long as its client likes: a session or a log.
+    pub fn session_of(&self) -> Option<&PodRef> {
+        match self {
+            Self::ContainerLogs(of) | Self::Exec(of) | Self::Attach(of) => Some(&of.pod),
+            Self::PortForward(of) => Some(of),
+            _ => None,
+        }
     }
 }
 

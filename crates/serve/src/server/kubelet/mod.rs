@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `action` | from a path to what it asks for. Pure |
 //! | `log` | logs of containers |
+//! | `shared` | answers that requests share |
 //! | `stream` | commands, attaching and ports: the client's bytes are carried to the runtime's server and back |
 //! | `usage` | what node, pods and containers use, as JSON and as metrics |
 //!
@@ -12,6 +13,7 @@
 
 mod action;
 mod log;
+mod shared;
 mod stream;
 mod usage;
 
@@ -23,12 +25,13 @@ use axum::{
     http::{Method, Request, Response, StatusCode, Uri, header::CONTENT_TYPE},
     response::IntoResponse,
 };
+use bytes::Bytes;
 use hyper::body::Incoming;
 use keelet_agent::{board::Published, metrics};
 use serde_json::{Value, json};
 
 pub use self::action::{Action, Area, BadPath, ContainerRef, Numbers, PodRef};
-use self::usage::Usage;
+use self::{shared::Shared, usage::Usage};
 use super::{LOOK_AGAIN, Local, TAKING_UP, failure::Refusal, health_of, not_found, pods, runtime::identity};
 
 /// The kubelet's API over an agent.
@@ -37,6 +40,8 @@ pub struct KubeletApi {
     local: Arc<Local>,
     settings: KubeletSettings,
     usage: Usage,
+    pods: Shared<Result<Bytes, Refusal>>,
+    running_pods: Shared<Result<Bytes, Refusal>>,
 }
 
 /// What the API is told about the node's configuration.
@@ -67,7 +72,8 @@ pub struct SessionHold(pub Arc<dyn Any + Send + Sync>);
 impl KubeletApi {
     /// The API of this agent.
     pub fn new(local: Arc<Local>, settings: KubeletSettings) -> Self {
-        Self { local, settings, usage: Usage::default() }
+        let (pods, running_pods) = (Shared::default(), Shared::default());
+        Self { local, settings, usage: Usage::default(), pods, running_pods }
     }
 
     /// Answers a request of a client that may make it.
@@ -91,15 +97,17 @@ impl KubeletApi {
             Action::Exec(of) => stream::exec(local, &of, request).await?,
             Action::Attach(of) => stream::attach(local, &of, request).await?,
             Action::PortForward(of) => stream::port_forward(local, &of, request).await?,
-            Action::Pods => Json(pod_list(self.pods()?)).into_response(),
-            Action::RunningPods => Json(pod_list(self.running_pods().await?)).into_response(),
+            Action::Pods => json_text(self.pods.get(async { pod_list(self.pods()?) }).await?),
+            Action::RunningPods => {
+                json_text(self.running_pods.get(async { pod_list(self.running_pods().await?) }).await?)
+            }
             Action::Healthz => health_of(local).await.into_response(),
             Action::Configz => Json(json!({ "kubeletconfig": self.settings.configuration })).into_response(),
             Action::Metrics(Numbers::Agent) => numbers(local.agent.metrics(), metrics::CONTENT_TYPE),
             Action::Metrics(Numbers::Probes) => numbers(only_probes(&local.agent.metrics()), metrics::CONTENT_TYPE),
-            Action::Metrics(Numbers::Resource) => numbers(usage::resource(local).await, usage::CONTENT_TYPE),
-            Action::Metrics(Numbers::Cadvisor) => numbers(usage::cadvisor(local).await, usage::CONTENT_TYPE),
-            Action::Summary => Json(self.usage.summary(local).await?).into_response(),
+            Action::Metrics(Numbers::Resource) => numbers(self.usage.resource(local).await, usage::CONTENT_TYPE),
+            Action::Metrics(Numbers::Cadvisor) => numbers(self.usage.cadvisor(local).await, usage::CONTENT_TYPE),
+            Action::Summary => json_text(self.usage.summary(local).await?),
             Action::Run | Action::NodeLogs | Action::Unknown(_) => return Err(nowhere(request.uri())),
         })
     }
@@ -139,15 +147,20 @@ impl KubeletApi {
 
 /// Whether it shows or reaches what is inside of containers.
 fn gives_access(action: &Action) -> bool {
-    action.is_session() || matches!(action, Action::Run | Action::RunningPods | Action::NodeLogs)
+    action.session_of().is_some() || matches!(action, Action::Run | Action::RunningPods | Action::NodeLogs)
 }
 
-fn pod_list(items: Vec<Value>) -> Value {
-    json!({ "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items })
+fn pod_list(items: Vec<Value>) -> Result<Bytes, Refusal> {
+    let list = json!({ "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items });
+    Ok(serde_json::to_vec(&list)?.into())
 }
 
-fn numbers(text: String, content_type: &'static str) -> Response<Body> {
-    ([(CONTENT_TYPE, content_type)], text).into_response()
+fn numbers(text: impl Into<Bytes>, content_type: &'static str) -> Response<Body> {
+    ([(CONTENT_TYPE, content_type)], text.into()).into_response()
+}
+
+fn json_text(text: Bytes) -> Response<Body> {
+    ([(CONTENT_TYPE, "application/json")], text).into_response()
 }
 
 /// The lines about probes, with the end that the format asks for.

@@ -47,6 +47,9 @@ const LINGER: Duration = Duration::from_secs(10);
 /// Copied at once, in each direction.
 const PIECE: usize = 32 << 10;
 
+/// Ports in one request: the protocol has two channels for each, numbered in a byte. A head has room for thousands.
+const MOST_PORTS: usize = 127;
+
 /// What is repeated of the client's request.
 const ASKED: [HeaderName; 6] =
     [CONNECTION, UPGRADE, STREAM_VERSION, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, SEC_WEBSOCKET_PROTOCOL];
@@ -156,8 +159,12 @@ fn streams(uri: &Uri) -> Result<Streams, Refusal> {
 /// The ports of a client that opens all connections at once (WebSocket v4). Others name the port with each connection.
 fn ports(uri: &Uri) -> Result<Vec<i32>, Refusal> {
     let texts = pairs(uri)?.into_iter().filter(|(key, _)| key == "port").map(|(_, value)| value).collect::<Vec<_>>();
-    let texts = texts.iter().flat_map(|text| text.split(','));
+    let texts: Vec<_> = texts.iter().flat_map(|text| text.split(',')).collect();
+    if texts.len() > MOST_PORTS {
+        return Err(bad_request(format!("{} ports in one request; {MOST_PORTS} are allowed", texts.len())));
+    }
     texts
+        .into_iter()
         .map(|text| match text.parse::<u16>() {
             Ok(port @ 1..) => Ok(i32::from(port)),
             _ => Err(bad_request(format!("invalid port={text:?}: must be a number from 1 to 65535"))),
@@ -360,6 +367,8 @@ mod tests {
             ports(&"/portForward/a/b?port=80&port=443,8080".parse().expect("a URI")).ok(),
             Some(vec![80, 443, 8080])
         );
+        let many = format!("/portForward/a/b?port={}", vec!["80"; MOST_PORTS + 1].join(","));
+        assert!(ports(&many.parse().expect("a URI")).is_err(), "more ports than the protocol has channels");
         assert!(ports(&"/portForward/a/b?port=0".parse().expect("a URI")).is_err());
     }
 }

@@ -7,15 +7,17 @@
 use std::{
     collections::BTreeMap,
     fmt::Write as _,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
+use bytes::Bytes;
 use jiff::Timestamp;
 use keelet_agent::node::Machine;
 use keelet_cri::v1::{self, UInt64Value};
 use keelet_lifecycle::status::ContainerState;
 use serde_json::{Value, json};
 
+use super::shared::Shared;
 use crate::server::{Local, failure::Refusal, pods::time, runtime::identity};
 
 /// The content type of metrics: the text format that metrics-server and cAdvisor's readers expect.
@@ -23,11 +25,25 @@ pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8"
 
 const NANOS: f64 = 1e9;
 
-/// What was read before, from which rates follow.
+/// What is used. Requests share what was read, and the text that was made of it: many clients that ask at once, and take their answers slowly,
+/// cost no more than one.
 #[derive(Debug, Default)]
 pub(super) struct Usage {
-    /// Of the node (no ID) and of each container: when, and how much processor time.
-    before: Mutex<BTreeMap<String, (i64, u64)>>,
+    samples: Shared<Result<Arc<Vec<Sample>>, Refusal>>,
+    resource: Shared<Bytes>,
+    cadvisor: Shared<Bytes>,
+    summary: Shared<Result<Bytes, Refusal>>,
+    /// Of the node (no ID) and of each container: what was read last.
+    readings: Mutex<BTreeMap<String, Reading>>,
+}
+
+/// Processor time at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Reading {
+    at_ns: i64,
+    total_ns: u64,
+    /// What was used of it for each second since the reading before.
+    rate: Option<u64>,
 }
 
 /// What one container uses, with its pod.
@@ -58,19 +74,6 @@ struct Family<'a> {
     help: &'a str,
 }
 
-/// `/metrics/resource`
-pub(super) async fn resource(local: &Local) -> String {
-    let (samples, failed) = match samples(local).await {
-        Ok(samples) => (samples, 0.0),
-        Err(error) => {
-            tracing::warn!(error = error.message(), "cannot read usage of containers");
-            (Vec::new(), 1.0)
-        }
-    };
-    let (usage, now) = (Machine::this().usage(), local.now().wall.as_millis());
-    resource_text(&samples, usage.cpu_busy_ms, usage.memory_used_bytes, now, failed)
-}
-
 fn resource_text(
     samples: &[Sample],
     cpu_busy_ms: Option<u64>,
@@ -81,6 +84,7 @@ fn resource_text(
     let mut text = String::new();
     let labels = |sample: &Sample| {
         let Sample { container, namespace, pod, .. } = sample;
+        let [container, namespace, pod] = [container, namespace, pod].map(|value| escaped(value));
         format!("{{container=\"{container}\",namespace=\"{namespace}\",pod=\"{pod}\"}}")
     };
     let family = |name, kind, help| Family { name, kind, help };
@@ -118,7 +122,8 @@ fn resource_text(
         sum.1 += sample.working_set.unwrap_or_default();
         sum.2 = sum.2.max(sample.cpu_at_ns / 1_000_000);
     }
-    let of_pod = |(namespace, pod): &(&str, &str)| format!("{{namespace=\"{namespace}\",pod=\"{pod}\"}}");
+    let of_pod =
+        |(namespace, pod): &(&str, &str)| format!("{{namespace=\"{}\",pod=\"{}\"}}", escaped(namespace), escaped(pod));
     let pod_cpu =
         family("pod_cpu_usage_seconds_total", "counter", "Cumulative cpu time consumed by the pod in core-seconds");
     pod_cpu.write(&mut text, pods.iter().map(|(pod, (cpu, _, at))| (of_pod(pod), seconds(*cpu), Some(*at))));
@@ -131,21 +136,12 @@ fn resource_text(
     text
 }
 
-/// `/metrics/cadvisor`: what dashboards use of it, as far as a CRI runtime reports it.
-pub(super) async fn cadvisor(local: &Local) -> String {
-    let samples = samples(local).await.unwrap_or_else(|error| {
-        tracing::warn!(error = error.message(), "cannot read usage of containers");
-        Vec::new()
-    });
-    let capacity = &local.agent.facts().capacity;
-    cadvisor_text(&samples, capacity.cpu_millis, capacity.memory_bytes)
-}
-
 fn cadvisor_text(samples: &[Sample], cpu_millis: i64, memory_bytes: i64) -> String {
     let mut text = String::new();
     let labels = |sample: &Sample| {
         let Sample { container, namespace, pod, id, image, uid, .. } = sample;
-        let image = escaped(image);
+        let [container, namespace, pod, id, image, uid] =
+            [container, namespace, pod, id, image, uid].map(|value| escaped(value));
         format!(
             "{{container=\"{container}\",id=\"/kubepods/pod{uid}/{id}\",image=\"{image}\",name=\"{id}\",namespace=\"{namespace}\",pod=\"{pod}\"}}"
         )
@@ -273,19 +269,68 @@ impl Family<'_> {
 // === impl Usage ===
 
 impl Usage {
+    /// `/metrics/resource`
+    pub(super) async fn resource(&self, local: &Local) -> Bytes {
+        let make = async {
+            let (samples, failed) = match self.samples(local).await {
+                Ok(samples) => (samples, 0.0),
+                Err(_) => (Arc::default(), 1.0),
+            };
+            let (usage, now) = (Machine::this().usage(), local.now().wall.as_millis());
+            resource_text(&samples, usage.cpu_busy_ms, usage.memory_used_bytes, now, failed).into()
+        };
+        self.resource.get(make).await
+    }
+
+    /// `/metrics/cadvisor`: what dashboards use of it, as far as a CRI runtime reports it.
+    pub(super) async fn cadvisor(&self, local: &Local) -> Bytes {
+        let make = async {
+            let samples = self.samples(local).await.unwrap_or_default();
+            let capacity = &local.agent.facts().capacity;
+            cadvisor_text(&samples, capacity.cpu_millis, capacity.memory_bytes).into()
+        };
+        self.cadvisor.get(make).await
+    }
+
     /// `/stats/summary`
-    pub(super) async fn summary(&self, local: &Local) -> Result<Value, Refusal> {
-        let samples = samples(local).await?;
+    pub(super) async fn summary(&self, local: &Local) -> Result<Bytes, Refusal> {
+        let make = async { Ok(serde_json::to_vec(&self.summarized(local).await?)?.into()) };
+        self.summary.get(make).await
+    }
+
+    async fn samples(&self, local: &Local) -> Result<Arc<Vec<Sample>>, Refusal> {
+        let read = async {
+            let samples = samples(local).await.map(Arc::new);
+            if let Err(error) = &samples {
+                tracing::warn!(error = error.message(), "cannot read usage of containers");
+            }
+            samples
+        };
+        self.samples.get(read).await
+    }
+
+    /// Takes note of how much processor time was used. What is not among it has ended.
+    fn read(&self, current: impl Iterator<Item = (String, (i64, u64))>) -> BTreeMap<String, Reading> {
+        let mut readings = self.readings.lock().unwrap_or_else(PoisonError::into_inner);
+        let reading = |(id, now): (String, _)| {
+            let reading = Reading::after(readings.get(&id), now);
+            (id, reading)
+        };
+        let current: BTreeMap<_, _> = current.map(reading).collect();
+        readings.clone_from(&current);
+        current
+    }
+
+    async fn summarized(&self, local: &Local) -> Result<Value, Refusal> {
+        let samples = self.samples(local).await?;
         let now_ns = local.now().wall.as_millis().saturating_mul(1_000_000);
         let (usage, capacity) = (Machine::this().usage(), &local.agent.facts().capacity);
         let busy = usage.cpu_busy_ms.map(|ms| ms.saturating_mul(1_000_000));
         let current = samples.iter().filter_map(|sample| Some((sample.id.clone(), (sample.cpu_at_ns, sample.cpu_ns?))));
-        let current: BTreeMap<_, _> = current.chain(busy.map(|busy| (String::new(), (now_ns, busy)))).collect();
-        let before =
-            std::mem::replace(&mut *self.before.lock().unwrap_or_else(PoisonError::into_inner), current.clone());
-        let rate = |id: &str| rate(*before.get(id)?, *current.get(id)?);
+        let current = self.read(current.chain(busy.map(|busy| (String::new(), (now_ns, busy)))));
+        let rate = |id: &str| current.get(id).and_then(|reading| reading.rate);
         let mut pods: BTreeMap<&str, Vec<&Sample>> = BTreeMap::new();
-        for sample in &samples {
+        for sample in samples.iter() {
             pods.entry(&sample.uid).or_default().push(sample);
         }
         let statuses = local.board().statuses();
@@ -313,6 +358,19 @@ impl Usage {
             },
             "pods": pods,
         }))
+    }
+}
+
+// === impl Reading ===
+
+impl Reading {
+    /// A reading after another one. The same one again says nothing new.
+    fn after(before: Option<&Self>, (at_ns, total_ns): (i64, u64)) -> Self {
+        match before {
+            Some(before) if (before.at_ns, before.total_ns) == (at_ns, total_ns) => *before,
+            Some(before) => Self { at_ns, total_ns, rate: rate((before.at_ns, before.total_ns), (at_ns, total_ns)) },
+            None => Self { at_ns, total_ns, rate: None },
+        }
     }
 }
 
@@ -412,6 +470,10 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");
         }
+        let hostile = Sample { pod: "web\"} 1\nx{a=\"".to_owned(), ..sample() };
+        for text in [resource_text(&[hostile.clone()], None, None, 3_000, 0.0), cadvisor_text(&[hostile], 1, 1)] {
+            assert!(!text.contains("\nx{"), "a name of a runtime's container becomes no line: {text}");
+        }
         let failed = resource_text(&[], None, None, 3_000, 1.0);
         assert!(failed.contains("scrape_error 1") && !failed.contains("container_"), "{failed}");
     }
@@ -440,5 +502,10 @@ mod tests {
         assert_eq!(rate((0, 0), (2_000_000_000, 1_000_000_000)), Some(500_000_000));
         assert_eq!(rate((5, 10), (5, 10)), None, "the same reading");
         assert_eq!(rate((5, 10), (6, 9)), None, "another instance");
+        let usage = Usage::default();
+        let read = |at, total| usage.read([("c1".to_owned(), (at, total))].into_iter())["c1"].rate;
+        let seconds = 1_000_000_000;
+        assert_eq!([read(0, 0), read(0, 0), read(2 * seconds, 7)], [None, None, Some(3)]);
+        assert_eq!(read(2 * seconds, 7), Some(3), "clients that read at once do not take the rate from each other");
     }
 }
