@@ -50,30 +50,30 @@ impl Work {
     }
 
     /// Pulls with what the pod's secrets have for the image, one after the other, or as the runtime does by itself if they have nothing. Each attempt
-    /// waits for its turn: a slow registry with many credentials takes one turn after another, and other pulls theirs in between.
+    /// waits for its permit: a slow registry with many credentials takes one permit after another, and other pulls get theirs in between.
     async fn pull(&self, container: &str, image: &str, is_directory: bool) -> Result<String, keelet_cri::Error> {
         let runtime = &self.shared.runtime;
         let mut credentials = self.credentials(container, image).await.into_iter().take(CREDENTIALS);
-        let turn = self.pull_turn().await;
+        let permit = self.pull_permit().await;
         if !is_directory {
-            self.tell(Some(container), "Pulling", format!("Pulling image {image:?}"));
+            self.emit(Some(container), "Pulling", format!("Pulling image {image:?}"));
         }
         let mut pulled = runtime.pull_image(image, credentials.next(), None).await;
-        drop(turn);
+        drop(permit);
         for next in credentials {
             match pulled {
                 // Other credentials change nothing about a runtime that is away.
                 Err(error) if error.kind != ErrorKind::Unavailable => {}
                 ended => return ended,
             }
-            let _turn = self.pull_turn().await;
+            let _permit = self.pull_permit().await;
             pulled = runtime.pull_image(image, Some(next), None).await;
         }
         pulled
     }
 
-    /// A turn among the pulls of the node, where it limits them.
-    async fn pull_turn(&self) -> Option<SemaphorePermit<'_>> {
+    /// A permit to pull, where the node limits how many there are at once.
+    async fn pull_permit(&self) -> Option<SemaphorePermit<'_>> {
         // The semaphore is never closed; if it were, the pull would only miss its limit.
         self.shared.pulls.as_ref()?.acquire().await.ok()
     }
