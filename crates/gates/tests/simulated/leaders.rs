@@ -7,7 +7,7 @@ use keelet_gates::{
     controller::Options,
     settings::{Enforcement, MaxHeld, Settings},
 };
-use keelet_sim_api::{Happening, Partition, Verb};
+use keelet_sim_api::{Fate, Happening, Partition, Verb};
 use tokio::time::sleep;
 
 use crate::{
@@ -155,29 +155,24 @@ fn a_new_leader_counts_what_its_watch_did_not_say() {
         let start = |name: &str| world.start(name, Options { settings: settings.clone(), ..options(name) });
         let a = start("a");
         world.until("a leads", |_| a.leads()).await;
-        let b = start("b");
         let names: Vec<String> = (0..8).map(|number| format!("n{number}")).collect();
         for name in &names {
             world.gated(name);
             world.report(name, "CNIReady", "True");
         }
         world.until("all are free", |world| names.iter().all(|name| world.taints(name).is_empty())).await;
-        sleep(secs(30)).await;
-        b.connection.faults(|faults| {
-            faults.watches.lag = secs(80);
-            faults.watches.ends = 0;
-        });
-        sleep(secs(240)).await;
-        for name in &names[..4] {
+        let b = start("b");
+        b.connection.faults(|faults| faults.watches.stalls = 1000);
+        sleep(secs(2)).await;
+        // b sees that the conditions are False, and its watch is dead before it sees which nodes a holds.
+        a.connection.faults(|faults| faults.seal(Verb::Patch, "nodes", Fate::TooManyRequests(60), 2));
+        for name in names.iter().rev() {
             world.report(name, "CNIReady", "False");
         }
         let held = |world: &World| names.iter().filter(|name| !world.taints(name).is_empty()).count();
         world.until("two are held", |world| held(world) == 2).await;
         a.process.kill();
         world.until("b leads", |_| b.leads()).await;
-        for name in &names[4..] {
-            world.report(name, "CNIReady", "False");
-        }
         sleep(secs(300)).await;
         assert_eq!(held(&world), 2);
         assert_eq!(faults.faults(), Vec::<String>::new());

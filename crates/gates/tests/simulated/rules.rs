@@ -208,6 +208,8 @@ fn a_page_that_says_not_found_opens_nothing() {
         assert_eq!(world.taints("n"), [TAINT]);
         let lists = world.requests("a", "list", "nodereadinessrules");
         assert!(lists > 5, "{lists}: all of the pages were seen");
+        let removed = replica.metric("readiness_gate_controller_taints_removed_total");
+        assert_eq!(removed, 0.0, "nor was it removed meanwhile");
         world.report("n", "CNI", "True");
         world.until("and the rule is followed again", |world| world.taints("n").is_empty()).await;
     });

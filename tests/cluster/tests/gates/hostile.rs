@@ -37,6 +37,14 @@ async fn a_hostile_node_object_delays_no_other() {
     nodes.patch_status("hostile", &PatchParams::default(), &Patch::Merge(status)).await.expect("a status");
     let (_, _others) = bed.gated("hostile-other", 1, &[GATE]).await;
 
+    // One that claims its taint was added for a rule.
+    let forger: Node = object(json!({
+        "metadata": {"name": "hostile-forger"}, "spec": {"taints": [{"key": GATE, "effect": "NoSchedule"}]},
+    }));
+    let created = nodes.create(&PostParams::default(), &forger).await.expect("a node");
+    let forged = json!({"node": created.metadata.uid, "gates": {format!("{GATE}:NoSchedule"): {"rule": "x"}}}).to_string();
+    merge(&bed.admin, "hostile-forger", json!({"metadata": {"annotations": {"keelet.dev/gates": forged}}})).await;
+
     let controller = bed.controller("a", &[]).await.ready().await;
     // G0 and G1 have no condition; the others pass.
     let node = bed.opens("hostile", &format!("readiness.k8s.io/G{}", TAINTS - 1)).await;
@@ -53,6 +61,9 @@ async fn a_hostile_node_object_delays_no_other() {
     }
     report(&bed.admin, "hostile-other-0", "CNIReady", "True").await;
     bed.opens("hostile-other-0", GATE).await;
+    let forger = nodes.get("hostile-forger").await.expect("the node");
+    assert!(taints(&forger).iter().any(|key| key == GATE), "no record opens a gate");
+    nodes.delete("hostile-forger", &DeleteParams::default()).await.expect("deleted");
     assert_eq!(controller.get("/healthz").await.0, 200);
     nodes.delete("hostile", &DeleteParams::default()).await.expect("deleted");
 }
