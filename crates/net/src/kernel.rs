@@ -182,6 +182,12 @@ impl Kernel {
         self.handle.link().change(named).execute().await.map_err(Error::kernel(doing()))
     }
 
+    /// Drops frames that the pod behind a host end sends to the loopback addresses of the node, whatever packet rules there are.
+    pub(crate) async fn close_loopback(&self, link: &Link) -> Result<(), Error> {
+        let closed = crate::loopback::close(&self.handle, link).await;
+        closed.map_err(Error::kernel(format!("add the ingress filter to {}", link.name)))
+    }
+
     pub(crate) async fn set_alias(&self, link: &Link, alias: &str) -> Result<(), Error> {
         let message = LinkUnspec::new_with_index(link.index).alias(alias).build();
         let set = self.handle.link().change(message).execute().await;

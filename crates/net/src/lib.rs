@@ -43,6 +43,7 @@ mod failpoint;
 mod firewall;
 mod kernel;
 mod listeners;
+mod loopback;
 mod names;
 mod network;
 mod pod;

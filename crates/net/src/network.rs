@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use ipnet::IpNet;
 
@@ -16,6 +17,12 @@ use crate::names::{self, POD_INTERFACE};
 use crate::pod::check_sandbox_id;
 use crate::store::{Progress, Record, Store, Via};
 use crate::{Attached, Error, PodNetwork, Settings, failpoint, threads};
+
+/// Between two looks at the packet rules without a notification: as long as a runtime leaves a sandbox unchecked.
+const BETWEEN_CHECKS: Duration = Duration::from_secs(30);
+
+/// Between two attempts to restore packet rules that the kernel refused.
+const BETWEEN_ATTEMPTS: Duration = Duration::from_secs(1);
 
 /// The pod network of this node. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -49,6 +56,7 @@ struct Inner {
     locks: SandboxLocks,
     log_once: LogOnce,
     rules: Mutex<BTreeSet<Family>>,
+    closed: Mutex<BTreeSet<u32>>,
 }
 
 /// A lock for each sandbox: one operation at a time.
@@ -90,6 +98,7 @@ impl Network {
             locks: SandboxLocks::default(),
             log_once: LogOnce::default(),
             rules: Mutex::default(),
+            closed: Mutex::default(),
         };
         Ok(Network { inner: Arc::new(inner) })
     }
@@ -180,22 +189,38 @@ impl Network {
         self.work("keelet-net sweep", move |inner| inner.sweep(&live)).await
     }
 
-    /// Restores the packet rules of the bridge whenever another program removes them, until the future is dropped. It returns, with a
-    /// warning in the log, if the kernel does not notify about removed tables.
+    /// Restores the packet rules of the bridge whenever another program removes them, or some of them, until the future is dropped. The
+    /// kernel notifies about removed tables; whatever no notification tells, and whatever could not be restored, is found by looking.
     pub async fn keep_rules(&self) {
-        let mut removals = match firewall::Removals::listen() {
-            Ok(removals) => removals,
-            Err(error) => {
-                return tracing::warn!(%error, "cannot watch packet rules; removed rules are restored with the next pod");
-            }
-        };
+        let mut removals = firewall::Removals::listen()
+            .inspect_err(|error| tracing::debug!(%error, "the kernel does not notify about packet rules; they are checked regularly"))
+            .ok();
+        let mut restored = true;
         loop {
             // Also before the first notification: rules may have been removed before.
-            if let Err(error) = self.work("keelet-net rules", |inner| inner.bridge().restore_rules()).await {
-                tracing::warn!(%error, "cannot restore packet rules");
+            let whole = self.work("keelet-net rules", |inner| inner.bridge().restore_rules()).await;
+            if let Err(error) = &whole
+                && restored
+            {
+                tracing::warn!(%error, "cannot restore packet rules; retrying");
             }
-            if let Err(error) = removals.next().await {
-                return tracing::warn!(%error, "no longer watching packet rules; removed rules are restored with the next pod");
+            restored = matches!(whole, Ok(true));
+            let removal = async {
+                match &mut removals {
+                    Some(removals) => removals.next().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let pause = if restored { BETWEEN_CHECKS } else { BETWEEN_ATTEMPTS };
+            match tokio::time::timeout(pause, removal).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, "no longer notified about packet rules; they are checked regularly");
+                    removals = None;
+                }
+                Err(_) => {
+                    removals = removals.or_else(|| firewall::Removals::listen().ok());
+                }
             }
         }
     }
@@ -358,7 +383,13 @@ impl Inner {
     }
 
     fn bridge(&self) -> Bridge<'_> {
-        Bridge { settings: &self.settings, store: &self.store, log_once: &self.log_once, rules: &self.rules }
+        Bridge {
+            settings: &self.settings,
+            store: &self.store,
+            log_once: &self.log_once,
+            rules: &self.rules,
+            closed: &self.closed,
+        }
     }
 
     fn cni(&self) -> Cni<'_> {

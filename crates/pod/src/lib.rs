@@ -50,5 +50,5 @@ pub use self::{
     requests::{HostPort, Requests},
     review::Strictness,
     taint::{BadTaint, Effect, Taint},
-    validate::{DIRECTORY_IMAGE, MANIFEST, volume_types},
+    validate::{DIRECTORY_IMAGE, MANIFEST, impossible_volume, volume_types},
 };

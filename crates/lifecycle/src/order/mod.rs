@@ -26,7 +26,7 @@ use crate::{
 /// The shortest grace period of a pod (TERM-2).
 const SHORTEST_GRACE: Duration = Duration::from_secs(1);
 
-/// Decides once whether the pod may run here (RALL-29, API-29).
+/// Decides once whether the pod may run here (RALL-29, API-29, NODE-5).
 pub(crate) fn admit(draft: &mut Draft<'_>) {
     if draft.evidence.durable.admission != Admission::Undecided {
         return;
@@ -42,7 +42,7 @@ pub(crate) fn admit(draft: &mut Draft<'_>) {
     end(draft, EndingCause::Rejected);
 }
 
-/// Why this node refuses the pod: a reason and a message (API-21, API-29, CLU-20).
+/// Why this node refuses the pod: a reason and a message (API-21, API-29, NODE-5, CLU-20).
 fn objection(draft: &Draft<'_>) -> Option<(&'static str, String)> {
     if draft.rules.restart_all == RestartAllRule::Ignored && draft.pod.has_restart_all_rule() {
         let why = "it asks for the restart rule action RestartAllContainers, and the feature gate \
@@ -51,6 +51,9 @@ fn objection(draft: &Draft<'_>) -> Option<(&'static str, String)> {
     }
     if let Some(forbidden) = draft.rules.sysctls.forbidden(draft.pod) {
         return Some(("SysctlForbidden", format!("forbidden sysctl: {forbidden}")));
+    }
+    if let Some(why) = keelet_pod::impossible_volume(draft.pod) {
+        return Some(("UnsupportedVolume", why));
     }
     draft.observed.objection.as_ref().map(|objection| (objection.reason, objection.message.clone()))
 }

@@ -48,4 +48,5 @@ mod status_json;
 mod sysctls;
 mod termination;
 mod termination_sidecars;
+mod unsupported_volumes;
 mod why;

@@ -25,12 +25,14 @@ mod node;
 
 pub(crate) use node::LogOnce;
 
-/// The bridge of a node. `rules` has the families in which the kernel has accepted rules.
+/// The bridge of a node. `rules` has the families in which the kernel has accepted rules, `closed` the indexes of host ends that have the
+/// filter of [`crate::loopback`]: the kernel does not use an index twice.
 pub(crate) struct Bridge<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) store: &'a Store,
     pub(crate) log_once: &'a LogOnce,
     pub(crate) rules: &'a Mutex<BTreeSet<Family>>,
+    pub(crate) closed: &'a Mutex<BTreeSet<u32>>,
 }
 
 /// Brings up the loopback interface of a namespace.
@@ -69,6 +71,11 @@ fn forwards(records: &[Record]) -> Vec<Forward> {
         }
     }
     forwards
+}
+
+/// The address ranges, also former ones in which pods still have addresses.
+fn former_and_present(store: &LockedStore) -> Result<Vec<IpNet>, Error> {
+    Ok(store.cursors()?.iter().map(|cursor| cursor.range).collect())
 }
 
 /// Deletes tracked UDP connections, which would keep leading to the pod before. If that fails they expire.
@@ -271,11 +278,41 @@ impl Bridge<'_> {
     }
 
     /// Enables or disables routing of loopback addresses on the bridge, so that the node reaches host ports by its loopback address. Only
-    /// while the rule is in place that keeps pods from using it.
-    fn route_loopback(&self, wanted: bool) {
+    /// while every host end has the filter that keeps its pod from using it.
+    async fn route_loopback(&self, kernel: &Kernel, wanted: bool) -> Result<(), Error> {
+        let mut closed = true;
+        if wanted {
+            let links = kernel.links().await?;
+            let bridge = links.iter().find(|link| link.name == self.settings.bridge).map(|link| link.index);
+            for link in links.iter().filter(|link| link.controller == bridge && names::is_host_end(&link.name)) {
+                closed &= self.close_loopback(kernel, link).await;
+            }
+        }
+        self.set_route_localnet(wanted && closed);
+        Ok(())
+    }
+
+    fn set_route_localnet(&self, on: bool) {
         let sysctl = format!("ipv4/conf/{}/route_localnet", self.settings.bridge);
-        if let Err(error) = sysctl::ensure(&sysctl, if wanted { "1" } else { "0" }) {
+        if let Err(error) = sysctl::ensure(&sysctl, if on { "1" } else { "0" }) {
             self.log_once.log(&sysctl, || tracing::warn!(%error, "host ports are not reachable at 127.0.0.1"));
+        }
+    }
+
+    /// Whether a host end has its filter now.
+    async fn close_loopback(&self, kernel: &Kernel, link: &Link) -> bool {
+        let closed = || self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        if closed().contains(&link.index) {
+            return true;
+        }
+        match kernel.close_loopback(link).await {
+            Ok(()) => closed().insert(link.index),
+            Err(error) => {
+                self.log_once.log("no filter", || {
+                    tracing::warn!(%error, "host ports are not reachable at 127.0.0.1: pods could reach loopback services of this node");
+                });
+                false
+            }
         }
     }
 
@@ -319,7 +356,11 @@ impl Bridge<'_> {
         failpoint::pass("pair made")?;
         // The bridge has the node's addresses; its ports need none.
         set_ipv6(&host_end, false)?;
-        kernel.set_up_port(&kernel.existing_link(&host_end).await?, &alias).await?;
+        let link = kernel.existing_link(&host_end).await?;
+        if !self.close_loopback(kernel, &link).await {
+            self.set_route_localnet(false);
+        }
+        kernel.set_up_port(&link, &alias).await?;
         failpoint::pass("host end set up")
     }
 
@@ -329,22 +370,30 @@ impl Bridge<'_> {
         Ok(inner.is_some_and(|inner| link.peer == Some(inner.index) && inner.peer == Some(link.index)))
     }
 
-    /// Restores the rules if another program removed them.
-    pub(crate) fn restore_rules(&self) -> Result<(), Error> {
+    /// Restores the rules if another program removed some of them. Returns whether they are whole.
+    pub(crate) fn restore_rules(&self) -> Result<bool, Error> {
         threads::block_on(async {
             let kernel = Kernel::open()?;
             let store = self.store.lock()?;
             let mut records = store.records()?;
             records.retain(|record| matches!(record.via, Via::Bridge { .. }));
-            let existing = firewall::tables(&self.settings.bridge).unwrap_or_default();
-            if records.is_empty() || existing.is_superset(&self.applied()) {
-                return Ok(());
+            if records.is_empty() || self.has_rules(&kernel, &store, &records).await? {
+                return Ok(true);
             }
-            // First: without the guard, pods would reach the loopback services of the node.
-            self.route_loopback(false);
             tracing::warn!(bridge = self.settings.bridge, "restoring packet rules that another program removed");
-            self.apply_rules(&kernel, &store, &records, &[]).await
+            self.apply_rules(&kernel, &store, &records, &[]).await?;
+            self.has_rules(&kernel, &store, &records).await
         })
+    }
+
+    /// Whether all rules are there that the kernel has accepted before.
+    async fn has_rules(&self, kernel: &Kernel, store: &LockedStore, records: &[Record]) -> Result<bool, Error> {
+        let ports = guarded(records, &kernel.links().await?);
+        let expected =
+            firewall::expected(&self.settings.bridge, &ports, &former_and_present(store)?, &forwards(records));
+        let found = firewall::rules(&self.settings.bridge).unwrap_or_default();
+        let applied = self.applied();
+        Ok(applied.iter().all(|family| expected.get(family).is_none_or(|rules| found.get(family) == Some(rules))))
     }
 
     fn applied(&self) -> MutexGuard<'_, BTreeSet<Family>> {
@@ -382,14 +431,12 @@ impl Bridge<'_> {
         wanted: &[PortMapping],
     ) -> Result<(), Error> {
         self.validate_sources(kernel, records).await?;
-        // Also former ranges in which pods still have addresses.
-        let ranges: Vec<IpNet> = store.cursors()?.iter().map(|cursor| cursor.range).collect();
+        let ranges = former_and_present(store)?;
         let forwards = forwards(records);
         match firewall::apply(&self.settings.bridge, &ranges, &forwards) {
             Ok(()) => {
                 self.applied().extend(ranges.iter().map(|range| Family::of(range.addr())));
-                self.route_loopback(forwards.iter().any(|forward| forward.to.is_ipv4()));
-                Ok(())
+                self.route_loopback(kernel, forwards.iter().any(|forward| forward.to.is_ipv4())).await
             }
             Err(error) if !wanted.is_empty() => Err(Error::HostPortUnsupported(error)),
             Err(error) => {

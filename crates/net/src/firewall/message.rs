@@ -35,6 +35,9 @@ pub(super) const GET_TABLE: u16 = NFTABLES << 8 | 1;
 pub(super) const DELETE_TABLE: u16 = NFTABLES << 8 | 2;
 const NEW_CHAIN: u16 = NFTABLES << 8 | 3;
 const NEW_RULE: u16 = NFTABLES << 8 | 6;
+pub(super) const GET_RULE: u16 = NFTABLES << 8 | 7;
+#[cfg(test)]
+const DELETE_RULE: u16 = NFTABLES << 8 | 8;
 
 const REQUEST: u16 = 0x1;
 pub(super) const ACKNOWLEDGE: u16 = 0x4;
@@ -135,6 +138,11 @@ impl Batch {
     #[cfg(test)]
     pub(super) fn flush(&mut self) {
         self.push(DELETE_TABLE, 0, Family::Unspecified, |_| {});
+    }
+
+    #[cfg(test)]
+    pub(super) fn remove_rules(&mut self, table: &str, family: Family) {
+        self.push(DELETE_RULE, 0, family, |out| out.text(1, table));
     }
 
     /// The bytes to send, and the sequence number of the message whose acknowledgement confirms the batch.

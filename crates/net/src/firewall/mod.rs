@@ -4,7 +4,7 @@
 //! each change replaces it in one transaction of the kernel, so that it never has stale rules and no packet sees half of it. Forwarded
 //! connections continue, because the kernel tracks them apart.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -83,14 +83,15 @@ const RAW: i32 = -300;
 /// Replaces all IPv4 and IPv6 rules of a bridge.
 pub(crate) fn apply(bridge: &str, ranges: &[IpNet], forwards: &[Forward]) -> Result<(), FirewallError> {
     let mut batch = Batch::new();
-    for family in [Family::Ipv4, Family::Ipv6] {
-        match ranges.iter().any(|range| family.has(range.addr())) {
-            true => batch.replace_table(bridge, &table(family, bridge, ranges, forwards)),
-            // The kernel may lack a family that is not in use.
-            false => continue,
-        }
+    for family in families(ranges) {
+        batch.replace_table(bridge, &table(family, bridge, ranges, forwards));
     }
     socket::send(batch)
+}
+
+/// The families of these ranges: the kernel may lack one that is not in use.
+fn families(ranges: &[IpNet]) -> impl Iterator<Item = Family> {
+    [Family::Ipv4, Family::Ipv6].into_iter().filter(|family| ranges.iter().any(|range| family.has(range.addr())))
 }
 
 /// Removes all rules of a bridge.
@@ -107,9 +108,23 @@ pub(crate) fn clear(bridge: &str) -> Result<(), FirewallError> {
 /// Replaces the rules that drop packets with foreign source addresses.
 pub(crate) fn guard(bridge: &str, ports: &[Guarded]) -> Result<(), FirewallError> {
     let mut batch = Batch::new();
-    let chains = ports.iter().map(source::chain).collect();
-    batch.replace_table(bridge, &Table { family: Family::Netdev, chains });
+    batch.replace_table(bridge, &guard_table(ports));
     socket::send(batch)
+}
+
+fn guard_table(ports: &[Guarded]) -> Table {
+    Table { family: Family::Netdev, chains: ports.iter().map(source::chain).collect() }
+}
+
+/// How many rules the tables of a bridge have, as [`apply`] and [`guard`] make them.
+pub(crate) fn expected(
+    bridge: &str,
+    ports: &[Guarded],
+    ranges: &[IpNet],
+    forwards: &[Forward],
+) -> BTreeMap<Family, usize> {
+    let tables = families(ranges).map(|family| table(family, bridge, ranges, forwards)).chain([guard_table(ports)]);
+    tables.map(|table| (table.family, table.chains.iter().map(|chain| chain.rules.len()).sum())).collect()
 }
 
 /// The rules for one family.
@@ -210,13 +225,20 @@ pub(crate) fn pretend_missing() {
     socket::MISSING.store(true, std::sync::atomic::Ordering::SeqCst);
 }
 
-/// The families in which a bridge has a table.
-pub(crate) fn tables(bridge: &str) -> Result<BTreeSet<Family>, FirewallError> {
-    let all = socket::list(message::GET_TABLE, Family::Unspecified).map_err(FirewallError::Netlink)?;
-    let name = |table: &socket::Message| tracked::attribute(table.attributes(), 1).map(<[u8]>::to_vec);
+/// How many rules the tables of a bridge have, by family.
+pub(crate) fn rules(bridge: &str) -> Result<BTreeMap<Family, usize>, FirewallError> {
     let wanted = [bridge.as_bytes(), &[0]].concat();
-    let ours = all.iter().filter(|table| name(table).is_some_and(|name| name == wanted));
-    Ok(ours.filter_map(|table| Family::from_number(table.family()?)).collect())
+    // The first attribute is the name of the table in both answers.
+    let list = |kind| {
+        let mut all = socket::list(kind, Family::Unspecified).map_err(FirewallError::Netlink)?;
+        all.retain(|answer| tracked::attribute(answer.attributes(), 1).is_some_and(|name| name == wanted));
+        Ok::<_, FirewallError>(all.into_iter().filter_map(|answer| Family::from_number(answer.family()?)))
+    };
+    let mut found: BTreeMap<Family, usize> = list(message::GET_TABLE)?.map(|family| (family, 0)).collect();
+    for family in list(message::GET_RULE)? {
+        *found.entry(family).or_default() += 1;
+    }
+    Ok(found)
 }
 
 /// As `nft flush ruleset`: removes every table of this network namespace.
@@ -225,4 +247,20 @@ pub(crate) fn flush(_bridge: &str) {
     let mut batch = Batch::new();
     batch.flush();
     socket::send(batch).unwrap();
+}
+
+/// As `nft flush table`: removes the rules of a bridge, and leaves its tables.
+#[cfg(test)]
+pub(crate) fn empty(bridge: &str) {
+    let mut batch = Batch::new();
+    for family in rules(bridge).unwrap().into_keys() {
+        batch.remove_rules(bridge, family);
+    }
+    socket::send(batch).unwrap();
+}
+
+/// How many of the next batches the kernel seems to refuse.
+#[cfg(test)]
+pub(crate) fn refuse(batches: usize) {
+    socket::REFUSED.store(batches, std::sync::atomic::Ordering::SeqCst);
 }

@@ -2,6 +2,8 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+#[cfg(test)]
+use std::sync::atomic::Ordering::SeqCst;
 
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, netlink, recv, send as send_bytes, socket_with,
@@ -28,6 +30,10 @@ pub(super) struct Message {
 
 /// Sends a batch, which the kernel applies completely or not at all.
 pub(super) fn send(batch: Batch) -> Result<(), FirewallError> {
+    #[cfg(test)]
+    if REFUSED.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok() {
+        return Err(FirewallError::NotAcknowledged);
+    }
     let (bytes, last) = batch.finish();
     let answers = open(bytes.len()).and_then(|socket| talk(&socket, &bytes));
     let answers = answers.map_err(FirewallError::Netlink)?;
@@ -61,9 +67,13 @@ pub(super) fn list(kind: u16, family: Family) -> io::Result<Vec<Message>> {
 #[cfg(test)]
 pub(super) static MISSING: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
+/// Simulates a kernel that refuses batches in tests: so many of the next ones.
+#[cfg(test)]
+pub(super) static REFUSED: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+
 fn open(longest: usize) -> io::Result<OwnedFd> {
     #[cfg(test)]
-    if MISSING.load(std::sync::atomic::Ordering::SeqCst) {
+    if MISSING.load(SeqCst) {
         return Err(rustix::io::Errno::PROTONOSUPPORT.into());
     }
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

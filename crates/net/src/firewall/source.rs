@@ -112,4 +112,37 @@ mod tests {
         let (accept, drop) = (&Expression::Accept, &Expression::Drop);
         assert_eq!(verdicts(&chain), [drop, accept, accept, drop]);
     }
+
+    /// NET-1, NET-2: every rule of a pod with an address of each family, in order.
+    #[test]
+    fn a_pod_with_both_families_has_a_rule_for_each_of_its_addresses() {
+        let chain = chain(&guarded(&["10.0.0.2", "fd00::2"]));
+        let comments = chain.rules.iter().map(|rule| rule.comment.strip_suffix(", sandbox some-id").unwrap());
+        let (ipv4, arp) = (|| Expression::ether_type(0x0800), || Expression::ether_type(0x0806));
+        let ipv6 = |parts: Vec<Expression>| [Expression::ether_type(0x86dd), parts].concat();
+        let from = |range: &str| Expression::source_in(&range.parse().unwrap());
+        let outside = |range: &str| Expression::advertised_not_in(&range.parse().unwrap());
+        let advertised = [Expression::icmpv6_type(136), outside("fd00::2/128"), outside("fe80::/64")].concat();
+        let table = [
+            (
+                "a foreign hardware address",
+                Expression::hardware_source_is_not([10, 107, 10, 0, 0, 2]),
+                Expression::Drop,
+            ),
+            ("IPv4", [ipv4(), from("10.0.0.2/32")].concat(), Expression::Accept),
+            ("ARP", [arp(), Expression::arp_sender_is([10, 0, 0, 2].into())].concat(), Expression::Accept),
+            ("a router advertisement", ipv6(Expression::icmpv6_type(134)), Expression::Drop),
+            ("a redirect", ipv6(Expression::icmpv6_type(137)), Expression::Drop),
+            ("a neighbour advertisement for a foreign address", ipv6(advertised), Expression::Drop),
+            ("IPv6", ipv6(from("fd00::2/128")), Expression::Accept),
+            ("IPv6", ipv6(from("fe80::/64")), Expression::Accept),
+            ("IPv6", ipv6(from("::/128")), Expression::Accept),
+            ("anything else", Vec::new(), Expression::Drop),
+        ];
+        for (rule, (comment, parts, verdict)) in chain.rules.iter().zip(&table) {
+            let expected: Vec<Expression> = parts.iter().chain([verdict]).cloned().collect();
+            assert_eq!(rule.expressions, expected, "{comment}");
+        }
+        assert!(comments.eq(table.iter().map(|(comment, ..)| *comment)), "{:?}", chain.rules);
+    }
 }

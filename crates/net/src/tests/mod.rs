@@ -19,6 +19,7 @@ use crate::{Network, PodNetwork, PortMapping, Protocol, Settings, failpoint, thr
 
 mod bridge;
 mod cni;
+mod frames;
 mod hostile;
 mod ports;
 mod views;
@@ -151,7 +152,7 @@ impl Scene {
             Ok(Snapshot {
                 links,
                 routes,
-                rules: crate::firewall::tables(&self.settings.bridge).is_ok_and(|tables| !tables.is_empty()),
+                rules: crate::firewall::rules(&self.settings.bridge).is_ok_and(|tables| !tables.is_empty()),
             })
         };
         threads::block_on(look).unwrap()

@@ -45,7 +45,7 @@ pub(super) fn rules_work(scene: &Scene) -> bool {
     match crate::firewall::apply("probe0", &[net("10.0.0.0/24")], &[]) {
         Ok(()) => {
             crate::firewall::clear("probe0").unwrap();
-            assert_eq!(crate::firewall::tables("probe0").unwrap(), BTreeSet::new());
+            assert_eq!(crate::firewall::rules("probe0").unwrap(), BTreeMap::new());
             true
         }
         Err(reason) => {

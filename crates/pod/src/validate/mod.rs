@@ -22,7 +22,11 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1;
 
 pub(crate) use self::probe::node_probe;
-pub use self::{annotations::MANIFEST, trust::DIRECTORY_IMAGE, volume::volume_types};
+pub use self::{
+    annotations::MANIFEST,
+    trust::DIRECTORY_IMAGE,
+    volume::{impossible_volume, volume_types},
+};
 
 use crate::{
     Features, Pod, defaults,

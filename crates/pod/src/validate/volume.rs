@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1;
 
 use crate::{
-    names,
+    Pod, names,
     path::FieldPath,
     problem::{forbidden, ignored, invalid, not_found, quoted, required, unsupported},
     review::Review,
@@ -17,9 +17,12 @@ const MODE_MAX: i64 = 0o777;
 const HOST_PATH_TYPES: [&str; 8] =
     ["", "DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket", "CharDevice", "BlockDevice"];
 
-/// The volumes that a standalone node can make. All others need another program: a driver, or a controller that binds
-/// claims. A pod with one of them would wait for its mount for ever.
+/// The volumes that a node can make. All others need another program: a driver, or a controller that binds claims. A pod
+/// with one of them would wait for its mount for ever.
 const SOURCES: [&str; 6] = ["configMap", "downwardAPI", "emptyDir", "hostPath", "projected", "secret"];
+
+/// What an emptyDir may be kept on.
+const MEDIA: [&str; 2] = ["", "Memory"];
 
 /// Why a projected source of an API server is refused.
 const NO_API_SERVER: &str = "it needs an API server, and this node has none";
@@ -127,6 +130,39 @@ pub fn volume_types(volume: &v1::Volume) -> Vec<String> {
     }
 }
 
+/// Which of a pod's volumes and devices no node that runs keelet can ever provide, and why; the first one. An API server accepts what
+/// a manifest may not have.
+pub fn impossible_volume(pod: &Pod) -> Option<String> {
+    let spec = pod.source.spec.as_ref()?;
+    let impossible = |volume: &v1::Volume| Some(format!("volume {:?}: {}", volume.name, impossible_source(volume)?));
+    if let Some(why) = spec.volumes.iter().flatten().find_map(impossible) {
+        return Some(why);
+    }
+    let mut containers = spec.init_containers.iter().flatten().chain(&spec.containers);
+    let with_device = containers.find(|container| container.volume_devices.iter().flatten().next().is_some())?;
+    Some(format!("container {:?}: this node has no driver for block devices", with_device.name))
+}
+
+fn impossible_source(volume: &v1::Volume) -> Option<String> {
+    if let Some(kind) = volume_types(volume).into_iter().find(|kind| !SOURCES.contains(&kind.as_str())) {
+        return Some(format!("this node has no driver for {kind} volumes; supported are {}", SOURCES.join(", ")));
+    }
+    let medium = volume.empty_dir.as_ref().and_then(|source| source.medium.as_deref()).unwrap_or_default();
+    if !MEDIA.contains(&medium) {
+        return Some(format!("this node has no medium {medium:?}; supported are {MEDIA:?}"));
+    }
+    let mut projections = volume.projected.iter().flat_map(|source| source.sources.iter().flatten());
+    projections.find_map(|source| {
+        let bundle = source.cluster_trust_bundle.as_ref().is_some_and(|bundle| bundle.optional != Some(true));
+        let kind = match source.pod_certificate {
+            Some(_) => "podCertificate",
+            None if bundle => "clusterTrustBundle",
+            None => return None,
+        };
+        Some(format!("this node cannot provide a projected {kind}"))
+    })
+}
+
 fn check_source(volume: &v1::Volume, path: &FieldPath, review: &mut Review<'_>) {
     let mode = |mode: Option<i32>, source: &'static str, review: &mut Review<'_>| {
         if let Some(mode) = mode {
@@ -145,7 +181,7 @@ fn check_source(volume: &v1::Volume, path: &FieldPath, review: &mut Review<'_>) 
     }
     if let Some(source) = &volume.empty_dir {
         let path = path.field("emptyDir");
-        one_of(review, &path.field("medium"), source.medium.as_deref(), &["", "Memory"]);
+        one_of(review, &path.field("medium"), source.medium.as_deref(), &MEDIA);
         if let Some(limit) = &source.size_limit {
             resources::amount(limit, &path.field("sizeLimit"), review);
             if source.medium.as_deref().unwrap_or_default().is_empty() {
