@@ -148,7 +148,7 @@ fn the_feature_gate_switches_the_controller_off() {
     let arguments = ["--feature-gates", "NodeReadinessGates=false", "--kubeconfig", "nowhere"];
     let (code, said) = run(&mut controller(TempDir::new().unwrap().path(), &arguments));
     assert_eq!(code, 0, "{said}");
-    assert!(said.contains("feature gate NodeReadinessGates is off"), "{said}");
+    assert!(said.contains("feature gate is off") && said.contains("feature_gate=\"NodeReadinessGates\""), "{said}");
     let (process, _) = start(for_server(AWAY).path(), &["--feature-gates", "NodeReadinessGates=true"]);
     process.says("controller started");
 }
