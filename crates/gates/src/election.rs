@@ -250,6 +250,15 @@ impl Candidate {
     /// The lease was read, or a watch reported it; none if there is none.
     pub fn saw(&mut self, lease: Option<Lease>, now: Instant) {
         let Some(lease) = lease else {
+            // A lease that was deleted: whoever held it may write until its time is over, and creates it again itself.
+            let held = match &self.view {
+                View::Seen { lease, .. } | View::Unknown { before: Some((lease, _)) } => Some(lease),
+                View::Unknown { before: None } | View::Absent => None,
+            };
+            let held = held.filter(|lease| !lease.holder.is_empty() && lease.holder != self.identity);
+            if let Some(lease) = held {
+                self.not_before = self.not_before.max(now + lease.duration.max(self.timing.duration));
+            }
             (self.view, self.older_since) = (View::Absent, None);
             return;
         };

@@ -253,6 +253,18 @@ fn a_lease_that_was_deleted_is_created_again() {
     assert!(leads(&a, seconds(12.0)));
 }
 
+/// GN-5: the others wait: the one that held it may still write.
+#[test]
+fn a_lease_that_was_deleted_is_not_taken_from_its_holder() {
+    let (mut server, mut a, mut b) = (Server::default(), candidate("a"), candidate("b"));
+    server.serve(&mut a, seconds(0.0), wall(0));
+    server.serve(&mut b, seconds(1.0), wall(1));
+    server.lease = None;
+    b.saw(None, seconds(2.0));
+    assert_eq!(b.step(seconds(2.0), wall(2)), Action::Wait(seconds(17.0)));
+    assert!(matches!(b.step(seconds(17.0), wall(17)), Action::Create(_)));
+}
+
 #[test]
 fn a_leader_steps_down_when_it_sees_another_holder() {
     let (mut server, mut a) = (Server::default(), candidate("a"));

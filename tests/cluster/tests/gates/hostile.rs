@@ -42,7 +42,8 @@ async fn a_hostile_node_object_delays_no_other() {
         "metadata": {"name": "hostile-forger"}, "spec": {"taints": [{"key": GATE, "effect": "NoSchedule"}]},
     }));
     let created = nodes.create(&PostParams::default(), &forger).await.expect("a node");
-    let forged = json!({"node": created.metadata.uid, "gates": {format!("{GATE}:NoSchedule"): {"rule": "x"}}}).to_string();
+    let forged =
+        json!({"node": created.metadata.uid, "gates": {format!("{GATE}:NoSchedule"): {"rule": "x"}}}).to_string();
     merge(&bed.admin, "hostile-forger", json!({"metadata": {"annotations": {"keelet.dev/gates": forged}}})).await;
 
     let controller = bed.controller("a", &[]).await.ready().await;
