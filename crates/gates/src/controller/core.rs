@@ -173,7 +173,7 @@ impl<'a> Core<'a> {
         for call in self.engine.rule_calls(now) {
             self.under_way.push(Box::pin(change_rule(self.api, call, self.leading())));
         }
-        for missing in self.rules.to_confirm(now.at) {
+        for missing in self.rules.unconfirmed(now.at) {
             self.under_way.push(Box::pin(look_for_rule(self.api, missing)));
         }
         self.speak(now);

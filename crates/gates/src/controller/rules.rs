@@ -145,7 +145,7 @@ impl Known {
     }
 
     /// Rules to ask for now. Each ends with [`Self::looked`].
-    pub(super) fn to_confirm(&mut self, now: Instant) -> Vec<Missing> {
+    pub(super) fn unconfirmed(&mut self, now: Instant) -> Vec<Missing> {
         let due = self.missing.iter_mut().filter(|(_, search)| !search.asking && search.not_before <= now);
         due.map(|(uid, search)| {
             search.asking = true;
@@ -207,7 +207,7 @@ mod tests {
         for deleted in [true, false] {
             let mut known = Known::default();
             listed(&mut known, vec![rule("net", "u-1", "7")]);
-            assert_eq!(known.to_confirm(Instant::ZERO), []);
+            assert_eq!(known.unconfirmed(Instant::ZERO), []);
             match deleted {
                 true => drop(known.hear(News::Deleted(rule("net", "u-1", "9")))),
                 false => listed(&mut known, vec![]),
@@ -217,18 +217,18 @@ mod tests {
             for found in
                 [Found::Unknown, page(vec![], "6"), page(vec![], ""), page(vec![rule("net", "u-1", "7")], "12")]
             {
-                let [missing] = &known.to_confirm(now)[..] else { panic!("it asks for the rule") };
-                assert_eq!(known.to_confirm(now), [], "once at a time");
+                let [missing] = &known.unconfirmed(now)[..] else { panic!("it asks for the rule") };
+                assert_eq!(known.unconfirmed(now), [], "once at a time");
                 assert!(!known.looked(missing, found, now));
-                assert_eq!(known.to_confirm(now), [], "and not at once again");
+                assert_eq!(known.unconfirmed(now), [], "and not at once again");
                 now += AGAIN;
             }
-            let [missing] = &known.to_confirm(now)[..] else { panic!("it asks again") };
+            let [missing] = &known.unconfirmed(now)[..] else { panic!("it asks again") };
             assert!(
                 known.looked(missing, page(vec![rule("net", "u-2", "12")], "12"), now),
                 "another rule of that name"
             );
-            assert_eq!(known.to_confirm(now + AGAIN), []);
+            assert_eq!(known.unconfirmed(now + AGAIN), []);
             assert_eq!(gone(&known), ["u-1"]);
         }
     }
@@ -254,8 +254,8 @@ mod tests {
         listed(&mut known, vec![rule("net", "u-1", "7")]);
         listed(&mut known, vec![]);
         listed(&mut known, vec![rule("net", "u-1", "7")]);
-        assert_eq!(known.to_confirm(Instant::ZERO), []);
+        assert_eq!(known.unconfirmed(Instant::ZERO), []);
         known.hear(News::Changed(rule("net", "u-2", "9")));
-        assert_eq!(known.to_confirm(Instant::ZERO).len(), 1, "another rule took its name");
+        assert_eq!(known.unconfirmed(Instant::ZERO).len(), 1, "another rule took its name");
     }
 }
