@@ -168,6 +168,10 @@ impl Events {
         world.run(span);
         world.check_explained();
         if !world.is_alive() && self.random.chance(700) {
+            if self.disk && self.random.chance(150) {
+                world.disk(*self.random.pick(&[DiskMood::Full, DiskMood::DurableFull]));
+                *self.acts.entry("the disk is full when an agent starts").or_default() += 1;
+            }
             let wiped = self.losses && self.random.chance(100);
             // On a node of its own no API server remembers anything, so nothing can be asked of the next agent.
             if wiped && self.cluster {
