@@ -65,18 +65,18 @@ pub(crate) struct Session {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TooMuch {
     #[error("too many connections of this client: it has {OF_USER}; close some of them")]
-    OfUser,
+    User,
     #[error("too many connections: clients of this node have {OF_ALL}; retry later")]
-    OfAll,
+    All,
     #[error(
         "too many sessions and logs of pod {pod}: {OF_POD} are open, and a pod may have {OF_POD} on its node; close some of them"
     )]
-    OfPod { pod: String },
+    Pod { pod: String },
     #[error(
         "too many sessions and logs in namespace {namespace} for pod {pod}: {held} are open on this node, and a namespace may have as many as it \
          leaves to others, which are {free} of {SESSIONS}; close some of them"
     )]
-    OfNamespace { namespace: String, pod: String, held: usize, free: usize },
+    Namespace { namespace: String, pod: String, held: usize, free: usize },
 }
 
 // === impl Strangers ===
@@ -123,11 +123,11 @@ impl Holdings {
     pub(crate) fn hold(self: &Arc<Self>, user: &str) -> Result<Hold, TooMuch> {
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if held.values().sum::<usize>() >= OF_ALL {
-            return Err(TooMuch::OfAll);
+            return Err(TooMuch::All);
         }
         let of_user = held.entry(user.to_owned()).or_default();
         if *of_user >= OF_USER {
-            return Err(TooMuch::OfUser);
+            return Err(TooMuch::User);
         }
         *of_user += 1;
         Ok(Hold { holdings: Arc::clone(self), user: user.to_owned() })
@@ -144,13 +144,13 @@ impl Sessions {
         let pod = (namespace.to_owned(), name.to_owned());
         let shown = || format!("{namespace}/{name}");
         if open.get(&pod).is_some_and(|open| *open >= OF_POD) {
-            return Err(TooMuch::OfPod { pod: shown() });
+            return Err(TooMuch::Pod { pod: shown() });
         }
         let of_namespace = open.iter().filter(|((of, _), _)| of == namespace);
         let held: usize = of_namespace.map(|(_, open)| open).sum();
         let free = SESSIONS.saturating_sub(open.values().sum());
         if held >= free {
-            return Err(TooMuch::OfNamespace { namespace: namespace.to_owned(), pod: shown(), held, free });
+            return Err(TooMuch::Namespace { namespace: namespace.to_owned(), pod: shown(), held, free });
         }
         *open.entry(pod.clone()).or_default() += 1;
         Ok(Session { sessions: Arc::clone(self), pod })
@@ -203,9 +203,9 @@ mod tests {
     fn a_user_holds_its_share_and_leaves_the_rest_to_others() {
         let holdings = Arc::new(Holdings::default());
         let mut jane: Vec<Hold> = (0..OF_USER).map(|_| holdings.hold("jane").expect("one more")).collect();
-        assert_eq!(holdings.hold("jane").expect_err("too many"), TooMuch::OfUser);
+        assert_eq!(holdings.hold("jane").expect_err("too many"), TooMuch::User);
         let others: Vec<Hold> = (OF_USER..OF_ALL).map(|_| holdings.hold("joe").expect("one more")).collect();
-        assert_eq!(holdings.hold("joe").expect_err("too many"), TooMuch::OfAll);
+        assert_eq!(holdings.hold("joe").expect_err("too many"), TooMuch::All);
         drop(others);
         jane.pop();
         holdings.hold("jane").expect("one was closed");
@@ -276,7 +276,11 @@ mod tests {
             // A client that is known is not closed for a stranger, whatever happens.
             strangers.known(0);
             for id in 0..2 * u32::try_from(STRANGERS).expect("few") {
-                strangers.add(1000 + u64::from(id), IpAddr::from((0x0a00_0000 + id * 256).to_be_bytes()), idle().abort_handle());
+                strangers.add(
+                    1000 + u64::from(id),
+                    IpAddr::from((0x0a00_0000 + id * 256).to_be_bytes()),
+                    idle().abort_handle(),
+                );
             }
             closed(second).await;
             assert!(!first.is_finished());

@@ -449,5 +449,6 @@ fn is_right(world: &World, name: &str) -> bool {
     let is_true = |kind: &str| status(&node, kind).as_deref() == Some("True");
     let stuck = |gate: &&str| is_true(gate) && has(&node, &format!("readiness.k8s.io/{gate}:NoSchedule"));
     let asked = world.api.stored_of(rules::RESOURCE).iter().any(|rule| rules::asks(rule, &node));
-    !gates(&node).iter().any(stuck) && !(asked && is_true("CNI") && has(&node, rules::TAINT))
+    let held_by_rule = asked && is_true("CNI") && has(&node, rules::TAINT);
+    !held_by_rule && !gates(&node).iter().any(stuck)
 }

@@ -186,10 +186,7 @@ impl Carried {
         drop(state);
         let tokens = tokens.into_iter().filter_map(|key| Some((key.clone(), self.recall_token(key)?)));
         let has_services = |namespace: &String| self.0.memory.recall_services(namespace).is_some();
-        Recalled {
-            tokens: tokens.collect(),
-            with_services: namespaces.into_iter().filter(has_services).collect(),
-        }
+        Recalled { tokens: tokens.collect(), with_services: namespaces.into_iter().filter(has_services).collect() }
     }
 
     /// Forgets what no pod needs.

@@ -162,13 +162,13 @@ impl Frame {
     }
 
     /// From another IPv4 address.
-    pub(super) fn from_address(mut self, address: [u8; 4]) -> Frame {
+    pub(super) fn with_source_address(mut self, address: [u8; 4]) -> Frame {
         self.0[26..30].copy_from_slice(&address);
         self.checked()
     }
 
     /// From another hardware address.
-    pub(super) fn from_hardware(mut self, address: [u8; 6]) -> Frame {
+    pub(super) fn with_source_hardware(mut self, address: [u8; 6]) -> Frame {
         self.0[6..12].copy_from_slice(&address);
         self
     }

@@ -86,9 +86,9 @@ fn frames_in_the_name_of_others_reach_no_pod() {
             |address: Ipv6Addr| wire.icmpv6(own6, 136, &[&[0x20, 0, 0, 0][..], &address.octets()].concat());
         let interface = listen(&target);
         for (frame, mark) in [
-            (datagram().from_hardware([2, 9, 9, 9, 9, 9]), "#IPv4 from a foreign hardware address"),
-            (wire.arp_reply(own4).from_hardware([2, 9, 9, 9, 9, 9]), "#ARP from a foreign hardware address"),
-            (datagram().from_address(foreign4), "#IPv4 from a foreign address"),
+            (datagram().with_source_hardware([2, 9, 9, 9, 9, 9]), "#IPv4 from a foreign hardware address"),
+            (wire.arp_reply(own4).with_source_hardware([2, 9, 9, 9, 9, 9]), "#ARP from a foreign hardware address"),
+            (datagram().with_source_address(foreign4), "#IPv4 from a foreign address"),
             (datagram().tagged(&[0x8100]), "#a VLAN tag"),
             (wire.arp_reply(foreign4), "#ARP for a foreign address"),
             (ipv6(foreign6), "#IPv6 from a foreign address"),

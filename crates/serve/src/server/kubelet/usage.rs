@@ -471,7 +471,9 @@ mod tests {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");
         }
         let hostile = Sample { pod: "web\"} 1\nx{a=\"".to_owned(), ..sample() };
-        for text in [resource_text(&[hostile.clone()], None, None, 3_000, 0.0), cadvisor_text(&[hostile], 1, 1)] {
+        for text in
+            [resource_text(std::slice::from_ref(&hostile), None, None, 3_000, 0.0), cadvisor_text(&[hostile], 1, 1)]
+        {
             assert!(!text.contains("\nx{"), "a name of a runtime's container becomes no line: {text}");
         }
         let failed = resource_text(&[], None, None, 3_000, 1.0);
