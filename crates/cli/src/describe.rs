@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(names(&words("pod web db")).unwrap(), ["web", "db"]);
         assert_eq!(names(&words("pod/web")).unwrap(), ["web"]);
         assert_eq!(names(&words("web")).unwrap(), ["web"]);
-        assert!(names(&words("pod")).unwrap_err().to_string().starts_with("which pod?"));
+        assert_eq!(names(&words("pod")).unwrap_err().to_string(), "the name of a pod is missing: for example pod web");
         assert!(names(&words("node n1")).unwrap_err().to_string().contains("only pods"));
         assert_eq!(names(&words("node")).unwrap(), ["node"], "a pod may be called so");
         assert!(names(&words("deployment/web")).unwrap_err().to_string().contains("only pods"));
