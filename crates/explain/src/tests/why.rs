@@ -357,8 +357,8 @@ fn a_pod_on_its_way_out_says_since_when_and_what_holds_it_up() {
     stage.hold("Stop {").delete(30).seconds(2);
     assert_eq!(
         chain(&stage, &state("plain")),
-        "running\n  it is being stopped since 08:00:10 (2 s ago)\n    it had to stop: the pod is ending\n      the pod is on \
-         its way out since 08:00:10 (2 s ago): it was deleted"
+        "running\n  it is being stopped since 08:00:10 (2 s ago)\n    it had to stop: the pod is ending\n      the pod is \
+         terminating since 08:00:10 (2 s ago): it was deleted"
     );
     let mut stage = up(WEB);
     stage.fail("Stop {", "StopError", "device or resource busy").delete(30).seconds(2);

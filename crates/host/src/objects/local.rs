@@ -300,8 +300,8 @@ mod tests {
             ("typo", format!("{}:3:1: date: Unknown field: did you mean \"data\"?", at("typo.yaml"))),
             ("keys", "\"../x\" is no key".to_owned()),
             ("kind", "supported values: \"ConfigMap\"".to_owned()),
-            ("../shop/twice", "is no name".to_owned()),
-            ("", "is no name".to_owned()),
+            ("../shop/twice", "invalid name \"../shop/twice\"".to_owned()),
+            ("", "invalid name \"\"".to_owned()),
         ] {
             let error = store.read(ObjectKind::ConfigMap, "shop", name).unwrap_err().to_string();
             assert!(error.contains(&words), "{name}: {error}");
