@@ -437,7 +437,7 @@ const ROUNDS: usize = 12;
 async fn places_that_are_swapped_during_a_start_stay_in_the_container(world: &mut World) -> Shown {
     let pod = world.pod("race").await;
     // The volume's place, the name in it that is swapped, and what the container asks for below it.
-    let rows: [(&str, &str, &str, Asks); 9] = [
+    let rows: [(&str, &str, &str, Asks); 12] = [
         ("/data", "point", "/data/point", Asks::Volume),
         ("/data", "point", "/data/point/deep/er", Asks::Volume),
         ("/data", "point", "/data/point", Asks::WorkingDirectory),
@@ -447,6 +447,9 @@ async fn places_that_are_swapped_during_a_start_stay_in_the_container(world: &mu
         ("/etc", "file", "/etc/file", Asks::FileMount),
         ("/dev", "point", "/dev/point", Asks::Volume),
         ("/dev", "file", "/dev/file", Asks::FileMount),
+        ("/etc", "hosts", "/etc/hosts", Asks::Always),
+        ("/etc", "hostname", "/etc/hostname", Asks::Always),
+        ("/etc", "resolv.conf", "/etc/resolv.conf", Asks::Always),
     ];
     let mut wrong = Vec::new();
     for (number, (at, name, path, asks)) in rows.into_iter().enumerate() {
@@ -457,8 +460,12 @@ async fn places_that_are_swapped_during_a_start_stay_in_the_container(world: &mu
         let shared = stand.outside.with_file_name("shared");
         fs::create_dir_all(shared.join("point/deep/er")).unwrap();
         fs::write(shared.join("point/termination"), "").unwrap();
-        fs::write(shared.join("file"), "").unwrap();
-        let target = if name == "file" { stand.outside.join("file") } else { stand.outside.clone() };
+        let target = if name == "point" {
+            stand.outside.clone()
+        } else {
+            fs::write(shared.join(name), "").unwrap();
+            stand.outside.join("file")
+        };
         symlink(target, shared.join("trap")).unwrap();
         let before = stand.on_node();
         let shape = |config: &mut v1::ContainerConfig| config.mounts.push(volume(at, &shared));
@@ -481,16 +488,27 @@ async fn an_image_that_is_swapped_during_a_start_leads_nowhere(world: &mut World
         ("/proc", Asks::Always),
         ("/sys", Asks::Always),
         ("/etc", Asks::Always),
+        ("/etc/hosts", Asks::Always),
+        ("/etc/resolv.conf", Asks::Always),
+        ("/dev/shm", Asks::Always),
+        ("/dev/pts", Asks::Always),
         ("/data", Asks::Volume),
         ("/work", Asks::WorkingDirectory),
     ] {
         let name = &path[1..];
-        let stand = Stand::new(world, &format!("swap-{name}"));
+        let is_file = path.starts_with("/etc/");
+        let stand = Stand::new(world, &format!("swap-{}", name.replace('/', "-")));
         let in_image = stand.image.join(stand.outside.strip_prefix("/").unwrap());
-        for dir in [&in_image, &stand.image.join(name)] {
-            fs::create_dir_all(dir).unwrap();
-        }
-        symlink(&stand.outside, stand.image.join("trap")).unwrap();
+        fs::create_dir_all(&in_image).unwrap();
+        let target = if is_file {
+            fs::write(in_image.join("file"), "the image's\n").unwrap();
+            fs::write(stand.image.join(name), "").unwrap();
+            stand.outside.join("file")
+        } else {
+            fs::create_dir_all(stand.image.join(name)).unwrap();
+            stand.outside.clone()
+        };
+        symlink(target, stand.image.join("trap")).unwrap();
         let before = described(&[&stand.outside, &stand.volume]);
         let place = place(path, Wants::Directory, asks);
         wrong.extend(race(world, &pod, &stand, &stand.image, name, &place, |_| {}).await);
