@@ -46,6 +46,14 @@ async fn a_pod_of_the_cluster_runs_here_and_an_agent_restart_writes_nothing_abou
     assert_eq!(status.phase.as_deref(), Some("Running"));
     assert!(status.host_ip.is_some() && status.pod_ip.is_some() && status.qos_class.is_some(), "{status:?}");
 
+    // An agent that is killed takes with it the events that it has not sent.
+    let events: Api<Event> = Api::namespaced(admin.clone(), "default");
+    eventually("an event of the pod", async || {
+        let of_pod = ListParams::default().fields("involvedObject.name=first,reason=Started");
+        let found = events.list(&of_pod).await.map_err(|error| error.to_string())?;
+        if found.items.is_empty() { Err("none".to_owned()) } else { Ok(()) }
+    })
+    .await;
     agent.kill().await;
     let before = worker.status_writes("first");
     assert!(before > 0, "the audit log has the writes of the first agent");
@@ -61,13 +69,6 @@ async fn a_pod_of_the_cluster_runs_here_and_an_agent_restart_writes_nothing_abou
     let after = pods(&admin).get("first").await.expect("the pod");
     assert_eq!(after.metadata.resource_version, first.metadata.resource_version);
 
-    let events: Api<Event> = Api::namespaced(admin.clone(), "default");
-    eventually("an event of the pod", async || {
-        let of_pod = ListParams::default().fields("involvedObject.name=first,reason=Started");
-        let found = events.list(&of_pod).await.map_err(|error| error.to_string())?;
-        if found.items.is_empty() { Err("none".to_owned()) } else { Ok(()) }
-    })
-    .await;
     for name in ["first", "second"] {
         pods(&admin).delete(name, &DeleteParams::default()).await.expect("deleted");
         gone::<Pod>(&admin, Some("default"), name).await;

@@ -79,8 +79,9 @@ impl Server {
             watch.begin_with_state(&self.store, call, asked);
         } else if let Some(asked) = asked.filter(|asked| *asked > 0) {
             watch.cursor = asked;
-            if asked > newest {
-                // What was seen before the server was restored from a backup.
+            if asked > newest && self.store.restores() > 0 {
+                // What was seen before the server was restored from a backup. A real one lets the watch wait; here it is refused, so that clients list
+                // again at once.
                 watch.fail(&Refusal::too_large_version(asked, newest));
             }
             if asked < self.store.oldest() {

@@ -73,10 +73,10 @@ fn a_probe_that_was_sent_before_its_container_ended_may_arrive_later() {
     panic!("no probe arrived after its container had ended\n{}", world.timeline_text());
 }
 
-/// Seeds 1794957602801 and 1794957603373, the checker was wrong: a command ran out of time on its way to a slow runtime, and
-/// the first attempt of all to be slow had not arrived when the pod was published as unready.
+/// PROBE-19. Seeds 1794957602801 and 1794957603373: commands run out of time on their way to a slow runtime. A runtime that has not answered ten
+/// seconds after a command's timeout says nothing about the container, so the pod stays Ready.
 #[test]
-fn a_probe_may_time_out_before_it_arrives() {
+fn a_probe_that_times_out_before_it_arrives_says_nothing() {
     let spec = "  containers:
   - name: main
     image: app
@@ -87,7 +87,7 @@ fn a_probe_may_time_out_before_it_arrives() {
     let slow = CallOdds { slow: secs(30), ..CallOdds::default() };
     world.faults(|faults| faults.calls.extend([(CallKind::ExecSync, slow)]));
     let unready = |world: &World| !world.holds(ConditionType::Ready);
-    assert!(world.run_until(secs(30), unready), "{}", world.timeline_text());
+    assert!(!world.run_until(secs(300), unready), "{}", world.timeline_text());
     world.settle();
     assert!(world.holds(ConditionType::Ready), "{}", world.timeline_text());
 }
